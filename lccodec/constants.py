@@ -1,0 +1,55 @@
+"""Numbers of the file format, each under the rule of ``spec/SPEC.md`` that fixes it.
+
+``spec/tables/constants.json`` holds the same numbers; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# LCC-VER-01: major.minor of the format this package writes, and the newest it reads.
+FORMAT_MAJOR: Final = 1
+FORMAT_MINOR: Final = 0
+
+# --- frame (SPEC section 6) ---------------------------------------------------------------------
+
+FRAME_MAGIC: Final = b"LC"  # LCC-FRM-01
+METHOD_RAW: Final = 0  # LCC-FRM-03
+METHOD_PLANES: Final = 1
+METHOD_CODEBOOK: Final = 2
+FLAG_REFERENCE: Final = 0x01  # LCC-FRM-04: the frame is decoded against a reference
+MAX_DIMENSIONS: Final = 32  # LCC-FRM-05: NumPy 1.x has no more
+MAX_ELEMENTS: Final = 1 << 40  # LCC-LIM-01: keeps every product of sizes inside a signed 64-bit integer
+MAX_BLOCK_LOG2: Final = 24  # LCC-LIM-02: bounds what a decoder holds besides its output
+MAX_EXPANSION: Final = 1 << 16  # LCC-LIM-03: decoded bytes per frame byte without a reference; stops bombs
+
+# --- streams and Huffman codes (SPEC section 7) ---------------------------------------------------
+
+STREAM_CONSTANT: Final = 0  # LCC-STR-01
+STREAM_RAW: Final = 1
+STREAM_HUFFMAN: Final = 2
+STREAM_ZERO_MAP: Final = 3
+MAX_STREAM_DEPTH: Final = 6  # LCC-STR-04: zero maps of zero maps; bounds the recursion
+MAX_CODE_BITS: Final = 15  # LCC-HUF-01
+MAX_LANE_SYMBOLS: Final = 1 << 16  # LCC-LAN-01
+
+# --- checkpoint file (SPEC section 8) -------------------------------------------------------------
+
+TRAILER_MAGIC: Final = b"LCCODEC\x1a"  # LCC-TRL-01
+TRAILER_SIZE: Final = 88  # LCC-TRL-02
+ROOT_SIZE: Final = 32  # LCC-TRL-05: SHA-256
+DIGEST_SIZE: Final = 16  # LCC-MAN-08: bytes kept of the SHA-256 of a frame
+MANIFEST_DATASET: Final = "manifest"  # LCC-H5-02
+PAYLOAD_DATASET: Final = "payload"  # LCC-H5-02
+PAYLOAD_OFFSET: Final = 1072  # LCC-H5-05: where the HDF5 library puts the first dataset's bytes
+SKELETON_SIZE: Final = 1672  # LCC-H5-05: bytes of the HDF5 file that are neither payload nor manifest
+MAX_MANIFEST_BYTES: Final = 1 << 28  # LCC-LIM-04: a hostile length must not become an allocation
+MAX_NESTING: Final = 64  # LCC-LIM-05: keeps recursive readers inside any stack
+MAX_ARRAYS: Final = 1 << 20  # LCC-LIM-06
+MAX_INTEGER_DIGITS: Final = 4096  # LCC-LIM-07: decimal parsing is quadratic in the digits
+MAX_STEP: Final = (1 << 53) - 1  # LCC-MAN-02: exact in every JSON reader
+
+# --- chain directory (SPEC section 9) -------------------------------------------------------------
+
+CHECKPOINT_SUFFIX: Final = ".lcc.h5"  # LCC-CHN-01
+TEMPORARY_PREFIX: Final = ".tmp-"  # LCC-CHN-05
