@@ -65,7 +65,7 @@ class FormatError(DataError):
     """The bytes do not have the form the specification gives them."""
 
 
-class TruncatedError(FormatError):
+class TruncatedError(DataError):
     """The bytes end before what they declare."""
 
 
