@@ -28,10 +28,11 @@ MAX_EXPANSION: Final = 1 << 16  # LCC-LIM-03: decoded bytes per frame byte witho
 STREAM_CONSTANT: Final = 0  # LCC-STR-01
 STREAM_RAW: Final = 1
 STREAM_HUFFMAN: Final = 2
-STREAM_ZERO_MAP: Final = 3
-MAX_STREAM_DEPTH: Final = 6  # LCC-STR-04: zero maps of zero maps; bounds the recursion
+STREAM_SPARSE: Final = 3
+STREAM_PACKED: Final = 4
+MAX_STREAM_DEPTH: Final = 4  # LCC-STR-03: streams inside streams; bounds the recursion
 MAX_CODE_BITS: Final = 15  # LCC-HUF-01
-MAX_LANE_SYMBOLS: Final = 1 << 16  # LCC-LAN-01
+MAX_LANE_SYMBOLS: Final = 1 << 15  # LCC-LAN-02: a lane's bytes then fit 16 bits
 
 # --- checkpoint file (SPEC section 8) -------------------------------------------------------------
 

@@ -1,0 +1,58 @@
+"""lccodec: a portable, pure-NumPy codec for training checkpoints."""
+
+from ._version import __version__
+from .errors import (
+    ArgumentError,
+    ChainError,
+    ChecksumError,
+    DataError,
+    DependencyError,
+    FormatError,
+    LccodecError,
+    LimitError,
+    StorageError,
+    TruncatedError,
+    UnsupportedError,
+)
+from .files import load, load_file, save, save_file
+from .floats import BFLOAT16_BITS
+from .frame import decode, encode
+from .policy import POLICIES, Policy
+from .quantize import ExponentBuckets, Lossless, UniformDeadzone
+from .store import ArrayInfo, Chain, CheckpointFile, CheckpointInfo
+from .store import open_file as open
+from .validate import Problem, validate
+
+__all__ = [
+    "BFLOAT16_BITS",
+    "POLICIES",
+    "ArgumentError",
+    "ArrayInfo",
+    "Chain",
+    "ChainError",
+    "CheckpointFile",
+    "CheckpointInfo",
+    "ChecksumError",
+    "DataError",
+    "DependencyError",
+    "ExponentBuckets",
+    "FormatError",
+    "LccodecError",
+    "LimitError",
+    "Lossless",
+    "Policy",
+    "Problem",
+    "StorageError",
+    "TruncatedError",
+    "UniformDeadzone",
+    "UnsupportedError",
+    "__version__",
+    "decode",
+    "encode",
+    "load",
+    "load_file",
+    "open",
+    "save",
+    "save_file",
+    "validate",
+]

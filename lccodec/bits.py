@@ -1,0 +1,119 @@
+"""Vectorized bit packing, and a cursor that reads stored bytes without running past their end.
+
+Packed values lie with the first in the lowest bits (LCC-BIT-01). Source: SPEC 7.1.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from .errors import TruncatedError
+from .floats import Array
+
+__all__ = ["Cursor", "pack", "packed_size", "unpack"]
+
+
+def packed_size(count: int, width: int) -> int:
+    """Return the bytes that `count` values of `width` bits take."""
+    return -(-count * width // 8)
+
+
+def pack(values: Array, width: int) -> Array:
+    """Pack values of `width` bits each, the first in the lowest bits of the first byte.
+
+    Parameters
+    ----------
+    values
+        1-D contiguous uint8, each below ``1 << width``.
+    width
+        1 to 8.
+
+    Returns
+    -------
+    ndarray
+        uint8 of shape ``(packed_size(len(values), width),)``; unused high bits are 0.
+    """
+    if width == 8:
+        return values
+    if width == 1:
+        return np.packbits(values, bitorder="little")
+    size = packed_size(values.size, width)
+    if values.size % 8:
+        values = np.concatenate([values, np.zeros(-values.size % 8, np.uint8)])
+    if width == 4:
+        pairs = values.view("<u2")
+        packed: Array = (pairs | (pairs >> 4)).astype(np.uint8)
+        return packed[:size]
+    if width == 2:
+        fours = values.view("<u4")
+        fours = fours | (fours >> 6)
+        packed = (fours | (fours >> 12)).astype(np.uint8)
+        return packed[:size]
+    # Eight values fill exactly `width` bytes: gather them in a 64-bit word and keep its low bytes.
+    words = np.zeros(values.size // 8, "<u8")
+    for place, column in enumerate(values.reshape(-1, 8).T):
+        words |= column.astype("<u8") << np.uint64(place * width)
+    return np.ascontiguousarray(words.view(np.uint8).reshape(-1, 8)[:, :width]).reshape(-1)[:size]
+
+
+def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
+    """Return the `count` values (uint8) that :func:`pack` packed into `data`."""
+    packed = np.frombuffer(data, np.uint8)
+    if width == 8:
+        return packed[:count]
+    if width == 1:
+        return np.unpackbits(packed, count=count, bitorder="little")
+    rows = -(-count // 8)
+    padded = np.zeros(rows * width, np.uint8)
+    padded[: packed.size] = packed
+    words = np.zeros((rows, 8), np.uint8)
+    words[:, :width] = padded.reshape(rows, width)
+    shifts = np.arange(0, 8 * width, width, dtype=np.uint64)
+    values = (words.view("<u8") >> shifts).astype(np.uint8) & np.uint8((1 << width) - 1)
+    return values.reshape(-1)[:count]
+
+
+class Cursor:
+    """Reads little-endian integers and slices from stored bytes, in order.
+
+    Parameters
+    ----------
+    data
+        The bytes.
+    where
+        The place that errors name.
+    """
+
+    def __init__(self, data: memoryview, where: str) -> None:
+        self.data = data
+        self.where = where
+        self.position = 0
+
+    @property
+    def remaining(self) -> int:
+        """Bytes not read yet."""
+        return len(self.data) - self.position
+
+    def take(self, size: int, what: str) -> memoryview:
+        """Return the next `size` bytes.
+
+        Raises
+        ------
+        TruncatedError
+            If fewer are left (LCC-FRM-02).
+        """
+        if size > self.remaining:
+            raise TruncatedError(
+                "LCC-FRM-02",
+                self.where,
+                f"{what} takes {size} bytes at {self.position}, {self.remaining} left",
+            )
+        self.position += size
+        return self.data[self.position - size : self.position]
+
+    def integer(self, form: str, what: str) -> int:
+        """Return the next integer of a :mod:`struct` format such as ``"H"``, little-endian."""
+        form = "<" + form
+        return int(struct.unpack(form, self.take(struct.calcsize(form), what))[0])

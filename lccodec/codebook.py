@@ -1,0 +1,162 @@
+"""The codebook method, decoder's half: symbols and representatives to values.
+
+Value = reference + representative in one IEEE addition of the element type; symbol 0 keeps the
+reference; escapes are exact. Source: SPEC 6.3 and 7.6.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .bits import Cursor
+from .errors import FormatError
+from .floats import Array, ElementType, add, unwork, work
+from .symbols import Packed, Sparse, dense, read_stream, write_stream
+
+__all__ = ["Codebook", "read_block", "write_block"]
+
+_PIECE = 1 << 16  # values made at a time, so that they stay in the cache
+
+
+class Codebook:
+    """Representatives of the symbols 1, 2, ... and what to look up for a symbol or a group.
+
+    Parameters
+    ----------
+    representatives
+        Components (bit patterns) of shape ``(symbols - 1,)``.
+    kind
+        Their element type.
+    relative
+        Whether they are added to a reference.
+    """
+
+    def __init__(self, representatives: Array, kind: ElementType, relative: bool) -> None:
+        self.representatives = representatives
+        self.kind = kind
+        self.relative = relative
+        self.alphabet = representatives.size + 1
+        # Adding -0.0 leaves the reference as it is (LCC-REC-02); without one, symbol 0 is +0.0.
+        zero = np.array([-0.0 if relative else 0.0], kind.work)
+        self.values: Array = np.concatenate([zero, work(representatives, kind)])
+
+    @property
+    def wide(self) -> bool:
+        """Whether symbols take two bytes, stored as two streams (LCC-CBK-04)."""
+        return self.alphabet > 256
+
+    def expand(self, symbols: Array) -> Array:
+        """Return the values (``kind.work``) of symbols, each below the alphabet's size."""
+        values: Array = np.take(self.values, symbols, mode="clip")
+        return values
+
+    def group_rows(self, width: int) -> Array:
+        """Return the values of every group of ``8 // width`` symbols, shape ``(256, 8 // width)``."""
+        symbols = (np.arange(256)[:, None] >> np.arange(0, 8, width)) & ((1 << width) - 1)
+        return self.values[np.minimum(symbols, self.alphabet - 1)]
+
+    def check(self, largest: int, where: str) -> None:
+        """Raise ``FormatError`` if a symbol has no representative (LCC-CBK-03)."""
+        if largest >= self.alphabet:
+            raise FormatError("LCC-CBK-03", where, f"symbol {largest} in an alphabet of {self.alphabet}")
+
+
+def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: Array) -> None:
+    """Write reference + values (or the values) to `out`; all components but `values` (LCC-REC-03)."""
+    if reference is None:
+        out[:] = unwork(values, kind)
+    else:
+        add(reference, values, kind, out)
+
+
+def write_block(symbols: Array, escaped: Array | None, exact: Array) -> list[bytes]:
+    """Return the pieces of one block: symbols, and the escapes if there are any (SPEC 6.3).
+
+    Parameters
+    ----------
+    symbols
+        uint8, or uint16 for a wide codebook.
+    escaped
+        bool mask of the elements stored exactly, or ``None``.
+    exact
+        Components of the whole block; those escaped are stored.
+    """
+    if symbols.dtype == np.uint8:
+        pieces = write_stream(symbols)
+    else:
+        halves = symbols.view(np.uint8).reshape(-1, 2)
+        pieces = write_stream(np.ascontiguousarray(halves[:, 0]))
+        pieces += write_stream(np.ascontiguousarray(halves[:, 1]))
+    if escaped is None:
+        return [b"\x00", *pieces]
+    return [b"\x01", *pieces, *write_stream(escaped.view(np.uint8)), exact[escaped].tobytes()]
+
+
+def read_block(cursor: Cursor, codebook: Codebook, reference: Array | None, out: Array) -> None:
+    """Read one block into `out`, which may be `reference`; both are components of the block."""
+    flags = cursor.integer("B", "block flags")
+    if flags > 1:
+        raise FormatError("LCC-CBK-05", cursor.where, f"block flags {flags:#x} are reserved")
+    run = read_stream(cursor, out.size)
+    if codebook.wide:
+        symbols = dense(run, out.size) | dense(read_stream(cursor, out.size), out.size).astype(np.uint16) << 8
+        codebook.check(int(symbols.max(initial=0)), cursor.where)
+        reconstruct(codebook.expand(symbols), reference, codebook.kind, out)
+    elif isinstance(run, Sparse):
+        _apply_sparse(run, codebook, reference, out, cursor.where)
+    elif isinstance(run, Packed):
+        _apply_packed(run, codebook, reference, out, cursor.where)
+    else:
+        codebook.check(int(run.max(initial=0)), cursor.where)
+        for start in range(0, out.size, _PIECE):
+            part = slice(start, start + _PIECE)
+            reconstruct(
+                codebook.expand(run[part]),
+                reference if reference is None else reference[part],
+                codebook.kind,
+                out[part],
+            )
+    if flags:
+        escapes = read_stream(cursor, out.size)
+        places = (
+            escapes.positions if isinstance(escapes, Sparse) else np.flatnonzero(dense(escapes, out.size))
+        )
+        exact = cursor.take(places.size * out.itemsize, "escaped values")
+        out[places] = np.frombuffer(exact, out.dtype.newbyteorder("<"))
+
+
+def _apply_sparse(run: Sparse, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:
+    codebook.check(int(run.values.max(initial=0)), where)
+    values = codebook.expand(run.values)
+    if reference is None:
+        out[:] = 0
+        out[run.positions] = unwork(values, codebook.kind)
+        return
+    if out is not reference:
+        np.copyto(out, reference)
+    changed = np.empty(run.positions.size, out.dtype)
+    add(reference[run.positions], values, codebook.kind, changed)
+    out[run.positions] = changed
+
+
+def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:
+    joined = 8 // run.width
+    if codebook.alphabet < 1 << run.width:
+        symbols = (np.arange(256)[:, None] >> np.arange(0, 8, run.width)) & ((1 << run.width) - 1)
+        bad = symbols.max(axis=1) >= codebook.alphabet
+        if bad[run.groups].any():
+            codebook.check(int(symbols[run.groups[bad[run.groups]]].max()), where)
+    rows = codebook.group_rows(run.width)
+    # One gather per group: a row of values is taken as a single item where a type of its size exists.
+    item = {4: np.uint32, 8: np.uint64, 16: np.complex128}.get(rows.shape[1] * rows.itemsize)
+    table = rows if item is None else rows.view(item)[:, 0]
+    step = _PIECE // joined
+    for first in range(0, run.groups.size, step):
+        part = slice(first * joined, (first + step) * joined)
+        values = (
+            np.take(table, run.groups[first : first + step], axis=0, mode="clip").view(rows.dtype).reshape(-1)
+        )
+        target = out[part]
+        reconstruct(
+            values[: target.size], reference if reference is None else reference[part], codebook.kind, target
+        )

@@ -1,0 +1,96 @@
+"""A single state in a single file, by safetensors' verbs: save, save_file, load, load_file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal
+
+import numpy as np
+
+from .container import CheckpointWriter, FrameEntry, Manifest, to_bytes
+from .errors import ArgumentError
+from .floats import components
+from .frame import encode_components
+from .quantize import Lossless
+from .state import Flat, flatten
+from .store import open_data, open_file
+
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def _frame(flat: Flat, index: int) -> bytes:
+    array = flat.arrays[index]
+    try:
+        kind, bits = components(array)
+    except ArgumentError as error:
+        raise type(error)(f"array {flat.names[index]!r}: {error}") from None
+    return encode_components(bits, kind, array.shape, Lossless(), None, np.empty_like(bits))
+
+
+def _manifest(flat: Flat, entries: list[FrameEntry], metadata: dict[str, str] | None) -> Manifest:
+    return Manifest(None, None, "lossless", dict(metadata or {}), flat.tree, flat.scalars, tuple(entries))
+
+
+def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
+    """Return a state as the bytes of a checkpoint file, lossless.
+
+    Parameters
+    ----------
+    state
+        A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None.
+    metadata
+        Strings to keep with it.
+
+    Raises
+    ------
+    ArgumentError
+        If the state holds something that cannot be stored; names it.
+    """
+    flat = flatten(state)
+    frames = [_frame(flat, index) for index in range(len(flat.arrays))]
+    return to_bytes(frames, _manifest(flat, [FrameEntry.of(frame) for frame in frames], metadata))
+
+
+def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
+    """Write a state to a checkpoint file, lossless and atomically; a file of that name is replaced.
+
+    Raises
+    ------
+    ArgumentError
+        If the state holds something that cannot be stored; names it.
+    StorageError
+        If the operating system refuses; what was there stays.
+    """
+    flat = flatten(state)
+    with CheckpointWriter(path, overwrite=True) as writer:
+        entries = [writer.write_frame(_frame(flat, index)) for index in range(len(flat.arrays))]
+        writer.commit(_manifest(flat, entries, metadata))
+
+
+def load(data: bytes, dtype: Literal["float32", "bits"] | None = None) -> Any:
+    """Return the state in the bytes of a checkpoint file that needs no parent; errors as `load_file`."""
+    with open_data(data) as file:
+        return file.state(dtype=dtype)
+
+
+def load_file(path: str | os.PathLike[str], dtype: Literal["float32", "bits"] | None = None) -> Any:
+    """Return the state in a checkpoint file; a delta's parents are looked for beside it.
+
+    Parameters
+    ----------
+    path
+        The file.
+    dtype
+        ``"float32"`` returns bfloat16 arrays as float32.
+
+    Raises
+    ------
+    DataError
+        If the bytes break a rule of the format.
+    ChainError
+        If a parent is missing.
+    StorageError
+        If the operating system cannot read the file.
+    """
+    with open_file(path) as file:
+        return file.state(dtype=dtype)

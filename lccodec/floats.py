@@ -1,0 +1,289 @@
+"""Element types as bit patterns: IEEE-754 views, arithmetic in the type, order-preserving integers.
+
+Everything below the frame works on *components*: a 1-D, C-order, native-endian array of unsigned
+integers that hold the elements' bit patterns (a complex number is two components, real then
+imaginary). bfloat16 is handled here on its bit patterns, so the codec needs no package for it; only
+handing out NumPy's native type does (the extra ``bfloat16``).
+
+Sources: SPEC 5.2 (element types), SPEC 7.6 (reconstruction), IEEE 754-2019.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import ArgumentError, DependencyError
+
+__all__ = [
+    "BFLOAT16_BITS",
+    "ELEMENT_TYPES",
+    "Array",
+    "ElementType",
+    "add",
+    "components",
+    "element_type",
+    "from_components",
+    "subtract",
+    "unzigzag",
+    "work",
+    "zigzag",
+]
+
+Array = npt.NDArray[Any]
+
+#: How an array of bfloat16 is spelled where ml_dtypes is not installed: ``bits.view(BFLOAT16_BITS)``.
+BFLOAT16_BITS: Final = np.dtype([("bfloat16", "<u2")])
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """One element type of the format (SPEC 5.2).
+
+    Parameters
+    ----------
+    name
+        NumPy's name of the type.
+    code
+        The number that stands for it in a frame (LCC-FRM-06).
+    kind
+        ``"b"`` bool, ``"i"`` signed, ``"u"`` unsigned, ``"f"`` floating point, ``"c"`` complex.
+    size
+        Bytes of one component.
+    mantissa
+        Stored bits of the significand of a component; 0 where it is not floating point.
+    """
+
+    name: str
+    code: int
+    kind: str
+    size: int
+    mantissa: int = 0
+
+    @property
+    def components(self) -> int:
+        """Components of one element: 2 for complex types, else 1."""
+        return 2 if self.kind == "c" else 1
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.size * self.components
+
+    @property
+    def is_float(self) -> bool:
+        """Whether components are IEEE-754 numbers, so that a lossy quantizer applies."""
+        return self.mantissa > 0
+
+    @property
+    def bits(self) -> np.dtype[Any]:
+        """Unsigned integer type of a component's bit pattern."""
+        return np.dtype(f"u{self.size}")
+
+    @property
+    def work(self) -> np.dtype[Any]:
+        """Floating type NumPy computes a component in; bfloat16 is widened to float32."""
+        return np.dtype("f4") if self.name == "bfloat16" else np.dtype(f"f{self.size}")
+
+    @property
+    def native(self) -> np.dtype[Any]:
+        """NumPy type of an element.
+
+        Raises
+        ------
+        DependencyError
+            For bfloat16 where ml_dtypes is not installed.
+        """
+        if self.name != "bfloat16":
+            return np.dtype(self.name)
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise DependencyError(
+                "a bfloat16 array needs ml_dtypes: pip install 'lccodec[bfloat16]', "
+                "or ask for dtype='float32'"
+            ) from None
+        native: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return native
+
+
+#: Every element type, in the order of its code (LCC-FRM-06).
+ELEMENT_TYPES: Final = (
+    ElementType("bool", 0, "b", 1),
+    ElementType("int8", 1, "i", 1),
+    ElementType("int16", 2, "i", 2),
+    ElementType("int32", 3, "i", 4),
+    ElementType("int64", 4, "i", 8),
+    ElementType("uint8", 5, "u", 1),
+    ElementType("uint16", 6, "u", 2),
+    ElementType("uint32", 7, "u", 4),
+    ElementType("uint64", 8, "u", 8),
+    ElementType("float16", 9, "f", 2, 10),
+    ElementType("bfloat16", 10, "f", 2, 7),
+    ElementType("float32", 11, "f", 4, 23),
+    ElementType("float64", 12, "f", 8, 52),
+    ElementType("complex64", 13, "c", 4, 23),
+    ElementType("complex128", 14, "c", 8, 52),
+)
+
+_BY_NAME: Final = {kind.name: kind for kind in ELEMENT_TYPES}
+
+
+def element_type(dtype: np.dtype[Any]) -> ElementType:
+    """Return the element type of a NumPy dtype.
+
+    Raises
+    ------
+    ArgumentError
+        If the format has no such type.
+    """
+    if dtype == BFLOAT16_BITS:
+        return _BY_NAME["bfloat16"]
+    found = _BY_NAME.get(dtype.name)
+    if found is None:
+        raise ArgumentError(f"dtype {dtype} cannot be stored; the format has {', '.join(_BY_NAME)}")
+    return found
+
+
+def components(array: Array) -> tuple[ElementType, Array]:
+    """Return the element type and the components of `array`.
+
+    Returns
+    -------
+    tuple
+        The type, and a 1-D contiguous array of ``type.bits`` in C order: a view where `array` is
+        contiguous and native-endian already, else a copy.
+    """
+    kind = element_type(array.dtype)
+    if kind.kind == "b":
+        array = array.view(np.uint8) != 0  # a bool byte of another value reads as true everywhere
+    elif not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return kind, np.ascontiguousarray(array).reshape(-1).view(kind.bits)
+
+
+def from_components(bits: Array, kind: ElementType, shape: tuple[int, ...], dtype: str | None) -> Array:
+    """Return components as an array of `shape`; the inverse of :func:`components`.
+
+    Parameters
+    ----------
+    dtype
+        ``None`` for the native type; ``"float32"`` widens bfloat16 (exactly) and leaves every other
+        type as it is; ``"bits"`` hands out bfloat16 as :data:`BFLOAT16_BITS`.
+    """
+    if kind.name == "bfloat16" and dtype is not None:
+        return widen(bits).reshape(shape) if dtype == "float32" else bits.view(BFLOAT16_BITS).reshape(shape)
+    return bits.view(kind.native).reshape(shape)
+
+
+def widen(bits: Array) -> Array:
+    """Return bfloat16 bit patterns (uint16) as float32; exact."""
+    wide = bits.astype(np.uint32)
+    np.left_shift(wide, 16, out=wide)
+    return wide.view(np.float32)
+
+
+def narrow(values: Array) -> Array:
+    """Return float32 values rounded once, to nearest even, to bfloat16 bit patterns (uint16)."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    odd = (bits >> 16) & 1
+    rounded = ((bits + (odd + 0x7FFF)) >> 16).astype(np.uint16)
+    nan = np.isnan(values)
+    if nan.any():  # rounding could carry a NaN into infinity: keep its top bits and quiet it
+        rounded[nan] = (bits[nan] >> 16).astype(np.uint16) | 0x0040
+    return rounded
+
+
+def work(bits: Array, kind: ElementType) -> Array:
+    """Return components as floating point numbers to compute with (`kind.work`); a view if it can be."""
+    return widen(bits) if kind.name == "bfloat16" else bits.view(kind.work)
+
+
+def unwork(values: Array, kind: ElementType) -> Array:
+    """Return floating point numbers as components, rounded once to the type."""
+    if kind.name == "bfloat16":
+        return narrow(values)
+    return values.astype(kind.work, copy=False).view(kind.bits)
+
+
+def subtract(bits: Array, reference: Array | None, kind: ElementType) -> Array:
+    """Return ``x - r`` in `kind.work`, one IEEE subtraction in the element type (LCC-QNT-01).
+
+    Without a reference this is ``x`` itself. A bfloat16 difference is rounded to bfloat16: binary32
+    has more than twice its digits, so that rounding twice equals rounding once.
+    """
+    x = work(bits, kind)
+    if reference is None:
+        return x
+    with np.errstate(all="ignore"):
+        d: Array = np.subtract(x, work(reference, kind))
+    return widen(narrow(d)) if kind.name == "bfloat16" else d
+
+
+def add(reference: Array, representatives: Array, kind: ElementType, out: Array) -> None:
+    """Write ``r + c`` into `out`, one IEEE addition in the element type (LCC-REC-03).
+
+    All are components but `representatives`, which has `kind.work`. Adding -0.0 returns every
+    pattern but a signaling NaN unchanged, which is how symbol 0 keeps its reference.
+    """
+    with np.errstate(all="ignore"):
+        if kind.name == "bfloat16":
+            out[:] = narrow(widen(reference) + representatives)
+        else:
+            np.add(reference.view(kind.work), representatives, out=out.view(kind.work))
+
+
+def _ordered(bits: Array, kind: ElementType) -> Array:
+    """Map floating point patterns to unsigned integers in the order of the numbers (LCC-PLN-02)."""
+    sign = bits.view(f"i{kind.size}") >> (8 * kind.size - 1)  # 0 or -1
+    flip: Array = sign.view(bits.dtype) | bits.dtype.type(1 << (8 * kind.size - 1))
+    np.bitwise_xor(bits, flip, out=flip)
+    return flip
+
+
+def _unordered(keys: Array, kind: ElementType) -> Array:
+    top = keys.dtype.type(1 << (8 * kind.size - 1))
+    sign = (keys ^ top).view(f"i{kind.size}") >> (8 * kind.size - 1)
+    flip: Array = sign.view(keys.dtype) | top
+    np.bitwise_xor(keys, flip, out=flip)
+    return flip
+
+
+def zigzag(bits: Array, reference: Array | None, kind: ElementType) -> Array:
+    """Return the zigzag of the order-preserving difference to the reference (LCC-PLN-02, LCC-PLN-03).
+
+    Small differences of either sign become small unsigned integers. Without a reference the
+    reference is zero, which for floating point is a rotation of the pattern by one bit: the sign
+    comes last and the exponent fills the top byte.
+    """
+    width = 8 * kind.size
+    if reference is None:
+        if kind.is_float:
+            return (bits << 1) | (bits >> (width - 1))
+        difference = bits
+    elif kind.is_float:
+        difference = _ordered(bits, kind)
+        np.subtract(difference, _ordered(reference, kind), out=difference)
+    else:
+        difference = bits - reference
+    sign = (difference.view(f"i{kind.size}") >> (width - 1)).view(bits.dtype)
+    np.bitwise_xor(difference << 1, sign, out=sign)
+    return sign
+
+
+def unzigzag(codes: Array, reference: Array | None, kind: ElementType, out: Array) -> None:
+    """Write the components that :func:`zigzag` coded into `out` (which may be `reference`)."""
+    if reference is None and kind.is_float:
+        np.bitwise_or(codes >> 1, codes << (8 * kind.size - 1), out=out)
+        return
+    difference = (codes >> 1) ^ (codes.dtype.type(0) - (codes & codes.dtype.type(1)))
+    if reference is None:
+        out[:] = difference
+    elif kind.is_float:
+        np.add(difference, _ordered(reference, kind), out=difference)
+        out[:] = _unordered(difference, kind)
+    else:
+        np.add(difference, reference, out=out)

@@ -1,0 +1,28 @@
+"""The planes method: any bit pattern, exactly, as byte planes of the difference to the reference.
+
+Source: SPEC 6.2 and 7.5; the order-preserving difference is FM-Delta's (Ning et al., NeurIPS 2024).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .bits import Cursor
+from .floats import Array, ElementType, unzigzag, zigzag
+from .symbols import dense, read_stream, write_stream
+
+__all__ = ["read_block", "write_block"]
+
+
+def write_block(bits: Array, reference: Array | None, kind: ElementType) -> list[bytes]:
+    """Return the pieces of one block: a stream per byte of the zigzag codes, lowest byte first."""
+    codes = zigzag(bits, reference, kind).view(np.uint8).reshape(-1, kind.size)
+    return [piece for plane in codes.T for piece in write_stream(np.ascontiguousarray(plane))]
+
+
+def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
+    """Read one block into `out`, which may be `reference`; both are components of the block."""
+    codes = np.empty((out.size, kind.size), np.uint8)
+    for plane in codes.T:
+        plane[:] = dense(read_stream(cursor, out.size), out.size)
+    unzigzag(codes.reshape(-1).view(kind.bits), reference, kind, out)

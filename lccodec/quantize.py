@@ -1,0 +1,267 @@
+"""Quantizers: choose the partition of an array's differences and a representative for each part.
+
+A quantizer is a small frozen dataclass; fitting it to an array gives a *partition*, which turns
+differences into symbols. The decoder knows nothing of this: it sees symbols and representatives.
+
+Sources: SPEC 7.7; LC-Checkpoint (Chen et al., ICML 2020), section 3; Sullivan, "Efficient scalar
+quantization of exponential and Laplacian random variables", IEEE Trans. Inf. Theory 42 (1996)
+(dead zone with centroids).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+import numpy as np
+
+from .errors import ArgumentError
+from .floats import Array, ElementType, subtract
+from .promote import promote
+
+__all__ = ["ExponentBuckets", "Lossless", "Partition", "Quantizer", "UniformDeadzone", "differences"]
+
+#: Components handled at a time: differences, symbols and results of a piece stay in the cache.
+PIECE: Final = 1 << 16
+
+#: Half the width of the dead zone, in steps.
+DEAD_ZONE: Final = 0.6
+
+_MAX_BINS: Final = (1 << 15) - 1  # bins a side, so that symbols fit 16 bits
+_SAMPLED_PIECES: Final = 16
+
+
+class Partition(Protocol):
+    """What a quantizer chose for one array.
+
+    Attributes
+    ----------
+    representatives
+        Value of each symbol but 0, ``kind.work`` of shape ``(symbols - 1,)``.
+    max_error
+        Largest ``|decoded - original|`` that may stay; ``None`` where any may.
+    """
+
+    @property
+    def representatives(self) -> Array: ...  # noqa: D102 - described above
+
+    @property
+    def max_error(self) -> float | None: ...  # noqa: D102 - described above
+
+    def symbols(self, differences: Array) -> tuple[Array, Array | None]:
+        """Return the symbols (uint8 or uint16) of finite differences, and which fit no part."""
+
+
+class Quantizer(Protocol):
+    """Chooses a partition for an array; :class:`Lossless` has none."""
+
+    def fit(self, bits: Array, reference: Array | None, kind: ElementType) -> Partition | None:
+        """Return the partition for floating point components, or ``None`` to store them exactly."""
+
+
+def differences(
+    bits: Array, reference: Array | None, kind: ElementType, every: int = 1
+) -> Iterator[tuple[Array, bool]]:
+    """Yield the finite differences to the reference, a piece at a time.
+
+    Yields
+    ------
+    tuple
+        Differences in ``kind.work`` with 0 in place of those that are not finite, and whether all were.
+    """
+    for start in range(0, bits.size, PIECE * every):
+        stop = start + PIECE
+        d = subtract(bits[start:stop], None if reference is None else reference[start:stop], kind)
+        finite = np.isfinite(d)
+        if finite.all():
+            yield d, True
+        else:
+            yield np.where(finite, d, d.dtype.type(0)), False
+
+
+@dataclass(frozen=True)
+class Lossless:
+    """Store every bit pattern exactly, as byte planes (SPEC 7.5)."""
+
+    def fit(self, bits: Array, reference: Array | None, kind: ElementType) -> None:  # noqa: ARG002
+        """Return ``None``: there is nothing to choose."""
+        return
+
+
+@dataclass(frozen=True)
+class ExponentBuckets:
+    """LC-Checkpoint's quantizer: buckets of equal sign and exponent, the largest ones promoted.
+
+    Parameters
+    ----------
+    bits
+        1 to 8: up to ``2**bits - 1`` buckets keep a representative, all other differences become 0.
+    representative
+        ``"midpoint"``, the average of the bucket's maximum and minimum (the paper), or ``"mean"``.
+
+    Raises
+    ------
+    ArgumentError
+        For other values.
+    """
+
+    bits: int = 3
+    representative: Literal["midpoint", "mean"] = "midpoint"
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.bits, int) and 1 <= self.bits <= 8):
+            raise ArgumentError(f"ExponentBuckets: bits must be an integer from 1 to 8, not {self.bits!r}")
+        if self.representative not in ("midpoint", "mean"):
+            raise ArgumentError(f"ExponentBuckets: unknown representative {self.representative!r}")
+
+    def fit(self, bits: Array, reference: Array | None, kind: ElementType) -> _Buckets:
+        """Find the occupied buckets and promote the largest (SPEC 7.7, LCC-PRM-01)."""
+        work = kind.work
+        shift = 23 if kind.name == "bfloat16" else kind.mantissa
+        keys = 1 << (8 * work.itemsize - shift)  # sign and exponent field of a difference
+        edges = (np.arange(keys + 1, dtype=object) << shift)[:-1].astype(f"u{work.itemsize}")
+        counts = np.zeros(keys, np.int64)
+        least = np.full(keys, np.iinfo(edges.dtype).max, edges.dtype)
+        most = np.zeros(keys, edges.dtype)
+        sums = np.zeros(keys)
+        for d, _ in differences(bits, reference, kind):
+            # Sorted as unsigned integers, the patterns of a bucket are adjacent, smallest
+            # magnitude first: its count, minimum and maximum are looked up, not searched.
+            patterns = np.sort(d.view(edges.dtype))
+            bounds = np.append(np.searchsorted(patterns, edges), patterns.size)
+            size = np.diff(bounds)
+            here = np.flatnonzero(size)
+            counts[here] += size[here]
+            least[here] = np.minimum(least[here], patterns[bounds[here]])
+            most[here] = np.maximum(most[here], patterns[bounds[here + 1] - 1])
+            if self.representative == "mean":
+                sums[here] += np.add.reduceat(patterns.view(work).astype(np.float64), bounds[here])
+        exponents = np.arange(keys) & (keys // 2 - 1)
+        occupied = np.flatnonzero((counts > 0) & (exponents > 0))  # exponent 0: zero and subnormal
+        promoted = occupied[promote(exponents[occupied], occupied >= keys // 2, self.bits)]
+        if self.representative == "mean":
+            middle = sums[promoted] / counts[promoted]
+        else:
+            low, high = (a[promoted].view(work).astype(np.float64) for a in (least, most))
+            with np.errstate(over="ignore"):
+                middle = (high + low) / 2
+            middle = np.where(np.isfinite(middle), middle, high / 2 + low / 2)
+        table = np.zeros(keys, np.uint8)
+        table[promoted] = np.arange(1, promoted.size + 1)
+        return _Buckets(middle.astype(work), table, shift)
+
+
+@dataclass(frozen=True)
+class _Buckets:
+    representatives: Array
+    table: Array  # symbol of each (sign, exponent) field
+    shift: int
+    max_error: None = None
+
+    def symbols(self, differences: Array) -> tuple[Array, None]:
+        fields = differences.view(f"u{differences.itemsize}") >> self.shift
+        return np.take(self.table, fields.astype(np.intp), mode="clip"), None
+
+
+@dataclass(frozen=True)
+class UniformDeadzone:
+    """Equal steps with a dead zone of 0.6 steps on either side of 0, and centroid representatives.
+
+    Give exactly one parameter.
+
+    Parameters
+    ----------
+    step
+        Width of a bin, in the units of the array.
+    max_error
+        Bound on ``|decoded - original|`` of every element, after rounding to the array's type;
+        an element that would break it is stored exactly. The step is ``max_error / 0.6``.
+    relative_step
+        The step as a multiple of the root mean square of the differences.
+
+    Raises
+    ------
+    ArgumentError
+        Unless exactly one is given, positive and finite.
+    """
+
+    step: float | None = None
+    max_error: float | None = None
+    relative_step: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [v for v in (self.step, self.max_error, self.relative_step) if v is not None]
+        if len(given) != 1:
+            raise ArgumentError("UniformDeadzone: give exactly one of step, max_error and relative_step")
+        if not (isinstance(given[0], int | float) and math.isfinite(given[0]) and given[0] > 0):
+            raise ArgumentError(f"UniformDeadzone: a positive finite number is needed, not {given[0]!r}")
+
+    def fit(self, bits: Array, reference: Array | None, kind: ElementType) -> _Grid | None:
+        """Choose the step and the centroids; ``None`` where exact storage is at least as small."""
+        largest, squares, count = 0.0, 0.0, 0
+        for d, _ in differences(bits, reference, kind):
+            largest = max(largest, float(np.abs(d).max()))
+            if self.relative_step is not None:
+                squares += float(np.add.reduce(np.square(d, dtype=np.float64)))
+                count += d.size
+        if self.relative_step is not None:
+            step = self.relative_step * math.sqrt(squares / max(count, 1)) or 1.0
+        else:
+            step = self.step if self.step is not None else float(self.max_error or 0) / DEAD_ZONE
+        bins = largest / step + 1 - DEAD_ZONE
+        finest = float(np.finfo(np.promote_types(kind.work, np.float32)).tiny) * 4
+        if not finest <= step < math.inf:
+            return None  # its reciprocal could not be computed with
+        if bins > 4 * _MAX_BINS or 2 * bins > max(bits.size, 8):
+            return None  # most elements would be exceptions, or the codebook outgrow the symbols
+        bins = min(int(bins), _MAX_BINS)
+        grid = _Grid(np.zeros(2 * bins, kind.work), step, bins, self.max_error)
+        return grid.with_centroids(bits, reference, kind)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    representatives: Array
+    step: float
+    bins: int  # on either side of the dead zone; bin j of sign s is symbol zigzag(s * j)
+    max_error: float | None
+
+    def symbols(self, differences: Array) -> tuple[Array, Array | None]:
+        """Return zigzag bin numbers: uint8 for up to 127 bins a side, uint16 for more."""
+        scaled = differences.astype(np.promote_types(differences.dtype, np.float32))
+        with np.errstate(over="ignore"):
+            np.multiply(scaled, scaled.dtype.type(1 / self.step), out=scaled)
+        scaled += np.copysign(scaled.dtype.type(1 - DEAD_ZONE), scaled)
+        outside = None
+        edge = scaled.dtype.type(self.bins + 1)
+        if self.bins == _MAX_BINS or not (np.abs(scaled).max(initial=0) < edge):
+            outside = np.abs(scaled) >= edge
+            scaled[outside] = 0
+        if self.bins <= 127:
+            narrow = scaled.astype(np.int8)
+            return ((narrow << 1) ^ (narrow >> 7)).view(np.uint8), outside
+        index = scaled.astype(np.int32)
+        return ((index << 1) ^ (index >> 31)).astype(np.uint16), outside
+
+    def with_centroids(self, bits: Array, reference: Array | None, kind: ElementType) -> _Grid:
+        """Return this grid with the mean of each bin, estimated on evenly spread pieces."""
+        every = max(1, -(-bits.size // PIECE) // _SAMPLED_PIECES)
+        sums, counts = np.zeros(2 * self.bins + 1), np.zeros(2 * self.bins + 1)
+        for d, _ in differences(bits, reference, kind, every):
+            symbols = self.symbols(d)[0].astype(np.intp)
+            counts += np.bincount(symbols, minlength=counts.size)
+            sums += np.bincount(symbols, d, minlength=sums.size)
+        codes = np.arange(1, 2 * self.bins + 1)
+        index = (codes >> 1) ^ -(codes & 1)  # zigzag undone: bin number with its sign
+        sign, bin_ = np.sign(index), np.abs(index)
+        middle = (bin_ + DEAD_ZONE - 0.5) * self.step * sign
+        mean = np.divide(sums[1:], counts[1:], out=middle.copy(), where=counts[1:] > 0)
+        if self.max_error is not None:
+            # No edge of the bin may be farther away than the bound.
+            low = (bin_ + DEAD_ZONE) * self.step - self.max_error
+            high = (bin_ + DEAD_ZONE - 1) * self.step + self.max_error
+            mean = np.clip(np.abs(mean), low, high) * sign
+        with np.errstate(over="ignore"):
+            return _Grid(mean.astype(kind.work), self.step, self.bins, self.max_error)

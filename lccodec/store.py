@@ -1,0 +1,563 @@
+"""A directory of checkpoints: save, restore, look inside. Every checkpoint is one immutable file.
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from .chain import KEYFRAME_EVERY, DecodedArray, array_header, encode_array, replay, wants_keyframe
+from .constants import CHECKPOINT_SUFFIX, MAX_STEP
+from .container import (
+    INHERITED,
+    CheckpointReader,
+    CheckpointWriter,
+    Manifest,
+    Parent,
+    open_bytes,
+    open_checkpoint,
+    remove_stale_temporaries,
+)
+from .errors import ArgumentError, ChainError, FormatError, StorageError
+from .policy import Policy, resolve_policy
+from .quantize import Lossless, Quantizer
+from .state import Json, array_names, flatten, select, unflatten
+
+__all__ = [
+    "ArrayInfo",
+    "Chain",
+    "CheckpointFile",
+    "CheckpointInfo",
+    "directory_steps",
+    "open_data",
+    "open_file",
+]
+
+_FILE_NAME: Final = re.compile(r"(\d{12,16})" + re.escape(CHECKPOINT_SUFFIX))
+
+
+@dataclass(frozen=True)
+class ArrayInfo:
+    """One array of a checkpoint.
+
+    Parameters
+    ----------
+    name
+        Its path in the state.
+    dtype, shape
+        Of the array.
+    method
+        ``"raw"``, ``"planes"``, ``"codebook"``, or ``"unchanged"`` from the parent.
+    relative
+        Whether its frame is a delta.
+    stored_bytes
+        Bytes of its frame in this checkpoint.
+    nbytes
+        Bytes of the array itself.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    method: str
+    relative: bool
+    stored_bytes: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """What is known of one checkpoint without decoding it.
+
+    Parameters
+    ----------
+    step
+        Its step, ``None`` for a single file.
+    parent
+        The parent's step, ``None`` for a keyframe.
+    deltas
+        Deltas that a restore replays.
+    root
+        SHA-256 that stands for all bytes of the file, hexadecimal.
+    policy
+        What the writer recorded of its policy.
+    metadata
+        The user's strings.
+    file_bytes
+        Size of the file.
+    nbytes
+        Bytes of all arrays, each counted once.
+    arrays
+        In the order of the state.
+    """
+
+    step: int | None
+    parent: int | None
+    deltas: int
+    root: str
+    policy: Any
+    metadata: dict[str, str]
+    file_bytes: int
+    nbytes: int
+    arrays: tuple[ArrayInfo, ...]
+
+
+class _FileLink:
+    """A checkpoint file in a chain, with the tree it has or inherits."""
+
+    def __init__(self, reader: CheckpointReader, manifest: Manifest) -> None:
+        self.reader = reader
+        self.manifest = manifest
+        self.place = Path(reader.name).name
+        first: dict[int, str] = {}
+        for name, index in array_names(manifest.tree).items():
+            first.setdefault(index, name)
+        self.index_names = [first[index] for index in range(len(manifest.frames))]
+        self.names = {name: index for index, name in first.items()}
+
+    def has_frame(self, index: int) -> bool:
+        return self.manifest.frames[index] is not None
+
+    def frame(self, index: int) -> bytes:
+        return self.reader.frame(index)
+
+    def frame_head(self, index: int, size: int) -> bytes:
+        return self.reader.frame_head(index, size)
+
+
+class CheckpointFile:
+    """A checkpoint that is open, with the parents it needs; decodes only what is asked for.
+
+    A context manager; :func:`lccodec.open` returns it.
+    """
+
+    def __init__(self, reader: CheckpointReader, directory: Path | None) -> None:
+        self._stack = ExitStack()
+        try:
+            readers = [self._stack.enter_context(reader)]
+            while (parent := readers[-1].manifest.parent) is not None:
+                readers.append(self._stack.enter_context(_open_parent(readers[-1], parent, directory)))
+            self._links: list[_FileLink] = []
+            for opened in reversed(readers):
+                manifest = opened.manifest
+                if self._links:
+                    manifest = manifest.inherit(self._links[-1].manifest.tree, opened.name)
+                self._links.append(_FileLink(opened, manifest))
+        except BaseException:
+            self._stack.close()
+            raise
+        self._manifest = self._links[-1].manifest
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files; to close again does nothing."""
+        self._stack.close()
+
+    def keys(self) -> list[str]:
+        """Return the names of the arrays, in the order of the state; an array in two places has two."""
+        return list(array_names(self._manifest.tree))
+
+    def metadata(self) -> dict[str, str]:
+        """Return the strings that were stored with the state."""
+        return dict(self._manifest.metadata)
+
+    def get(self, name: str, dtype: Literal["float32", "bits"] | None = None) -> Any:
+        """Return one array, reading no other.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no array of that name.
+        """
+        index = array_names(self._manifest.tree).get(name)
+        if index is None:
+            select(self._manifest.tree, self._manifest.scalars, [name])  # suggests close names
+            raise ArgumentError(f"{name!r} is not an array")
+        return replay(self._links, index).array(dtype)
+
+    def state(self, keys: Iterable[str] | None = None, dtype: str | None = None) -> Any:
+        """Return the state; with `keys`, a dict of these leaves by name (see `Chain.restore`)."""
+        tree, scalars = self._manifest.tree, self._manifest.scalars
+        if keys is None:
+            return unflatten(tree, [a.array(dtype) for a in self.decoded()], scalars)
+        arrays, values = select(tree, scalars, keys)
+        decoded = {index: replay(self._links, index).array(dtype) for index in dict.fromkeys(arrays.values())}
+        return {**{name: decoded[index] for name, index in arrays.items()}, **values}
+
+    def decoded(self) -> list[DecodedArray]:
+        """Return all arrays as decoded, by index."""
+        return [self.decode(index) for index in range(len(self._manifest.frames))]
+
+    def decode(self, index: int) -> DecodedArray:
+        """Return one array as decoded, by its index."""
+        return replay(self._links, index)
+
+    def check_name(self) -> None:
+        """Raise ``FormatError`` if the name of a chain's file is not that of its step (LCC-CHN-01)."""
+        name, step = Path(self._links[-1].reader.name).name, self._manifest.step
+        if (match := _FILE_NAME.fullmatch(name)) and int(match[1]) != step:
+            raise FormatError("LCC-CHN-01", name, f"holds step {step}")
+
+    def info(self) -> CheckpointInfo:
+        """Return what is stored, without decoding it."""
+        link, manifest = self._links[-1], self._manifest
+        arrays = []
+        for index, entry in enumerate(manifest.frames):
+            header = array_header(self._links, index)
+            arrays.append(
+                ArrayInfo(
+                    name=link.index_names[index],
+                    dtype=header.kind.name,
+                    shape=header.shape,
+                    method=header.method_name if entry else "unchanged",
+                    relative=header.relative if entry else False,
+                    stored_bytes=entry.length if entry else 0,
+                    nbytes=header.nbytes,
+                )
+            )
+        return CheckpointInfo(
+            step=manifest.step,
+            parent=manifest.parent.step if manifest.parent else None,
+            deltas=len(self._links) - 1,
+            root=link.reader.root.hex(),
+            policy=manifest.policy,
+            metadata=dict(manifest.metadata),
+            file_bytes=link.reader.file_size,
+            nbytes=sum(a.nbytes for a in arrays),
+            arrays=tuple(arrays),
+        )
+
+    @property
+    def links(self) -> Sequence[_FileLink]:
+        """The checkpoint and its parents, oldest first."""
+        return self._links
+
+
+def _open_parent(child: CheckpointReader, parent: Parent, directory: Path | None) -> CheckpointReader:
+    """Open and check the parent that a checkpoint names (LCC-CHN-02)."""
+    step = child.manifest.step
+    if step is None or parent.step >= step:
+        raise FormatError(
+            "LCC-CHN-02", child.name, f"step {step} cannot have step {parent.step} as its parent"
+        )
+    if directory is None:
+        raise ChainError(f"{child.name}: a delta; its parent, step {parent.step}, is not at hand")
+    path = _path(directory, parent.step)
+    try:
+        reader = open_checkpoint(path)
+    except StorageError as error:
+        if path.exists():
+            raise
+        raise ChainError(f"{child.name}: its parent, step {parent.step}, is missing ({path.name})") from error
+    if reader.root != parent.root or reader.manifest.step != parent.step:
+        reader.close()
+        raise ChainError(f"{child.name}: {path.name} is not the parent it was taken against")
+    return reader
+
+
+def _path(directory: Path, step: int) -> Path:
+    return directory / f"{step:012d}{CHECKPOINT_SUFFIX}"
+
+
+def directory_steps(directory: Path) -> dict[int, Path]:
+    """Return the checkpoint files of a directory by step, rising; other files are left alone (LCC-CHN-01).
+
+    Raises
+    ------
+    StorageError
+        If the directory cannot be listed.
+    """
+    try:
+        names = [entry.name for entry in directory.iterdir()]
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot list: {error.strerror}", str(directory)) from error
+    found = {int(match[1]): directory / name for name in names if (match := _FILE_NAME.fullmatch(name))}
+    return {step: found[step] for step in sorted(found)}
+
+
+def open_file(path: str | os.PathLike[str]) -> CheckpointFile:
+    """Open a checkpoint file to read single arrays.
+
+    A delta's parents are looked for beside it.
+
+    Parameters
+    ----------
+    path
+        A checkpoint file.
+
+    Raises
+    ------
+    DataError
+        If the file breaks a rule of the format.
+    ChainError
+        If a parent is missing.
+    StorageError
+        If the operating system cannot read it.
+    """
+    reader = open_checkpoint(path)
+    return CheckpointFile(reader, Path(path).parent)
+
+
+def open_data(data: bytes) -> CheckpointFile:
+    """Open a checkpoint that is in memory; it must be a keyframe."""
+    return CheckpointFile(open_bytes(data), None)
+
+
+@dataclass
+class _Tail:
+    """The latest checkpoint as decoded: what the next delta is taken against."""
+
+    step: int
+    root: bytes
+    tree: Json
+    arrays: dict[str, DecodedArray]
+    deltas: int
+    delta_bytes: int
+    keyframe_bytes: int
+
+
+class Chain:
+    """Checkpoints of one run in a directory; a context manager.
+
+    Parameters
+    ----------
+    directory
+        Made if it is not there. A chain that is in it goes on where it stopped.
+    policy
+        A preset (``"lossless"``, ``"lc-2"``, ``"lc-3"``, ``"balanced"``) or a `Policy`.
+    keyframe_every
+        Most deltas that a restore may replay: after as many, a keyframe is written; sooner when the
+        deltas together are larger than their keyframe.
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown policy.
+    StorageError
+        If the directory cannot be made or read.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, lccodec
+    >>> state = {"weight": np.ones((2, 3), np.float32), "epoch": 1}
+    >>> with lccodec.Chain(tempfile.mkdtemp(), policy="lc-3") as chain:
+    ...     _ = chain.save(10, state)
+    ...     restored = chain.restore()
+    >>> restored["epoch"], restored["weight"].shape
+    (1, (2, 3))
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        policy: str | Policy = "balanced",
+        *,
+        keyframe_every: int = KEYFRAME_EVERY,
+    ) -> None:
+        if not isinstance(keyframe_every, int) or keyframe_every < 0:
+            raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
+        self.directory = Path(directory)
+        self.policy = resolve_policy(policy)
+        self.keyframe_every = keyframe_every
+        self._tail: _Tail | None = None
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                error.errno, f"cannot make the directory: {error.strerror}", str(directory)
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forget the reference that is kept in memory; every checkpoint is on disk already."""
+        self._tail = None
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that have a checkpoint, rising."""
+        return list(directory_steps(self.directory))
+
+    def save(self, step: int, state: Any, metadata: dict[str, str] | None = None) -> int:
+        """Store a state as a keyframe or a delta; it is there as a whole or not at all.
+
+        Parameters
+        ----------
+        step
+            Non-negative, above every step of the chain.
+        state
+            A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None.
+        metadata
+            Strings to keep with it.
+
+        Returns
+        -------
+        int
+            Bytes of the file.
+
+        Raises
+        ------
+        ArgumentError
+            If the step exists or is out of order, or the state holds something that cannot be stored.
+        StorageError
+            If the operating system refuses to write, as when the disk is full; nothing is left behind.
+        """
+        steps = self._check_step(step)
+        flat = flatten(state)
+        remove_stale_temporaries(self.directory)
+        tail = self._current_tail(steps[-1]) if steps else None
+        keyframe = tail is None or wants_keyframe(
+            tail.deltas, tail.delta_bytes, tail.keyframe_bytes, self.keyframe_every
+        )
+        # Arrays of the tail are overwritten as they are coded, so a failure must not leave it in place.
+        self._tail = None
+        known = tail.arrays if tail else {}
+        arrays: dict[str, DecodedArray] = {}
+        entries = []
+        with CheckpointWriter(_path(self.directory, step)) as writer:
+            for name, array in zip(flat.names, flat.arrays, strict=True):
+                frame, arrays[name] = self._encode(name, array, known.get(name), keyframe)
+                entries.append(None if frame is None else writer.write_frame(frame))
+            inherited = not keyframe and tail is not None and _same_tree(tail.tree, flat.tree)
+            manifest = Manifest(
+                step=step,
+                parent=None if keyframe or tail is None else Parent(tail.step, tail.root),
+                policy=self.policy.name,
+                metadata=dict(metadata or {}),
+                tree=INHERITED if inherited else flat.tree,
+                scalars=flat.scalars,
+                frames=tuple(entries),
+            )
+            root = writer.commit(manifest)
+        size = _path(self.directory, step).stat().st_size
+        if keyframe or tail is None:
+            self._tail = _Tail(step, root, flat.tree, arrays, 0, 0, size)
+        else:
+            self._tail = _Tail(
+                step, root, flat.tree, arrays, tail.deltas + 1, tail.delta_bytes + size, tail.keyframe_bytes
+            )
+        return size
+
+    def _encode(
+        self, name: str, array: Any, parent: DecodedArray | None, keyframe: bool
+    ) -> tuple[bytes | None, DecodedArray]:
+        try:
+            quantizer: Quantizer = Lossless()
+            if not keyframe and parent is not None and parent.shape == array.shape:
+                quantizer = self.policy.choose(name, parent.kind, array.size)
+            return encode_array(array, quantizer, parent, keyframe=keyframe)
+        except ArgumentError as error:
+            raise type(error)(f"array {name!r}: {error}") from None
+
+    def _check_step(self, step: int) -> list[int]:
+        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= MAX_STEP:
+            raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {step!r}")
+        steps = self.steps
+        if step in steps:
+            raise ArgumentError(f"step {step} exists already in {self.directory}")
+        if steps and step < steps[-1]:
+            raise ArgumentError(f"step {step} is before the latest of {self.directory}, {steps[-1]}")
+        return steps
+
+    def _current_tail(self, step: int) -> _Tail:
+        """Return the tail of the chain, decoded from disk unless it is in memory."""
+        if self._tail is not None and self._tail.step == step:
+            return self._tail
+        with self._open(step) as file:
+            sizes = [link.reader.file_size for link in file.links]
+            last = file.links[-1]
+            arrays = dict(zip(last.index_names, file.decoded(), strict=True))
+            return _Tail(
+                step, last.reader.root, last.manifest.tree, arrays, len(sizes) - 1, sum(sizes[1:]), sizes[0]
+            )
+
+    def _open(self, step: int | None) -> CheckpointFile:
+        steps = self.steps
+        if step is None:
+            if not steps:
+                raise ChainError(f"{self.directory} holds no checkpoint")
+            step = steps[-1]
+        if step not in steps:
+            raise ChainError(f"{self.directory} has no step {step!r}{_nearest(steps, step)}")
+        path = _path(self.directory, step)
+        file = open_file(path)
+        try:
+            file.check_name()
+        except FormatError:
+            file.close()
+            raise
+        return file
+
+    def restore(
+        self,
+        step: int | None = None,
+        keys: Iterable[str] | None = None,
+        *,
+        dtype: Literal["float32", "bits"] | None = None,
+    ) -> Any:
+        """Return a state.
+
+        Parameters
+        ----------
+        step
+            Of the checkpoint; the latest by default.
+        keys
+            Names of arrays, scalars or containers (``"optimizer/0"``): only these are read and decoded.
+        dtype
+            ``"float32"`` returns bfloat16 arrays as float32.
+
+        Returns
+        -------
+        object
+            The state as it was saved (arrays as decoded, C order, native byte order), or with `keys` a
+            dict from the name of every leaf asked for to its value.
+
+        Raises
+        ------
+        ChainError
+            For an unknown step or a missing parent.
+        DataError
+            If stored bytes break a rule of the format.
+        ArgumentError
+            For unknown keys.
+        """
+        with self._open(step) as file:
+            return file.state(keys, dtype)
+
+    def info(self, step: int | None = None) -> CheckpointInfo:
+        """Return what is stored for a step (the latest by default), without decoding it."""
+        with self._open(step) as file:
+            return file.info()
+
+
+def _same_tree(left: Json, right: Json) -> bool:
+    """Whether two trees are the same, the order of their keys included (which `==` ignores)."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return list(left) == list(right) and all(_same_tree(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same_tree, left, right))
+    return type(left) is type(right) and bool(left == right)
+
+
+def _nearest(steps: list[int], step: Any) -> str:
+    if not steps:
+        return "; it is empty"
+    if not isinstance(step, int):
+        return ""
+    return f"; the nearest is {min(steps, key=lambda s: abs(s - step))}"

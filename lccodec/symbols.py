@@ -1,0 +1,230 @@
+"""Runs of small symbols <-> streams: constant, raw, Huffman, sparse (gaps + values) or packed.
+
+A *stream* codes a known number of bytes. Single symbols cannot go below one bit each under a Huffman
+code, so a mostly-zero run is stored *sparse*, as the gaps between its non-zero symbols and their
+values, and a run over a small alphabet is *packed*, several symbols into one group that gets one code.
+Both contain streams again. Nothing here knows what the symbols mean.
+
+Source: SPEC 7.1 (packing) and 7.4 (streams).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from . import huffman
+from .bits import Cursor, pack, packed_size, unpack
+from .constants import (
+    MAX_STREAM_DEPTH,
+    STREAM_CONSTANT,
+    STREAM_HUFFMAN,
+    STREAM_PACKED,
+    STREAM_RAW,
+    STREAM_SPARSE,
+)
+from .errors import FormatError, LimitError, UnsupportedError
+from .floats import Array
+
+__all__ = ["Packed", "Sparse", "dense", "read_stream", "write_stream"]
+
+_MODE: Final = struct.Struct("<B")
+_SPARSE: Final = struct.Struct("<BBI")  # mode, low bits, count
+_PAIR: Final = struct.Struct("<BB")
+
+# _OCCURRENCES[width][group, symbol]: how often a symbol occurs in a group of 8 // width symbols.
+_OCCURRENCES: Final = {
+    width: np.stack(
+        [
+            ((np.arange(256)[:, None] >> np.arange(0, 8, width)) % (1 << width) == s).sum(axis=1)
+            for s in range(1 << width)
+        ],
+        axis=1,
+    )
+    for width in (1, 2, 4)
+}
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """A run of symbols given by its non-zero places: ``positions`` (int64, rising), ``values`` (uint8)."""
+
+    positions: Array
+    values: Array
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A run of symbols of ``width`` bits each, packed into the bytes ``groups`` (uint8)."""
+
+    groups: Array
+    width: int
+
+
+def _symbol_width(largest: int) -> int:
+    return next(width for width in (1, 2, 4, 8) if largest < 1 << width)
+
+
+def write_stream(symbols: Array, depth: int = 1) -> list[bytes]:
+    """Code a run of symbols as a stream, in the form that takes least room.
+
+    Parameters
+    ----------
+    symbols
+        1-D contiguous uint8.
+    depth
+        How deep this stream lies inside others, 1 for the outermost.
+
+    Returns
+    -------
+    list of bytes
+        Pieces of the stream, to be joined.
+    """
+    if symbols.size == 0:
+        return [_PAIR.pack(STREAM_CONSTANT, 0)]
+    inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
+    width = _symbol_width(int(symbols.max())) if inside else 8
+    groups = pack(symbols, width)
+    counts = np.bincount(groups, minlength=256)
+    options = []
+    if width < 8:
+        options.append(_coded(groups, counts, _PAIR.pack(STREAM_PACKED, width)))
+        counts = counts @ _OCCURRENCES[width]
+        counts[0] -= groups.size * (8 // width) - symbols.size  # the filling of the last group
+    if int(counts.max()) == symbols.size:
+        return [_PAIR.pack(STREAM_CONSTANT, int(counts.argmax()))]
+    options.append(_coded(symbols, counts, b""))
+    size, write = min(options, key=lambda option: option[0])
+    if inside and _sparse_estimate(counts) < size:
+        return _write_sparse(symbols, depth)
+    return write()
+
+
+def _coded(groups: Array, counts: Array, head: bytes) -> tuple[int, Callable[[], list[bytes]]]:
+    """Return about what `groups` take as a Huffman run, or raw where that is less, and its writer."""
+    raw = len(head) + 1 + groups.size
+    if np.count_nonzero(counts) > 1:
+        lengths = huffman.choose_lengths(counts)
+        size = len(head) + 1 + huffman.size_bound(counts, lengths)
+        if size < raw:
+            return size, lambda: [head, _MODE.pack(STREAM_HUFFMAN), *huffman.encode(groups, counts, lengths)]
+    return raw, lambda: [head, _MODE.pack(STREAM_RAW), groups.tobytes()]
+
+
+def _sparse_estimate(counts: Array) -> float:
+    """Bytes a sparse stream would take if its non-zero symbols lay at random places."""
+    total, nonzero = int(counts.sum()), int(counts[1:].sum())
+    p = nonzero / total
+    if nonzero == 0 or p > 0.4:  # at more than that, positions cost more than they save
+        return float("inf")
+    shares = counts[1:][counts[1:] > 0] / nonzero
+    bits = -p * np.log2(p) - (1 - p) * np.log2(1 - p) - p * float(shares @ np.log2(shares))
+    return float(bits) * total / 8 * (1.02 + 0.03 * p) + 40
+
+
+def _write_sparse(symbols: Array, depth: int) -> list[bytes]:
+    positions = np.flatnonzero(symbols != 0)
+    values = symbols[positions]
+    gaps = np.diff(positions, prepend=-1) - 1
+    # Low bits of a gap are sent as they are: inside a cell much smaller than the mean gap all places
+    # are about equally likely, and what is left for the Huffman code is a small alphabet.
+    low = min(max(int(gaps.mean()).bit_length() - 2, 0), 8)
+    if int(gaps.max()) >> low > 255:
+        positions, values, gaps = _split_gaps(positions, values, gaps, 256 << low)
+    high = (gaps >> low).astype(np.uint8)
+    pieces = [_SPARSE.pack(STREAM_SPARSE, low, gaps.size), *write_stream(high, depth + 1)]
+    if low:
+        pieces.append(pack((gaps & ((1 << low) - 1)).astype(np.uint8), low).tobytes())
+    return [*pieces, *write_stream(values, depth + 1)]
+
+
+def _split_gaps(positions: Array, values: Array, gaps: Array, reach: int) -> tuple[Array, Array, Array]:
+    """Put symbols of value 0 into gaps of `reach` or more, so that every gap is below `reach`."""
+    extra = gaps // reach
+    index = np.repeat(np.arange(gaps.size), extra)
+    rank = np.arange(index.size) - np.repeat(np.cumsum(extra) - extra, extra)
+    fillers = positions[index] - gaps[index] + (rank + 1) * reach - 1
+    positions = np.concatenate([positions, fillers])
+    order = np.argsort(positions, kind="stable")
+    values = np.concatenate([values, np.zeros(fillers.size, np.uint8)])[order]
+    positions = positions[order]
+    return positions, values, np.diff(positions, prepend=-1) - 1
+
+
+def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Array | Sparse | Packed:
+    """Read a stream of `count` symbols.
+
+    Returns
+    -------
+    ndarray, Sparse or Packed
+        The symbols in the form they are stored in; :func:`dense` makes an array of any of them.
+
+    Raises
+    ------
+    DataError
+        If the stream breaks a rule of SPEC 7.
+    """
+    if depth > MAX_STREAM_DEPTH:
+        raise LimitError("LCC-STR-03", cursor.where, f"streams nested more than {MAX_STREAM_DEPTH} deep")
+    mode = cursor.integer("B", "stream mode")
+    if mode == STREAM_CONSTANT:
+        value = cursor.integer("B", "constant")
+        if value == 0:
+            return Sparse(np.empty(0, np.int64), np.empty(0, np.uint8))
+        return np.full(count, value, np.uint8)
+    if mode == STREAM_RAW:
+        return np.frombuffer(cursor.take(count, "raw symbols"), np.uint8)
+    if mode == STREAM_HUFFMAN:
+        if count == 0:
+            raise FormatError("LCC-STR-02", cursor.where, "a Huffman run of no symbols")
+        return huffman.decode(cursor, count)
+    if mode == STREAM_PACKED:
+        width = cursor.integer("B", "packing width")
+        if width not in (1, 2, 4):
+            raise FormatError("LCC-STR-05", cursor.where, f"packing width {width} is not 1, 2 or 4")
+        groups = dense(read_stream(cursor, packed_size(count, width), depth + 1), packed_size(count, width))
+        used = count * width % 8
+        if used and groups[-1] >> used:
+            raise FormatError("LCC-STR-05", cursor.where, "the filling of the last group is not zero")
+        return Packed(groups, width)
+    if mode == STREAM_SPARSE:
+        return _read_sparse(cursor, count, depth)
+    raise UnsupportedError("LCC-STR-01", cursor.where, f"stream mode {mode} is not defined")
+
+
+def _read_sparse(cursor: Cursor, count: int, depth: int) -> Sparse:
+    low = cursor.integer("B", "low bits")
+    stored = cursor.integer("I", "count of gaps")
+    if low > 8 or stored > count:
+        raise FormatError(
+            "LCC-STR-06", cursor.where, f"{stored} gaps with {low} low bits for {count} symbols"
+        )
+    gaps = dense(read_stream(cursor, stored, depth + 1), stored).astype(np.int64)
+    if low:
+        packed = cursor.take(packed_size(stored, low), "low bits of the gaps")
+        gaps <<= low
+        gaps |= unpack(packed, stored, low)
+    values = dense(read_stream(cursor, stored, depth + 1), stored)
+    gaps += 1
+    positions = np.cumsum(gaps, out=gaps)
+    positions -= 1
+    if stored and int(positions[-1]) >= count:
+        raise FormatError(
+            "LCC-STR-06", cursor.where, f"a gap leads to {int(positions[-1])}, past {count} symbols"
+        )
+    return Sparse(positions, values)
+
+
+def dense(run: Array | Sparse | Packed, count: int) -> Array:
+    """Return a run of `count` symbols as uint8 of shape ``(count,)``."""
+    if isinstance(run, Packed):
+        return unpack(run.groups, count, run.width)
+    if isinstance(run, Sparse):
+        symbols = np.zeros(count, np.uint8)
+        symbols[run.positions] = run.values
+        return symbols
+    return run
