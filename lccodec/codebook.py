@@ -47,13 +47,13 @@ class Codebook:
 
     def expand(self, symbols: Array) -> Array:
         """Return the values (``kind.work``) of symbols, each below the alphabet's size."""
-        values: Array = np.take(self.values, symbols, mode="clip")
-        return values
+        return np.asarray(np.take(self.values, symbols, mode="clip"))
 
     def group_rows(self, width: int) -> Array:
         """Return the values of every group of ``8 // width`` symbols, shape ``(256, 8 // width)``."""
         symbols = (np.arange(256)[:, None] >> np.arange(0, 8, width)) & ((1 << width) - 1)
-        return self.values[np.minimum(symbols, self.alphabet - 1)]
+        rows: Array = self.values[np.minimum(symbols, self.alphabet - 1)]
+        return rows
 
     def check(self, largest: int, where: str) -> None:
         """Raise ``FormatError`` if a symbol has no representative (LCC-CBK-03)."""
@@ -118,9 +118,10 @@ def read_block(cursor: Cursor, codebook: Codebook, reference: Array | None, out:
             )
     if flags:
         escapes = read_stream(cursor, out.size)
-        places = (
-            escapes.positions if isinstance(escapes, Sparse) else np.flatnonzero(dense(escapes, out.size))
-        )
+        if isinstance(escapes, Sparse):
+            places = escapes.positions[escapes.values != 0]
+        else:
+            places = np.flatnonzero(dense(escapes, out.size))
         exact = cursor.take(places.size * out.itemsize, "escaped values")
         out[places] = np.frombuffer(exact, out.dtype.newbyteorder("<"))
 

@@ -133,7 +133,8 @@ def parse_header(data: bytes | memoryview, where: str = "frame") -> FrameHeader:
         raise FormatError("LCC-FRM-06", where, f"the codebook method does not store {kind.name}")
     if dimensions > MAX_DIMENSIONS:
         raise LimitError("LCC-FRM-05", where, f"{dimensions} dimensions")
-    if block_log2 > MAX_BLOCK_LOG2 or (block_log2 < 3) != (method == METHOD_RAW and block_log2 == 0):
+    smallest, largest = (0, 0) if method == METHOD_RAW else (3, MAX_BLOCK_LOG2)
+    if not smallest <= block_log2 <= largest:
         raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components")
     shape = struct.unpack(f"<{dimensions}Q", cursor.take(8 * dimensions, "shape"))
     nonzero = [extent for extent in shape if extent]
@@ -337,14 +338,14 @@ def decode(
     ArgumentError
         If the reference is missing or does not match, or bfloat16 cannot be represented.
     """
-    header = parse_header(memoryview(frame))
+    data, header = _checked(frame)
     base = None
     if header.relative:
         if reference is None:
             raise ArgumentError("this frame was coded against a reference; pass it as reference=")
         base = _reference_components(reference, header.kind, header.shape)
     if out is None:
-        bits = decode_components(frame, base)
+        bits = _decode(data, header, base, None)
         return from_components(bits, header.kind, header.shape, dtype)
     if not (
         out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative and out.shape == header.shape
@@ -355,7 +356,7 @@ def decode(
     )
     if found != header.kind:
         raise ArgumentError(f"out has dtype {found.name}, the frame {header.kind.name}")
-    decode_components(frame, base, target)
+    _decode(data, header, base, target)
     return out
 
 
@@ -364,25 +365,36 @@ def decode_components(
 ) -> Array:
     """Return the components that a frame holds, 1-D, decoded into `out` if it is given.
 
-    `reference` (components) must be given exactly where the header says so, and may be `out`.
+    `reference` (components) must be given where the header says so, and may be `out`.
     """
+    data, header = _checked(frame)
+    return _decode(data, header, reference if header.relative else None, out)
+
+
+def _checked(frame: bytes | bytearray | memoryview) -> tuple[memoryview, FrameHeader]:
+    """Return the bytes and the header of a frame, its CRC and its limits checked."""
     data = memoryview(frame).cast("B")
     header = parse_header(data)
     if len(data) < header.size + _TAIL.size:
         raise TruncatedError("LCC-FRM-02", "frame", f"{len(data)} bytes hold no whole frame")
-    checksum, crc = _TAIL.unpack(data[-_TAIL.size :])
-    if zlib.crc32(data[:-4]) != crc:
+    if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
         raise ChecksumError("LCC-FRM-08", "frame", "the CRC-32 does not match: bytes are damaged or missing")
-    body = data[header.size : -_TAIL.size]
     if not header.relative and header.nbytes > MAX_EXPANSION * len(data):
         raise LimitError("LCC-LIM-03", "frame", f"{len(data)} bytes declare {header.nbytes} decoded bytes")
+    return data, header
+
+
+def _decode(data: memoryview, header: FrameHeader, reference: Array | None, out: Array | None) -> Array:
+    """Decode a checked frame; all arrays are components."""
     if out is None:
         out = np.empty(header.components, header.kind.bits)
+    body = data[header.size : -_TAIL.size]
+    checksum, _ = _TAIL.unpack(data[-_TAIL.size :])
     cursor = Cursor(body, "frame")
     if header.method == METHOD_RAW:
         out[:] = np.frombuffer(cursor.take(header.nbytes, "raw values"), out.dtype.newbyteorder("<"))
     else:
-        _decode_blocks(cursor, header, reference if header.relative else None, out)
+        _decode_blocks(cursor, header, reference, out)
     padding = (
         0
         if header.relative or header.method == METHOD_RAW

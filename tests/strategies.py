@@ -1,0 +1,70 @@
+"""Hypothesis strategies shared by the tests: arrays of every element type, with their hard values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from hypothesis import strategies as st
+
+FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+ALL_DTYPES = INTEGERS + FLOATS
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+def bits_of(array: np.ndarray) -> np.ndarray:
+    """The bytes of an array, to compare patterns (NaN payloads and signs of zero included)."""
+    return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+
+
+def random_array(name: str, shape: tuple[int, ...], seed: int, special: float = 0.1) -> np.ndarray:
+    """An array of ordinary values with a share of arbitrary bit patterns (NaN, Inf, subnormals, -0.0)."""
+    rng = np.random.default_rng(seed)
+    dtype = dtype_of(name)
+    if name == "bool":
+        return rng.random(shape) < 0.3
+    size = int(np.prod(shape, dtype=np.int64))
+    patterns = rng.integers(0, 256, size * dtype.itemsize, dtype=np.uint8).view(dtype)
+    if dtype.kind in "iu":
+        ordinary = rng.integers(0, 50, size).astype(dtype)
+    elif dtype.kind == "c":
+        ordinary = (rng.standard_normal(size) + 1j * rng.standard_normal(size)).astype(dtype)
+    else:
+        ordinary = (rng.standard_normal(size) * 10.0 ** rng.integers(-3, 3)).astype(dtype)
+    return np.where(rng.random(size) < special, patterns, ordinary).astype(dtype, copy=False).reshape(shape)
+
+
+shapes = st.lists(st.integers(0, 7), max_size=3).map(tuple) | st.tuples(st.integers(0, 3000))
+
+
+@st.composite
+def arrays(draw: st.DrawFn, names: list[str] = ALL_DTYPES, special: float | None = None) -> np.ndarray:
+    share = draw(st.sampled_from([0.0, 0.02, 1.0])) if special is None else special
+    return random_array(draw(st.sampled_from(names)), draw(shapes), draw(st.integers(0, 2**32)), share)
+
+
+@st.composite
+def array_and_reference(
+    draw: st.DrawFn, names: list[str] = ALL_DTYPES, special: float | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    array = draw(arrays(names, special))
+    how = draw(st.sampled_from(["none", "near", "any", "same"]))
+    if how == "none":
+        return array, None
+    if how == "same":
+        return array, array.copy()
+    other = random_array(
+        "bfloat16" if array.dtype == dtype_of("bfloat16") else array.dtype.name,
+        array.shape,
+        draw(st.integers(0, 2**32)),
+    )
+    if how == "any" or array.dtype.kind in "biu":
+        return array, other
+    scale = draw(st.sampled_from([1e-3, 1e-1]))
+    with np.errstate(all="ignore"):
+        return array, (array + (other * np.array(scale).astype(array.dtype))).astype(array.dtype)
