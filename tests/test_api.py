@@ -1,0 +1,94 @@
+"""The public surface, pinned: a name that comes or goes is a decision."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import lccodec
+
+PUBLIC = {
+    "ArgumentError",
+    "ArrayInfo",
+    "BFLOAT16_BITS",
+    "Chain",
+    "ChainError",
+    "CheckpointFile",
+    "CheckpointInfo",
+    "ChecksumError",
+    "DataError",
+    "DependencyError",
+    "ExponentBuckets",
+    "FormatError",
+    "LccodecError",
+    "LimitError",
+    "Lossless",
+    "POLICIES",
+    "Policy",
+    "Problem",
+    "StorageError",
+    "TruncatedError",
+    "UniformDeadzone",
+    "UnsupportedError",
+    "__version__",
+    "decode",
+    "encode",
+    "load",
+    "load_file",
+    "open",
+    "save",
+    "save_file",
+    "validate",
+}
+
+
+def test_public_names() -> None:
+    assert set(lccodec.__all__) == PUBLIC
+    assert all(hasattr(lccodec, name) for name in PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (lccodec.encode, ["array", "quantizer", "reference"]),
+        (lccodec.decode, ["frame", "reference", "out", "dtype"]),
+        (lccodec.save, ["state", "metadata"]),
+        (lccodec.save_file, ["state", "path", "metadata"]),
+        (lccodec.load, ["data", "dtype"]),
+        (lccodec.load_file, ["path", "dtype"]),
+        (lccodec.open, ["path"]),
+        (lccodec.validate, ["path", "deep"]),
+        (lccodec.Chain, ["directory", "policy", "keyframe_every"]),
+        (lccodec.Chain.save, ["self", "step", "state", "metadata"]),
+        (lccodec.Chain.restore, ["self", "step", "keys", "dtype"]),
+        (lccodec.Chain.info, ["self", "step"]),
+    ],
+)
+def test_parameters(function: object, parameters: list[str]) -> None:
+    assert list(inspect.signature(function).parameters) == parameters  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC - {"__version__", "POLICIES", "BFLOAT16_BITS"}))
+def test_everything_public_is_documented(name: str) -> None:
+    thing = getattr(lccodec, name)
+    assert inspect.getdoc(thing)
+    if inspect.isclass(thing):
+        for attribute, value in vars(thing).items():
+            if not attribute.startswith("_") and callable(value):
+                assert inspect.getdoc(value), f"{name}.{attribute}"
+
+
+def test_errors_say_whose_fault_it_is() -> None:
+    assert issubclass(lccodec.ArgumentError, ValueError)
+    assert issubclass(lccodec.DataError, ValueError)
+    assert issubclass(lccodec.ChainError, LookupError)
+    assert issubclass(lccodec.StorageError, OSError)
+    error = lccodec.FormatError("LCC-XYZ-01", "here", "wrong")
+    assert (error.rule, error.where, error.message, str(error)) == (
+        "LCC-XYZ-01",
+        "here",
+        "wrong",
+        "here: wrong [LCC-XYZ-01]",
+    )
+    assert str(error.inside("file")) == "file: here: wrong [LCC-XYZ-01]"

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lccodec
+from lccodec import ArgumentError, ChainError, FormatError, LccodecError
+
+from .strategies import ALL_DTYPES, random_array
+from .test_store import assert_same, walk
+
+
+@given(st.lists(st.sampled_from(ALL_DTYPES), max_size=6), st.integers(0, 2**32))
+def test_bytes_and_back(names: list[str], seed: int) -> None:
+    state = {f"{i} {name}": random_array(name, (3, i), seed + i) for i, name in enumerate(names)}
+    assert_same(lccodec.load(lccodec.save(state)), state)
+
+
+def test_file_and_back(tmp_path: Path) -> None:
+    state = {"m": [np.ones((2, 2)), (b"\x00", "text", None, True, -0.0, 10**30)], "bare": np.float32(2)}
+    path = tmp_path / "m.lcc.h5"
+    lccodec.save_file(state, path, metadata={"by": "me"})
+    restored = lccodec.load_file(path)
+    assert_same(restored, {**state, "bare": np.array(2, np.float32)})
+    with lccodec.open(path) as file:
+        assert file.metadata() == {"by": "me"}
+        assert file.info().step is None
+    assert path.read_bytes() == lccodec.save(state, metadata={"by": "me"})
+    lccodec.save_file({"other": 1}, path)  # as safetensors does, a file is replaced
+    assert lccodec.load_file(path) == {"other": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["m.lcc.h5"]
+
+
+def test_hdf5_tools_open_it(tmp_path: Path) -> None:
+    path = tmp_path / "m.lcc.h5"
+    lccodec.save_file({"w": np.arange(1000.0)}, path)
+    with h5py.File(path, "r") as file:
+        assert sorted(file) == ["manifest", "payload"]
+        assert bytes(file["manifest"][()]).startswith(b'{"lccodec":[1,0],')
+        assert bytes(file["payload"][:2]) == b"LC"
+
+
+@pytest.mark.parametrize("value", [1.5, "text", None, np.ones(3), [], {}])
+def test_a_state_of_any_form(value: object) -> None:
+    assert_same(lccodec.load(lccodec.save(value)), value)
+
+
+def test_a_delta_alone_says_what_it_lacks(tmp_path: Path) -> None:
+    with lccodec.Chain(tmp_path) as chain:
+        for step, state in enumerate(walk(2)):
+            chain.save(step, state)
+    path = tmp_path / "000000000001.lcc.h5"
+    assert lccodec.load_file(path)["epoch"] == 1  # its parent lies beside it
+    with pytest.raises(ChainError, match="step 0, is not at hand"):
+        lccodec.load(path.read_bytes())
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"'w'.*cannot be stored"):
+        lccodec.save({"w": np.zeros(2, "U4")})
+    with pytest.raises(FormatError, match="not an lccodec checkpoint"):
+        lccodec.load(b"PK\x03\x04" * 100)
+    with pytest.raises(LccodecError, match="No such file"):
+        lccodec.load_file(tmp_path / "none.lcc.h5")
+    path = tmp_path / "kept.lcc.h5"
+    lccodec.save_file({"a": 1}, path)
+    with pytest.raises(ArgumentError):
+        lccodec.save_file({"a": object()}, path)
+    assert lccodec.load_file(path) == {"a": 1}
