@@ -47,7 +47,7 @@ class Codebook:
 
     def expand(self, symbols: Array) -> Array:
         """Return the values (``kind.work``) of symbols, each below the alphabet's size."""
-        return np.asarray(np.take(self.values, symbols, mode="clip"))
+        return self.values.take(symbols, mode="clip")
 
     def group_rows(self, width: int) -> Array:
         """Return the values of every group of ``8 // width`` symbols, shape ``(256, 8 // width)``."""
@@ -155,7 +155,7 @@ def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out:
     for first in range(0, run.groups.size, step):
         part = slice(first * joined, (first + step) * joined)
         values = (
-            np.take(table, run.groups[first : first + step], axis=0, mode="clip").view(rows.dtype).reshape(-1)
+            table.take(run.groups[first : first + step], axis=0, mode="clip").view(rows.dtype).reshape(-1)
         )
         target = out[part]
         reconstruct(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
-import numpy as np
-
-from .container import CheckpointWriter, FrameEntry, Manifest, to_bytes
+from .commit import CheckpointWriter
+from .container import to_bytes
 from .errors import ArgumentError
 from .floats import components
 from .frame import encode_components
+from .manifest import FrameEntry, Manifest
 from .quantize import Lossless
 from .state import Flat, flatten
 from .store import open_data, open_file
@@ -24,7 +24,7 @@ def _frame(flat: Flat, index: int) -> bytes:
         kind, bits = components(array)
     except ArgumentError as error:
         raise type(error)(f"array {flat.names[index]!r}: {error}") from None
-    return encode_components(bits, kind, array.shape, Lossless(), None, np.empty_like(bits))
+    return encode_components(bits, kind, array.shape, Lossless(), None)
 
 
 def _manifest(flat: Flat, entries: list[FrameEntry], metadata: dict[str, str] | None) -> Manifest:

@@ -46,7 +46,9 @@ __all__ = ["FrameHeader", "decode", "decode_components", "encode", "encode_compo
 
 _HEAD: Final = struct.Struct("<2sBBBBBB")
 _TAIL: Final = struct.Struct("<QI")
-_BLOCK_LOG2: Final = 20  # an encoder's choice: enough symbols for many lanes, little to hold at once
+_BLOCK_LOG2: Final = 22  # an encoder's choice: enough symbols for many lanes, little to hold at once
+_SUM_MASK: Final = (1 << 64) - 1
+_ODD: Final = np.arange(1, 2 * PIECE, 2, dtype=np.uint64)
 
 _METHODS: Final = {METHOD_RAW: "raw", METHOD_PLANES: "planes", METHOD_CODEBOOK: "codebook"}
 
@@ -143,10 +145,11 @@ def parse_header(data: bytes | memoryview, where: str = "frame") -> FrameHeader:
     return FrameHeader(method, kind, bool(flags), shape, block_log2)
 
 
-def array_sum(bits: Array) -> int:
+def array_sum(bits: Array, first: int = 0) -> int:
     """Return the checksum of an array's components: the sum of ``(2 i + 1) * word_i`` mod 2**64.
 
-    Words are the little-endian bytes of the array, eight at a time, the last one filled with zeros
+    Parts of an array can be summed apart: `first` is the index of the part's first word. Words are
+    the little-endian bytes of the array, eight at a time, the last one filled with zeros
     (LCC-FRM-09). It tells a wrong reference or a codec that computes differently, at the speed of
     reading memory; stored bytes have their own CRC.
     """
@@ -154,14 +157,13 @@ def array_sum(bits: Array) -> int:
     whole = data.size & ~7
     words = data[:whole].view("<u8")
     rest = int.from_bytes(data[whole:].tobytes(), "little")
-    total = (whole // 4 + 1) * rest
-    weights = np.arange(1, 2 * min(words.size, PIECE), 2, dtype=np.uint64)
-    product = np.empty_like(weights)
+    total = (2 * first + whole // 4 + 1) * rest
+    product = np.empty(min(words.size, PIECE), np.uint64)
     for start in range(0, words.size, PIECE):
         piece = words[start : start + PIECE]
-        np.multiply(piece, weights[: piece.size], out=product[: piece.size])
-        total += int(np.add.reduce(product[: piece.size])) + 2 * start * int(np.add.reduce(piece))
-    return total & 0xFFFF_FFFF_FFFF_FFFF
+        np.multiply(piece, _ODD[: piece.size], out=product[: piece.size])
+        total += int(np.add.reduce(product[: piece.size])) + 2 * (first + start) * int(np.add.reduce(piece))
+    return total & _SUM_MASK
 
 
 def _part(bits: Array | None, part: slice) -> Array | None:
@@ -203,7 +205,7 @@ def encode(array: Array, quantizer: Quantizer, reference: Array | None = None) -
     array = np.asanyarray(array)
     kind, bits = components(array)
     base = None if reference is None else _reference_components(reference, kind, array.shape)
-    return encode_components(bits, kind, array.shape, quantizer, base, np.empty_like(bits))
+    return encode_components(bits, kind, array.shape, quantizer, base)
 
 
 def _reference_components(reference: Array, kind: ElementType, shape: tuple[int, ...]) -> Array:
@@ -222,9 +224,9 @@ def encode_components(
     shape: tuple[int, ...],
     quantizer: Quantizer,
     reference: Array | None,
-    out: Array,
+    out: Array | None = None,
 ) -> bytes:
-    """Code components as a frame and write what it decodes to into `out`, which may be `reference`."""
+    """Code components as a frame; write what it decodes to into `out`, which may be `reference`."""
     partition = quantizer.fit(bits, reference, kind) if kind.is_float and bits.size else None
     method = METHOD_PLANES if partition is None else METHOD_CODEBOOK
     header = FrameHeader(method, kind, reference is not None, shape, _BLOCK_LOG2)
@@ -233,13 +235,19 @@ def encode_components(
     if partition is not None:
         book = Codebook(unwork(partition.representatives, kind), kind, reference is not None)
         pieces += [struct.pack("<H", book.representatives.size), book.representatives.tobytes()]
+    checksum = 0
     for start in range(0, bits.size, 1 << _BLOCK_LOG2):
         part = slice(start, start + (1 << _BLOCK_LOG2))
         if partition is None or book is None:
             block = planes.write_block(bits[part], _part(reference, part), kind)
-            out[part] = bits[part]
+            block_sum = array_sum(bits[part], start * kind.size // 8)
+            if out is not None:
+                out[part] = bits[part]
         else:
-            block = _quantize_block(bits[part], _part(reference, part), partition, book, out[part])
+            block, block_sum = _quantize_block(
+                bits[part], _part(reference, part), partition, book, _part(out, part), start
+            )
+        checksum += block_sum
         pieces.append(struct.pack("<I", sum(map(len, block))))
         pieces += block
     length = sum(map(len, pieces)) + _TAIL.size
@@ -248,7 +256,7 @@ def encode_components(
         pieces = [raw.to_bytes(), bits.tobytes()]
     elif reference is None:
         pieces.append(bytes(_padding(header.nbytes, length)))
-    body = b"".join([*pieces, struct.pack("<Q", array_sum(out))])
+    body = b"".join([*pieces, struct.pack("<Q", checksum & _SUM_MASK)])
     return body + struct.pack("<I", zlib.crc32(body))
 
 
@@ -258,12 +266,16 @@ def _padding(decoded: int, length: int) -> int:
 
 
 def _quantize_block(
-    bits: Array, reference: Array | None, partition: Partition, book: Codebook, out: Array
-) -> list[bytes]:
-    """Return the pieces of one block and write what they decode to into `out`."""
+    bits: Array, reference: Array | None, partition: Partition, book: Codebook, out: Array | None, first: int
+) -> tuple[list[bytes], int]:
+    """Return the pieces of the block at component `first` and its part of the array sum.
+
+    What they decode to is written into `out`, if it is given.
+    """
     kind = book.kind
     symbols = np.empty(bits.size, np.uint16 if book.wide else np.uint8)
     escaped = np.zeros(0, bool)
+    checksum = 0
     for start in range(0, bits.size, PIECE):
         part = slice(start, start + PIECE)
         base = _part(reference, part)
@@ -286,9 +298,10 @@ def _quantize_block(
             if not escaped.size:
                 escaped = np.zeros(bits.size, bool)
             escaped[part] = escape
-        out[part] = result
-    # `out` is exact where it is escaped, so it serves as the source of the exact values.
-    return codebooks.write_block(symbols, escaped if escaped.size else None, out)
+        checksum += array_sum(result, (first + start) * kind.size // 8)
+        if out is not None:
+            out[part] = result
+    return codebooks.write_block(symbols, escaped if escaped.size else None, bits), checksum
 
 
 def _breaks_bound(original: Array, decoded: Array, bound: float) -> Array:

@@ -81,8 +81,9 @@ def code_lengths(counts: Array, limit: int = MAX_CODE_BITS) -> Array:
 
 def choose_lengths(counts: Array) -> Array:
     """Return code lengths for an encoder: short tables first, longer codes where they pay."""
-    present = int(np.count_nonzero(counts))
-    lengths = code_lengths(counts, max(PREFERRED_CODE_BITS, (present - 1).bit_length()))
+    lengths = code_lengths(counts, PREFERRED_CODE_BITS)
+    if int(lengths.max()) < PREFERRED_CODE_BITS:
+        return lengths
     free = code_lengths(counts)
     saved = int(counts @ lengths) - int(counts @ free)
     return free if saved * 500 > int(counts @ free) else lengths
@@ -142,7 +143,7 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes]:
         table,
         struct.pack("<HHB", lanes, base, width),
         directory.tobytes() if width else b"",
-        rows[filled].tobytes(),
+        rows.reshape(-1).take(np.flatnonzero(filled)).tobytes(),
     ]
 
 
@@ -165,7 +166,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[Array, Array]
     carried = np.empty(lanes, bool)
     batch = max(1, 65536 // (joined * lanes)) * joined * lanes
     for start in range(0, padded.size, batch):
-        entry = np.take(entries, padded[start : start + batch], mode="clip")
+        entry = entries.take(padded[start : start + batch], mode="clip")
         if start + batch >= data.size:
             entry[data.size - start :] = 0  # places past the last symbol take no bits
         codes, bits = _join(entry.reshape(-1, lanes), joined)
@@ -287,6 +288,7 @@ def _read_lanes(data: Array, position: Array, lengths: Array, out: Array) -> Arr
     together = 57 // longest
     word, byte, used = (np.empty(lanes, np.uint64) for _ in range(3))
     index = np.empty((together, lanes), np.uint64)
+    places = index.view(np.int64)  # the type NumPy indexes with; the same memory
     length = np.empty((together, lanes), np.uint64)
     position = position.astype(np.uint64)
     mask = np.uint64((1 << longest) - 1)
@@ -294,17 +296,17 @@ def _read_lanes(data: Array, position: Array, lengths: Array, out: Array) -> Arr
     for start in range(0, full, together):
         steps = min(together, full - start)
         np.right_shift(position, 3, out=byte)
-        np.take(words, byte.view(np.int64), out=word, mode="clip")
+        words.take(byte.view(np.int64), out=word, mode="clip")
         np.bitwise_and(position, 7, out=used)
         np.right_shift(word, used, out=word)
         for step in range(steps):
             np.bitwise_and(word, mask, out=index[step])
-            np.take(length_of, index[step].view(np.int64), out=length[step], mode="clip")
+            length_of.take(places[step], out=length[step], mode="clip")
             np.right_shift(word, length[step], out=word)
         np.add.reduce(length[:steps], axis=0, out=used)
         np.add(position, used, out=position)
         rows = out[start * lanes : (start + steps) * lanes].reshape(steps, lanes)
-        np.take(symbol_of, index[:steps].view(np.int64), out=rows, mode="clip")
+        symbol_of.take(places[:steps], out=rows, mode="clip")
     rest = out.size - full * lanes
     if rest:
         at = position[:rest]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
 import numpy as np
@@ -120,34 +120,49 @@ class ExponentBuckets:
         """Find the occupied buckets and promote the largest (SPEC 7.7, LCC-PRM-01)."""
         work = kind.work
         shift = 23 if kind.name == "bfloat16" else kind.mantissa
+        pattern = np.dtype(f"u{work.itemsize}")
         keys = 1 << (8 * work.itemsize - shift)  # sign and exponent field of a difference
-        edges = (np.arange(keys + 1, dtype=object) << shift)[:-1].astype(f"u{work.itemsize}")
+        magnitude = pattern.type((1 << (8 * work.itemsize - 1)) - 1)
         counts = np.zeros(keys, np.int64)
-        least = np.full(keys, np.iinfo(edges.dtype).max, edges.dtype)
-        most = np.zeros(keys, edges.dtype)
+        least = np.full(keys, np.iinfo(pattern).max, pattern)
+        most = np.zeros(keys, pattern)
         sums = np.zeros(keys)
+        promoted = np.empty(0, np.int64)
+        floor = 1  # exponent field below which no bucket can be promoted; 0 is zero and subnormal
         for d, _ in differences(bits, reference, kind):
-            # Sorted as unsigned integers, the patterns of a bucket are adjacent, smallest
-            # magnitude first: its count, minimum and maximum are looked up, not searched.
-            patterns = np.sort(d.view(edges.dtype))
-            bounds = np.append(np.searchsorted(patterns, edges), patterns.size)
-            size = np.diff(bounds)
-            here = np.flatnonzero(size)
-            counts[here] += size[here]
-            least[here] = np.minimum(least[here], patterns[bounds[here]])
-            most[here] = np.maximum(most[here], patterns[bounds[here + 1] - 1])
+            patterns = d.view(pattern)
+            high = (patterns & magnitude) >= pattern.type(floor << shift)
+            relevant = np.count_nonzero(high)
+            if relevant == 0:
+                continue
+            if relevant < patterns.size // 4:
+                patterns = patterns.take(np.flatnonzero(high))
+            # Sorted as unsigned integers, the patterns of a bucket are adjacent, smallest magnitude
+            # first: its minimum and maximum are its ends.
+            patterns = np.sort(patterns)
+            fields = patterns >> shift
+            starts = np.flatnonzero(np.concatenate([[True], fields[1:] != fields[:-1]]))
+            here = fields[starts].astype(np.intp)
+            ends = np.append(starts[1:], fields.size)
+            seen = np.count_nonzero(counts)
+            counts[here] += ends - starts
+            least[here] = np.minimum(least[here], patterns[starts])
+            most[here] = np.maximum(most[here], patterns[ends - 1])
             if self.representative == "mean":
-                sums[here] += np.add.reduceat(patterns.view(work).astype(np.float64), bounds[here])
-        exponents = np.arange(keys) & (keys // 2 - 1)
-        occupied = np.flatnonzero((counts > 0) & (exponents > 0))  # exponent 0: zero and subnormal
-        promoted = occupied[promote(exponents[occupied], occupied >= keys // 2, self.bits)]
+                sums[here] += np.add.reduceat(patterns.view(work).astype(np.float64), starts)
+            if np.count_nonzero(counts) > seen:
+                exponents = np.arange(keys) & (keys // 2 - 1)
+                occupied = np.flatnonzero((counts > 0) & (exponents > 0))
+                promoted = occupied[promote(exponents[occupied], occupied >= keys // 2, self.bits)]
+                if promoted.size == (1 << self.bits) - 1:
+                    floor = int(exponents[promoted[-1]])
         if self.representative == "mean":
             middle = sums[promoted] / counts[promoted]
         else:
-            low, high = (a[promoted].view(work).astype(np.float64) for a in (least, most))
+            low, top = (a[promoted].view(work).astype(np.float64) for a in (least, most))
             with np.errstate(over="ignore"):
-                middle = (high + low) / 2
-            middle = np.where(np.isfinite(middle), middle, high / 2 + low / 2)
+                middle = (top + low) / 2
+            middle = np.where(np.isfinite(middle), middle, top / 2 + low / 2)
         table = np.zeros(keys, np.uint8)
         table[promoted] = np.arange(1, promoted.size + 1)
         return _Buckets(middle.astype(work), table, shift)
@@ -162,7 +177,7 @@ class _Buckets:
 
     def symbols(self, differences: Array) -> tuple[Array, None]:
         fields = differences.view(f"u{differences.itemsize}") >> self.shift
-        return np.take(self.table, fields.astype(np.intp), mode="clip"), None
+        return self.table.take(fields.astype(np.intp), mode="clip"), None
 
 
 @dataclass(frozen=True)
@@ -179,7 +194,8 @@ class UniformDeadzone:
         Bound on ``|decoded - original|`` of every element, after rounding to the array's type;
         an element that would break it is stored exactly. The step is ``max_error / 0.6``.
     relative_step
-        The step as a multiple of the root mean square of the differences.
+        The step as a multiple of the root mean square of the differences (in a large array,
+        estimated on evenly spread pieces).
 
     Raises
     ------
@@ -200,44 +216,65 @@ class UniformDeadzone:
 
     def fit(self, bits: Array, reference: Array | None, kind: ElementType) -> _Grid | None:
         """Choose the step and the centroids; ``None`` where exact storage is at least as small."""
-        largest, squares, count = 0.0, 0.0, 0
-        for d, _ in differences(bits, reference, kind):
-            largest = max(largest, float(np.abs(d).max()))
-            if self.relative_step is not None:
-                squares += float(np.add.reduce(np.square(d, dtype=np.float64)))
-                count += d.size
+        largest = max((float(np.abs(d).max()) for d, _ in differences(bits, reference, kind)), default=0.0)
         if self.relative_step is not None:
-            step = self.relative_step * math.sqrt(squares / max(count, 1)) or 1.0
+            step = self.relative_step * _rms(bits, reference, kind) or 1.0
         else:
             step = self.step if self.step is not None else float(self.max_error or 0) / DEAD_ZONE
-        bins = largest / step + 1 - DEAD_ZONE
         finest = float(np.finfo(np.promote_types(kind.work, np.float32)).tiny) * 4
         if not finest <= step < math.inf:
             return None  # its reciprocal could not be computed with
+        # A little more than the largest difference, so that rounding leads no element past the last bin.
+        bins = largest / step * (1 + 1e-6) + 1 - DEAD_ZONE
         if bins > 4 * _MAX_BINS or 2 * bins > max(bits.size, 8):
             return None  # most elements would be exceptions, or the codebook outgrow the symbols
-        bins = min(int(bins), _MAX_BINS)
-        grid = _Grid(np.zeros(2 * bins, kind.work), step, bins, self.max_error)
+        grid = _Grid(
+            np.zeros(2 * min(int(bins), _MAX_BINS), kind.work), step, self.max_error, bins > _MAX_BINS
+        )
         return grid.with_centroids(bits, reference, kind)
+
+
+def _sampling(size: int) -> int:
+    """Return which pieces of an array to look at for an estimate: every one of that many."""
+    return max(1, -(-size // PIECE) // _SAMPLED_PIECES)
+
+
+def _rms(bits: Array, reference: Array | None, kind: ElementType) -> float:
+    """Return the root mean square of the differences, of a large array on evenly spread pieces."""
+    squares, count = 0.0, 0
+    for d, _ in differences(bits, reference, kind, _sampling(bits.size)):
+        with np.errstate(over="ignore"):  # an infinite step is no step: fit gives up on it
+            squares += float(np.add.reduce(np.square(d, dtype=np.float64)))
+        count += d.size
+    return math.sqrt(squares / max(count, 1))
 
 
 @dataclass(frozen=True)
 class _Grid:
     representatives: Array
     step: float
-    bins: int  # on either side of the dead zone; bin j of sign s is symbol zigzag(s * j)
     max_error: float | None
+    clipped: bool  # whether there are differences past the last bin
+
+    @property
+    def bins(self) -> int:
+        """Bins on either side of the dead zone; bin j of sign s is symbol zigzag(s * j)."""
+        return self.representatives.size // 2
 
     def symbols(self, differences: Array) -> tuple[Array, Array | None]:
         """Return zigzag bin numbers: uint8 for up to 127 bins a side, uint16 for more."""
-        scaled = differences.astype(np.promote_types(differences.dtype, np.float32))
+        work = np.promote_types(differences.dtype, np.float32)
         with np.errstate(over="ignore"):
-            np.multiply(scaled, scaled.dtype.type(1 / self.step), out=scaled)
-        scaled += np.copysign(scaled.dtype.type(1 - DEAD_ZONE), scaled)
+            scaled = np.multiply(differences, work.type(1 / self.step), dtype=work)
+        # Round away from zero above the dead zone: add 0.4 with the sign, then truncate. The signed
+        # constant is put together from bits, several times as fast as copysign.
+        pattern = np.dtype(f"u{work.itemsize}")
+        offset = scaled.view(pattern) & pattern.type(1 << (8 * work.itemsize - 1))
+        offset |= work.type(1 - DEAD_ZONE).view(pattern)
+        scaled += offset.view(work)
         outside = None
-        edge = scaled.dtype.type(self.bins + 1)
-        if self.bins == _MAX_BINS or not (np.abs(scaled).max(initial=0) < edge):
-            outside = np.abs(scaled) >= edge
+        if self.clipped:
+            outside = ~(np.abs(scaled) < self.bins + 1)
             scaled[outside] = 0
         if self.bins <= 127:
             narrow = scaled.astype(np.int8)
@@ -247,9 +284,8 @@ class _Grid:
 
     def with_centroids(self, bits: Array, reference: Array | None, kind: ElementType) -> _Grid:
         """Return this grid with the mean of each bin, estimated on evenly spread pieces."""
-        every = max(1, -(-bits.size // PIECE) // _SAMPLED_PIECES)
         sums, counts = np.zeros(2 * self.bins + 1), np.zeros(2 * self.bins + 1)
-        for d, _ in differences(bits, reference, kind, every):
+        for d, _ in differences(bits, reference, kind, _sampling(bits.size)):
             symbols = self.symbols(d)[0].astype(np.intp)
             counts += np.bincount(symbols, minlength=counts.size)
             sums += np.bincount(symbols, d, minlength=sums.size)
@@ -264,4 +300,4 @@ class _Grid:
             high = (bin_ + DEAD_ZONE - 1) * self.step + self.max_error
             mean = np.clip(np.abs(mean), low, high) * sign
         with np.errstate(over="ignore"):
-            return _Grid(mean.astype(kind.work), self.step, self.bins, self.max_error)
+            return replace(self, representatives=mean.astype(kind.work))

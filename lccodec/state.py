@@ -172,9 +172,7 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
             nulls += 1
         elif type(node) is int:
             if not 0 <= node <= first_uses or node >= arrays:
-                raise FormatError(
-                    "LCC-STA-02", place(keys), f"out of turn: {first_uses} of {arrays} came before"
-                )
+                raise FormatError("LCC-STA-02", place(keys), f"out of turn: {first_uses} of {arrays} before")
             first_uses += node == first_uses
         elif type(node) is dict or (type(node) is list and node and node[0] in ("l", "t")):
             if len(keys) >= MAX_NESTING:

@@ -14,18 +14,11 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from .chain import KEYFRAME_EVERY, DecodedArray, array_header, encode_array, replay, wants_keyframe
+from .commit import CheckpointWriter, remove_stale_temporaries
 from .constants import CHECKPOINT_SUFFIX, MAX_STEP
-from .container import (
-    INHERITED,
-    CheckpointReader,
-    CheckpointWriter,
-    Manifest,
-    Parent,
-    open_bytes,
-    open_checkpoint,
-    remove_stale_temporaries,
-)
+from .container import CheckpointReader, open_bytes, open_checkpoint
 from .errors import ArgumentError, ChainError, FormatError, StorageError
+from .manifest import INHERITED, Manifest, Parent
 from .policy import Policy, resolve_policy
 from .quantize import Lossless, Quantizer
 from .state import Json, array_names, flatten, select, unflatten

@@ -32,6 +32,9 @@ from .floats import Array
 
 __all__ = ["Packed", "Sparse", "dense", "read_stream", "write_stream"]
 
+#: With at most one symbol in this many not 0, no other form than sparse can be smaller.
+_CLEARLY_SPARSE: Final = 10
+
 _MODE: Final = struct.Struct("<B")
 _SPARSE: Final = struct.Struct("<BBI")  # mode, low bits, count
 _PAIR: Final = struct.Struct("<BB")
@@ -84,12 +87,15 @@ def write_stream(symbols: Array, depth: int = 1) -> list[bytes]:
     list of bytes
         Pieces of the stream, to be joined.
     """
-    if symbols.size == 0:
+    nonzero = np.count_nonzero(symbols)
+    if nonzero == 0:
         return [_PAIR.pack(STREAM_CONSTANT, 0)]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
+    if inside and nonzero * _CLEARLY_SPARSE <= symbols.size:
+        return _write_sparse(symbols, depth)
     width = _symbol_width(int(symbols.max())) if inside else 8
     groups = pack(symbols, width)
-    counts = np.bincount(groups, minlength=256)
+    counts = _histogram(groups)
     options = []
     if width < 8:
         options.append(_coded(groups, counts, _PAIR.pack(STREAM_PACKED, width)))
@@ -102,6 +108,17 @@ def write_stream(symbols: Array, depth: int = 1) -> list[bytes]:
     if inside and _sparse_estimate(counts) < size:
         return _write_sparse(symbols, depth)
     return write()
+
+
+def _histogram(data: Array) -> Array:
+    """Return the occurrences (int64) of each byte value; pairs are counted, which halves the work."""
+    if data.size < 1 << 17:
+        return np.bincount(data, minlength=256)
+    pairs = np.bincount(data[: data.size & ~1].view(np.uint16), minlength=1 << 16).reshape(256, 256)
+    counts: Array = pairs.sum(axis=0) + pairs.sum(axis=1)
+    if data.size & 1:
+        counts[data[-1]] += 1
+    return counts
 
 
 def _coded(groups: Array, counts: Array, head: bytes) -> tuple[int, Callable[[], list[bytes]]]:
@@ -128,31 +145,28 @@ def _sparse_estimate(counts: Array) -> float:
 
 def _write_sparse(symbols: Array, depth: int) -> list[bytes]:
     positions = np.flatnonzero(symbols != 0)
-    values = symbols[positions]
-    gaps = np.diff(positions, prepend=-1) - 1
+    values = symbols.take(positions)
+    gaps = positions
+    gaps[1:] -= positions[:-1] + 1
     # Low bits of a gap are sent as they are: inside a cell much smaller than the mean gap all places
     # are about equally likely, and what is left for the Huffman code is a small alphabet.
     low = min(max(int(gaps.mean()).bit_length() - 2, 0), 8)
     if int(gaps.max()) >> low > 255:
-        positions, values, gaps = _split_gaps(positions, values, gaps, 256 << low)
+        gaps, values = _split_gaps(gaps, values, 256 << low)
     high = (gaps >> low).astype(np.uint8)
     pieces = [_SPARSE.pack(STREAM_SPARSE, low, gaps.size), *write_stream(high, depth + 1)]
     if low:
-        pieces.append(pack((gaps & ((1 << low) - 1)).astype(np.uint8), low).tobytes())
+        pieces.append(pack(gaps.astype(np.uint8) & np.uint8((1 << low) - 1), low).tobytes())
     return [*pieces, *write_stream(values, depth + 1)]
 
 
-def _split_gaps(positions: Array, values: Array, gaps: Array, reach: int) -> tuple[Array, Array, Array]:
+def _split_gaps(gaps: Array, values: Array, reach: int) -> tuple[Array, Array]:
     """Put symbols of value 0 into gaps of `reach` or more, so that every gap is below `reach`."""
-    extra = gaps // reach
-    index = np.repeat(np.arange(gaps.size), extra)
-    rank = np.arange(index.size) - np.repeat(np.cumsum(extra) - extra, extra)
-    fillers = positions[index] - gaps[index] + (rank + 1) * reach - 1
-    positions = np.concatenate([positions, fillers])
-    order = np.argsort(positions, kind="stable")
-    values = np.concatenate([values, np.zeros(fillers.size, np.uint8)])[order]
-    positions = positions[order]
-    return positions, values, np.diff(positions, prepend=-1) - 1
+    long = np.flatnonzero(gaps >= reach)
+    fillers = gaps[long] // reach
+    gaps[long] %= reach
+    before = np.repeat(long, fillers)
+    return np.insert(gaps, before, reach - 1), np.insert(values, before, 0)
 
 
 def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Array | Sparse | Packed:

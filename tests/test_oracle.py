@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from oracle import FORMATS, lc_reconstruct, order0_entropy_bits
+
+from .oracle import FORMATS, lc_reconstruct, order0_entropy_bits
 
 
 def f32(*values):

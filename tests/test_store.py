@@ -23,7 +23,7 @@ from lccodec import (
     StorageError,
     UniformDeadzone,
 )
-from lccodec.container import System
+from lccodec.system import System
 
 from .oracle import lc_reconstruct
 from .strategies import ALL_DTYPES, bits_of, random_array
@@ -412,7 +412,9 @@ def test_bfloat16_without_its_package(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_frame_of_a_wrong_form_for_its_parent_is_refused(tmp_path: Path) -> None:
     """A hostile delta with right hashes: its frame has another shape than the parent's array."""
-    from lccodec.container import CheckpointWriter, Manifest, Parent, open_checkpoint
+    from lccodec.commit import CheckpointWriter
+    from lccodec.container import open_checkpoint
+    from lccodec.manifest import Manifest, Parent
 
     with Chain(tmp_path, policy="lossless") as chain:
         chain.save(0, {"w": np.zeros(4, np.float32)})

@@ -52,7 +52,9 @@ def test_a_missing_parent_is_a_problem_of_the_chain(tmp_path: Path) -> None:
 
 def test_deep_finds_what_the_hashes_cannot(tmp_path: Path) -> None:
     """A delta coded against other values than its parent's has right hashes and a wrong sum."""
-    from lccodec.container import CheckpointWriter, Manifest, Parent, open_checkpoint
+    from lccodec.commit import CheckpointWriter
+    from lccodec.container import open_checkpoint
+    from lccodec.manifest import Manifest, Parent
 
     before = np.random.default_rng(0).standard_normal(100).astype(np.float32)
     with Chain(tmp_path, policy="lossless") as made:

@@ -1,0 +1,80 @@
+"""The calls to the operating system that writing a checkpoint makes, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from .errors import (
+    ArgumentError,
+    StorageError,
+)
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["OPEN_FLAGS", "SYSTEM", "StrPath", "System", "checked_path", "flag", "storage_errors"]
+
+StrPath: TypeAlias = str | os.PathLike[str]
+
+
+def flag(name: str) -> int:
+    """A flag of `os.open`, 0 on a system without it."""
+    flag: int = getattr(os, name, 0)
+    return flag
+
+
+OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
+
+
+class System:
+    """The calls to the operating system that writing makes; tests put a faulty system in its place."""
+
+    open = staticmethod(os.open)
+    seek = staticmethod(os.lseek)
+    write = staticmethod(os.write)
+    fsync = staticmethod(os.fsync)
+    close = staticmethod(os.close)
+    link = staticmethod(os.link)
+    replace = staticmethod(os.replace)
+    unlink = staticmethod(os.unlink)
+    exists = staticmethod(os.path.lexists)
+    listdir = staticmethod(os.listdir)
+
+    @staticmethod
+    def lock(fd: int, wait: bool) -> None:
+        """Take the lock of a writer at work, or fail with OSError where there is none to be had."""
+        if fcntl is None:
+            raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+SYSTEM: Final = System()
+
+
+@contextmanager
+def storage_errors(action: str, path: StrPath) -> Iterator[None]:
+    """Let what the operating system refuses surface as StorageError."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(error.errno, f"{action}: {error.strerror or error}", str(path)) from error
+
+
+def checked_path(path: StrPath) -> Path:
+    """The path, if there can be a file of that name."""
+    try:
+        possible = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        possible = False
+    if not possible:
+        raise ArgumentError(f"not a path: {path!r}")
+    return Path(path)

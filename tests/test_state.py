@@ -1,0 +1,293 @@
+"""States, trees and scalars: round trips, what is refused, and hostile trees (LCC-STA, LCC-LIM)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import OrderedDict, namedtuple
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec.constants import MAX_INTEGER_DIGITS, MAX_NESTING
+from lccodec.errors import ArgumentError, FormatError, LimitError
+from lccodec.state import array_names, flatten, parse_scalars, parse_tree, select, unflatten
+
+# --- strategies -----------------------------------------------------------------------------------
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+ARRAYS = st.builds(
+    lambda shape, dtype: np.arange(math.prod(shape)).reshape(shape).astype(dtype),
+    st.lists(st.integers(0, 3), max_size=3).map(tuple),
+    st.sampled_from(["f4", "f8", "i8", "u1", "?", "c8"]),
+)
+STATES = st.recursive(
+    SCALARS | ARRAYS,
+    lambda child: st.lists(child) | st.lists(child).map(tuple) | st.dictionaries(st.text(), child),
+    max_leaves=20,
+)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality of states: types, the order of keys, the sign of zeros and NaN count."""
+    if isinstance(left, np.ndarray):
+        return left is right
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    return repr(left) == repr(right)
+
+
+def nested(depth: int) -> Any:
+    state: Any = 1
+    for _ in range(depth):
+        state = [state]
+    return state
+
+
+# --- round trips ----------------------------------------------------------------------------------
+
+
+@given(STATES)
+def test_round_trip(state: Any) -> None:
+    flat = flatten(state)
+    tree, scalars = json.loads(json.dumps([flat.tree, flat.scalars]))
+    parse_tree(tree, len(flat.arrays), len(scalars), "tree")
+    parse_scalars(scalars, "scalars")
+    assert same(unflatten(tree, flat.arrays, scalars), state)
+
+
+@given(STATES)
+def test_names_are_unique_and_select_each_leaf(state: Any) -> None:
+    flat = flatten(state)
+    names = array_names(flat.tree)
+    assert [names[name] for name in flat.names] == list(range(len(flat.arrays)))
+    for name, index in names.items():
+        assert select(flat.tree, flat.scalars, [name])[0][name] == index
+    assert select(flat.tree, flat.scalars, names)[0] == names
+
+
+def test_document_order_is_kept() -> None:
+    flat = flatten({"z": np.zeros(1), "a": [np.zeros(2), 1], "m": (2, np.zeros(3))})
+    assert flat.tree == {"z": 0, "a": ["l", 1, None], "m": ["t", None, 2]}
+    assert flat.names == ["z", "a/0", "m/1"]
+    assert flat.scalars == [1, 2]
+
+
+def test_an_array_in_two_places_is_one_array() -> None:
+    shared = np.arange(3)
+    flat = flatten({"embedding": shared, "head": [shared, shared.copy()]})
+    assert flat.tree == {"embedding": 0, "head": ["l", 0, 1]}
+    assert array_names(flat.tree) == {"embedding": 0, "head/0": 0, "head/1": 1}
+    state = unflatten(flat.tree, flat.arrays, flat.scalars)
+    assert state["embedding"] is state["head"][0]
+
+
+def test_numpy_scalars_are_arrays_and_never_shared() -> None:
+    one = np.float32(1)
+    flat = flatten([one, one, np.bool_(True), np.float64(2.5)])
+    assert flat.tree == ["l", 0, 1, 2, 3]
+    assert [(a.shape, a.dtype.name) for a in flat.arrays] == [
+        ((), "float32"),
+        ((), "float32"),
+        ((), "bool"),
+        ((), "float64"),
+    ]
+
+
+def test_temporary_arrays_are_not_taken_for_each_other() -> None:
+    class Lazy(dict[str, int]):
+        def items(self) -> Any:
+            return ((key, np.full(3, value)) for key, value in super().items())
+
+    flat = flatten(Lazy({str(i): i for i in range(100)}))
+    assert [int(a[0]) for a in flat.arrays] == list(range(100))
+
+
+def test_dict_subclasses_become_dicts() -> None:
+    flat = flatten(OrderedDict(b=1, a=2))
+    assert same(unflatten(flat.tree, flat.arrays, flat.scalars), {"b": 1, "a": 2})
+
+
+@pytest.mark.parametrize("value", [-0.0, math.inf, -math.inf, math.nan, 5e-324, -2.2250738585072014e-308])
+def test_floats_are_exact(value: float) -> None:
+    flat = flatten(value)
+    parse_scalars(flat.scalars, "scalars")
+    assert same(unflatten(flat.tree, [], json.loads(json.dumps(flat.scalars))), value)
+
+
+def test_limits_are_reached_and_not_passed() -> None:
+    flat = flatten(nested(MAX_NESTING))
+    parse_tree(flat.tree, 0, 1, "tree")
+    largest = 10**MAX_INTEGER_DIGITS - 1
+    parse_scalars(flatten([largest, -largest]).scalars, "scalars")
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+MODEL = {
+    "m": {"a/b": np.zeros(1), "a~b": np.zeros(2), "": np.zeros(3)},
+    "lr": 0.1,
+    "empty": {},
+    "l": [1, (2, 3)],
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "arrays", "scalars"),
+    [
+        (["m/a~1b"], ["m/a~1b"], {}),
+        (["m/a~0b", "lr"], ["m/a~0b"], {"lr": 0.1}),
+        (["m/"], ["m/"], {}),
+        (["m", "m/a~1b"], ["m/a~1b", "m/a~0b", "m/"], {}),
+        (["l/1"], [], {"l/1/0": 2, "l/1/1": 3}),
+        (["l/0"], [], {"l/0": 1}),
+        (["empty"], [], {}),
+        ([], [], {}),
+        ([""], ["m/a~1b", "m/a~0b", "m/"], {"lr": 0.1, "l/0": 1, "l/1/0": 2, "l/1/1": 3}),
+    ],
+)
+def test_select(names: list[str], arrays: list[str], scalars: dict[str, Any]) -> None:
+    flat = flatten(MODEL)
+    found, values = select(flat.tree, flat.scalars, names)
+    assert list(found) == arrays
+    assert values == scalars
+    assert all(flat.names[index] == name for name, index in found.items())
+
+
+def test_the_empty_name() -> None:
+    array = np.zeros(1)
+    assert flatten(array).names == [""]
+    assert select(0, [], [""]) == ({"": 0}, {})
+    flat = flatten({"": array, "other": array})
+    assert select(flat.tree, flat.scalars, [""]) == ({"": 0}, {})
+
+
+def test_unknown_names_are_listed_with_the_closest() -> None:
+    flat = flatten(MODEL)
+    with pytest.raises(ArgumentError, match=r"has no 'm/a~1c' \(is it 'm/a~1b'\?\), 'zzzzzz'$"):
+        select(flat.tree, flat.scalars, ["m/a~1c", "lr", "zzzzzz"])
+
+
+# --- what cannot be saved -------------------------------------------------------------------------
+
+CYCLE: list[Any] = []
+CYCLE.append({"again": CYCLE})
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"a": {"b": object()}}, "'a/b' is a builtins.object, not a dict"),
+        (object(), "the state is a builtins.object"),
+        ({"a": namedtuple("Point", "x")(1)}, "'a' is a .*Point, not"),
+        ({"a": IntEnum("Color", "RED")(1)}, "'a' is a .*Color, not"),
+        ({"a": {1}}, "'a' is a builtins.set"),
+        ({"a": 1j}, "'a' is a builtins.complex"),
+        ({"a": bytearray(b"x")}, "'a' is a builtins.bytearray"),
+        ({"a": np.array([None])}, "'a' has dtype object"),
+        ({"a": np.str_("x")}, "'a' has dtype <U1"),
+        ({"a": np.datetime64("2020-01-01")}, "'a' has dtype datetime64"),
+        ({"a": np.ma.zeros(3)}, "'a' is a masked array"),
+        ({"a": {7: 1}}, "'a' has the key 7, which is not a str"),
+        ({7: 1}, "the state has the key 7, which is not a str"),
+        ({np.str_("a"): 1}, "which is not a str"),
+        ({"\ud800": 1}, "the key .* without lone surrogates"),
+        ({"a": "\ud800"}, "'a' is a string with a lone surrogate"),
+        ({"a": 10**MAX_INTEGER_DIGITS}, "'a' is an integer of more than 4096 digits"),
+        ({"a": -(10**100_000)}, "'a' is an integer of more than 4096 digits"),
+        (nested(MAX_NESTING + 1), "'0/0/0' nests deeper than 64"),
+        ({"a": CYCLE}, "contains itself"),
+    ],
+)
+def test_refused_states(state: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        flatten(state)
+
+
+# --- hostile trees and scalars --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tree", "arrays", "scalars", "rule"),
+    [
+        ("text", 0, 0, "LCC-STA-01"),
+        (True, 2, 0, "LCC-STA-01"),
+        (0.0, 1, 0, "LCC-STA-01"),
+        ([], 0, 0, "LCC-STA-01"),
+        ([0], 1, 0, "LCC-STA-01"),
+        (["x", 0], 1, 0, "LCC-STA-01"),
+        ([["l"], 0], 1, 0, "LCC-STA-01"),
+        ({"a": ["l", "t"]}, 0, 0, "LCC-STA-01"),
+        (-1, 1, 0, "LCC-STA-02"),
+        (1, 1, 0, "LCC-STA-02"),
+        (0, 0, 0, "LCC-STA-02"),
+        (["l", 10**5000], 1, 0, "LCC-STA-02"),
+        (["l", 1, 0], 2, 0, "LCC-STA-02"),
+        (["l", 0, 2, 1], 3, 0, "LCC-STA-02"),
+        (["l", 0, 0], 2, 0, "LCC-STA-02"),
+        ({}, 1, 0, "LCC-STA-02"),
+        (None, 0, 0, "LCC-STA-03"),
+        (["t", None], 0, 2, "LCC-STA-03"),
+        ({"\ud800": None}, 0, 1, "LCC-STA-06"),
+    ],
+)
+def test_hostile_trees(tree: Any, arrays: int, scalars: int, rule: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_tree(tree, arrays, scalars, "here")
+    assert caught.value.rule == rule
+    assert caught.value.where.startswith("here")
+
+
+def test_hostile_nesting() -> None:
+    tree: Any = None
+    for _ in range(100_000):
+        tree = ["l", tree]
+    with pytest.raises(LimitError) as caught:
+        parse_tree(tree, 0, 1, "here")
+    assert caught.value.rule == "LCC-LIM-05"
+
+
+@pytest.mark.parametrize(
+    ("scalars", "rule"),
+    [
+        ({}, "LCC-STA-04"),
+        (None, "LCC-STA-04"),
+        ([1.5], "LCC-STA-04"),
+        ([[]], "LCC-STA-04"),
+        ([{}], "LCC-STA-04"),
+        ([{"f": 1}], "LCC-STA-04"),
+        ([{"x": "1.0"}], "LCC-STA-04"),
+        ([{"f": "1.0", "b": ""}], "LCC-STA-04"),
+        ([{"f": "1"}], "LCC-STA-05"),
+        ([{"f": "1.00"}], "LCC-STA-05"),
+        ([{"f": " 1.0"}], "LCC-STA-05"),
+        ([{"f": "1_0.0"}], "LCC-STA-05"),
+        ([{"f": "NaN"}], "LCC-STA-05"),
+        ([{"f": "-nan"}], "LCC-STA-05"),
+        ([{"f": "infinity"}], "LCC-STA-05"),
+        ([{"f": "1e400"}], "LCC-STA-05"),
+        ([{"f": "٣.0"}], "LCC-STA-05"),
+        ([{"f": ""}], "LCC-STA-05"),
+        ([{"f": "9" * 10**7}], "LCC-STA-05"),
+        ([{"b": "QQ"}], "LCC-STA-05"),
+        ([{"b": "QR=="}], "LCC-STA-05"),
+        ([{"b": "Q Q=="}], "LCC-STA-05"),
+        ([{"b": "QQ==\n"}], "LCC-STA-05"),
+        ([{"b": "é==="}], "LCC-STA-05"),
+        (["\udfff"], "LCC-STA-06"),
+        ([10**MAX_INTEGER_DIGITS], "LCC-LIM-07"),
+    ],
+)
+def test_hostile_scalars(scalars: Any, rule: str) -> None:
+    with pytest.raises((FormatError, LimitError)) as caught:
+        parse_scalars(scalars, "here")
+    assert caught.value.rule == rule
+    assert caught.value.where.startswith("here")
