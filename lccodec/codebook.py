@@ -11,7 +11,7 @@ import numpy as np
 from .bits import Cursor
 from .errors import FormatError
 from .floats import Array, ElementType, add, unwork, work
-from .symbols import Packed, Sparse, dense, read_stream, write_stream
+from .symbols import Packed, Piece, Sparse, dense, read_stream, write_stream
 
 __all__ = ["Codebook", "read_block", "write_block"]
 
@@ -69,7 +69,7 @@ def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: 
         add(reference, values, kind, out)
 
 
-def write_block(symbols: Array, escaped: Array | None, exact: Array) -> list[bytes]:
+def write_block(symbols: Array, escaped: Array | None, exact: Array) -> list[Piece]:
     """Return the pieces of one block: symbols, and the escapes if there are any (SPEC 6.3).
 
     Parameters

@@ -41,6 +41,7 @@ from .errors import (
 )
 from .floats import ELEMENT_TYPES, Array, ElementType, components, from_components, subtract, unwork, work
 from .quantize import PIECE, Partition, Quantizer
+from .symbols import Piece
 
 __all__ = ["FrameHeader", "decode", "decode_components", "encode", "encode_components", "parse_header"]
 
@@ -230,7 +231,7 @@ def encode_components(
     partition = quantizer.fit(bits, reference, kind) if kind.is_float and bits.size else None
     method = METHOD_PLANES if partition is None else METHOD_CODEBOOK
     header = FrameHeader(method, kind, reference is not None, shape, _BLOCK_LOG2)
-    pieces = [header.to_bytes()]
+    pieces: list[Piece] = [header.to_bytes()]
     book = None
     if partition is not None:
         book = Codebook(unwork(partition.representatives, kind), kind, reference is not None)
@@ -267,7 +268,7 @@ def _padding(decoded: int, length: int) -> int:
 
 def _quantize_block(
     bits: Array, reference: Array | None, partition: Partition, book: Codebook, out: Array | None, first: int
-) -> tuple[list[bytes], int]:
+) -> tuple[list[Piece], int]:
     """Return the pieces of the block at component `first` and its part of the array sum.
 
     What they decode to is written into `out`, if it is given.

@@ -24,10 +24,11 @@ from .floats import Array
 __all__ = ["code_lengths", "decode", "encode", "size_bound"]
 
 # What an encoder may choose: tables of 2**12 entries stay in the first cache level, and cost
-# next to nothing in length; lanes of about this many bits spend under 1 % on their directory.
+# next to nothing in length; lanes of about that many bits spend under 1 % on their directory.
 PREFERRED_CODE_BITS: Final = 12
 LANE_BITS: Final = 1400
 LANE_STEPS: Final = 400
+MOST_LANES: Final = 4096  # what is kept of every lane while it is written stays in the cache
 
 # The 15-bit numbers with their bits in reverse order.
 _REVERSED: Final = (
@@ -110,11 +111,11 @@ def size_bound(counts: Array, lengths: Array) -> int:
 
 
 def _lane_count(symbols: int, bits: int) -> int:
-    lanes = max(bits // LANE_BITS, symbols // LANE_STEPS, -(-symbols // MAX_LANE_SYMBOLS), 1)
-    return min(lanes, symbols, 0xFFFF)
+    lanes = min(max(bits // LANE_BITS, symbols // LANE_STEPS, 1), MOST_LANES)
+    return min(max(lanes, -(-symbols // MAX_LANE_SYMBOLS)), symbols)
 
 
-def encode(data: Array, counts: Array, lengths: Array) -> list[bytes]:
+def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryview]:
     """Return the table, the lane directory and the lanes of a run of symbols.
 
     Parameters
@@ -126,7 +127,7 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes]:
 
     Returns
     -------
-    list of bytes
+    list of bytes or memoryview
         Pieces of one Huffman run (SPEC 7.3), to be joined.
     """
     last = int(np.flatnonzero(lengths)[-1])
@@ -138,17 +139,16 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes]:
     width = spread.bit_length() if spread < 256 else 16
     excess = sizes - base
     directory = excess.astype("<u2") if width == 16 else pack(excess.astype(np.uint8), max(width, 1))
-    filled = np.arange(rows.shape[1]) < sizes[:, None]
     return [
         table,
         struct.pack("<HHB", lanes, base, width),
         directory.tobytes() if width else b"",
-        rows.reshape(-1).take(np.flatnonzero(filled)).tobytes(),
+        *(row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)),
     ]
 
 
-def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[Array, Array]:
-    """Return each lane's bytes as a row of uint8, and how many bytes of each row are used (int64)."""
+def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[list[memoryview], Array]:
+    """Return a buffer for each lane, and how many bytes of each are used (int64)."""
     longest = int(lengths.max())
     joined = 8 if longest <= 8 else 4  # codes joined into one word of up to 64 bits
     words_per_lane = -(-data.size // lanes)
@@ -162,8 +162,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[Array, Array]
     store = np.empty(lanes * stride, "<u8")
     first = np.arange(0, lanes * stride, stride)
     place = first.copy()
-    word, filled, spill, after = (np.zeros(lanes, np.uint64) for _ in range(4))
-    carried = np.empty(lanes, bool)
+    word, filled, spill, full = (np.zeros(lanes, np.uint64) for _ in range(4))
     batch = max(1, 65536 // (joined * lanes)) * joined * lanes
     for start in range(0, padded.size, batch):
         entry = entries.take(padded[start : start + batch], mode="clip")
@@ -171,22 +170,25 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[Array, Array]
             entry[data.size - start :] = 0  # places past the last symbol take no bits
         codes, bits = _join(entry.reshape(-1, lanes), joined)
         for code, size in zip(codes, bits, strict=True):
-            # Append to the open word of every lane; where it overflows, the rest opens the next one.
-            # (A shift by 64 gives 0 in NumPy.)
+            # Append to the open word of every lane, and store it even if it is not full yet. What
+            # does not fit opens the next word; where all fits, the shift leaves nothing of it (a
+            # shift by 64 gives 0 in NumPy), so that no choice is needed but to drop the full word.
             np.left_shift(code, filled, out=spill)
             np.bitwise_or(word, spill, out=word)
             store[place] = word
-            np.add(filled, size, out=after)
-            np.greater_equal(after, 64, out=carried)
-            np.subtract(64, filled, out=filled)
-            np.right_shift(code, filled, out=spill)
-            np.copyto(word, spill, where=carried)
-            np.add(place, carried, out=place)
-            np.bitwise_and(after, 63, out=filled)
+            np.subtract(64, filled, out=spill)
+            np.right_shift(code, spill, out=spill)
+            np.add(filled, size, out=filled)
+            np.right_shift(filled, 6, out=full)
+            np.bitwise_and(filled, 63, out=filled)
+            np.add(place, full.view(np.int64), out=place)
+            np.subtract(full, 1, out=full)  # 0 where the word was full, else all ones
+            np.bitwise_and(word, full, out=word)
+            np.bitwise_or(word, spill, out=word)
     store[place] = word
     sizes = ((place - first) * 64 + filled.astype(np.int64) + 7) >> 3
-    used = -(-int(sizes.max()) // 8)
-    return store.reshape(lanes, stride)[:, :used].copy().view(np.uint8), sizes
+    view = store.data.cast("B")
+    return [view[at : at + 8 * stride] for at in (8 * first).tolist()], sizes
 
 
 def _join(entries: Array, joined: int) -> tuple[Array, Array]:

@@ -9,14 +9,19 @@ import numpy as np
 
 from .bits import Cursor
 from .floats import Array, ElementType, unzigzag, zigzag
-from .symbols import dense, read_stream, write_stream
+from .quantize import PIECE
+from .symbols import Piece, dense, read_stream, write_stream
 
 __all__ = ["read_block", "write_block"]
 
 
-def write_block(bits: Array, reference: Array | None, kind: ElementType) -> list[bytes]:
+def write_block(bits: Array, reference: Array | None, kind: ElementType) -> list[Piece]:
     """Return the pieces of one block: a stream per byte of the zigzag codes, lowest byte first."""
-    codes = zigzag(bits, reference, kind).view(np.uint8).reshape(-1, kind.size)
+    codes = np.empty((bits.size, kind.size), np.uint8)
+    for start in range(0, bits.size, PIECE):  # pieces stay in the cache
+        part = slice(start, start + PIECE)
+        zigzagged = zigzag(bits[part], None if reference is None else reference[part], kind)
+        codes[part] = zigzagged.view(np.uint8).reshape(-1, kind.size)
     return [piece for plane in codes.T for piece in write_stream(np.ascontiguousarray(plane))]
 
 
@@ -25,4 +30,7 @@ def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: 
     codes = np.empty((out.size, kind.size), np.uint8)
     for plane in codes.T:
         plane[:] = dense(read_stream(cursor, out.size), out.size)
-    unzigzag(codes.reshape(-1).view(kind.bits), reference, kind, out)
+    zigzagged = codes.reshape(-1).view(kind.bits)
+    for start in range(0, out.size, PIECE):
+        part = slice(start, start + PIECE)
+        unzigzag(zigzagged[part], None if reference is None else reference[part], kind, out[part])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -30,10 +30,13 @@ from .constants import (
 from .errors import FormatError, LimitError, UnsupportedError
 from .floats import Array
 
-__all__ = ["Packed", "Sparse", "dense", "read_stream", "write_stream"]
+__all__ = ["Packed", "Piece", "Sparse", "dense", "read_stream", "write_stream"]
+
+#: A Huffman run must be smaller than the raw symbols by this factor to be worth its time.
+_WORTH_CODING: Final = 0.97
 
 #: With at most one symbol in this many not 0, no other form than sparse can be smaller.
-_CLEARLY_SPARSE: Final = 10
+_CLEARLY_SPARSE: Final = 7
 
 _MODE: Final = struct.Struct("<B")
 _SPARSE: Final = struct.Struct("<BBI")  # mode, low bits, count
@@ -50,6 +53,10 @@ _OCCURRENCES: Final = {
     )
     for width in (1, 2, 4)
 }
+
+
+#: Part of a coded stream, to be joined with the others.
+Piece: TypeAlias = bytes | memoryview
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ def _symbol_width(largest: int) -> int:
     return next(width for width in (1, 2, 4, 8) if largest < 1 << width)
 
 
-def write_stream(symbols: Array, depth: int = 1) -> list[bytes]:
+def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     """Code a run of symbols as a stream, in the form that takes least room.
 
     Parameters
@@ -84,7 +91,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[bytes]:
 
     Returns
     -------
-    list of bytes
+    list of bytes or memoryview
         Pieces of the stream, to be joined.
     """
     nonzero = np.count_nonzero(symbols)
@@ -121,13 +128,13 @@ def _histogram(data: Array) -> Array:
     return counts
 
 
-def _coded(groups: Array, counts: Array, head: bytes) -> tuple[int, Callable[[], list[bytes]]]:
+def _coded(groups: Array, counts: Array, head: bytes) -> tuple[int, Callable[[], list[Piece]]]:
     """Return about what `groups` take as a Huffman run, or raw where that is less, and its writer."""
     raw = len(head) + 1 + groups.size
     if np.count_nonzero(counts) > 1:
         lengths = huffman.choose_lengths(counts)
         size = len(head) + 1 + huffman.size_bound(counts, lengths)
-        if size < raw:
+        if size < raw * _WORTH_CODING:
             return size, lambda: [head, _MODE.pack(STREAM_HUFFMAN), *huffman.encode(groups, counts, lengths)]
     return raw, lambda: [head, _MODE.pack(STREAM_RAW), groups.tobytes()]
 
@@ -143,14 +150,16 @@ def _sparse_estimate(counts: Array) -> float:
     return float(bits) * total / 8 * (1.02 + 0.03 * p) + 40
 
 
-def _write_sparse(symbols: Array, depth: int) -> list[bytes]:
+def _write_sparse(symbols: Array, depth: int) -> list[Piece]:
     positions = np.flatnonzero(symbols != 0)
     values = symbols.take(positions)
-    gaps = positions
-    gaps[1:] -= positions[:-1] + 1
+    gaps = positions.astype(np.uint32)
+    np.subtract(gaps[1:], gaps[:-1].copy(), out=gaps[1:])
+    gaps[1:] -= 1
     # Low bits of a gap are sent as they are: inside a cell much smaller than the mean gap all places
     # are about equally likely, and what is left for the Huffman code is a small alphabet.
-    low = min(max(int(gaps.mean()).bit_length() - 2, 0), 8)
+    mean = (int(positions[-1]) + 1 - positions.size) // positions.size
+    low = min(max(mean.bit_length() - 2, 0), 8)
     if int(gaps.max()) >> low > 255:
         gaps, values = _split_gaps(gaps, values, 256 << low)
     high = (gaps >> low).astype(np.uint8)
