@@ -9,7 +9,7 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -76,7 +76,7 @@ class Link(Protocol):
 
 def encode_array(
     array: Array, quantizer: Quantizer, parent: DecodedArray | None, *, keyframe: bool
-) -> tuple[bytes | None, DecodedArray]:
+) -> tuple[Iterator[bytes] | None, DecodedArray]:
     """Code one array of a step.
 
     Parameters
@@ -93,7 +93,8 @@ def encode_array(
     Returns
     -------
     tuple
-        The frame, or ``None`` if the array is what the parent has, and the array as it decodes.
+        The pieces of the frame, or ``None`` if the array is what the parent has; and the array as it
+        decodes, which is so only once all pieces have been made.
     """
     kind, bits = components(array)
     same = parent is not None and parent.kind == kind and parent.shape == array.shape
@@ -167,14 +168,15 @@ def replay(links: Sequence[Link], index: int) -> DecodedArray:
     """
     header: FrameHeader | None = None
     bits: Any = None
-    for link, place in reversed(_stored_in(links, index)):
+    places = _stored_in(links, index)
+    for number, (link, place) in enumerate(reversed(places), start=1):
         where = _where(link, link.index_names[place])
         frame = link.frame(place)
         try:
             found = parse_header(frame)
             if header is not None and (found.kind, found.shape) != (header.kind, header.shape):
                 raise FormatError("LCC-CHN-03", "frame", "not of the type and shape of the parent's array")
-            bits = decode_components(frame, bits, bits)
+            bits = decode_components(frame, bits, bits, check_sum=number == len(places))
         except DataError as error:
             raise error.inside(where) from None
         header = found

@@ -10,12 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
 from .constants import (
+    DIGEST_SIZE,
     PAYLOAD_OFFSET,
     ROOT_SIZE,
     TEMPORARY_PREFIX,
@@ -94,11 +96,15 @@ class CheckpointWriter:
     def __exit__(self, *_: object) -> None:
         self._discard()
 
-    def write_frame(self, frame: Bytes) -> FrameEntry:
-        """Append a frame to the payload and return its entry for the manifest."""
+    def write_frame(self, frame: Bytes | Iterable[Bytes]) -> FrameEntry:
+        """Append a frame, whole or in pieces, to the payload and return its entry for the manifest."""
+        digest, length = sha256(), 0
         with self._working():
-            self._write(frame)
-        self._entries.append(FrameEntry.of(frame))
+            for piece in [frame] if isinstance(frame, bytes | bytearray | memoryview) else frame:
+                self._write(piece)
+                digest.update(piece)
+                length += memoryview(piece).nbytes
+        self._entries.append(FrameEntry(length, digest.digest()[:DIGEST_SIZE]))
         return self._entries[-1]
 
     def commit(self, manifest: Manifest) -> bytes:

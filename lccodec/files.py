@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from .commit import CheckpointWriter
@@ -18,7 +19,7 @@ from .store import open_data, open_file
 __all__ = ["load", "load_file", "save", "save_file"]
 
 
-def _frame(flat: Flat, index: int) -> bytes:
+def _frame(flat: Flat, index: int) -> Iterator[bytes]:
     array = flat.arrays[index]
     try:
         kind, bits = components(array)
@@ -47,7 +48,7 @@ def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
         If the state holds something that cannot be stored; names it.
     """
     flat = flatten(state)
-    frames = [_frame(flat, index) for index in range(len(flat.arrays))]
+    frames = [b"".join(_frame(flat, index)) for index in range(len(flat.arrays))]
     return to_bytes(frames, _manifest(flat, [FrameEntry.of(frame) for frame in frames], metadata))
 
 
@@ -81,7 +82,7 @@ def load_file(path: str | os.PathLike[str], dtype: Literal["float32", "bits"] | 
     path
         The file.
     dtype
-        ``"float32"`` returns bfloat16 arrays as float32.
+        ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`.
 
     Raises
     ------

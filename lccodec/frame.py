@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -206,7 +207,7 @@ def encode(array: Array, quantizer: Quantizer, reference: Array | None = None) -
     array = np.asanyarray(array)
     kind, bits = components(array)
     base = None if reference is None else _reference_components(reference, kind, array.shape)
-    return encode_components(bits, kind, array.shape, quantizer, base)
+    return b"".join(encode_components(bits, kind, array.shape, quantizer, base))
 
 
 def _reference_components(reference: Array, kind: ElementType, shape: tuple[int, ...]) -> Array:
@@ -226,39 +227,60 @@ def encode_components(
     quantizer: Quantizer,
     reference: Array | None,
     out: Array | None = None,
-) -> bytes:
-    """Code components as a frame; write what it decodes to into `out`, which may be `reference`."""
+) -> Iterator[bytes]:
+    """Code components as a frame, yielded block by block, so that no frame need be held whole.
+
+    What the frame decodes to is written into `out`, which may be `reference`, as it goes on.
+    """
+    crc = 0
+    for piece in _write_frame(bits, kind, shape, quantizer, reference, out):
+        crc = zlib.crc32(piece, crc)
+        yield piece
+    yield struct.pack("<I", crc)
+
+
+def _write_frame(
+    bits: Array,
+    kind: ElementType,
+    shape: tuple[int, ...],
+    quantizer: Quantizer,
+    reference: Array | None,
+    out: Array | None,
+) -> Iterator[bytes]:
+    """Yield all of a frame but its CRC-32."""
     partition = quantizer.fit(bits, reference, kind) if kind.is_float and bits.size else None
     method = METHOD_PLANES if partition is None else METHOD_CODEBOOK
     header = FrameHeader(method, kind, reference is not None, shape, _BLOCK_LOG2)
-    pieces: list[Piece] = [header.to_bytes()]
+    head = header.to_bytes()
     book = None
     if partition is not None:
         book = Codebook(unwork(partition.representatives, kind), kind, reference is not None)
-        pieces += [struct.pack("<H", book.representatives.size), book.representatives.tobytes()]
-    checksum = 0
+        head += struct.pack("<H", book.representatives.size) + book.representatives.tobytes()
+    length = checksum = 0
     for start in range(0, bits.size, 1 << _BLOCK_LOG2):
         part = slice(start, start + (1 << _BLOCK_LOG2))
+        base, target = _part(reference, part), _part(out, part)
         if partition is None or book is None:
-            block = planes.write_block(bits[part], _part(reference, part), kind)
-            block_sum = array_sum(bits[part], start * kind.size // 8)
-            if out is not None:
-                out[part] = bits[part]
+            pieces = planes.write_block(bits[part], base, kind)
+            checksum += array_sum(bits[part], start * kind.size // 8)
+            if target is not None:
+                target[:] = bits[part]
         else:
-            block, block_sum = _quantize_block(
-                bits[part], _part(reference, part), partition, book, _part(out, part), start
-            )
-        checksum += block_sum
-        pieces.append(struct.pack("<I", sum(map(len, block))))
-        pieces += block
-    length = sum(map(len, pieces)) + _TAIL.size
-    raw = FrameHeader(METHOD_RAW, kind, False, shape, 0)
-    if partition is None and raw.size + raw.nbytes + _TAIL.size <= length:
-        pieces = [raw.to_bytes(), bits.tobytes()]
-    elif reference is None:
-        pieces.append(bytes(_padding(header.nbytes, length)))
-    body = b"".join([*pieces, struct.pack("<Q", checksum & _SUM_MASK)])
-    return body + struct.pack("<I", zlib.crc32(body))
+            pieces, block_sum = _quantize_block(bits[part], base, partition, book, target, start)
+            checksum += block_sum
+        block = b"".join(pieces)
+        if partition is None and start == 0 and bits.nbytes <= len(block) + 4:
+            yield FrameHeader(METHOD_RAW, kind, False, shape, 0).to_bytes() + bits.tobytes()
+            break
+        yield head + struct.pack("<I", len(block)) + block
+        length += len(head) + 4 + len(block)
+        head = b""
+    else:
+        yield head  # of an array without blocks
+        length += len(head)
+        if reference is None:
+            yield bytes(_padding(header.nbytes, length + _TAIL.size))
+    yield struct.pack("<Q", checksum & _SUM_MASK)
 
 
 def _padding(decoded: int, length: int) -> int:
@@ -338,7 +360,8 @@ def decode(
         Array of the frame's dtype and shape, C-contiguous and writable, to decode into. It may be
         `reference`. Its contents are undefined if decoding fails.
     dtype
-        ``"float32"`` returns a bfloat16 array as float32 (exact); other types are not affected.
+        ``"float32"`` returns a bfloat16 array as float32 (exact), ``"bits"`` as `BFLOAT16_BITS`; other
+        types are not affected.
 
     Returns
     -------
@@ -375,14 +398,19 @@ def decode(
 
 
 def decode_components(
-    frame: bytes | bytearray | memoryview, reference: Array | None, out: Array | None = None
+    frame: bytes | bytearray | memoryview,
+    reference: Array | None,
+    out: Array | None = None,
+    *,
+    check_sum: bool = True,
 ) -> Array:
     """Return the components that a frame holds, 1-D, decoded into `out` if it is given.
 
-    `reference` (components) must be given where the header says so, and may be `out`.
+    `reference` (components) must be given where the header says so, and may be `out`. The array sum
+    may be left out where another frame is applied to the result: a wrong value there shows in the next sum.
     """
     data, header = _checked(frame)
-    return _decode(data, header, reference if header.relative else None, out)
+    return _decode(data, header, reference if header.relative else None, out, check_sum)
 
 
 def _checked(frame: bytes | bytearray | memoryview) -> tuple[memoryview, FrameHeader]:
@@ -398,7 +426,9 @@ def _checked(frame: bytes | bytearray | memoryview) -> tuple[memoryview, FrameHe
     return data, header
 
 
-def _decode(data: memoryview, header: FrameHeader, reference: Array | None, out: Array | None) -> Array:
+def _decode(
+    data: memoryview, header: FrameHeader, reference: Array | None, out: Array | None, check_sum: bool = True
+) -> Array:
     """Decode a checked frame; all arrays are components."""
     if out is None:
         out = np.empty(header.components, header.kind.bits)
@@ -418,7 +448,7 @@ def _decode(data: memoryview, header: FrameHeader, reference: Array | None, out:
         raise FormatError("LCC-FRM-07", "frame", f"{cursor.remaining} bytes are left over")
     if header.kind.kind == "b" and int(out.max(initial=0)) > 1:
         raise FormatError("LCC-FRM-10", "frame", "a bool that is neither 0 nor 1")
-    if array_sum(out) != checksum:
+    if check_sum and array_sum(out) != checksum:
         reason = (
             "the reference is not the one it was coded against"
             if header.relative

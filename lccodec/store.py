@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,7 +180,9 @@ class CheckpointFile:
             raise ArgumentError(f"{name!r} is not an array")
         return replay(self._links, index).array(dtype)
 
-    def state(self, keys: Iterable[str] | None = None, dtype: str | None = None) -> Any:
+    def state(
+        self, keys: Iterable[str] | None = None, dtype: Literal["float32", "bits"] | None = None
+    ) -> Any:
         """Return the state; with `keys`, a dict of these leaves by name (see `Chain.restore`)."""
         tree, scalars = self._manifest.tree, self._manifest.scalars
         if keys is None:
@@ -449,7 +451,7 @@ class Chain:
 
     def _encode(
         self, name: str, array: Any, parent: DecodedArray | None, keyframe: bool
-    ) -> tuple[bytes | None, DecodedArray]:
+    ) -> tuple[Iterator[bytes] | None, DecodedArray]:
         try:
             quantizer: Quantizer = Lossless()
             if not keyframe and parent is not None and parent.shape == array.shape:
@@ -513,7 +515,7 @@ class Chain:
         keys
             Names of arrays, scalars or containers (``"optimizer/0"``): only these are read and decoded.
         dtype
-            ``"float32"`` returns bfloat16 arrays as float32.
+            ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`.
 
         Returns
         -------

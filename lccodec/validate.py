@@ -68,6 +68,8 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
         steps = directory_steps(target)
     except LccodecError as error:
         return [_problem(error, target.name)]
+    if not steps:
+        problems.append(Problem("chain", target.name, "holds no checkpoint"))
     for checkpoint in steps.values():
         problems += _validate_file(checkpoint, deep)
     known = {checkpoint.name for checkpoint in steps.values()}

@@ -45,7 +45,7 @@ def links_of(arrays: list[np.ndarray], quantizer: object) -> tuple[list[FakeLink
     parent: DecodedArray | None = None
     for step, array in enumerate(arrays):
         frame, parent = encode_array(array, quantizer, parent, keyframe=step == 0)  # type: ignore[arg-type]
-        links.append(FakeLink({"w": frame}, f"step {step}"))
+        links.append(FakeLink({"w": None if frame is None else b"".join(frame)}, f"step {step}"))
         decoded.append(parent.array().copy())
     return links, decoded
 

@@ -73,4 +73,4 @@ def test_deep_finds_what_the_hashes_cannot(tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="no such file"):
         validate(tmp_path / "none")
-    assert validate(tmp_path) == []
+    assert [(p.rule, p.message) for p in validate(tmp_path)] == [("chain", "holds no checkpoint")]

@@ -1,0 +1,1 @@
+"""The formats and frameworks around lccodec, each imported on its own: the same verbs everywhere."""

@@ -1,0 +1,31 @@
+"""The command ``lccodec``, also ``python -m lccodec``."""
+
+from __future__ import annotations
+
+import io
+import sys
+from importlib.util import find_spec
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line and exit: 0 fine, 1 problems found, 2 usage (a missing extra included)."""
+    if missing := [package for package in ("click", "rich") if find_spec(package) is None]:
+        needed = " and ".join(missing)
+        sys.exit(_complain(f"the command line needs {needed}: pip install 'lccodec[cli]'"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name must not fail on a narrow encoding
+    from .cli import program
+
+    program(prog_name="lccodec")
+
+
+def _complain(message: str) -> int:
+    print(f"lccodec: error: {message}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    main()

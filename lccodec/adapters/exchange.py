@@ -1,0 +1,153 @@
+"""What the adapters of other file formats share: a state as named arrays, and files written whole.
+
+Other formats hold arrays by name and nothing else. The name of an array is its path in the state, keys and
+positions joined by ``/``, with every key as it is: no ``~1`` for the ``/`` inside a key, as in a checkpoint
+(LCC-STA-07), so that a flat dict keeps its names on the way through a chain and back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import ArgumentError, StorageError
+from ..floats import Array, element_type
+from ..state import array_names, flatten, select
+
+__all__ = ["named_arrays", "plain_names", "replacing", "steps_in_names", "storage"]
+
+Value = TypeVar("Value")
+
+
+def plain_names(leaves: Mapping[str, Value]) -> dict[str, Value]:
+    """Return leaves of a checkpoint under the names that other formats give them.
+
+    Raises
+    ------
+    ArgumentError
+        If two leaves would have one name, as ``{"a": {"b": x}, "a/b": y}`` has.
+
+    Examples
+    --------
+    >>> plain_names({"model/w~1b": 1})
+    {'model/w/b': 1}
+    """
+    plain: dict[str, Value] = {}
+    for name, value in leaves.items():
+        key = name.replace("~1", "/").replace("~0", "~")
+        if key in plain:
+            raise ArgumentError(f"two entries of the state would both be named {key!r}")
+        plain[key] = value
+    return plain
+
+
+def named_arrays(state: Any, form: str) -> dict[str, Array]:
+    """Return the leaves of a state as arrays by name; an array in two places stands under both names.
+
+    An int, float or bool becomes an array without dimensions (int64 or uint64, float64, bool).
+
+    Parameters
+    ----------
+    state
+        A nested dict, list or tuple of arrays and scalars.
+    form
+        What to call the kind of file in an error.
+
+    Raises
+    ------
+    ArgumentError
+        For a str, bytes or None, an integer of more than 64 bits, names that collide, and whatever a
+        checkpoint cannot hold either; names the place.
+    """
+    flat = flatten(state)
+    # Below a key of its own the state is found whole, also where one of its keys is the empty string.
+    tree = {"": flat.tree}
+    _, scalars = select(tree, flat.scalars, [""])
+    leaves: dict[str, Array] = {name: flat.arrays[index] for name, index in array_names(tree).items()}
+    for name, value in scalars.items():
+        array = np.asarray(value) if isinstance(value, int | float) else None
+        if array is None or array.dtype.hasobject:
+            kind = type(value).__name__ if array is None else "int of more than 64 bits"
+            raise ArgumentError(f"state entry {name[1:]!r} is a {kind}: {form} file holds arrays and numbers")
+        leaves[name] = array
+    for name, array in leaves.items():
+        try:
+            element_type(array.dtype)
+        except ArgumentError as error:
+            raise ArgumentError(f"array {name[1:]!r}: {error}") from None
+    return plain_names({name[1:]: array for name, array in leaves.items()})
+
+
+def steps_in_names(paths: Iterable[Path]) -> dict[int, Path] | None:
+    """Return files by their steps, rising: the last number in each name, suffix apart.
+
+    Returns
+    -------
+    dict or None
+        None if a name has no number.
+
+    Raises
+    ------
+    ArgumentError
+        If two files have the same number.
+
+    Examples
+    --------
+    >>> steps_in_names([Path("v2_step10.npz"), Path("v2_step9.npz")])  # doctest: +ELLIPSIS
+    {9: ...Path('v2_step9.npz'), 10: ...Path('v2_step10.npz')}
+    >>> steps_in_names([Path("final.npz")])
+    """
+    steps: dict[int, Path] = {}
+    for path in paths:
+        numbers = re.findall(r"[0-9]+", path.stem)
+        if not numbers:
+            return None
+        step = int(numbers[-1])
+        if step in steps:
+            raise ArgumentError(
+                f"{steps[step]} and {path} are both of step {step} by their names; give a step"
+            )
+        steps[step] = path
+    return {step: steps[step] for step in sorted(steps)}
+
+
+@contextmanager
+def storage(action: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let what the operating system refuses surface as StorageError."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(error.errno, f"{action}: {error.strerror or error}", str(path)) from error
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the path of an empty temporary file that takes the place of `path` once it is written.
+
+    Raises
+    ------
+    StorageError
+        If the operating system refuses to write; what was there stays, and no temporary is left.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".tmp-{secrets.token_hex(8)}")
+    with storage("cannot write", target):
+        try:
+            temporary.touch(exist_ok=False)
+            mode = temporary.stat().st_mode
+            yield temporary
+            temporary.chmod(mode)  # safetensors writes a file of its own, that only its owner can read
+            with temporary.open("r+b") as file:
+                os.fsync(file.fileno())  # a crash must not leave the new name on an empty file
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)

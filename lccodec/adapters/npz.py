@@ -1,0 +1,98 @@
+"""NumPy's ``.npz`` files: arrays by name, never a pickle.
+
+Arrays of any dtype that NumPy writes into its own header travel bit for bit. bfloat16 does not (NumPy would
+store it as two nameless bytes), so it is refused instead of mangled. There is no place for metadata.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import ArgumentError, FormatError
+from ..floats import Array, element_type
+from .exchange import named_arrays, replacing, storage
+
+__all__ = ["load_file", "save_file"]
+
+_SUFFIX: Final = ".npy"  # of every member of the archive
+_RULE: Final = "npz"
+
+
+def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Return the arrays of an ``.npz`` file by name, in the order of the file.
+
+    Raises
+    ------
+    FormatError
+        If it is not an archive of arrays, is damaged, or holds Python objects; names the array.
+    StorageError
+        If the operating system cannot read it.
+    """
+    where = str(path)
+    arrays: dict[str, Array] = {}
+    with storage("cannot read", path), Path(path).open("rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for member in archive.infolist():
+                    name = member.filename.removesuffix(_SUFFIX)
+                    where = f"{path}: array {name!r}"
+                    if name == member.filename or name in arrays:
+                        raise ValueError("not a NumPy array" if name not in arrays else "is there twice")
+                    with archive.open(member) as stream:
+                        arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
+        # On damaged bytes zipfile, zlib and NumPy raise a dozen kinds of exception between them.
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: a bad seek
+                raise
+            raise FormatError(_RULE, where, _reason(error)) from error
+    return arrays
+
+
+def _reason(error: Exception) -> str:
+    if "allow_pickle" in str(error):
+        return "holds Python objects (a pickle), which are never loaded"
+    if isinstance(error, MemoryError):
+        return "declares an array larger than memory"
+    return str(error) or type(error).__name__
+
+
+def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
+    """Write the arrays of a state to an ``.npz`` file, atomically; a file of that name is replaced.
+
+    Parameters
+    ----------
+    state
+        A nested dict, list or tuple, flattened to names such as ``"optimizer/0/m"``. An int, float or bool
+        becomes an array without dimensions.
+    metadata
+        Only None or empty: the format has no place for it.
+
+    Raises
+    ------
+    ArgumentError
+        For metadata, a bfloat16 array, a str, bytes or None in the state, or two entries of one name.
+    StorageError
+        If the operating system refuses; what was there stays.
+    """
+    if metadata:
+        raise ArgumentError("an .npz file has no place for metadata; write a .safetensors file")
+    arrays = named_arrays(state, "an .npz")
+    for name, array in arrays.items():
+        if "\0" in name:  # zipfile would cut the name there
+            raise ArgumentError(f"array {name!r}: a name in an .npz file cannot have a null character")
+        if element_type(array.dtype).name == "bfloat16":
+            raise ArgumentError(
+                f"array {name!r} is bfloat16, which an .npz file cannot hold: "
+                "write a .safetensors file, or restore it with dtype float32"
+            )
+    # Not by numpy.savez: it takes names as keywords, and fails on an array named "file".
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(name + _SUFFIX, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)

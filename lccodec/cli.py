@@ -1,0 +1,350 @@
+"""The verbs of the command ``lccodec``; what they do is done elsewhere.
+
+Exit codes: 0 fine, 1 problems found (in data, a chain or storage), 2 usage. An error is one line on standard
+error and, with ``--json``, also a document ``{"error": ...}`` on standard output.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Literal, TypeVar
+
+import click
+import numpy as np
+
+import lccodec
+
+from . import tables
+from .adapters.exchange import plain_names, steps_in_names
+from .difference import Leaves, compare_states
+from .errors import ArgumentError, DataError, LccodecError
+from .policy import POLICIES
+from .store import Chain, CheckpointFile, CheckpointInfo, directory_steps, open_file
+from .summary import summarize
+from .validate import validate
+
+__all__ = ["program"]
+
+_INTERRUPTED: Final = 130  # as a shell counts a process that a signal ended: 128 and its number
+_PIPE_CLOSED: Final = 141
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_CHAIN: Final = click.Path(exists=True, file_okay=False, path_type=Path)
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_CHAIN_OR_FILE: Final = click.Path(exists=True, path_type=Path)
+_NEW: Final = click.Path(path_type=Path)
+_STEP: Final = click.IntRange(min=0)
+
+
+class _Program(click.Group):
+    """A group of verbs that turns every error into one line and an exit code."""
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        """Run a verb and exit; the parameters are click's."""
+        words = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False  # else click would print errors, and exit, in its own way
+        try:
+            code = super().main(words, **extra)
+        except click.ClickException as error:
+            context = (
+                error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "lccodec"
+            )
+            message = f"{error.format_message().rstrip('.')}; see '{context} --help'"
+            code = _fail(error, message, 2, words)
+        except ArgumentError as error:
+            code = _fail(error, str(error), 2, words)
+        except (LccodecError, OSError, MemoryError) as error:
+            code = _fail(error, _message(error), 1, words)
+        except click.Abort:
+            click.echo("lccodec: interrupted", err=True)
+            code = _INTERRUPTED
+        sys.exit(code or 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; that the reader of its output is gone is no error."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes once more at its exit, which must find an open file.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _PIPE_CLOSED
+        return result
+
+
+def _fail(error: BaseException, message: str, code: int, words: Sequence[str]) -> int:
+    if "--json" in words:
+        click.echo(tables.dump_json({"error": _error(error, message)}))
+    click.echo(f"lccodec: error: {tables.printable(message)}", err=True)
+    return code
+
+
+def _error(error: BaseException, message: str) -> dict[str, str | None]:
+    rule, where = getattr(error, "rule", None), getattr(error, "where", None)
+    message = error.message if isinstance(error, DataError | click.ClickException) else message
+    return {"type": type(error).__name__, "rule": rule, "where": where, "message": message}
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+@click.group(cls=_Program, name="lccodec", no_args_is_help=False)
+@click.version_option(lccodec.__version__, message="%(prog)s %(version)s")
+def program() -> None:
+    """Save training checkpoints as chains of small deltas, restore any step, look at what is stored.
+
+    A DIR is a chain: a directory of checkpoints, one file each.
+
+    Exit codes: 0 fine, 1 problems found, 2 usage.
+    """
+
+
+def _verb(function: Function) -> click.Command:
+    """Make a function a verb with ``--json``, which it gets as `as_json`."""
+    option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+    return program.command()(option(function))
+
+
+@_verb
+@click.option(
+    "--directory", type=_NEW, help="Where to leave the chain  [default: ./lccodec-demo, or -2, -3 ...]"
+)
+def demo(directory: Path | None, as_json: bool) -> None:
+    """Train a small network, lose its state, restore it from a chain and go on (under 30 s)."""
+    from .demo import run
+
+    with tables.progress("training") as update:
+        report = run(directory or _unused("lccodec-demo"), progress=update)
+    if as_json:
+        click.echo(tables.dump_json(report))
+        return
+    chain = Chain(report.directory)
+    first, *_, before, last = chain.steps
+    name = chain.info(last).arrays[0].name
+    commands = [
+        ("ls", report.directory),
+        ("info", report.directory, "--step", last),
+        ("show", report.directory, name),
+        ("diff", report.directory, before, last),
+        ("check", report.directory, "--deep"),
+        ("restore", report.directory, "--step", first, "-o", "first.npz"),
+    ]
+    click.echo(tables.demo_text(report, commands))
+
+
+def _unused(name: str) -> Path:
+    numbered = (Path(f"{name}-{number}") for number in itertools.count(2))
+    return next(path for path in itertools.chain([Path(name)], numbered) if not path.exists())
+
+
+@_verb
+@click.argument("directory", metavar="DIR", type=_NEW)
+@click.argument("files", metavar="FILE...", type=_FILE, nargs=-1, required=True)
+@click.option("--step", type=_STEP, help="Step of the first file; the others follow by one.")
+@click.option(
+    "--policy",
+    type=click.Choice(list(POLICIES)),
+    help="How lossy deltas may be.  [default: as the chain's latest checkpoint, else balanced]",
+)
+def save(
+    directory: Path, files: tuple[Path, ...], step: int | None, policy: str | None, as_json: bool
+) -> None:
+    """Save .npz or .safetensors files into a chain, each as one step.
+
+    Without --step, the step of a file is the last number in its name if every file has one, and the files are
+    taken in its order; otherwise they follow the latest step.
+    """
+    adapters = {file: _adapter(file) for file in files}  # another suffix is told before anything is written
+    latest = _latest(directory)
+    first = step if step is not None else 0 if latest is None or latest.step is None else latest.step + 1
+    steps = steps_in_names(files) if step is None else None
+    steps = steps or {first + i: file for i, file in enumerate(files)}
+    recorded = latest.policy if latest is not None and latest.policy in POLICIES else "balanced"
+    saved = []
+    with Chain(directory, policy=policy or recorded) as chain, tables.progress("saving") as update:
+        for done, (number, file) in enumerate(steps.items(), 1):
+            chain.save(number, adapters[file].load_file(file), _metadata(file))
+            saved.append((file, chain.info(number)))
+            update(done, len(steps))
+    if as_json:
+        results = [{"file": str(file), **_checkpoint(info)} for file, info in saved]
+        click.echo(tables.dump_json({"directory": str(directory), "saved": results}))
+        return
+    for file, info in saved:
+        kind = "keyframe" if info.parent is None else f"delta to {info.parent}"
+        size = tables.size_text(info.nbytes, info.file_bytes)
+        click.echo(f"step {info.step}, {kind}: {size}  {tables.printable(file)}")
+
+
+def _latest(directory: Path) -> CheckpointInfo | None:
+    return Chain(directory).info() if directory.is_dir() and directory_steps(directory) else None
+
+
+def _adapter(path: Path) -> ModuleType:
+    """Return the adapter for a file, by its suffix."""
+    if path.suffix == ".npz":
+        from .adapters import npz
+
+        return npz
+    if path.suffix == ".safetensors":
+        from .adapters import safetensors
+
+        return safetensors
+    raise ArgumentError(f"{path}: suffix {path.suffix!r} is not one of .npz and .safetensors")
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    return dict(_adapter(path).load_metadata(path)) if path.suffix == ".safetensors" else {}
+
+
+def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
+    """Return what is known of a checkpoint, but its arrays, for JSON."""
+    document = {**vars(info), "ratio": tables.ratio(info.nbytes, info.file_bytes)}
+    del document["arrays"]
+    return document
+
+
+@_verb
+@click.argument("directory", metavar="DIR", type=_CHAIN)
+@click.option("--step", type=_STEP, help="[default: the latest]")
+@click.option("-o", "--output", metavar="FILE", type=_NEW, required=True, help="A .npz or .safetensors file.")
+@click.option(
+    "--key", "keys", metavar="NAME", multiple=True, help="Only this array, or all below; repeatable."
+)
+@click.option("--dtype", type=click.Choice(["float32"]), help="Write bfloat16 arrays as float32.")
+def restore(
+    directory: Path,
+    step: int | None,
+    output: Path,
+    keys: tuple[str, ...],
+    dtype: Literal["float32"] | None,
+    as_json: bool,
+) -> None:
+    """Restore a step of a chain into a .npz or .safetensors file, which is replaced if it exists."""
+    adapter = _adapter(output)
+    with _open(directory, step) as file:
+        info, metadata = file.info(), file.metadata()
+        # Bits can be written without ml_dtypes.
+        state = file.state(keys or None, dtype or "bits")
+    kept = metadata if output.suffix == ".safetensors" else {}
+    adapter.save_file(plain_names(state) if keys else state, output, kept)
+    if metadata != kept:
+        names = ", ".join(map(tables.printable, metadata))
+        click.echo(f"lccodec: note: an .npz file has no place for metadata, left out: {names}", err=True)
+    size = output.stat().st_size
+    document = {"directory": str(directory), "step": info.step, "file": str(output), "bytes": size}
+    text = f"step {info.step}: {size:,} bytes  {tables.printable(output)}"
+    click.echo(tables.dump_json({**document, "metadata": kept}) if as_json else text)
+
+
+def _open(path: Path, step: int | None) -> CheckpointFile:
+    """Open a step of a chain (its latest by default), or a checkpoint file."""
+    if not path.is_dir():
+        if step is not None:
+            raise ArgumentError(f"{path} is a file: --step is for a chain")
+        return open_file(path)
+    found = Chain(path).info(step).step  # also tells of a step that is not there
+    return open_file(directory_steps(path)[found or 0])
+
+
+@_verb
+@click.argument("directory", metavar="DIR", type=_CHAIN)
+def ls(directory: Path, as_json: bool) -> int:
+    """List the checkpoints of a chain."""
+    chain = Chain(directory)
+    infos, errors = [], []
+    with tables.progress("reading") as update:
+        for done, step in enumerate(steps := chain.steps, 1):
+            try:
+                infos.append(chain.info(step))
+            except LccodecError as found:  # the others are still there
+                errors.append((step, found))
+            update(done, len(steps))
+    document = {
+        "directory": str(directory),
+        "checkpoints": [_checkpoint(info) for info in infos],
+        "totals": tables.totals(infos),
+        "errors": [{"step": step, **_error(error, _message(error))} for step, error in errors],
+    }
+    click.echo(tables.dump_json(document) if as_json else tables.checkpoints_text(infos))
+    for _, error in errors:
+        click.echo(f"lccodec: error: {tables.printable(_message(error))}", err=True)
+    return 1 if errors else 0
+
+
+@_verb
+@click.argument("path", type=_CHAIN_OR_FILE)
+@click.option("--step", type=_STEP, help="[default: the latest]")
+def info(path: Path, step: int | None, as_json: bool) -> None:
+    """Tell what is known of a checkpoint and its arrays, without decoding them."""
+    with _open(path, step) as file:
+        found = file.info()
+    document = {"path": str(path), **_checkpoint(found), "arrays": found.arrays}
+    click.echo(tables.dump_json(document) if as_json else tables.arrays_text(found))
+
+
+@_verb
+@click.argument("path", type=_CHAIN_OR_FILE)
+@click.argument("name")
+@click.option("--step", type=_STEP, help="[default: the latest]")
+def show(path: Path, name: str, step: int | None, as_json: bool) -> None:
+    """Show one array: dtype, shape, range, and a histogram; or the value of a scalar."""
+    with _open(path, step) as file:
+        leaves, found = Leaves(file), file.info().step
+        leaf = leaves[name] if name in leaves else file.get(name)  # whose error suggests the nearest name
+    place = {"path": str(path), "step": found, "name": name}
+    if not isinstance(leaf, np.ndarray):
+        click.echo(tables.dump_json({**place, "value": leaf}) if as_json else tables.printable(repr(leaf)))
+        return
+    figures = summarize(leaf)
+    document = {**place, **asdict(figures)}
+    click.echo(tables.dump_json(document) if as_json else tables.summary_text(name, found, figures))
+
+
+@_verb
+@click.argument("directory", metavar="DIR", type=_CHAIN)
+@click.argument("old", metavar="STEP", type=_STEP)
+@click.argument("new", metavar="STEP", type=_STEP)
+def diff(directory: Path, old: int, new: int, as_json: bool) -> None:
+    """Tell what changed from one step of a chain to another, and by how much."""
+    with (
+        _open(directory, old) as before,
+        _open(directory, new) as after,
+        tables.progress("comparing") as update,
+    ):
+        difference = compare_states(Leaves(before), Leaves(after), update)
+    document = {"directory": str(directory), "old": old, "new": new, **asdict(difference)}
+    click.echo(tables.dump_json(document) if as_json else tables.difference_text(difference))
+
+
+@_verb
+@click.argument("paths", metavar="PATH...", type=_CHAIN_OR_FILE, nargs=-1, required=True)
+@click.option("--deep", is_flag=True, help="Also decode every array.")
+def check(paths: tuple[Path, ...], deep: bool, as_json: bool) -> int:
+    """Check chains or checkpoint files: every problem, not only the first."""
+    found = []
+    with tables.progress("checking") as update:
+        for done, path in enumerate(paths, 1):
+            found.append((path, validate(path, deep=deep)))
+            update(done, len(paths))
+    count = sum(len(problems) for _, problems in found)
+    if as_json:
+        results = [{"path": str(path), "problems": problems} for path, problems in found]
+        click.echo(tables.dump_json({"sound": not count, "deep": deep, "paths": results}))
+    else:
+        for path, problems in found:
+            for p in problems:
+                click.echo(tables.printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
+            if not problems:
+                click.echo(tables.printable(f"{path}: sound"))
+    return 1 if count else 0

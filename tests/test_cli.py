@@ -1,0 +1,505 @@
+"""Every verb, with and without --json; exit codes; errors as one line; nothing that drives a terminal."""
+
+import dataclasses
+import inspect
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import lccodec
+from lccodec import demo, tables
+from lccodec.adapters import npz, safetensors
+from lccodec.cli import program
+
+# Before 8.2 click's runner had to be told to keep the two streams apart.
+SEPARATE = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+HOSTILE = "evil\x1b[2J\n[red]\u202e"
+HOSTILE_SHOWN = "evil\\x1b[2J\\n[red]\\u202e"
+
+
+def run(*words, code=0):
+    """Run a verb; return its standard output and standard error."""
+    done = CliRunner(**SEPARATE).invoke(program, [str(word) for word in words])
+    assert done.exit_code == code, (done.output, done.exception)
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    return done.stdout, done.stderr
+
+
+def run_json(*words, code=0):
+    stdout, _ = run(*words, "--json", code=code)
+    return json.loads(stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def state(step):
+    weight = np.random.default_rng(1).normal(size=(40, 50)).astype(np.float32)
+    weight[:step] += np.float32(0.001)
+    return {
+        "model": {"weight": weight, "bias": np.ones(5)},
+        "step": step,
+        "lr": 0.1,
+        "note": "text",
+        "key": b"a",
+    }
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("cli") / "run"
+    with lccodec.Chain(directory, policy="lc-3") as chain:
+        for step in (10, 20, 30):
+            chain.save(step, state(step), {"author": "me"})
+    return directory
+
+
+@pytest.fixture
+def chain(built, tmp_path):
+    """A chain of three steps that a test may damage."""
+    return shutil.copytree(built, tmp_path / "run")
+
+
+def step_file(chain, step):
+    return chain / f"{step:012d}.lcc.h5"
+
+
+def damage(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+
+
+# --- save and restore ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adapter", [npz, safetensors])
+def test_save_and_restore(tmp_path, adapter):
+    suffix = "." + adapter.__name__.rpartition(".")[2]
+    arrays = {"a/b": np.arange(1000.0), "n": np.array(3)}
+    for step in (9, 10):
+        adapter.save_file({**arrays, "n": np.array(step)}, tmp_path / f"v2_step{step}{suffix}")
+    files = [tmp_path / f"v2_step{step}{suffix}" for step in (10, 9)]
+    document = run_json("save", tmp_path / "run", *files, "--policy", "lossless")
+    assert [(entry["step"], entry["parent"]) for entry in document["saved"]] == [(9, None), (10, 9)]
+    assert document["saved"][1]["policy"] == "lossless"
+    assert document["saved"][0]["ratio"] > 1
+    document = run_json("restore", tmp_path / "run", "-o", tmp_path / f"out{suffix}")
+    assert document["step"] == 10
+    assert document["bytes"] == (tmp_path / f"out{suffix}").stat().st_size
+    back = adapter.load_file(tmp_path / f"out{suffix}")
+    assert set(back) == set(arrays)
+    assert back["n"] == 10
+    assert np.array_equal(back["a/b"], arrays["a/b"])
+    stdout, _ = run("restore", tmp_path / "run", "--step", 9, "-o", tmp_path / f"out{suffix}")
+    assert stdout.startswith("step 9: ")
+    assert adapter.load_file(tmp_path / f"out{suffix}")["n"] == 9
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "steps"),
+    [
+        (["a1b20.npz", "x3.npz"], [], [3, 20]),
+        (["a1.npz", "b.npz"], [], [0, 1]),
+        (["a7.npz", "a2.npz"], ["--step", 5], [5, 6]),
+    ],
+)
+def test_the_steps_of_files(tmp_path, names, options, steps):
+    for name in names:
+        npz.save_file({"x": np.ones(2)}, tmp_path / name)
+    files = [tmp_path / name for name in names]
+    document = run_json("save", tmp_path / "run", *files, *options)
+    assert [entry["step"] for entry in document["saved"]] == steps
+    npz.save_file({"x": np.ones(2)}, tmp_path / "next.npz")
+    stdout, _ = run("save", tmp_path / "run", tmp_path / "next.npz")
+    assert stdout.startswith(f"step {steps[-1] + 1}, delta to {steps[-1]}: ")
+
+
+def test_two_files_of_one_step_are_refused_before_anything_is_written(tmp_path):
+    files = [tmp_path / f"part{i}-of-2.npz" for i in (1, 2)]
+    for file in files:
+        npz.save_file({"x": np.ones(2)}, file)
+    _, stderr = run("save", tmp_path / "run", *files, code=2)
+    assert "both of step 2" in stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_policy_of_a_chain_goes_on(tmp_path):
+    for step in (1, 2, 3):
+        npz.save_file({"x": np.ones(2)}, tmp_path / f"{step}.npz")
+    run("save", tmp_path / "run", tmp_path / "1.npz", "--policy", "lossless")
+    assert run_json("save", tmp_path / "run", tmp_path / "2.npz")["saved"][0]["policy"] == "lossless"
+    again = run_json("save", tmp_path / "run", tmp_path / "3.npz", "--policy", "lc-2")
+    assert again["saved"][0]["policy"] == "lc-2"
+    assert run_json("save", tmp_path / "new", tmp_path / "3.npz")["saved"][0]["policy"] == "balanced"
+
+
+def test_metadata_and_bfloat16_travel_with_safetensors(tmp_path, monkeypatch):
+    path, back = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    safetensors.save_file({"x": np.linspace(0, 1, 9).astype(ml_dtypes.bfloat16)}, path, {"format": "pt"})
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    run("save", tmp_path / "run", path)
+    assert run_json("restore", tmp_path / "run", "-o", back)["metadata"] == {"format": "pt"}
+    assert back.read_bytes() == path.read_bytes()
+    _, stderr = run("restore", tmp_path / "run", "-o", tmp_path / "b.npz", code=2)
+    assert "'x' is bfloat16" in stderr
+    _, stderr = run("restore", tmp_path / "run", "-o", tmp_path / "b.npz", "--dtype", "float32")
+    assert "left out: format" in stderr
+    assert npz.load_file(tmp_path / "b.npz")["x"].dtype == np.float32
+
+
+def test_restore_of_some_keys(chain, tmp_path):
+    _, stderr = run("restore", chain, "-o", tmp_path / "a.npz", code=2)
+    assert "'note' is a str" in stderr
+    run("restore", chain, "-o", tmp_path / "a.npz", "--key", "model", "--key", "step")
+    assert list(npz.load_file(tmp_path / "a.npz")) == ["model/weight", "model/bias", "step"]
+    npz.save_file({"a/b": np.ones(2), "c": np.ones(1)}, tmp_path / "flat.npz")
+    run("save", tmp_path / "flat", tmp_path / "flat.npz")
+    run("restore", tmp_path / "flat", "-o", tmp_path / "a.npz", "--key", "a~1b")
+    assert list(npz.load_file(tmp_path / "a.npz")) == ["a/b"]
+
+
+# --- looking ------------------------------------------------------------------------------------------
+
+
+def test_ls(chain):
+    stdout, stderr = run("ls", chain)
+    lines = stdout.splitlines()
+    assert lines[0].split() == ["step", "kind", "parent", "bytes", "ratio", "deltas"]
+    assert [line.split()[:3] for line in lines[1:4]] == [
+        ["10", "key", "-"],
+        ["20", "delta", "10"],
+        ["30", "delta", "20"],
+    ]
+    assert lines[-1].startswith("3 checkpoints, 1 of them keyframes: ")
+    assert stderr == ""
+    document = run_json("ls", chain)
+    assert [entry["step"] for entry in document["checkpoints"]] == [10, 20, 30]
+    assert [entry["deltas"] for entry in document["checkpoints"]] == [0, 1, 2]
+    assert document["checkpoints"][1]["file_bytes"] == step_file(chain, 20).stat().st_size
+    assert document["totals"]["file_bytes"] == sum(path.stat().st_size for path in chain.iterdir())
+    assert document["errors"] == []
+
+
+def test_ls_lists_what_is_whole(chain):
+    step_file(chain, 20).write_bytes(step_file(chain, 20).read_bytes()[:-1])
+    stdout, stderr = run("ls", chain, code=1)
+    assert "10" in stdout
+    assert stderr.count("lccodec: error: ") == 2  # the damaged one, and the one that needs it
+    document = run_json("ls", chain, code=1)
+    assert [entry["step"] for entry in document["checkpoints"]] == [10]
+    assert [entry["step"] for entry in document["errors"]] == [20, 30]
+    assert document["errors"][0]["rule"].startswith("LCC-")
+
+
+def test_ls_of_an_empty_directory(tmp_path):
+    assert run("ls", tmp_path)[0] == "no checkpoints\n"
+    assert run_json("ls", tmp_path)["totals"]["ratio"] is None
+
+
+def test_info(chain):
+    stdout, _ = run("info", chain)
+    assert "parent           20\n" in stdout
+    assert "metadata author  me\n" in stdout
+    assert "model/weight  float32  40 x 50" in stdout
+    assert "unchanged" in stdout
+    document = run_json("info", chain, "--step", 10)
+    assert (document["step"], document["parent"], document["policy"]) == (10, None, "lc-3")
+    assert document["metadata"] == {"author": "me"}
+    assert document["arrays"][1] == {
+        "name": "model/bias",
+        "dtype": "float64",
+        "shape": [5],
+        "method": document["arrays"][1]["method"],
+        "relative": False,
+        "stored_bytes": document["arrays"][1]["stored_bytes"],
+        "nbytes": 40,
+    }
+    assert run_json("info", step_file(chain, 30))["step"] == 30
+    lccodec.save_file({}, chain / "single.lcc.h5")
+    assert run_json("info", chain / "single.lcc.h5")["step"] is None
+    assert "-" in run("info", chain / "single.lcc.h5")[0]
+
+
+def test_show(chain):
+    stdout, _ = run("show", chain, "model/weight", "--step", 10)
+    assert "dtype     float32\n" in stdout
+    assert "shape     40 x 50\n" in stdout
+    assert stdout.count("#") > 100
+    document = run_json("show", chain, "model/weight")
+    assert document["size"] == 2000
+    assert sum(bar["count"] for bar in document["distribution"]["histogram"]) == 2000
+    assert run_json("show", step_file(chain, 10), "model/bias")["distribution"]["std"] == 0
+
+
+def test_show_of_a_scalar(chain):
+    assert run("show", chain, "lr")[0] == "0.1\n"
+    assert run_json("show", chain, "note")["value"] == "text"
+    assert run_json("show", chain, "key")["value"] == {"base64": "YQ=="}
+
+
+def test_show_of_what_is_not_finite(tmp_path):
+    lccodec.save_file({"x": np.array([np.nan, np.inf]), "e": np.ones((0, 2))}, tmp_path / "a.lcc.h5")
+    document = run_json("show", tmp_path / "a.lcc.h5", "x")
+    assert (document["nans"], document["infinities"], document["distribution"]) == (1, 1, None)
+    assert "NaN       1\n" in run("show", tmp_path / "a.lcc.h5", "x")[0]
+    assert "0 x 2" in run("show", tmp_path / "a.lcc.h5", "e")[0]
+
+
+def test_diff(chain):
+    stdout, _ = run("diff", chain, 10, 30)
+    assert "model/weight" in stdout
+    assert "step     10   30" in stdout
+    assert "unchanged: 1 arrays, 3 scalars" in stdout
+    document = run_json("diff", chain, 10, 30)
+    (weight,) = document["changed"]
+    assert (weight["name"], weight["changed"], weight["share"]) == ("model/weight", 1000, 0.5)
+    assert weight["max_abs"] == pytest.approx(0.001, rel=1e-3)
+    assert document["scalars"] == [{"name": "step", "old": 10, "new": 30}]
+    assert (document["unchanged"], document["unchanged_scalars"]) == (1, 3)
+
+
+def test_diff_of_states_of_another_form(tmp_path):
+    with lccodec.Chain(tmp_path) as chain:
+        chain.save(1, {"a": np.ones(2), "gone": 1, "loss": float("nan"), "b": np.array([1.0])})
+        chain.save(2, {"a": np.ones(3), "new": None, "loss": float("inf"), "b": np.array([np.inf])})
+    stdout, _ = run("diff", tmp_path, 1, 2)
+    assert "a        float64 (2,)  float64 (3,)" in stdout
+    assert "appeared:\n  new\n" in stdout
+    assert "disappeared:\n  gone\n" in stdout
+    document = run_json("diff", tmp_path, 1, 2)
+    assert document["scalars"] == [{"name": "loss", "old": "NaN", "new": "Infinity"}]
+    assert document["replaced"] == [{"name": "a", "old": "float64 (2,)", "new": "float64 (3,)"}]
+    assert document["changed"][0]["max_abs"] is None
+
+
+def test_check(chain):
+    assert run("check", chain)[0] == f"{chain}: sound\n"
+    document = run_json("check", chain, step_file(chain, 10), "--deep")
+    assert (document["sound"], document["deep"], len(document["paths"])) == (True, True, 2)
+    damage(step_file(chain, 20))
+    stdout, _ = run("check", chain, code=1)
+    assert "[LCC-" in stdout
+    document = run_json("check", chain, step_file(chain, 10), code=1)
+    assert not document["sound"]
+    problem = document["paths"][0]["problems"][0]
+    assert set(problem) == {"rule", "where", "message"}
+    assert document["paths"][1]["problems"] == []
+
+
+def quick_demo(directory, *, progress):
+    """Stand in for the experiment, which has tests of its own."""
+    if directory.exists():
+        raise lccodec.ArgumentError("the demo needs an empty directory")
+    with lccodec.Chain(directory, policy="lc-3") as chain:
+        for step in (10, 20, 30):
+            chain.save(step, state(step))
+            progress(step, 30)
+    outcome = demo.Outcome("chain", 4, 1000, 11.5, 2, 0.918, 0.36, 3)
+    never = dataclasses.replace(outcome, scheme="SCAR, same bytes", rework_iterations=None)
+    figures = (2005, 8020, 30, 10, 22, 0.91, 0.35)
+    return demo.Report(str(directory), "lc-3", *figures, (outcome, never), 3, 9000, 2.67, 0.93, 0.94)
+
+
+def test_demo(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "run", quick_demo)
+    monkeypatch.chdir(tmp_path)
+    stdout, _ = run("demo")
+    assert "\nchain " in stdout
+    assert "\nSCAR, same bytes " in stdout
+    assert "accuracy at the end: 93.00 %, without the failure 94.00 %" in stdout
+    commands = [line.split()[1:] for line in stdout.splitlines() if line.startswith("  lccodec ")]
+    assert [words[0] for words in commands[:5]] == ["ls", "info", "show", "diff", "check"]
+    for words in commands[:5]:
+        run(*words)
+    document = run_json("demo")
+    assert document["directory"] == "lccodec-demo-2"
+    assert document["outcomes"][0]["scheme"] == "chain"
+    _, stderr = run("demo", "--directory", "lccodec-demo", code=2)
+    assert "needs an empty directory" in stderr
+
+
+# --- errors -------------------------------------------------------------------------------------------
+
+
+# The command, its exit code, the error's type, the start of its rule, and what its line says.
+ERRORS = {
+    "no directory": ("ls {tmp}/none", 2, "BadParameter", None, "does not exist"),
+    "a file for a directory": ("ls {tmp}/a.pt", 2, "BadParameter", None, "is a file"),
+    "a directory for a file": ("save {tmp}/new {chain}", 2, "BadParameter", None, "is a directory"),
+    "unknown verb": ("lsx", 2, "NoSuchCommand|UsageError", None, "lsx"),
+    "unknown option": ("ls --all", 2, "NoSuchOption", None, "see 'lccodec ls --help'"),
+    "no step": ("diff {chain} 10", 2, "MissingParameter", None, "STEP"),
+    "a negative step": ("info {chain} --step -1", 2, "BadParameter", None, "-1"),
+    "not a checkpoint": ("info {tmp}/a.lcc.h5", 1, "FormatError|TruncatedError", "LCC-", "a.lcc.h5"),
+    "an empty chain": ("info {tmp}", 1, "ChainError", None, "holds no checkpoint"),
+    "unknown step": ("info {chain} --step 21", 1, "ChainError", None, "nearest is 20"),
+    "unknown step of a diff": ("diff {chain} 10 11", 1, "ChainError", None, "no step 11"),
+    "step of a file": ("info {chain}/000000000010.lcc.h5 --step 1", 2, "ArgumentError", None, "--step"),
+    "unknown array": ("show {chain} model/weigth", 2, "ArgumentError", None, "is it 'model/weight'?"),
+    "a container": ("show {chain} model", 2, "ArgumentError", None, "'model' is not an array"),
+    "unknown key": ("restore {chain} -o {tmp}/o.npz --key modle", 2, "ArgumentError", None, "'modle'"),
+    "suffix of an input": ("save {chain} {tmp}/a.pt", 2, "ArgumentError", None, "not one of .npz"),
+    "suffix of an output": ("restore {chain} -o {tmp}/a", 2, "ArgumentError", None, "suffix ''"),
+    "unknown policy": ("save {chain} {tmp}/a.npz --policy x", 2, "BadParameter", None, "lc-3"),
+    "a pickle": ("save {chain} {tmp}/pickled.npz", 1, "FormatError", "npz", "pickle"),
+    "a broken npz": ("save {chain} {tmp}/a.npz", 1, "FormatError", "npz", "a.npz"),
+    "a broken safetensors": ("save {chain} {tmp}/a.safetensors", 1, "FormatError", "safetensors", "a.safe"),
+    "no place for the output": (
+        "restore {chain} -o {tmp}/no/a.npz --key model",
+        1,
+        "StorageError",
+        None,
+        "a.npz: cannot write: No such file or directory",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS.keys())
+def test_errors(chain, tmp_path, case):
+    text, code, kind, rule, message = case
+    for suffix in (".npz", ".safetensors", ".lcc.h5", ".pt"):
+        (tmp_path / f"a{suffix}").write_bytes(b"not what it is named" * 10)
+    np.savez(tmp_path / "pickled.npz", x=np.array([{}], dtype=object))
+    words = text.format(chain=chain, tmp=tmp_path).split()
+    stdout, stderr = run(*words, code=code)
+    assert stdout == ""
+    assert stderr.startswith("lccodec: error: ")
+    assert stderr.count("\n") == 1
+    assert message in stderr
+    error = run_json(*words, code=code)["error"]
+    assert set(error) == {"type", "rule", "where", "message"}
+    assert error["type"] in kind.split("|")
+    assert (error["rule"] is None) == (rule is None)
+    assert rule is None or error["rule"].startswith(rule)
+    assert run_json("ls", chain)["totals"]["checkpoints"] == 3
+
+
+def test_no_verb():
+    assert "see 'lccodec --help'" in run(code=2)[1]
+
+
+def test_a_step_that_exists(chain, tmp_path):
+    npz.save_file({"x": np.ones(2)}, tmp_path / "a.npz")
+    _, stderr = run("save", chain, tmp_path / "a.npz", "--step", 20, code=2)
+    assert "step 20 exists already" in stderr
+    _, stderr = run("save", chain, tmp_path / "a.npz", "--step", 15, code=2)
+    assert "before the latest" in stderr
+    assert run_json("ls", chain)["totals"]["checkpoints"] == 3
+
+
+def test_a_missing_parent_and_a_damaged_file(chain, tmp_path):
+    damage(step_file(chain, 20))
+    error = run_json("show", chain, "model/weight", code=1)["error"]
+    assert error["rule"].startswith("LCC-")
+    assert "000000000020.lcc.h5" in error["where"]
+    step_file(chain, 10).unlink()
+    _, stderr = run("restore", chain, "-o", tmp_path / "a.npz", code=1)
+    assert "its parent, step 10, is missing" in stderr
+
+
+def test_an_array_of_a_dtype_that_cannot_be_stored(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.array(["text"]))
+    _, stderr = run("save", tmp_path / "run", tmp_path / "a.npz", code=2)
+    assert "array 'x': dtype <U4" in stderr
+
+
+def test_what_the_operating_system_refuses(chain, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied", "x")
+
+    monkeypatch.setattr("lccodec.cli.Chain", refuse)
+    assert run("ls", chain, code=1)[1] == "lccodec: error: x: Permission denied\n"
+
+
+def test_an_interrupt(chain, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lccodec.cli.Chain", interrupt)
+    assert "lccodec: interrupted" in run("ls", chain, code=130)[1]
+
+
+# --- terminals and pipes ------------------------------------------------------------------------------
+
+
+def test_hostile_names_do_not_reach_the_terminal(tmp_path):
+    with lccodec.Chain(tmp_path / "run") as chain:
+        chain.save(0, {HOSTILE: np.ones(3), HOSTILE + "s": HOSTILE}, {HOSTILE: HOSTILE})
+        chain.save(1, {HOSTILE: np.zeros(3), HOSTILE + "s": 1})
+        chain.save(2, {HOSTILE + "2": np.zeros(3)})
+    for words in (["info", "--step", 0], ["show", HOSTILE, "--step", 0], ["diff", 0, 1], ["diff", 1, 2]):
+        stdout, _ = run(words[0], tmp_path / "run", *words[1:])
+        assert HOSTILE_SHOWN in stdout
+        assert all(character.isprintable() or character == "\n" for character in stdout)
+        run_json(words[0], tmp_path / "run", *words[1:])
+    _, stderr = run("show", tmp_path / "run", HOSTILE + "x", "--step", 0, code=2)
+    assert all(character.isprintable() or character == "\n" for character in stderr)
+
+
+def command(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "lccodec", *map(str, words)], capture_output=True, check=False, **options
+    )
+
+
+def test_a_pipe_gets_plain_text_of_any_width(tmp_path):
+    name = "layer." * 60
+    lccodec.save_file({name: np.ones(3)}, tmp_path / "a.lcc.h5")
+    done = command("info", tmp_path / "a.lcc.h5", env={**os.environ, "FORCE_COLOR": "1", "COLUMNS": "40"})
+    assert done.returncode == 0
+    assert name in done.stdout.decode()
+    assert b"\x1b" not in done.stdout
+    assert done.stderr == b""
+
+
+def test_the_module_is_the_command(tmp_path):
+    assert command("--version").stdout.decode().strip() == f"lccodec {lccodec.__version__}"
+    done = command("save", tmp_path / "new", "none.npz")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_narrow_encoding_does_not_fail(tmp_path):
+    lccodec.save_file({"gewicht_ü_重み": np.ones(3)}, tmp_path / "a.lcc.h5")
+    done = command("info", tmp_path / "a.lcc.h5", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+    assert done.returncode == 0
+    assert b"gewicht_\xfc_\\u91cd" in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes are closed another way")
+def test_a_closed_pipe_is_no_error(chain):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "lccodec", "ls", str(chain)],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_without_the_extra_one_line_names_it(package):
+    code = f"import sys; sys.modules[{package!r}] = None; from lccodec.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"lccodec: error: the command line needs {package}: pip install 'lccodec[cli]'\n"
+
+
+def test_a_terminal_gets_a_bar(monkeypatch, capsys):
+    with tables.progress("saving") as update:
+        update(1, 2)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with tables.progress("saving") as update:
+        update(1, 2)
+    assert "saving" in capsys.readouterr().err
