@@ -1,31 +1,36 @@
-"""Keyframe and delta algebra: closed loop, unchanged arrays, replay. Arrays and bytes only, no I/O.
+"""Keyframe and delta algebra: closed loop, unchanged arrays, runs, replay. Arrays and bytes only, no I/O.
 
-A chain is a list of links, each a checkpoint. An array of a link is unchanged from the parent's
-array of the same name, or has a frame, which may be relative to it. The reference of a delta is
-always the parent as decoded, so that errors do not accumulate (LC-Checkpoint, section 3.1).
+A chain is a list of links, each a checkpoint. An array of a link is unchanged from the parent's array
+of the same name, or lies in a frame, alone or in a run with others, which may be relative to the
+parent's. The reference of a delta is always the parent as decoded, so that errors do not accumulate
+(LC-Checkpoint, section 3.1).
 
 Source: SPEC 9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
-from .errors import ChainError, DataError, FormatError
+from .errors import ArgumentError, ChainError, DataError, FormatError
 from .floats import Array, ElementType, components, from_components
-from .frame import FrameHeader, decode_components, encode_components, parse_header
+from .frame import decode_components, encode_components
+from .header import FrameHeader, Shape
 from .quantize import PIECE, Quantizer
 
-__all__ = ["DecodedArray", "Link", "array_header", "encode_array", "replay", "wants_keyframe"]
+__all__ = ["DecodedArray", "Job", "Link", "array_header", "plan", "replay", "wants_keyframe"]
 
 #: A restore replays at most this many deltas unless a chain is told otherwise (LCC-CHN-04).
 KEYFRAME_EVERY: Final = 32
 
-_HEADER_BYTES: Final = 8 + 8 * 32  # the longest frame header
+#: Arrays of at most so many components share a run, of at most so many together: large enough to pay
+#: for the NumPy calls, small enough to be read for the sake of one of its arrays.
+RUN_ARRAY: Final = 1 << 14
+RUN_TOTAL: Final = 1 << 20
 
 
 @dataclass
@@ -37,11 +42,11 @@ class DecodedArray:
     kind, shape
         Element type and shape.
     bits
-        Components, 1-D; owned by this object.
+        Components, 1-D. Arrays of a run are views of one buffer.
     """
 
     kind: ElementType
-    shape: tuple[int, ...]
+    shape: Shape
     bits: Array
 
     def array(self, dtype: str | None = None) -> Array:
@@ -50,7 +55,7 @@ class DecodedArray:
 
 
 class Link(Protocol):
-    """One checkpoint of a chain, as replay needs it."""
+    """One checkpoint of a chain, as replay needs it. Frames are numbered from 0."""
 
     @property
     def place(self) -> str:
@@ -64,49 +69,124 @@ class Link(Protocol):
     def index_names(self) -> Sequence[str]:
         """The names by index."""
 
-    def has_frame(self, index: int) -> bool:
-        """Whether the array is stored here; otherwise it is unchanged from the parent's."""
+    def frame_of(self, index: int) -> int | None:
+        """Return the number of an array's frame; ``None`` if it is unchanged from the parent's."""
 
-    def frame(self, index: int) -> bytes:
-        """Return the frame of an array, verified."""
+    def members(self, number: int) -> Sequence[int]:
+        """Return the indices of the arrays of a frame, in its order."""
 
-    def frame_head(self, index: int, size: int) -> bytes:
-        """Return the first `size` bytes of a frame."""
+    def frame(self, number: int) -> bytes:
+        """Return a frame, verified."""
+
+    def header(self, number: int) -> FrameHeader:
+        """Return the header of a frame."""
 
 
-def encode_array(
-    array: Array, quantizer: Quantizer, parent: DecodedArray | None, *, keyframe: bool
-) -> tuple[Iterator[bytes] | None, DecodedArray]:
-    """Code one array of a step.
+@dataclass
+class Job:
+    """The arrays that one frame of a step will hold.
 
     Parameters
     ----------
-    array
-        The array as the user has it.
+    indices
+        Their indices in the state, rising.
+    kind, shapes, bits
+        Element type, shapes and components (of each array).
     quantizer
-        For a delta; a keyframe, and an array new in this step, is given ``Lossless``.
-    parent
-        The array of the same name in the parent, or ``None``. Its memory may be reused for the result.
+        What to code them with.
+    parents
+        The arrays of the same names in the parent: what the frame is relative to; ``None`` if it stands alone.
+    """
+
+    indices: list[int]
+    kind: ElementType
+    shapes: list[Shape]
+    bits: list[Array]
+    quantizer: Quantizer
+    parents: list[DecodedArray] | None
+
+    def encode(self) -> tuple[Iterator[bytes], list[DecodedArray]]:
+        """Return the pieces of the frame, and the arrays as they decode once all pieces are made.
+
+        The memory of the parents is reused for the result.
+        """
+        run = len(self.indices) > 1
+        bits = np.concatenate(self.bits) if run else self.bits[0]
+        if self.parents is None:
+            reference, out = None, np.empty_like(bits)
+        else:
+            reference = out = _joined([parent.bits for parent in self.parents])
+        pieces = encode_components(bits, self.kind, self.shapes, self.quantizer, reference, out, run=run)
+        return pieces, _split(out, self.kind, self.shapes)
+
+
+def plan(
+    arrays: Sequence[Array],
+    names: Sequence[str],
+    parents: Mapping[str, DecodedArray],
+    choose: Chooser,
+    keyframe: bool,
+) -> list[Job]:
+    """Decide which arrays of a step are stored, and which share a frame.
+
+    Parameters
+    ----------
+    arrays, names
+        The state's.
+    parents
+        The parent's arrays as decoded, by name.
+    choose
+        Returns the quantizer for an array, given its name, element type, size, and whether it will be
+        relative to the parent's.
     keyframe
-        Whether the frame must stand alone.
+        Whether all frames must stand alone.
 
     Returns
     -------
-    tuple
-        The pieces of the frame, or ``None`` if the array is what the parent has; and the array as it
-        decodes, which is so only once all pieces have been made.
+    list of Job
+        In the order of their first arrays. An array in none of them is what the parent has.
+
+    Raises
+    ------
+    ArgumentError
+        For an array that cannot be stored; names it.
     """
-    kind, bits = components(array)
-    same = parent is not None and parent.kind == kind and parent.shape == array.shape
-    if parent is None or not same:
-        out = np.empty_like(bits)
-        return encode_components(bits, kind, array.shape, quantizer, None, out), DecodedArray(
-            kind, array.shape, out
-        )
-    if not keyframe and _equal(bits, parent.bits):
-        return None, parent
-    reference = None if keyframe else parent.bits
-    return encode_components(bits, kind, array.shape, quantizer, reference, parent.bits), parent
+    jobs: list[Job] = []
+    open_runs: dict[object, Job] = {}
+    for index, (array, name) in enumerate(zip(arrays, names, strict=True)):
+        try:
+            kind, bits = components(array)
+        except ArgumentError as error:
+            raise type(error)(f"array {name!r}: {error}") from None
+        parent = parents.get(name)
+        if keyframe or parent is None or parent.kind != kind or parent.shape != array.shape:
+            parent = None
+        elif _equal(bits, parent.bits):
+            continue
+        quantizer = choose(name, kind, array.size, parent is not None)
+        job = Job([index], kind, [array.shape], [bits], quantizer, None if parent is None else [parent])
+        if not 0 < bits.size <= RUN_ARRAY:
+            jobs.append(job)
+            continue
+        like = (kind, quantizer, parent is None)
+        run = open_runs.get(like)
+        if run is None or sum(map(len, run.bits)) + bits.size > RUN_TOTAL:
+            open_runs[like] = job
+            jobs.append(job)
+        else:
+            run.indices.append(index)
+            run.shapes.append(array.shape)
+            run.bits.append(bits)
+            if run.parents is not None and parent is not None:
+                run.parents.append(parent)
+    return jobs
+
+
+class Chooser(Protocol):
+    """Chooses the quantizer of an array."""
+
+    def __call__(self, name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
+        """Return the quantizer."""
 
 
 def _equal(left: Array, right: Array) -> bool:
@@ -115,6 +195,32 @@ def _equal(left: Array, right: Array) -> bool:
         np.array_equal(left[start : start + PIECE], right[start : start + PIECE])
         for start in range(0, left.size, PIECE)
     )
+
+
+def _joined(parts: list[Array]) -> Array:
+    """Return arrays end to end; without a copy where they are all of one buffer, in its order."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = parts[0].base
+    if isinstance(whole, np.ndarray) and whole.size == sum(map(len, parts)):
+        start = whole.ctypes.data
+        for part in parts:
+            if part.base is not whole or part.__array_interface__["data"][0] != start:
+                break
+            start += part.nbytes
+        else:
+            return whole
+    return np.concatenate(parts)
+
+
+def _split(bits: Array, kind: ElementType, shapes: Sequence[Shape]) -> list[DecodedArray]:
+    """Return the arrays of a frame, views of its components."""
+    arrays, start = [], 0
+    for shape in shapes:
+        stop = start + int(np.prod(shape, dtype=np.int64)) * kind.components
+        arrays.append(DecodedArray(kind, shape, bits if len(shapes) == 1 else bits[start:stop]))
+        start = stop
+    return arrays
 
 
 def wants_keyframe(deltas: int, delta_bytes: int, keyframe_bytes: int, every: int) -> bool:
@@ -132,32 +238,28 @@ def wants_keyframe(deltas: int, delta_bytes: int, keyframe_bytes: int, every: in
     return deltas >= every or delta_bytes > keyframe_bytes
 
 
-def _stored_in(links: Sequence[Link], index: int) -> list[tuple[Link, int]]:
-    """Return where the frames of an array lie, newest first, from the last of `links` on."""
-    places = []
-    for depth, link in enumerate(reversed(links)):
-        name = link.index_names[index]
-        if link.has_frame(index):
-            places.append((link, index))
-            if not parse_header(link.frame_head(index, _HEADER_BYTES), _where(link, name)).relative:
-                return places
-        if depth + 1 == len(links):
-            raise FormatError("LCC-CHN-03", _where(link, name), "a keyframe's array needs a parent")
-        parent = links[-depth - 2]
-        if name not in parent.names:
-            raise ChainError(f"{_where(link, name)}: {parent.place}, its parent, has no such array")
-        index = parent.names[name]
+def array_header(links: Sequence[Link], index: int) -> tuple[FrameHeader, Shape]:
+    """Return the header of the newest frame that holds an array of the last link, and the array's shape."""
+    name = links[-1].index_names[index]
+    for link, parent in zip(reversed(links), [*reversed(links[:-1]), None], strict=True):
+        found = link.names[name]
+        number = link.frame_of(found)
+        if number is not None:
+            header = _header(link, number)
+            return header, header.shapes[link.members(number).index(found)]
+        _check_parent(link, name, parent)
     raise ChainError("an empty chain")
 
 
-def array_header(links: Sequence[Link], index: int) -> FrameHeader:
-    """Return the header of the newest frame of an array: its type and shape, and how it is stored."""
-    link, place = _stored_in(links, index)[0]
-    return parse_header(link.frame_head(place, _HEADER_BYTES), _where(link, link.index_names[place]))
+def replay(links: Sequence[Link], indices: Iterable[int]) -> dict[int, DecodedArray]:
+    """Decode arrays of the last of `links`, which lead from a keyframe to it.
 
+    Only frames that these arrays need are read; each is decoded into the memory of its reference.
 
-def replay(links: Sequence[Link], index: int) -> DecodedArray:
-    """Decode an array of the last of `links`, which lead from a keyframe to it.
+    Returns
+    -------
+    dict
+        The arrays by index.
 
     Raises
     ------
@@ -166,23 +268,74 @@ def replay(links: Sequence[Link], index: int) -> DecodedArray:
     ChainError
         If the parent lacks the array a delta is taken against.
     """
-    header: FrameHeader | None = None
-    bits: Any = None
-    places = _stored_in(links, index)
-    for number, (link, place) in enumerate(reversed(places), start=1):
-        where = _where(link, link.index_names[place])
-        frame = link.frame(place)
+    wanted = {index: links[-1].index_names[index] for index in indices}
+    current: dict[str, DecodedArray] = {}
+    for link, number, last in reversed(_needed(links, list(wanted.values()))):
+        names = [link.index_names[index] for index in link.members(number)]
+        where = _where(link, names[0])
+        header = _header(link, number)
+        reference = None
+        if header.relative:
+            parents = [current[name] for name in names]
+            if (
+                any(p.kind != header.kind for p in parents)
+                or tuple(p.shape for p in parents) != header.shapes
+            ):
+                raise FormatError("LCC-CHN-03", where, "not of the type and shape of the parent's array")
+            reference = _joined([parent.bits for parent in parents])
         try:
-            found = parse_header(frame)
-            if header is not None and (found.kind, found.shape) != (header.kind, header.shape):
-                raise FormatError("LCC-CHN-03", "frame", "not of the type and shape of the parent's array")
-            bits = decode_components(frame, bits, bits, check_sum=number == len(places))
+            bits = decode_components(link.frame(number), reference, reference, check_sum=last)
         except DataError as error:
-            raise error.inside(where) from None
-        header = found
-    if header is None:
-        raise ChainError("an empty chain")
-    return DecodedArray(header.kind, header.shape, bits)
+            raise error if error.where.startswith(link.place) else error.inside(where) from None
+        current.update(zip(names, _split(bits, header.kind, header.shapes), strict=True))
+    return {index: current[name] for index, name in wanted.items()}
+
+
+def _needed(links: Sequence[Link], names: Iterable[str]) -> list[tuple[Link, int, bool]]:
+    """Return the frames that arrays of the last link need, the newest first.
+
+    With each frame comes whether an array's values are its own in the end: if later frames are
+    applied to all of them, a wrong value shows there.
+    """
+    frames = []
+    wanted = dict.fromkeys(names)
+    seen: set[str] = set()
+    for link, parent in zip(reversed(links), [*reversed(links[:-1]), None], strict=True):
+        older: dict[str, None] = {}
+        numbers: dict[int, None] = {}
+        for name in wanted:
+            number = link.frame_of(link.names[name])
+            if number is None:
+                _check_parent(link, name, parent)
+                older[name] = None
+            else:
+                numbers[number] = None
+        for number in numbers:
+            members = [link.index_names[index] for index in link.members(number)]
+            frames.append((link, number, not seen.issuperset(members)))
+            seen.update(members)
+            if _header(link, number).relative:
+                for name in members:  # a run is decoded whole, and so are its references
+                    _check_parent(link, name, parent)
+                    older[name] = None
+        wanted = older
+    return frames
+
+
+def _header(link: Link, number: int) -> FrameHeader:
+    header = link.header(number)
+    members = len(link.members(number))
+    if len(header.shapes) != members:
+        message = f"{len(header.shapes)} arrays in a frame of {members}"
+        raise FormatError("LCC-CHN-03", f"{link.place}: frame {number}", message)
+    return header
+
+
+def _check_parent(link: Link, name: str, parent: Link | None) -> None:
+    if parent is None:
+        raise FormatError("LCC-CHN-03", _where(link, name), "a keyframe's array needs a parent")
+    if name not in parent.names:
+        raise ChainError(f"{_where(link, name)}: {parent.place}, its parent, has no such array")
 
 
 def _where(link: Link, name: str) -> str:

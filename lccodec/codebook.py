@@ -13,7 +13,7 @@ from .errors import FormatError
 from .floats import Array, ElementType, add, unwork, work
 from .symbols import Packed, Piece, Sparse, dense, read_stream, write_stream
 
-__all__ = ["Codebook", "read_block", "write_block"]
+__all__ = ["Codebook", "RunCodebook", "read_block", "read_run_block", "reconstruct", "write_block"]
 
 _PIECE = 1 << 16  # values made at a time, so that they stay in the cache
 
@@ -61,6 +61,39 @@ class Codebook:
             raise FormatError("LCC-CBK-03", where, f"symbol {largest} in an alphabet of {self.alphabet}")
 
 
+class RunCodebook:
+    """The codebooks of the arrays of a run.
+
+    Parameters
+    ----------
+    counts
+        Representatives of each array, int64.
+    representatives
+        Components (bit patterns) of all representatives, array by array.
+    sizes
+        Components of each array, int64.
+    kind, relative
+        As in :class:`Codebook`.
+    """
+
+    def __init__(
+        self, counts: Array, representatives: Array, sizes: Array, kind: ElementType, relative: bool
+    ) -> None:
+        self.kind = kind
+        self.wide = bool(counts.max(initial=0) > 255)
+        starts = np.cumsum(counts + 1) - (counts + 1)
+        self.values = np.full(int((counts + 1).sum()), -0.0 if relative else 0.0, kind.work)
+        chosen = np.ones(self.values.size, bool)
+        chosen[starts] = False
+        self.values[chosen] = work(representatives, kind)
+        self.base = np.repeat(starts, sizes)
+        self.last = np.repeat(counts, sizes)
+
+    def expand(self, symbols: Array, part: slice) -> Array:
+        """Return the values (``kind.work``) of the symbols of the components `part` of the run."""
+        return self.values.take(self.base[part] + symbols, mode="clip")
+
+
 def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: Array) -> None:
     """Write reference + values (or the values) to `out`; all components but `values` (LCC-REC-03)."""
     if reference is None:
@@ -94,9 +127,7 @@ def write_block(symbols: Array, escaped: Array | None, exact: Array) -> list[Pie
 
 def read_block(cursor: Cursor, codebook: Codebook, reference: Array | None, out: Array) -> None:
     """Read one block into `out`, which may be `reference`; both are components of the block."""
-    flags = cursor.integer("B", "block flags")
-    if flags > 1:
-        raise FormatError("LCC-CBK-05", cursor.where, f"block flags {flags:#x} are reserved")
+    flags = _read_flags(cursor)
     run = read_stream(cursor, out.size)
     if codebook.wide:
         symbols = dense(run, out.size) | dense(read_stream(cursor, out.size), out.size).astype(np.uint16) << 8
@@ -117,13 +148,39 @@ def read_block(cursor: Cursor, codebook: Codebook, reference: Array | None, out:
                 out[part],
             )
     if flags:
-        escapes = read_stream(cursor, out.size)
-        if isinstance(escapes, Sparse):
-            places = escapes.positions[escapes.values != 0]
-        else:
-            places = np.flatnonzero(dense(escapes, out.size))
-        exact = cursor.take(places.size * out.itemsize, "escaped values")
-        out[places] = np.frombuffer(exact, out.dtype.newbyteorder("<"))
+        _read_escapes(cursor, out)
+
+
+def read_run_block(
+    cursor: Cursor, codebook: RunCodebook, part: slice, reference: Array | None, out: Array
+) -> None:
+    """Read one block of a run into `out`, the components `part` of the run; see :func:`read_block`."""
+    flags = _read_flags(cursor)
+    symbols = dense(read_stream(cursor, out.size), out.size)
+    if codebook.wide:
+        symbols = symbols | dense(read_stream(cursor, out.size), out.size).astype(np.uint16) << 8
+    if (symbols > codebook.last[part]).any():
+        raise FormatError("LCC-CBK-03", cursor.where, "a symbol past its array's alphabet")
+    reconstruct(codebook.expand(symbols, part), reference, codebook.kind, out)
+    if flags:
+        _read_escapes(cursor, out)
+
+
+def _read_flags(cursor: Cursor) -> int:
+    flags = cursor.integer("B", "block flags")
+    if flags > 1:
+        raise FormatError("LCC-CBK-05", cursor.where, f"block flags {flags:#x} are reserved")
+    return flags
+
+
+def _read_escapes(cursor: Cursor, out: Array) -> None:
+    escapes = read_stream(cursor, out.size)
+    if isinstance(escapes, Sparse):
+        places = escapes.positions[escapes.values != 0]
+    else:
+        places = np.flatnonzero(dense(escapes, out.size))
+    exact = cursor.take(places.size * out.itemsize, "escaped values")
+    out[places] = np.frombuffer(exact, out.dtype.newbyteorder("<"))
 
 
 def _apply_sparse(run: Sparse, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:

@@ -67,7 +67,7 @@ class CheckpointWriter:
     >>> path = Path(tempfile.mkdtemp()) / "one.lcc.h5"
     >>> with CheckpointWriter(path) as writer:
     ...     entry = writer.write_frame(b"a frame")
-    ...     root = writer.commit(Manifest(7, None, "lossless", {}, {"w": 0}, [], (entry,)))
+    ...     root = writer.commit(Manifest(7, None, "lossless", {}, {"w": 0}, [], (1,), (entry,)))
     >>> with open_checkpoint(path) as reader:
     ...     reader.manifest.step, reader.frame(0), reader.root == root
     (7, b'a frame', True)
@@ -113,7 +113,7 @@ class CheckpointWriter:
         Parameters
         ----------
         manifest
-            Its frames are the entries that `write_frame` returned, in that order, and None.
+            Its frames are the entries that `write_frame` returned, in that order.
 
         Returns
         -------
@@ -129,7 +129,7 @@ class CheckpointWriter:
             the file is in place, but its directory could not be synced.
         """
         with self._working() as temporary:
-            if [entry for entry in manifest.frames if entry] != self._entries:
+            if list(manifest.frames) != self._entries:
                 raise ArgumentError("the manifest does not list the frames that were written")
             head, tail = assemble(manifest)
             self._write(tail)

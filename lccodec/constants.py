@@ -18,9 +18,11 @@ METHOD_RAW: Final = 0  # LCC-FRM-03
 METHOD_PLANES: Final = 1
 METHOD_CODEBOOK: Final = 2
 FLAG_REFERENCE: Final = 0x01  # LCC-FRM-04: the frame is decoded against a reference
+FLAG_RUN: Final = 0x02  # LCC-FRM-11: several arrays laid end to end
 MAX_DIMENSIONS: Final = 32  # LCC-FRM-05: NumPy 1.x has no more
 MAX_ELEMENTS: Final = 1 << 40  # LCC-LIM-01: keeps every product of sizes inside a signed 64-bit integer
 MAX_BLOCK_LOG2: Final = 24  # LCC-LIM-02: bounds what a decoder holds besides its output
+MAX_RUN_COMPONENTS: Final = 1 << 22  # LCC-LIM-08: a run is decoded whole
 MAX_EXPANSION: Final = 1 << 16  # LCC-LIM-03: decoded bytes per frame byte without a reference; stops bombs
 
 # --- streams and Huffman codes (SPEC section 7) ---------------------------------------------------

@@ -85,7 +85,7 @@ class CheckpointReader:
         except BaseException:
             self.close()
             raise
-        lengths = (entry.length if entry else 0 for entry in self.manifest.frames)
+        lengths = (entry.length for entry in self.manifest.frames)
         self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
 
     def frame(self, index: int) -> bytes:
@@ -94,7 +94,7 @@ class CheckpointReader:
         Raises
         ------
         ArgumentError
-            There is no such frame in this file: the index is out of range, or the array is the parent's.
+            There is no such frame in this file.
         ChecksumError
             The bytes are not those that were written (LCC-MAN-08).
         """
@@ -123,14 +123,11 @@ class CheckpointReader:
     def _entry(self, index: int) -> FrameEntry:
         if not 0 <= index < len(self.manifest.frames):
             raise ArgumentError(f"{self.name}: no frame {index}, there are {len(self.manifest.frames)}")
-        entry = self.manifest.frames[index]
-        if entry is None:
-            raise ArgumentError(f"{self._place(index)}: unchanged, to be read from the parent")
-        return entry
+        return self.manifest.frames[index]
 
     def _place(self, index: int) -> str:
-        tree = self.manifest.tree
-        names = [] if tree is INHERITED else [name for name, i in array_names(tree).items() if i == index]
+        tree, members = self.manifest.tree, self.manifest.members[index]
+        names = [] if tree is INHERITED else [name for name, i in array_names(tree).items() if i in members]
         return f"{self.name}: frame {index}" + (f" ({names[0]!r})" if names else "")
 
     def _read(self, offset: int, size: int) -> bytes:
@@ -283,7 +280,7 @@ def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
     ArgumentError
         The manifest is not one of these frames, or cannot be written.
     """
-    if [entry for entry in manifest.frames if entry] != [FrameEntry.of(frame) for frame in frames]:
+    if list(manifest.frames) != [FrameEntry.of(frame) for frame in frames]:
         raise ArgumentError("the manifest does not list the frames that were given")
     head, tail = assemble(manifest)
     return b"".join((head, *frames, tail))

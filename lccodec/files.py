@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any, Literal
 
+from .chain import Job, plan
 from .commit import CheckpointWriter
 from .container import to_bytes
-from .errors import ArgumentError
-from .floats import components
-from .frame import encode_components
 from .manifest import FrameEntry, Manifest
 from .quantize import Lossless
 from .state import Flat, flatten
@@ -19,17 +16,24 @@ from .store import open_data, open_file
 __all__ = ["load", "load_file", "save", "save_file"]
 
 
-def _frame(flat: Flat, index: int) -> Iterator[bytes]:
-    array = flat.arrays[index]
-    try:
-        kind, bits = components(array)
-    except ArgumentError as error:
-        raise type(error)(f"array {flat.names[index]!r}: {error}") from None
-    return encode_components(bits, kind, array.shape, Lossless(), None)
+def _jobs(flat: Flat) -> list[Job]:
+    return plan(flat.arrays, flat.names, {}, lambda *_: Lossless(), keyframe=True)
 
 
-def _manifest(flat: Flat, entries: list[FrameEntry], metadata: dict[str, str] | None) -> Manifest:
-    return Manifest(None, None, "lossless", dict(metadata or {}), flat.tree, flat.scalars, tuple(entries))
+def _manifest(
+    flat: Flat, jobs: list[Job], entries: list[FrameEntry], metadata: dict[str, str] | None
+) -> Manifest:
+    numbers = {index: number for number, job in enumerate(jobs, start=1) for index in job.indices}
+    return Manifest(
+        step=None,
+        parent=None,
+        policy="lossless",
+        metadata=dict(metadata or {}),
+        tree=flat.tree,
+        scalars=flat.scalars,
+        arrays=tuple(numbers[index] for index in range(len(numbers))),
+        frames=tuple(entries),
+    )
 
 
 def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
@@ -48,8 +52,9 @@ def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
         If the state holds something that cannot be stored; names it.
     """
     flat = flatten(state)
-    frames = [b"".join(_frame(flat, index)) for index in range(len(flat.arrays))]
-    return to_bytes(frames, _manifest(flat, [FrameEntry.of(frame) for frame in frames], metadata))
+    jobs = _jobs(flat)
+    frames = [b"".join(job.encode()[0]) for job in jobs]
+    return to_bytes(frames, _manifest(flat, jobs, [FrameEntry.of(frame) for frame in frames], metadata))
 
 
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
@@ -63,9 +68,10 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
         If the operating system refuses; what was there stays.
     """
     flat = flatten(state)
+    jobs = _jobs(flat)
     with CheckpointWriter(path, overwrite=True) as writer:
-        entries = [writer.write_frame(_frame(flat, index)) for index in range(len(flat.arrays))]
-        writer.commit(_manifest(flat, entries, metadata))
+        entries = [writer.write_frame(job.encode()[0]) for job in jobs]
+        writer.commit(_manifest(flat, jobs, entries, metadata))
 
 
 def load(data: bytes, dtype: Literal["float32", "bits"] | None = None) -> Any:

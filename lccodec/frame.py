@@ -7,11 +7,10 @@ Source: SPEC 6.
 
 from __future__ import annotations
 
-import math
 import struct
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
@@ -19,132 +18,21 @@ import numpy as np
 from . import codebook as codebooks
 from . import planes
 from .bits import Cursor
-from .codebook import Codebook, reconstruct
-from .constants import (
-    FLAG_REFERENCE,
-    FORMAT_MAJOR,
-    FRAME_MAGIC,
-    MAX_BLOCK_LOG2,
-    MAX_DIMENSIONS,
-    MAX_ELEMENTS,
-    MAX_EXPANSION,
-    METHOD_CODEBOOK,
-    METHOD_PLANES,
-    METHOD_RAW,
-)
-from .errors import (
-    ArgumentError,
-    ChecksumError,
-    FormatError,
-    LimitError,
-    TruncatedError,
-    UnsupportedError,
-)
+from .codebook import Codebook, RunCodebook, reconstruct
+from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW
+from .errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from .floats import ELEMENT_TYPES, Array, ElementType, components, from_components, subtract, unwork, work
+from .header import FrameHeader, Shape, parse_header
 from .quantize import PIECE, Partition, Quantizer
+from .runs import FittedRun
 from .symbols import Piece
 
-__all__ = ["FrameHeader", "decode", "decode_components", "encode", "encode_components", "parse_header"]
+__all__ = ["decode", "decode_components", "encode", "encode_components"]
 
-_HEAD: Final = struct.Struct("<2sBBBBBB")
 _TAIL: Final = struct.Struct("<QI")
 _BLOCK_LOG2: Final = 22  # an encoder's choice: enough symbols for many lanes, little to hold at once
 _SUM_MASK: Final = (1 << 64) - 1
 _ODD: Final = np.arange(1, 2 * PIECE, 2, dtype=np.uint64)
-
-_METHODS: Final = {METHOD_RAW: "raw", METHOD_PLANES: "planes", METHOD_CODEBOOK: "codebook"}
-
-
-@dataclass(frozen=True)
-class FrameHeader:
-    """The first bytes of a frame (SPEC 6.1).
-
-    Parameters
-    ----------
-    method
-        ``METHOD_RAW``, ``METHOD_PLANES`` or ``METHOD_CODEBOOK``.
-    kind
-        Element type.
-    relative
-        Whether the frame is decoded against a reference of the same type and shape.
-    shape
-        Shape of the array.
-    block_log2
-        Binary logarithm of the components in a block; 0 for raw frames.
-    """
-
-    method: int
-    kind: ElementType
-    relative: bool
-    shape: tuple[int, ...]
-    block_log2: int
-
-    @property
-    def method_name(self) -> str:
-        """``"raw"``, ``"planes"`` or ``"codebook"``."""
-        return _METHODS[self.method]
-
-    @property
-    def components(self) -> int:
-        """Number of components of the array."""
-        return math.prod(self.shape) * self.kind.components
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the decoded array."""
-        return self.components * self.kind.size
-
-    @property
-    def size(self) -> int:
-        """Bytes of the serialized header."""
-        return _HEAD.size + 8 * len(self.shape)
-
-    def to_bytes(self) -> bytes:
-        """Return the header as stored."""
-        flags = FLAG_REFERENCE if self.relative else 0
-        head = _HEAD.pack(
-            FRAME_MAGIC, FORMAT_MAJOR, self.method, self.kind.code, flags, len(self.shape), self.block_log2
-        )
-        return head + struct.pack(f"<{len(self.shape)}Q", *self.shape)
-
-
-def parse_header(data: bytes | memoryview, where: str = "frame") -> FrameHeader:
-    """Read the header at the start of a frame; `data` may end behind it.
-
-    Raises
-    ------
-    DataError
-        If it breaks a rule of SPEC 6.1.
-    """
-    cursor = Cursor(memoryview(data), where)
-    magic, version, method, code, flags, dimensions, block_log2 = _HEAD.unpack(
-        cursor.take(_HEAD.size, "header")
-    )
-    if magic != FRAME_MAGIC:
-        raise FormatError("LCC-FRM-01", where, "this is not an lccodec frame")
-    if version != FORMAT_MAJOR:
-        raise UnsupportedError(
-            "LCC-VER-01", where, f"frame version {version}; this reader knows {FORMAT_MAJOR}"
-        )
-    if method not in _METHODS:
-        raise UnsupportedError("LCC-FRM-03", where, f"method {method} is not defined")
-    if flags & ~FLAG_REFERENCE or (flags and method == METHOD_RAW):
-        raise UnsupportedError("LCC-FRM-04", where, f"flags {flags:#x} are reserved for method {method}")
-    if code >= len(ELEMENT_TYPES):
-        raise UnsupportedError("LCC-FRM-06", where, f"element type {code} is not defined")
-    kind = ELEMENT_TYPES[code]
-    if method == METHOD_CODEBOOK and not kind.is_float:
-        raise FormatError("LCC-FRM-06", where, f"the codebook method does not store {kind.name}")
-    if dimensions > MAX_DIMENSIONS:
-        raise LimitError("LCC-FRM-05", where, f"{dimensions} dimensions")
-    smallest, largest = (0, 0) if method == METHOD_RAW else (3, MAX_BLOCK_LOG2)
-    if not smallest <= block_log2 <= largest:
-        raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components")
-    shape = struct.unpack(f"<{dimensions}Q", cursor.take(8 * dimensions, "shape"))
-    nonzero = [extent for extent in shape if extent]
-    if math.prod(nonzero) > MAX_ELEMENTS:  # an empty array too must not have absurd extents
-        raise LimitError("LCC-LIM-01", where, f"shape {shape} has more than {MAX_ELEMENTS} elements")
-    return FrameHeader(method, kind, bool(flags), shape, block_log2)
 
 
 def array_sum(bits: Array, first: int = 0) -> int:
@@ -207,7 +95,7 @@ def encode(array: Array, quantizer: Quantizer, reference: Array | None = None) -
     array = np.asanyarray(array)
     kind, bits = components(array)
     base = None if reference is None else _reference_components(reference, kind, array.shape)
-    return b"".join(encode_components(bits, kind, array.shape, quantizer, base))
+    return b"".join(encode_components(bits, kind, [array.shape], quantizer, base))
 
 
 def _reference_components(reference: Array, kind: ElementType, shape: tuple[int, ...]) -> Array:
@@ -223,17 +111,20 @@ def _reference_components(reference: Array, kind: ElementType, shape: tuple[int,
 def encode_components(
     bits: Array,
     kind: ElementType,
-    shape: tuple[int, ...],
+    shapes: Sequence[Shape],
     quantizer: Quantizer,
     reference: Array | None,
     out: Array | None = None,
+    *,
+    run: bool = False,
 ) -> Iterator[bytes]:
     """Code components as a frame, yielded block by block, so that no frame need be held whole.
 
-    What the frame decodes to is written into `out`, which may be `reference`, as it goes on.
+    What the frame decodes to is written into `out`, which may be `reference`, as it goes on. With
+    `run`, the components are those of several arrays, none of them empty, together at most 2**22.
     """
     crc = 0
-    for piece in _write_frame(bits, kind, shape, quantizer, reference, out):
+    for piece in _write_frame(bits, kind, shapes, quantizer, reference, out, run):
         crc = zlib.crc32(piece, crc)
         yield piece
     yield struct.pack("<I", crc)
@@ -242,35 +133,45 @@ def encode_components(
 def _write_frame(
     bits: Array,
     kind: ElementType,
-    shape: tuple[int, ...],
+    shapes: Sequence[Shape],
     quantizer: Quantizer,
     reference: Array | None,
     out: Array | None,
+    run: bool,
 ) -> Iterator[bytes]:
     """Yield all of a frame but its CRC-32."""
-    partition = quantizer.fit(bits, reference, kind) if kind.is_float and bits.size else None
-    method = METHOD_PLANES if partition is None else METHOD_CODEBOOK
-    header = FrameHeader(method, kind, reference is not None, shape, _BLOCK_LOG2)
-    head = header.to_bytes()
+    relative = reference is not None
+    header = FrameHeader(METHOD_PLANES, kind, relative, tuple(shapes), _BLOCK_LOG2, run)
+    lossy = kind.is_float and bits.size > 0
+    partition = quantizer.fit(bits, reference, kind) if lossy and not run else None
+    fitted = _fit_run(bits, reference, header, quantizer) if lossy and run else None
     book = None
+    codebook = b""
     if partition is not None:
-        book = Codebook(unwork(partition.representatives, kind), kind, reference is not None)
-        head += struct.pack("<H", book.representatives.size) + book.representatives.tobytes()
+        header = replace(header, method=METHOD_CODEBOOK)
+        book = Codebook(unwork(partition.representatives, kind), kind, relative)
+        codebook = struct.pack("<H", book.representatives.size) + book.representatives.tobytes()
+    elif fitted is not None:
+        header = replace(header, method=METHOD_CODEBOOK)
+        codebook = fitted.counts.astype("<u2").tobytes() + unwork(fitted.representatives, kind).tobytes()
+    head = header.to_bytes() + codebook
     length = checksum = 0
     for start in range(0, bits.size, 1 << _BLOCK_LOG2):
         part = slice(start, start + (1 << _BLOCK_LOG2))
         base, target = _part(reference, part), _part(out, part)
-        if partition is None or book is None:
+        if partition is not None and book is not None:
+            pieces, block_sum = _quantize_block(bits[part], base, partition, book, target, start)
+        elif fitted is not None:
+            pieces, block_sum = _quantize_run(bits, reference, header, fitted, target)
+        else:
             pieces = planes.write_block(bits[part], base, kind)
-            checksum += array_sum(bits[part], start * kind.size // 8)
+            block_sum = array_sum(bits[part], start * kind.size // 8)
             if target is not None:
                 target[:] = bits[part]
-        else:
-            pieces, block_sum = _quantize_block(bits[part], base, partition, book, target, start)
-            checksum += block_sum
+        checksum += block_sum
         block = b"".join(pieces)
-        if partition is None and start == 0 and bits.nbytes <= len(block) + 4:
-            yield FrameHeader(METHOD_RAW, kind, False, shape, 0).to_bytes() + bits.tobytes()
+        if header.method == METHOD_PLANES and start == 0 and bits.nbytes <= len(block) + 4:
+            yield replace(header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes() + bits.tobytes()
             break
         yield head + struct.pack("<I", len(block)) + block
         length += len(head) + 4 + len(block)
@@ -278,9 +179,39 @@ def _write_frame(
     else:
         yield head  # of an array without blocks
         length += len(head)
-        if reference is None:
+        if not relative:
             yield bytes(_padding(header.nbytes, length + _TAIL.size))
     yield struct.pack("<Q", checksum & _SUM_MASK)
+
+
+def _fit_run(
+    bits: Array, reference: Array | None, header: FrameHeader, quantizer: Quantizer
+) -> FittedRun | None:
+    d = subtract(bits, reference, header.kind)
+    d = np.where(np.isfinite(d), d, d.dtype.type(0))
+    return quantizer.fit_run(d, np.array(header.sizes), header.kind)
+
+
+def _quantize_run(
+    bits: Array, reference: Array | None, header: FrameHeader, fitted: FittedRun, out: Array | None
+) -> tuple[list[Piece], int]:
+    """Do for a whole run what :func:`_quantize_block` does for a block of an array."""
+    kind = header.kind
+    book = RunCodebook(
+        fitted.counts, unwork(fitted.representatives, kind), np.array(header.sizes), kind, header.relative
+    )
+    symbols = fitted.symbols
+    result = np.empty_like(bits)
+    reconstruct(book.expand(symbols, slice(None)), reference, kind, result)
+    value = work(result, kind)
+    escape = fitted.outside | ~np.isfinite(subtract(bits, reference, kind)) | ~np.isfinite(value)
+    if fitted.max_error is not None:
+        escape |= _breaks_bound(work(bits, kind), value, fitted.max_error)
+    symbols[escape] = 0
+    result[escape] = bits[escape]
+    if out is not None:
+        out[:] = result
+    return codebooks.write_block(symbols, escape if escape.any() else None, bits), array_sum(result)
 
 
 def _padding(decoded: int, length: int) -> int:
@@ -376,18 +307,19 @@ def decode(
         If the reference is missing or does not match, or bfloat16 cannot be represented.
     """
     data, header = _checked(frame)
+    if header.run:
+        raise ArgumentError("this frame is a run of arrays; they are read through their checkpoint")
+    shape = header.shapes[0]
     base = None
     if header.relative:
         if reference is None:
             raise ArgumentError("this frame was coded against a reference; pass it as reference=")
-        base = _reference_components(reference, header.kind, header.shape)
+        base = _reference_components(reference, header.kind, shape)
     if out is None:
         bits = _decode(data, header, base, None)
-        return from_components(bits, header.kind, header.shape, dtype)
-    if not (
-        out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative and out.shape == header.shape
-    ):
-        raise ArgumentError(f"out must be a writable C-contiguous array of shape {header.shape}")
+        return from_components(bits, header.kind, shape, dtype)
+    if not (out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative and out.shape == shape):
+        raise ArgumentError(f"out must be a writable C-contiguous array of shape {shape}")
     found, target = (
         components(out) if out.dtype != np.bool_ else (ELEMENT_TYPES[0], out.reshape(-1).view(np.uint8))
     )
@@ -459,22 +391,32 @@ def _decode(
 
 
 def _decode_blocks(cursor: Cursor, header: FrameHeader, reference: Array | None, out: Array) -> None:
-    book = None
+    book: Codebook | RunCodebook | None = None
     if header.method == METHOD_CODEBOOK:
-        count = cursor.integer("H", "number of representatives")
-        stored = cursor.take(count * header.kind.size, "representatives")
-        representatives = np.frombuffer(stored, header.kind.bits.newbyteorder("<")).astype(header.kind.bits)
-        book = Codebook(representatives, header.kind, header.relative)
+        book = _read_codebook(cursor, header)
     for number, start in enumerate(range(0, out.size, 1 << header.block_log2)):
         part = slice(start, start + (1 << header.block_log2))
         size = cursor.integer("I", f"size of block {number}")
         block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
+        base = _part(reference, part)
         try:
             if book is None:
-                planes.read_block(block, _part(reference, part), header.kind, out[part])
+                planes.read_block(block, base, header.kind, out[part])
+            elif isinstance(book, RunCodebook):
+                codebooks.read_run_block(block, book, part, base, out[part])
             else:
-                codebooks.read_block(block, book, _part(reference, part), out[part])
+                codebooks.read_block(block, book, base, out[part])
         except MemoryError as error:
             raise LimitError("LCC-LIM-02", block.where, "not enough memory for a block") from error
         if block.remaining:
             raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")
+
+
+def _read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook | RunCodebook:
+    kind, arrays = header.kind, len(header.shapes)
+    counts = np.frombuffer(cursor.take(2 * arrays, "numbers of representatives"), "<u2").astype(np.int64)
+    stored = cursor.take(int(counts.sum()) * kind.size, "representatives")
+    representatives = np.frombuffer(stored, kind.bits.newbyteorder("<")).astype(kind.bits)
+    if header.run:
+        return RunCodebook(counts, representatives, np.array(header.sizes), kind, header.relative)
+    return Codebook(representatives, kind, header.relative)

@@ -88,8 +88,11 @@ class Manifest:
         As `state.flatten` makes it, or `INHERITED` where it is equal to the parent's.
     scalars
         As `state.flatten` makes them.
+    arrays
+        For each array the number of its frame, from 1 on; 0 where it is the parent's, unchanged. The arrays of one
+        frame lie in it in the order of their indices.
     frames
-        An entry for each array; None where the array is the parent's, unchanged.
+        An entry for each frame, in the order of the payload.
     """
 
     step: int | None
@@ -98,19 +101,29 @@ class Manifest:
     metadata: dict[str, str]
     tree: Json
     scalars: list[Json]
-    frames: tuple[FrameEntry | None, ...]
+    arrays: tuple[int, ...]
+    frames: tuple[FrameEntry, ...]
     minor: int = FORMAT_MINOR
 
     @property
     def payload_length(self) -> int:
         """The lengths of all frames together, in bytes."""
-        return sum(entry.length for entry in self.frames if entry)
+        return sum(entry.length for entry in self.frames)
+
+    @property
+    def members(self) -> tuple[tuple[int, ...], ...]:
+        """The indices of the arrays of each frame."""
+        members: list[list[int]] = [[] for _ in self.frames]
+        for index, number in enumerate(self.arrays):
+            if number:
+                members[number - 1].append(index)
+        return tuple(map(tuple, members))
 
     def inherit(self, tree: Json, where: str) -> Manifest:
         """This manifest with its parent's `tree` in the place of `INHERITED`, which is checked as its own."""
         if self.tree is not INHERITED:
             return self
-        return replace(self, tree=parse_tree(tree, len(self.frames), len(self.scalars), f"{where}: tree"))
+        return replace(self, tree=parse_tree(tree, len(self.arrays), len(self.scalars), f"{where}: tree"))
 
     def to_bytes(self) -> bytes:
         """The manifest as it stands in the file (LCC-MAN-01, LCC-MAN-03)."""
@@ -123,7 +136,8 @@ class Manifest:
             "metadata": self.metadata,
             "tree": self.tree,
             "scalars": self.scalars,
-            "frames": [[entry.length, _digest_text(entry.digest)] if entry else 0 for entry in self.frames],
+            "arrays": list(self.arrays),
+            "frames": [[entry.length, _digest_text(entry.digest)] for entry in self.frames],
         }
         if not self.metadata:
             del document["metadata"]
@@ -136,7 +150,17 @@ class Manifest:
 
 
 _MAX_LENGTH: Final = MAX_STEP  # for the same reason: exact in every JSON reader
-_KEYS: Final = ("lccodec", "step", "parent", "policy", "metadata", "tree", "scalars", "frames")  # LCC-MAN-03
+_KEYS: Final = (
+    "lccodec",
+    "step",
+    "parent",
+    "policy",
+    "metadata",
+    "tree",
+    "scalars",
+    "arrays",
+    "frames",
+)  # LCC-MAN-03
 _OPTIONAL_KEYS: Final = ("metadata", "tree")
 # A string that is not closed goes to the end: to look for others inside it would take quadratic time.
 _JSON_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -194,7 +218,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         metadata=metadata,
         tree=INHERITED,
         scalars=parse_scalars(document["scalars"], f"{where}: scalars"),
-        frames=_parse_frames(document["frames"], parent is not None, f"{where}: frames"),
+        arrays=_parse_arrays(document["arrays"], document["frames"], parent is not None, f"{where}: arrays"),
+        frames=_parse_frames(document["frames"], f"{where}: frames"),
         minor=version[1],
     )
     return manifest.inherit(document["tree"], where) if "tree" in document else manifest
@@ -241,19 +266,37 @@ def _parse_parent(parent: Json, where: str) -> Parent:
     return Parent(step, bytes.fromhex(root))
 
 
-def _parse_frames(frames: Json, is_delta: bool, where: str) -> tuple[FrameEntry | None, ...]:
+def _parse_arrays(arrays: Json, frames: Json, is_delta: bool, where: str) -> tuple[int, ...]:
+    if type(arrays) is not list:
+        raise FormatError("LCC-MAN-10", where, "not a list")
+    if len(arrays) > MAX_ARRAYS:
+        raise LimitError("LCC-LIM-06", where, f"{len(arrays)} arrays")
+    known = 0
+    for index, number in enumerate(arrays):
+        if not _is_integer(number, known + 1) or (number == 0 and not is_delta):
+            raise FormatError(
+                "LCC-MAN-10", f"{where}: {index}", "neither a frame, in turn, nor the parent's array"
+            )
+        known = max(known, number)
+    if type(frames) is list and len(frames) != known:
+        raise FormatError("LCC-MAN-10", where, f"{known} frames named, {len(frames)} listed")
+    return tuple(arrays)
+
+
+def _parse_frames(frames: Json, where: str) -> tuple[FrameEntry, ...]:
     if type(frames) is not list:
         raise FormatError("LCC-MAN-05", where, "not a list")
-    if len(frames) > MAX_ARRAYS:
-        raise LimitError("LCC-LIM-06", where, f"{len(frames)} arrays, more than {MAX_ARRAYS}")
-    entries: list[FrameEntry | None] = []
-    for index, entry in enumerate(frames):
-        if type(entry) is int and entry == 0 and is_delta:
-            entries.append(None)
-        elif type(entry) is list and len(entry) == 2 and _is_integer(entry[0], _MAX_LENGTH) and entry[0]:
-            entries.append(FrameEntry(entry[0], _parse_digest(entry[1], f"{where}[{index}]")))
-        else:
-            raise FormatError("LCC-MAN-05", f"{where}[{index}]", "not a length and digest, nor 0 in a delta")
+    entries = []
+    for number, entry in enumerate(frames):
+        place = f"{where}: {number}"
+        if (
+            type(entry) is not list
+            or len(entry) != 2
+            or not _is_integer(entry[0], _MAX_LENGTH)
+            or not entry[0]
+        ):
+            raise FormatError("LCC-MAN-05", place, "not the length and the digest of a frame")
+        entries.append(FrameEntry(entry[0], _parse_digest(entry[1], place)))
     return tuple(entries)
 
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from .floats import Array
 
-__all__ = ["promote"]
+__all__ = ["promote", "promote_each"]
 
 
 def promote(exponents: Array, negative: Array, bits: int) -> Array:
-    """Return the indices of the promoted buckets, in the order of their symbols.
+    """Return the indices of the promoted buckets of one array, in the order of their symbols.
 
     Parameters
     ----------
@@ -30,5 +30,29 @@ def promote(exponents: Array, negative: Array, bits: int) -> Array:
         int64, at most ``2**bits - 1`` indices: the largest exponents first, and of two buckets with
         equal exponent the positive one first (LCC-PRM-01).
     """
-    order: Array = np.lexsort((negative, -exponents.astype(np.int64)))
-    return order[: (1 << bits) - 1]
+    return promote_each(np.zeros(exponents.size, np.int64), exponents, negative, bits)[0]
+
+
+def promote_each(owners: Array, exponents: Array, negative: Array, bits: int) -> tuple[Array, Array]:
+    """Promote the buckets of several arrays at once, each array for itself.
+
+    Parameters
+    ----------
+    owners
+        Number of the array that each bucket belongs to, int64.
+    exponents, negative, bits
+        As for :func:`promote`.
+
+    Returns
+    -------
+    tuple of ndarray
+        Indices of the promoted buckets (int64), those of one array adjacent and in the order of their
+        symbols; and their symbols (uint8), from 1 on in each array.
+    """
+    order = np.lexsort((negative, -exponents.astype(np.int64), owners))
+    owner = owners[order]
+    place = np.arange(order.size)
+    first = np.concatenate([[True], owner[1:] != owner[:-1]])[: order.size]
+    rank = place - np.maximum.accumulate(np.where(first, place, 0))
+    kept = np.flatnonzero(rank < (1 << bits) - 1)
+    return order[kept], (rank[kept] + 1).astype(np.uint8)

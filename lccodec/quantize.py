@@ -20,6 +20,7 @@ import numpy as np
 from .errors import ArgumentError
 from .floats import Array, ElementType, subtract
 from .promote import promote
+from .runs import FittedRun, centroids, fit_buckets, fit_grid, midpoints
 
 __all__ = ["ExponentBuckets", "Lossless", "Partition", "Quantizer", "UniformDeadzone", "differences"]
 
@@ -60,6 +61,9 @@ class Quantizer(Protocol):
     def fit(self, bits: Array, reference: Array | None, kind: ElementType) -> Partition | None:
         """Return the partition for floating point components, or ``None`` to store them exactly."""
 
+    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun | None:
+        """Do the same for each array of a run, given their finite differences and sizes."""
+
 
 def differences(
     bits: Array, reference: Array | None, kind: ElementType, every: int = 1
@@ -86,6 +90,10 @@ class Lossless:
     """Store every bit pattern exactly, as byte planes (SPEC 7.5)."""
 
     def fit(self, bits: Array, reference: Array | None, kind: ElementType) -> None:  # noqa: ARG002
+        """Return ``None``: there is nothing to choose."""
+        return
+
+    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> None:  # noqa: ARG002
         """Return ``None``: there is nothing to choose."""
         return
 
@@ -159,13 +167,14 @@ class ExponentBuckets:
         if self.representative == "mean":
             middle = sums[promoted] / counts[promoted]
         else:
-            low, top = (a[promoted].view(work).astype(np.float64) for a in (least, most))
-            with np.errstate(over="ignore"):
-                middle = (top + low) / 2
-            middle = np.where(np.isfinite(middle), middle, top / 2 + low / 2)
+            middle = midpoints(least[promoted].view(work), most[promoted].view(work), kind)
         table = np.zeros(keys, np.uint8)
         table[promoted] = np.arange(1, promoted.size + 1)
         return _Buckets(middle.astype(work), table, shift)
+
+    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
+        """Find and promote the buckets of each array of a run."""
+        return fit_buckets(differences, sizes, kind, self.bits, self.representative == "mean")
 
 
 @dataclass(frozen=True)
@@ -233,6 +242,18 @@ class UniformDeadzone:
         )
         return grid.with_centroids(bits, reference, kind)
 
+    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
+        """Choose the steps and the centroids of each array of a run."""
+        if self.relative_step is not None:
+            with np.errstate(over="ignore"):
+                squares = np.add.reduceat(np.square(differences, dtype=np.float64), np.cumsum(sizes) - sizes)
+            steps = self.relative_step * np.sqrt(squares / sizes)
+            steps[steps == 0] = 1.0
+        else:
+            step = self.step if self.step is not None else float(self.max_error or 0) / DEAD_ZONE
+            steps = np.full(sizes.size, step)
+        return fit_grid(differences, sizes, kind, steps, DEAD_ZONE, self.max_error)
+
 
 def _sampling(size: int) -> int:
     """Return which pieces of an array to look at for an estimate: every one of that many."""
@@ -290,14 +311,7 @@ class _Grid:
             counts += np.bincount(symbols, minlength=counts.size)
             sums += np.bincount(symbols, d, minlength=sums.size)
         codes = np.arange(1, 2 * self.bins + 1)
-        index = (codes >> 1) ^ -(codes & 1)  # zigzag undone: bin number with its sign
-        sign, bin_ = np.sign(index), np.abs(index)
-        middle = (bin_ + DEAD_ZONE - 0.5) * self.step * sign
-        mean = np.divide(sums[1:], counts[1:], out=middle.copy(), where=counts[1:] > 0)
-        if self.max_error is not None:
-            # No edge of the bin may be farther away than the bound.
-            low = (bin_ + DEAD_ZONE) * self.step - self.max_error
-            high = (bin_ + DEAD_ZONE - 1) * self.step + self.max_error
-            mean = np.clip(np.abs(mean), low, high) * sign
+        steps = np.full(codes.size, self.step)
+        mean = centroids(codes, steps, sums[1:], counts[1:], DEAD_ZONE, self.max_error)
         with np.errstate(over="ignore"):
             return replace(self, representatives=mean.astype(kind.work))

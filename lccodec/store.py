@@ -5,19 +5,22 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from .chain import KEYFRAME_EVERY, DecodedArray, array_header, encode_array, replay, wants_keyframe
+from .chain import KEYFRAME_EVERY, DecodedArray, array_header, plan, replay, wants_keyframe
 from .commit import CheckpointWriter, remove_stale_temporaries
 from .constants import CHECKPOINT_SUFFIX, MAX_STEP
 from .container import CheckpointReader, open_bytes, open_checkpoint
-from .errors import ArgumentError, ChainError, FormatError, StorageError
+from .errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
+from .floats import ElementType
+from .header import FrameHeader, parse_header
 from .manifest import INHERITED, Manifest, Parent
 from .policy import Policy, resolve_policy
 from .quantize import Lossless, Quantizer
@@ -51,7 +54,7 @@ class ArrayInfo:
     relative
         Whether its frame is a delta.
     stored_bytes
-        Bytes of its frame in this checkpoint.
+        Bytes of its frame in this checkpoint; of a frame that it shares with others, its share by size.
     nbytes
         Bytes of the array itself.
     """
@@ -112,17 +115,35 @@ class _FileLink:
         first: dict[int, str] = {}
         for name, index in array_names(manifest.tree).items():
             first.setdefault(index, name)
-        self.index_names = [first[index] for index in range(len(manifest.frames))]
+        self.index_names = [first[index] for index in range(len(manifest.arrays))]
         self.names = {name: index for index, name in first.items()}
+        self._members = manifest.members
+        self._headers: dict[int, FrameHeader] = {}
 
-    def has_frame(self, index: int) -> bool:
-        return self.manifest.frames[index] is not None
+    def frame_of(self, index: int) -> int | None:
+        return self.manifest.arrays[index] - 1 if self.manifest.arrays[index] else None
 
-    def frame(self, index: int) -> bytes:
-        return self.reader.frame(index)
+    def members(self, number: int) -> Sequence[int]:
+        return self._members[number]
 
-    def frame_head(self, index: int, size: int) -> bytes:
-        return self.reader.frame_head(index, size)
+    def frame(self, number: int) -> bytes:
+        return self.reader.frame(number)
+
+    def header(self, number: int) -> FrameHeader:
+        if number not in self._headers:
+            self._headers[number] = self._read_header(number)
+        return self._headers[number]
+
+    def _read_header(self, number: int) -> FrameHeader:
+        """Read as much of a frame as its header takes: 16 bytes an array is usual."""
+        size, whole = 64 + 16 * len(self._members[number]), self.manifest.frames[number].length
+        while True:
+            try:
+                return parse_header(self.reader.frame_head(number, size), f"{self.place}: frame {number}")
+            except TruncatedError:
+                if size >= whole:
+                    raise
+                size *= 4
 
 
 class CheckpointFile:
@@ -178,7 +199,7 @@ class CheckpointFile:
         if index is None:
             select(self._manifest.tree, self._manifest.scalars, [name])  # suggests close names
             raise ArgumentError(f"{name!r} is not an array")
-        return replay(self._links, index).array(dtype)
+        return self.decode(index).array(dtype)
 
     def state(
         self, keys: Iterable[str] | None = None, dtype: Literal["float32", "bits"] | None = None
@@ -188,16 +209,17 @@ class CheckpointFile:
         if keys is None:
             return unflatten(tree, [a.array(dtype) for a in self.decoded()], scalars)
         arrays, values = select(tree, scalars, keys)
-        decoded = {index: replay(self._links, index).array(dtype) for index in dict.fromkeys(arrays.values())}
+        decoded = {index: a.array(dtype) for index, a in replay(self._links, set(arrays.values())).items()}
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
 
     def decoded(self) -> list[DecodedArray]:
         """Return all arrays as decoded, by index."""
-        return [self.decode(index) for index in range(len(self._manifest.frames))]
+        arrays = replay(self._links, range(len(self._manifest.arrays)))
+        return [arrays[index] for index in range(len(arrays))]
 
     def decode(self, index: int) -> DecodedArray:
         """Return one array as decoded, by its index."""
-        return replay(self._links, index)
+        return replay(self._links, [index])[index]
 
     def check_name(self) -> None:
         """Raise ``FormatError`` if the name of a chain's file is not that of its step (LCC-CHN-01)."""
@@ -209,17 +231,22 @@ class CheckpointFile:
         """Return what is stored, without decoding it."""
         link, manifest = self._links[-1], self._manifest
         arrays = []
-        for index, entry in enumerate(manifest.frames):
-            header = array_header(self._links, index)
+        for index, name in enumerate(link.index_names):
+            header, shape = array_header(self._links, index)
+            number = link.frame_of(index)
+            nbytes = math.prod(shape) * header.kind.itemsize
+            stored = 0
+            if number is not None:
+                stored = round(manifest.frames[number].length * nbytes / max(header.nbytes, 1))
             arrays.append(
                 ArrayInfo(
-                    name=link.index_names[index],
+                    name=name,
                     dtype=header.kind.name,
-                    shape=header.shape,
-                    method=header.method_name if entry else "unchanged",
-                    relative=header.relative if entry else False,
-                    stored_bytes=entry.length if entry else 0,
-                    nbytes=header.nbytes,
+                    shape=shape,
+                    method="unchanged" if number is None else header.method_name,
+                    relative=number is not None and header.relative,
+                    stored_bytes=stored if nbytes or number is None else manifest.frames[number].length,
+                    nbytes=nbytes,
                 )
             )
         return CheckpointInfo(
@@ -422,13 +449,17 @@ class Chain:
         )
         # Arrays of the tail are overwritten as they are coded, so a failure must not leave it in place.
         self._tail = None
-        known = tail.arrays if tail else {}
-        arrays: dict[str, DecodedArray] = {}
+        arrays = dict(tail.arrays) if tail else {}
+        jobs = plan(flat.arrays, flat.names, arrays, self._choose, keyframe)
+        numbers = [0] * len(flat.arrays)
         entries = []
         with CheckpointWriter(_path(self.directory, step)) as writer:
-            for name, array in zip(flat.names, flat.arrays, strict=True):
-                frame, arrays[name] = self._encode(name, array, known.get(name), keyframe)
-                entries.append(None if frame is None else writer.write_frame(frame))
+            for job in jobs:
+                pieces, decoded = job.encode()
+                entries.append(writer.write_frame(pieces))
+                for index, array in zip(job.indices, decoded, strict=True):
+                    numbers[index] = len(entries)
+                    arrays[flat.names[index]] = array
             inherited = not keyframe and tail is not None and _same_tree(tail.tree, flat.tree)
             manifest = Manifest(
                 step=step,
@@ -437,9 +468,11 @@ class Chain:
                 metadata=dict(metadata or {}),
                 tree=INHERITED if inherited else flat.tree,
                 scalars=flat.scalars,
+                arrays=tuple(numbers),
                 frames=tuple(entries),
             )
             root = writer.commit(manifest)
+        arrays = {name: arrays[name] for name in flat.names}
         size = _path(self.directory, step).stat().st_size
         if keyframe or tail is None:
             self._tail = _Tail(step, root, flat.tree, arrays, 0, 0, size)
@@ -449,16 +482,8 @@ class Chain:
             )
         return size
 
-    def _encode(
-        self, name: str, array: Any, parent: DecodedArray | None, keyframe: bool
-    ) -> tuple[Iterator[bytes] | None, DecodedArray]:
-        try:
-            quantizer: Quantizer = Lossless()
-            if not keyframe and parent is not None and parent.shape == array.shape:
-                quantizer = self.policy.choose(name, parent.kind, array.size)
-            return encode_array(array, quantizer, parent, keyframe=keyframe)
-        except ArgumentError as error:
-            raise type(error)(f"array {name!r}: {error}") from None
+    def _choose(self, name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
+        return self.policy.choose(name, kind, size) if relative else Lossless()
 
     def _check_step(self, step: int) -> list[int]:
         if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= MAX_STEP:

@@ -1,0 +1,159 @@
+"""The header of a frame: what it holds, and how (SPEC 6.1)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from .bits import Cursor
+from .constants import (
+    FLAG_REFERENCE,
+    FLAG_RUN,
+    FORMAT_MAJOR,
+    FRAME_MAGIC,
+    MAX_ARRAYS,
+    MAX_BLOCK_LOG2,
+    MAX_DIMENSIONS,
+    MAX_ELEMENTS,
+    MAX_RUN_COMPONENTS,
+    METHOD_CODEBOOK,
+    METHOD_PLANES,
+    METHOD_RAW,
+)
+from .errors import FormatError, LimitError, UnsupportedError
+from .floats import ELEMENT_TYPES, ElementType
+
+__all__ = ["FrameHeader", "Shape", "parse_header"]
+
+Shape = tuple[int, ...]
+
+_HEAD: Final = struct.Struct("<2sBBBBBB")
+_METHODS: Final = {METHOD_RAW: "raw", METHOD_PLANES: "planes", METHOD_CODEBOOK: "codebook"}
+
+
+@dataclass(frozen=True)
+class FrameHeader:
+    """The first bytes of a frame.
+
+    Parameters
+    ----------
+    method
+        ``METHOD_RAW``, ``METHOD_PLANES`` or ``METHOD_CODEBOOK``.
+    kind
+        Element type.
+    relative
+        Whether the frame is decoded against a reference of the same type and shapes.
+    shapes
+        Shape of each array.
+    block_log2
+        Binary logarithm of the components in a block; 0 for raw frames.
+    run
+        Whether it is a run of arrays laid end to end; otherwise there is one.
+    """
+
+    method: int
+    kind: ElementType
+    relative: bool
+    shapes: tuple[Shape, ...]
+    block_log2: int
+    run: bool = False
+
+    @property
+    def method_name(self) -> str:
+        """``"raw"``, ``"planes"`` or ``"codebook"``."""
+        return _METHODS[self.method]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of components of each array."""
+        return [math.prod(shape) * self.kind.components for shape in self.shapes]
+
+    @property
+    def components(self) -> int:
+        """Number of components of all arrays."""
+        return sum(self.sizes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the decoded arrays."""
+        return self.components * self.kind.size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the serialized header."""
+        extents = 8 * sum(map(len, self.shapes))
+        return _HEAD.size + extents + (4 + len(self.shapes) if self.run else 0)
+
+    def to_bytes(self) -> bytes:
+        """Return the header as stored."""
+        flags = FLAG_REFERENCE * self.relative | FLAG_RUN * self.run
+        dimensions = [len(shape) for shape in self.shapes]
+        first = 0 if self.run else dimensions[0]
+        head = _HEAD.pack(
+            FRAME_MAGIC, FORMAT_MAJOR, self.method, self.kind.code, flags, first, self.block_log2
+        )
+        if self.run:
+            head += struct.pack("<I", len(self.shapes)) + bytes(dimensions)
+        extents = [extent for shape in self.shapes for extent in shape]
+        return head + struct.pack(f"<{len(extents)}Q", *extents)
+
+
+def parse_header(data: bytes | memoryview, where: str = "frame") -> FrameHeader:
+    """Read the header at the start of a frame; `data` may end behind it.
+
+    Raises
+    ------
+    DataError
+        If it breaks a rule of SPEC 6.1.
+    """
+    cursor = Cursor(memoryview(data), where)
+    magic, version, method, code, flags, first, block_log2 = _HEAD.unpack(cursor.take(_HEAD.size, "header"))
+    if magic != FRAME_MAGIC:
+        raise FormatError("LCC-FRM-01", where, "this is not an lccodec frame")
+    if version != FORMAT_MAJOR:
+        raise UnsupportedError(
+            "LCC-VER-01", where, f"frame version {version}; this reader knows {FORMAT_MAJOR}"
+        )
+    if method not in _METHODS:
+        raise UnsupportedError("LCC-FRM-03", where, f"method {method} is not defined")
+    if flags & ~(FLAG_REFERENCE | FLAG_RUN) or (flags & FLAG_REFERENCE and method == METHOD_RAW):
+        raise UnsupportedError("LCC-FRM-04", where, f"flags {flags:#x} are reserved for method {method}")
+    if code >= len(ELEMENT_TYPES):
+        raise UnsupportedError("LCC-FRM-06", where, f"element type {code} is not defined")
+    kind = ELEMENT_TYPES[code]
+    if method == METHOD_CODEBOOK and not kind.is_float:
+        raise FormatError("LCC-FRM-06", where, f"the codebook method does not store {kind.name}")
+    smallest, largest = (0, 0) if method == METHOD_RAW else (3, MAX_BLOCK_LOG2)
+    if not smallest <= block_log2 <= largest:
+        raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components")
+    run = bool(flags & FLAG_RUN)
+    header = FrameHeader(
+        method, kind, bool(flags & FLAG_REFERENCE), _parse_shapes(cursor, run, first), block_log2, run
+    )
+    # An empty array too must not have absurd extents.
+    elements = sum(math.prod(extent for extent in shape if extent) for shape in header.shapes)
+    if elements > MAX_ELEMENTS:
+        raise LimitError("LCC-LIM-01", where, f"more than {MAX_ELEMENTS} elements")
+    if run and header.components > MAX_RUN_COMPONENTS:
+        raise LimitError("LCC-LIM-08", where, f"a run of {header.components} components")
+    return header
+
+
+def _parse_shapes(cursor: Cursor, run: bool, first: int) -> tuple[Shape, ...]:
+    dimensions = bytes([first])
+    if run:
+        count = cursor.integer("I", "number of arrays")
+        if first or not 1 <= count <= MAX_ARRAYS:
+            raise FormatError("LCC-FRM-11", cursor.where, f"a run of {count} arrays, {first} dimensions")
+        dimensions = bytes(cursor.take(count, "dimensions"))
+    if max(dimensions) > MAX_DIMENSIONS:
+        raise LimitError("LCC-FRM-05", cursor.where, f"{max(dimensions)} dimensions")
+    total = sum(dimensions)
+    extents = struct.unpack(f"<{total}Q", cursor.take(8 * total, "shape"))
+    shapes, at = [], 0
+    for count in dimensions:
+        shapes.append(extents[at : at + count])
+        at += count
+    return tuple(shapes)

@@ -1,0 +1,172 @@
+"""Runs of small arrays: quantized together, each array with a partition of its own.
+
+A network has many small arrays, and a NumPy call costs as much as the work of a thousand elements.
+So small arrays of one type are laid end to end in one frame. Nothing of the quantizers changes: the
+buckets, steps and representatives of an array are chosen from that array alone.
+
+Sources: SPEC 6.1 (runs), 6.3 and 7.7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from .floats import Array, ElementType
+from .promote import promote_each
+
+__all__ = ["FittedRun", "centroids", "fit_buckets", "fit_grid", "midpoints"]
+
+_MOST_BINS: Final = 127  # bins a side, so that symbols fit 8 bits
+
+
+@dataclass(frozen=True)
+class FittedRun:
+    """What a quantizer chose for a run of arrays.
+
+    Parameters
+    ----------
+    counts
+        Representatives of each array, int64.
+    representatives
+        Those of the first array, of the second, ..., ``kind.work``.
+    symbols
+        Of all components, uint8.
+    outside
+        Components that fit no part, to be stored exactly; bool.
+    max_error
+        As in `Partition`.
+    """
+
+    counts: Array
+    representatives: Array
+    symbols: Array
+    outside: Array
+    max_error: float | None = None
+
+
+def midpoints(low: Array, high: Array, kind: ElementType) -> Array:
+    """Return ``(low + high) / 2`` as real numbers rounded once to `kind.work` (SPEC 7.7)."""
+    low, high = low.astype(np.float64), high.astype(np.float64)
+    with np.errstate(over="ignore"):
+        middle = (high + low) / 2
+    return np.where(np.isfinite(middle), middle, high / 2 + low / 2).astype(kind.work)
+
+
+def fit_buckets(d: Array, sizes: Array, kind: ElementType, bits: int, mean: bool) -> FittedRun:
+    """Fit exponent buckets to each array of a run.
+
+    Parameters
+    ----------
+    d
+        Finite differences of all arrays, ``kind.work``, at most ``2**24`` of them.
+    sizes
+        Components of each array, int64.
+    bits, mean
+        As in `ExponentBuckets`.
+    """
+    shift = 23 if kind.name == "bfloat16" else kind.mantissa
+    patterns = d.view(f"u{d.itemsize}")
+    keys = 1 << (8 * d.itemsize - shift)  # sign and exponent field of a difference
+    fields = (patterns >> shift).astype(np.int64)
+    normal = np.flatnonzero(fields & (keys // 2 - 1))
+    owner = np.repeat(np.arange(sizes.size), sizes)
+    # Sort by array, sign and exponent: the components of a bucket become adjacent. The place is part
+    # of the sorted number, which is cheaper than to sort by a key.
+    buckets = ((owner[normal] * keys + fields[normal]) << 24) | normal
+    buckets.sort()
+    normal = buckets & ((1 << 24) - 1)
+    buckets >>= 24
+    starts = np.flatnonzero(np.concatenate([[True], buckets[1:] != buckets[:-1]])[: buckets.size])
+    buckets = buckets[starts]
+    exponents, negative = buckets & (keys // 2 - 1), buckets % keys >= keys // 2
+    promoted, symbol = promote_each(buckets // keys, exponents, negative, bits)
+    if mean:
+        sums = np.add.reduceat(d[normal].astype(np.float64), starts) if starts.size else np.zeros(0)
+        lengths = np.diff(np.append(starts, normal.size))
+        middle = (sums[promoted] / lengths[promoted]).astype(kind.work)
+    elif starts.size:
+        values = patterns[normal]
+        low = np.minimum.reduceat(values, starts)[promoted].view(d.dtype)
+        middle = midpoints(low, np.maximum.reduceat(values, starts)[promoted].view(d.dtype), kind)
+    else:
+        middle = np.zeros(0, kind.work)
+    symbol_of = np.zeros(starts.size, np.uint8)
+    symbol_of[promoted] = symbol
+    symbols = np.zeros(d.size, np.uint8)
+    symbols[normal] = np.repeat(symbol_of, np.diff(np.append(starts, normal.size)))
+    counts = np.bincount(buckets[promoted] // keys, minlength=sizes.size)
+    return FittedRun(counts, middle, symbols, np.zeros(d.size, bool))
+
+
+def centroids(
+    codes: Array, steps: Array, sums: Array, counts: Array, zone: float, bound: float | None
+) -> Array:
+    """Return the means of uniform bins, float64; the middle of a bin that nothing is known of.
+
+    Parameters
+    ----------
+    codes
+        Zigzag numbers of the bins, from 1 on.
+    steps
+        Step of each bin.
+    sums, counts
+        Of the differences in each bin.
+    zone
+        Half the width of the dead zone, in steps.
+    bound
+        Largest distance from the mean to an edge of the bin; ``None`` for any.
+    """
+    index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
+    sign, number = np.sign(index), np.abs(index)
+    mean = np.divide(sums, counts, out=(number + zone - 0.5) * steps * sign, where=counts > 0)
+    if bound is not None:
+        low = (number + zone) * steps - bound
+        high = (number + zone - 1) * steps + bound
+        mean = np.clip(np.abs(mean), low, high) * sign
+    return mean
+
+
+def fit_grid(
+    d: Array, sizes: Array, kind: ElementType, steps: Array, zone: float, bound: float | None
+) -> FittedRun:
+    """Fit uniform bins with a dead zone to each array of a run.
+
+    Parameters
+    ----------
+    d, sizes
+        As in :func:`fit_buckets`; no array is empty.
+    steps
+        Step of each array, float64; one that cannot be computed with leaves all to be stored exactly.
+    zone, bound
+        As in :func:`centroids`.
+    """
+    work = np.promote_types(d.dtype, np.float32)
+    finest = float(np.finfo(work).tiny) * 4
+    usable = (steps >= finest) & np.isfinite(steps)
+    steps = np.where(usable, steps, 1.0)
+    # As many bins as bytes can number, and no more than an array's elements pay for.
+    most = np.where(usable, np.minimum(_MOST_BINS, np.maximum(sizes // 4, 4)), 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = d.astype(work) * np.repeat(1 / steps, sizes).astype(work)
+    scaled += np.copysign(work.type(1 - zone), scaled)
+    outside = ~(np.abs(scaled) < np.repeat(most + 1, sizes))
+    outside |= np.repeat(~usable, sizes)
+    scaled[outside] = 0
+    index = scaled.astype(np.int64)
+    codes = (index << 1) ^ (index >> 63)
+    owner = np.repeat(np.arange(sizes.size), sizes)
+    places = owner * 256 + codes
+    filled = np.bincount(places, minlength=256 * sizes.size)
+    sums = np.bincount(places, d, minlength=256 * sizes.size)
+    starts = np.cumsum(sizes) - sizes
+    bins = np.maximum.reduceat(np.abs(index), starts)
+    counts = 2 * bins
+    owners = np.repeat(np.arange(sizes.size), counts)
+    code = np.arange(owners.size) - np.repeat(np.cumsum(counts) - counts, counts) + 1
+    at = owners * 256 + code
+    with np.errstate(over="ignore"):
+        means = centroids(code, steps[owners], sums[at], filled[at], zone, bound).astype(kind.work)
+    return FittedRun(counts, means, codes.astype(np.uint8), outside, bound)
