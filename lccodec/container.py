@@ -76,6 +76,7 @@ class CheckpointReader:
 
     def __init__(self, source: _Source, name: str) -> None:
         self._source: _Source | None = source
+        self._names: dict[int, str] | None = None  # of the arrays, made when an error needs one
         self.name = name
         self.file_size = source.size
         try:
@@ -129,9 +130,11 @@ class CheckpointReader:
         return entry
 
     def _place(self, index: int) -> str:
-        tree = self.manifest.tree
-        names = [] if tree is INHERITED else [name for name, i in array_names(tree).items() if i == index]
-        return f"{self.name}: frame {index}" + (f" ({names[0]!r})" if names else "")
+        if self._names is None:
+            tree = self.manifest.tree
+            found = [] if tree is INHERITED else list(array_names(tree).items())
+            self._names = {i: name for name, i in reversed(found)}  # of several names, the first
+        return f"{self.name}: frame {index}" + (f" ({self._names[index]!r})" if index in self._names else "")
 
     def _read(self, offset: int, size: int) -> bytes:
         if self._source is None:

@@ -31,6 +31,7 @@ from .constants import (
     METHOD_CODEBOOK,
     METHOD_PLANES,
     METHOD_RAW,
+    MIN_BLOCK_LOG2,
 )
 from .errors import (
     ArgumentError,
@@ -137,7 +138,7 @@ def parse_header(data: bytes | memoryview, where: str = "frame") -> FrameHeader:
         raise FormatError("LCC-FRM-06", where, f"the codebook method does not store {kind.name}")
     if dimensions > MAX_DIMENSIONS:
         raise LimitError("LCC-FRM-05", where, f"{dimensions} dimensions")
-    smallest, largest = (0, 0) if method == METHOD_RAW else (3, MAX_BLOCK_LOG2)
+    smallest, largest = (0, 0) if method == METHOD_RAW else (MIN_BLOCK_LOG2, MAX_BLOCK_LOG2)
     if not smallest <= block_log2 <= largest:
         raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components")
     shape = struct.unpack(f"<{dimensions}Q", cursor.take(8 * dimensions, "shape"))
@@ -423,6 +424,8 @@ def _checked(frame: bytes | bytearray | memoryview) -> tuple[memoryview, FrameHe
         raise ChecksumError("LCC-FRM-08", "frame", "the CRC-32 does not match: bytes are damaged or missing")
     if not header.relative and header.nbytes > MAX_EXPANSION * len(data):
         raise LimitError("LCC-LIM-03", "frame", f"{len(data)} bytes declare {header.nbytes} decoded bytes")
+    if header.method == METHOD_RAW and header.nbytes > len(data):
+        raise TruncatedError("LCC-FRM-02", "frame", f"{header.nbytes} raw bytes in a frame of {len(data)}")
     return data, header
 
 
@@ -431,7 +434,11 @@ def _decode(
 ) -> Array:
     """Decode a checked frame; all arrays are components."""
     if out is None:
-        out = np.empty(header.components, header.kind.bits)
+        try:
+            out = np.empty(header.components, header.kind.bits)
+        except MemoryError as error:
+            message = f"not enough memory for {header.nbytes} decoded bytes"
+            raise LimitError("LCC-LIM-03", "frame", message) from error
     body = data[header.size : -_TAIL.size]
     checksum, _ = _TAIL.unpack(data[-_TAIL.size :])
     cursor = Cursor(body, "frame")
@@ -464,6 +471,8 @@ def _decode_blocks(cursor: Cursor, header: FrameHeader, reference: Array | None,
         count = cursor.integer("H", "number of representatives")
         stored = cursor.take(count * header.kind.size, "representatives")
         representatives = np.frombuffer(stored, header.kind.bits.newbyteorder("<")).astype(header.kind.bits)
+        if not np.isfinite(work(representatives, header.kind)).all():
+            raise FormatError("LCC-CBK-02", cursor.where, "a representative that is not finite")
         book = Codebook(representatives, header.kind, header.relative)
     for number, start in enumerate(range(0, out.size, 1 << header.block_log2)):
         part = slice(start, start + (1 << header.block_log2))
