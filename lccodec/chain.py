@@ -95,7 +95,8 @@ class Job:
     quantizer
         What to code them with.
     parents
-        The arrays of the same names in the parent: what the frame is relative to; ``None`` if it stands alone.
+        The arrays of the same names in the parent, which the frame is relative to; ``None`` if it
+        stands alone.
     """
 
     indices: list[int]

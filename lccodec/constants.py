@@ -21,8 +21,9 @@ FLAG_REFERENCE: Final = 0x01  # LCC-FRM-04: the frame is decoded against a refer
 FLAG_RUN: Final = 0x02  # LCC-FRM-11: several arrays laid end to end
 MAX_DIMENSIONS: Final = 32  # LCC-FRM-05: NumPy 1.x has no more
 MAX_ELEMENTS: Final = 1 << 40  # LCC-LIM-01: keeps every product of sizes inside a signed 64-bit integer
+MIN_BLOCK_LOG2: Final = 10  # LCC-LIM-02: a block costs as much time as its first thousand components
 MAX_BLOCK_LOG2: Final = 24  # LCC-LIM-02: bounds what a decoder holds besides its output
-MAX_RUN_COMPONENTS: Final = 1 << 22  # LCC-LIM-08: a run is decoded whole
+MAX_RUN_COMPONENTS: Final = 1 << 22  # LCC-LIM-09: a run is decoded whole
 MAX_EXPANSION: Final = 1 << 16  # LCC-LIM-03: decoded bytes per frame byte without a reference; stops bombs
 
 # --- streams and Huffman codes (SPEC section 7) ---------------------------------------------------
@@ -34,7 +35,9 @@ STREAM_SPARSE: Final = 3
 STREAM_PACKED: Final = 4
 MAX_STREAM_DEPTH: Final = 4  # LCC-STR-03: streams inside streams; bounds the recursion
 MAX_CODE_BITS: Final = 15  # LCC-HUF-01
-MAX_LANE_SYMBOLS: Final = 1 << 15  # LCC-LAN-02: a lane's bytes then fit 16 bits
+MAX_LANE_SYMBOLS: Final = (
+    1 << 11
+)  # LCC-LAN-02: a lane's symbols are decoded one after the other, which is slow
 
 # --- checkpoint file (SPEC section 8) -------------------------------------------------------------
 
@@ -50,6 +53,9 @@ MAX_MANIFEST_BYTES: Final = 1 << 26  # LCC-LIM-04: a hostile length must not bec
 MAX_NESTING: Final = 64  # LCC-LIM-05: keeps recursive readers inside any stack
 MAX_ARRAYS: Final = 1 << 20  # LCC-LIM-06
 MAX_INTEGER_DIGITS: Final = 4096  # LCC-LIM-07: decimal parsing is quadratic in the digits
+MAX_NAME_CHARACTERS: Final = (
+    1 << 24
+)  # LCC-LIM-08: of all leaves: a key stands in the name of each leaf below it
 MAX_STEP: Final = (1 << 53) - 1  # LCC-MAN-02: exact in every JSON reader
 
 # --- chain directory (SPEC section 9) -------------------------------------------------------------

@@ -76,6 +76,7 @@ class CheckpointReader:
 
     def __init__(self, source: _Source, name: str) -> None:
         self._source: _Source | None = source
+        self._names: list[str | None] | None = None  # first array of each frame, made when an error needs one
         self.name = name
         self.file_size = source.size
         try:
@@ -126,9 +127,13 @@ class CheckpointReader:
         return self.manifest.frames[index]
 
     def _place(self, index: int) -> str:
-        tree, members = self.manifest.tree, self.manifest.members[index]
-        names = [] if tree is INHERITED else [name for name, i in array_names(tree).items() if i in members]
-        return f"{self.name}: frame {index}" + (f" ({names[0]!r})" if names else "")
+        if self._names is None:
+            tree = self.manifest.tree
+            found = [] if tree is INHERITED else list(array_names(tree).items())
+            names = {i: name for name, i in reversed(found)}  # of several names, the first
+            self._names = [names.get(members[0]) for members in self.manifest.members]
+        name = self._names[index]
+        return f"{self.name}: frame {index}" + ("" if name is None else f" ({name!r})")
 
     def _read(self, offset: int, size: int) -> bytes:
         if self._source is None:

@@ -355,6 +355,8 @@ def _checked(frame: bytes | bytearray | memoryview) -> tuple[memoryview, FrameHe
         raise ChecksumError("LCC-FRM-08", "frame", "the CRC-32 does not match: bytes are damaged or missing")
     if not header.relative and header.nbytes > MAX_EXPANSION * len(data):
         raise LimitError("LCC-LIM-03", "frame", f"{len(data)} bytes declare {header.nbytes} decoded bytes")
+    if header.method == METHOD_RAW and header.nbytes > len(data):
+        raise TruncatedError("LCC-FRM-02", "frame", f"{header.nbytes} raw bytes in a frame of {len(data)}")
     return data, header
 
 
@@ -363,7 +365,11 @@ def _decode(
 ) -> Array:
     """Decode a checked frame; all arrays are components."""
     if out is None:
-        out = np.empty(header.components, header.kind.bits)
+        try:
+            out = np.empty(header.components, header.kind.bits)
+        except MemoryError as error:
+            message = f"not enough memory for {header.nbytes} decoded bytes"
+            raise LimitError("LCC-LIM-03", "frame", message) from error
     body = data[header.size : -_TAIL.size]
     checksum, _ = _TAIL.unpack(data[-_TAIL.size :])
     cursor = Cursor(body, "frame")
@@ -417,6 +423,8 @@ def _read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook | RunCodeboo
     counts = np.frombuffer(cursor.take(2 * arrays, "numbers of representatives"), "<u2").astype(np.int64)
     stored = cursor.take(int(counts.sum()) * kind.size, "representatives")
     representatives = np.frombuffer(stored, kind.bits.newbyteorder("<")).astype(kind.bits)
+    if not np.isfinite(work(representatives, kind)).all():
+        raise FormatError("LCC-CBK-02", cursor.where, "a representative that is not finite")
     if header.run:
         return RunCodebook(counts, representatives, np.array(header.sizes), kind, header.relative)
     return Codebook(representatives, kind, header.relative)

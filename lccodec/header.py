@@ -21,6 +21,7 @@ from .constants import (
     METHOD_CODEBOOK,
     METHOD_PLANES,
     METHOD_RAW,
+    MIN_BLOCK_LOG2,
 )
 from .errors import FormatError, LimitError, UnsupportedError
 from .floats import ELEMENT_TYPES, ElementType
@@ -125,7 +126,7 @@ def parse_header(data: bytes | memoryview, where: str = "frame") -> FrameHeader:
     kind = ELEMENT_TYPES[code]
     if method == METHOD_CODEBOOK and not kind.is_float:
         raise FormatError("LCC-FRM-06", where, f"the codebook method does not store {kind.name}")
-    smallest, largest = (0, 0) if method == METHOD_RAW else (3, MAX_BLOCK_LOG2)
+    smallest, largest = (0, 0) if method == METHOD_RAW else (MIN_BLOCK_LOG2, MAX_BLOCK_LOG2)
     if not smallest <= block_log2 <= largest:
         raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components")
     run = bool(flags & FLAG_RUN)
@@ -137,7 +138,7 @@ def parse_header(data: bytes | memoryview, where: str = "frame") -> FrameHeader:
     if elements > MAX_ELEMENTS:
         raise LimitError("LCC-LIM-01", where, f"more than {MAX_ELEMENTS} elements")
     if run and header.components > MAX_RUN_COMPONENTS:
-        raise LimitError("LCC-LIM-08", where, f"a run of {header.components} components")
+        raise LimitError("LCC-LIM-09", where, f"a run of {header.components} components")
     return header
 
 

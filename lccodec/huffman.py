@@ -258,8 +258,9 @@ def decode(cursor: Cursor, count: int) -> Array:
         stored = cursor.take(packed_size(lanes, width), "lane sizes")
         sizes += np.frombuffer(stored, "<u2") if width == 16 else unpack(stored, lanes, width)
     total = int(sizes.sum())
+    stored = cursor.take(total, "lanes")  # it is there: now memory may be taken for it
     data = np.zeros(total + 8, np.uint8)
-    data[:total] = np.frombuffer(cursor.take(total, "lanes"), np.uint8)
+    data[:total] = np.frombuffer(stored, np.uint8)
     ends = np.cumsum(sizes)
     out = np.empty(count, np.uint8)
     position = _read_lanes(data, (ends - sizes) * 8, lengths, out)

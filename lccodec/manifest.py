@@ -89,8 +89,8 @@ class Manifest:
     scalars
         As `state.flatten` makes them.
     arrays
-        For each array the number of its frame, from 1 on; 0 where it is the parent's, unchanged. The arrays of one
-        frame lie in it in the order of their indices.
+        For each array the number of its frame, from 1 on; 0 where it is the parent's, unchanged. The arrays
+        of one frame lie in it in the order of their indices.
     frames
         An entry for each frame, in the order of the payload.
     """
@@ -211,6 +211,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     if "tree" not in document and parent is None:
         raise FormatError("LCC-MAN-07", f"{where}: tree", "left out where there is no parent")
 
+    frames = _parse_frames(document["frames"], f"{where}: frames")
     manifest = Manifest(
         step=step,
         parent=None if parent is None else _parse_parent(parent, f"{where}: parent"),
@@ -218,8 +219,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         metadata=metadata,
         tree=INHERITED,
         scalars=parse_scalars(document["scalars"], f"{where}: scalars"),
-        arrays=_parse_arrays(document["arrays"], document["frames"], parent is not None, f"{where}: arrays"),
-        frames=_parse_frames(document["frames"], f"{where}: frames"),
+        arrays=_parse_arrays(document["arrays"], len(frames), parent is not None, f"{where}: arrays"),
+        frames=frames,
         minor=version[1],
     )
     return manifest.inherit(document["tree"], where) if "tree" in document else manifest
@@ -266,7 +267,7 @@ def _parse_parent(parent: Json, where: str) -> Parent:
     return Parent(step, bytes.fromhex(root))
 
 
-def _parse_arrays(arrays: Json, frames: Json, is_delta: bool, where: str) -> tuple[int, ...]:
+def _parse_arrays(arrays: Json, frames: int, is_delta: bool, where: str) -> tuple[int, ...]:
     if type(arrays) is not list:
         raise FormatError("LCC-MAN-10", where, "not a list")
     if len(arrays) > MAX_ARRAYS:
@@ -278,8 +279,8 @@ def _parse_arrays(arrays: Json, frames: Json, is_delta: bool, where: str) -> tup
                 "LCC-MAN-10", f"{where}: {index}", "neither a frame, in turn, nor the parent's array"
             )
         known = max(known, number)
-    if type(frames) is list and len(frames) != known:
-        raise FormatError("LCC-MAN-10", where, f"{known} frames named, {len(frames)} listed")
+    if frames != known:
+        raise FormatError("LCC-MAN-10", where, f"{known} frames named, {frames} listed")
     return tuple(arrays)
 
 

@@ -121,7 +121,7 @@ def centroids(
     """
     index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
     sign, number = np.sign(index), np.abs(index)
-    mean = np.divide(sums, counts, out=(number + zone - 0.5) * steps * sign, where=counts > 0)
+    mean: Array = np.divide(sums, counts, out=(number + zone - 0.5) * steps * sign, where=counts > 0)
     if bound is not None:
         low = (number + zone) * steps - bound
         high = (number + zone - 1) * steps + bound

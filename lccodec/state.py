@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
-from .constants import MAX_ARRAYS, MAX_INTEGER_DIGITS, MAX_NESTING
+from .constants import MAX_ARRAYS, MAX_INTEGER_DIGITS, MAX_NAME_CHARACTERS, MAX_NESTING
 from .errors import ArgumentError, DataError, FormatError, LimitError
 
 __all__ = ["Flat", "Json", "array_names", "flatten", "parse_scalars", "parse_tree", "select", "unflatten"]
@@ -164,10 +164,13 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
     LimitError
         Nested too deep (LCC-LIM-05).
     """
-    first_uses = nulls = 0
+    first_uses = nulls = characters = 0
 
-    def visit(node: Json, keys: Keys) -> None:
-        nonlocal first_uses, nulls
+    def visit(node: Json, keys: Keys, length: int) -> None:
+        nonlocal first_uses, nulls, characters
+        characters += length
+        if characters > MAX_NAME_CHARACTERS:
+            raise LimitError("LCC-LIM-08", where, f"names of more than {MAX_NAME_CHARACTERS} characters")
         if node is None:
             nulls += 1
         elif type(node) is int:
@@ -180,14 +183,14 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
             for key, child in _children(node):
                 if not _is_unicode(key):
                     raise FormatError("LCC-STA-06", place(keys), "a key with a lone surrogate")
-                visit(child, (*keys, key))
+                visit(child, (*keys, key), length + len(key) + 1)
         else:
             raise FormatError("LCC-STA-01", place(keys), f"not a node of a tree: {reprlib.repr(node)}")
 
     def place(keys: Keys) -> str:
         return f"{where}[{_name(keys)!r}]"
 
-    visit(tree, ())
+    visit(tree, (), 0)
     if first_uses != arrays:
         raise FormatError("LCC-STA-02", where, f"has a place for {first_uses} of {arrays} arrays")
     if nulls != scalars:

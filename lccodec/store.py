@@ -168,6 +168,7 @@ class CheckpointFile:
             self._stack.close()
             raise
         self._manifest = self._links[-1].manifest
+        self._indices = array_names(self._manifest.tree)
 
     def __enter__(self) -> Self:
         return self
@@ -181,7 +182,7 @@ class CheckpointFile:
 
     def keys(self) -> list[str]:
         """Return the names of the arrays, in the order of the state; an array in two places has two."""
-        return list(array_names(self._manifest.tree))
+        return list(self._indices)
 
     def metadata(self) -> dict[str, str]:
         """Return the strings that were stored with the state."""
@@ -195,7 +196,7 @@ class CheckpointFile:
         ArgumentError
             If there is no array of that name.
         """
-        index = array_names(self._manifest.tree).get(name)
+        index = self._indices.get(name)
         if index is None:
             select(self._manifest.tree, self._manifest.scalars, [name])  # suggests close names
             raise ArgumentError(f"{name!r} is not an array")

@@ -80,20 +80,18 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
 
 
 def _validate_file(path: Path, deep: bool) -> list[Problem]:
-    problems: list[Problem] = []
+    problems: dict[Problem, None] = {}  # each once, in the order found
 
     def attempt(check: Callable[[], object]) -> None:
         try:
             check()
         except LccodecError as error:
-            problem = _problem(error, path.name)
-            if problem not in problems:
-                problems.append(problem)
+            problems[_problem(error, path.name)] = None
 
     def own_bytes() -> None:
         with open_checkpoint(path) as reader:
             if (found := check_skeleton(reader)) is not None:
-                problems.append(_problem(found, path.name))
+                problems[_problem(found, path.name)] = None
             for index, entry in enumerate(reader.manifest.frames):
                 if entry is not None:
                     attempt(lambda index=index: reader.frame(index))  # type: ignore[misc]
@@ -108,7 +106,7 @@ def _validate_file(path: Path, deep: bool) -> list[Problem]:
     attempt(own_bytes)
     if not problems:  # a damaged file would only say the same again
         attempt(links)
-    return problems
+    return list(problems)
 
 
 def _decode_all(file: CheckpointFile, attempt: Callable[[Callable[[], object]], None]) -> None:

@@ -1,92 +1,194 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lccodec import ChainError, ChecksumError, ExponentBuckets, FormatError, Lossless
-from lccodec.chain import DecodedArray, array_header, encode_array, replay, wants_keyframe
+from lccodec import ChainError, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
+from lccodec.chain import RUN_ARRAY, DecodedArray, array_header, plan, replay, wants_keyframe
+from lccodec.header import FrameHeader, parse_header
+
+from .strategies import ALL_DTYPES, bits_of, random_array
+
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass
 class FakeLink:
-    """A checkpoint in memory: a frame or None by name, in order."""
+    """A checkpoint in memory: its frames, and the number of each array's frame (``None``: unchanged)."""
 
-    frames: dict[str, bytes | None]
+    numbers: dict[str, int | None]
+    frames: list[bytes]
     place: str = "link"
     index_names: list[str] = field(init=False)
     names: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.index_names = list(self.frames)
-        self.names = {name: index for index, name in enumerate(self.frames)}
+        self.index_names = list(self.numbers)
+        self.names = {name: index for index, name in enumerate(self.numbers)}
 
-    def has_frame(self, index: int) -> bool:
-        return self.frames[self.index_names[index]] is not None
+    def frame_of(self, index: int) -> int | None:
+        return self.numbers[self.index_names[index]]
 
-    def frame(self, index: int) -> bytes:
-        frame = self.frames[self.index_names[index]]
-        assert frame is not None
-        return frame
+    def members(self, number: int) -> list[int]:
+        return [index for index, name in enumerate(self.index_names) if self.numbers[name] == number]
 
-    def frame_head(self, index: int, size: int) -> bytes:
-        return self.frame(index)[:size]
+    def frame(self, number: int) -> bytes:
+        return self.frames[number]
 
-
-def walk(steps: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return list(np.cumsum(rng.standard_normal((steps, 300)).astype(np.float32), axis=0))
+    def header(self, number: int) -> FrameHeader:
+        return parse_header(self.frames[number])
 
 
-def links_of(arrays: list[np.ndarray], quantizer: object) -> tuple[list[FakeLink], list[np.ndarray]]:
-    """A chain of one array, and what the writer has as decoded after each step."""
+def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list[Arrays]]:
+    """A chain of states, and what the writer has as decoded after each step."""
     links, decoded = [], []
-    parent: DecodedArray | None = None
-    for step, array in enumerate(arrays):
-        frame, parent = encode_array(array, quantizer, parent, keyframe=step == 0)  # type: ignore[arg-type]
-        links.append(FakeLink({"w": None if frame is None else b"".join(frame)}, f"step {step}"))
-        decoded.append(parent.array().copy())
+    parents: dict[str, DecodedArray] = {}
+    for step, state in enumerate(states):
+        names = list(state)
+        jobs = plan(
+            list(state.values()),
+            names,
+            parents,
+            lambda _name, _kind, _size, relative: quantizer if relative else Lossless(),
+            step == 0,
+        )
+        numbers: dict[str, int | None] = dict.fromkeys(names)
+        frames = []
+        for number, job in enumerate(jobs):
+            pieces, arrays = job.encode()
+            frames.append(b"".join(pieces))
+            for index, array in zip(job.indices, arrays, strict=True):
+                numbers[names[index]] = number
+                parents[names[index]] = array
+        links.append(FakeLink(numbers, frames, f"step {step}"))
+        decoded.append({name: parents[name].array().copy() for name in names})
     return links, decoded
 
 
-@pytest.mark.parametrize("quantizer", [Lossless(), ExponentBuckets(2)])
-def test_replay_gives_what_the_writer_had(quantizer: object) -> None:
-    links, decoded = links_of(walk(6), quantizer)
+def walk(steps: int, shapes: tuple[tuple[int, ...], ...] = ((300,),)) -> list[Arrays]:
+    rng = np.random.default_rng(0)
+    state = {f"w{i}": np.zeros(shape, np.float32) for i, shape in enumerate(shapes)}
+    states = []
+    for _ in range(steps):
+        state = {name: a + rng.standard_normal(a.shape, np.float32) for name, a in state.items()}
+        states.append(state)
+    return states
+
+
+def restored(links: list[FakeLink]) -> Arrays:
+    arrays = replay(links, range(len(links[-1].index_names)))
+    return {name: arrays[index].array() for name, index in links[-1].names.items()}
+
+
+def assert_equal(left: Arrays, right: Arrays) -> None:
+    assert list(left) == list(right)
+    for name in left:
+        assert (left[name].dtype, left[name].shape) == (right[name].dtype, right[name].shape)
+        np.testing.assert_array_equal(bits_of(left[name]), bits_of(right[name]))
+
+
+QUANTIZERS = [
+    Lossless(),
+    ExponentBuckets(2),
+    UniformDeadzone(relative_step=1),
+    UniformDeadzone(max_error=0.1),
+]
+MANY = ((300,), (), (7, 3), (1,), (50, 20))
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS)
+@pytest.mark.parametrize("shapes", [((300,),), MANY, ((RUN_ARRAY + 1,), (3,), (4,))])
+def test_replay_gives_what_the_writer_had(quantizer: object, shapes: tuple[tuple[int, ...], ...]) -> None:
+    links, decoded = links_of(walk(6, shapes), quantizer)
     for step in range(6):
-        np.testing.assert_array_equal(replay(links[: step + 1], 0).array(), decoded[step])
+        assert_equal(restored(links[: step + 1]), decoded[step])
+    part = replay(links, [1] if len(shapes) > 1 else [0])
+    assert len(part) == 1  # others of its run are decoded, and not handed out
+
+
+@pytest.mark.parametrize("bits", [1, 3, 8])
+def test_each_array_of_a_run_has_its_own_buckets(bits: int) -> None:
+    """In a run and alone, an array is decoded to the same bits."""
+    states = walk(3, MANY)
+    states[1]["w0"] *= 1e6  # it would take every promoted bucket of a common codebook
+    links, decoded = links_of(states, ExponentBuckets(bits))
+    assert len(links[1].frames) == 1
+    for name in states[0]:
+        alone = links_of([{name: state[name]} for state in states], ExponentBuckets(bits))[1]
+        for step in range(3):
+            np.testing.assert_array_equal(bits_of(decoded[step][name]), bits_of(alone[step][name]))
+
+
+def test_bounds_and_exact_values_hold_in_a_run() -> None:
+    states = walk(2, MANY)
+    states[1]["w0"][:3] = [np.nan, np.inf, -np.inf]
+    states[0]["w2"][0, 0] = np.nan
+    states[1]["w4"][0, 0] = 1e30
+    _, decoded = links_of(states, UniformDeadzone(max_error=0.05))
+    for name, array in states[1].items():
+        finite = np.isfinite(array)
+        assert np.abs(decoded[1][name][finite].astype(np.float64) - array[finite]).max() <= 0.05
+        np.testing.assert_array_equal(bits_of(decoded[1][name][~finite]), bits_of(array[~finite]))
+
+
+def test_runs_of_every_dtype() -> None:
+    states = [
+        {f"{name} {i}": random_array(name, (i, 5), step + i) for name in ALL_DTYPES for i in (1, 2, 3)}
+        for step in range(3)
+    ]
+    for quantizer in QUANTIZERS:
+        links, decoded = links_of(states, quantizer)
+        assert len(links[1].frames) == len(ALL_DTYPES)
+        assert_equal(restored(links), decoded[2])
+    assert_equal(links_of(states, Lossless())[1][2], states[2])
 
 
 def test_an_array_that_did_not_change_has_no_frame() -> None:
-    array = walk(1)[0]
-    links, _ = links_of([array, array, array + 1, array + 1], Lossless())
-    assert [link.has_frame(0) for link in links] == [True, False, True, False]
-    np.testing.assert_array_equal(replay(links, 0).array(), array + 1)
-    assert array_header(links[:2], 0).shape == (300,)
+    (state,) = walk(1, ((300,), (20,)))
+    moved = {"w0": state["w0"] + 1, "w1": state["w1"]}
+    links, _ = links_of([state, state, moved, moved], Lossless())
+    assert [list(link.numbers.values()) for link in links] == [[0, 0], [None, None], [0, None], [None, None]]
+    assert_equal(restored(links), moved)
+    assert array_header(links[:2], 1)[1] == (20,)
 
 
 def test_arrays_are_found_by_name() -> None:
-    first, second = walk(2)
-    links, _ = links_of([first, second], Lossless())
-    other = links_of([second], Lossless())[0][0].frames["w"]
-    links[0] = FakeLink({"new": other, "w": links[0].frames["w"]})
-    np.testing.assert_array_equal(replay(links, 0).array(), second)
+    first, second = walk(2, ((300,), (20,)))
+    swapped = {"w1": second["w1"], "new": second["w0"], "w0": second["w0"]}
+    links, _ = links_of([first, swapped, {"w0": second["w0"] * 2}], Lossless())
+    assert_equal(restored(links[:2]), swapped)
+    assert_equal(restored(links), {"w0": second["w0"] * 2})
 
 
 def test_a_new_shape_or_dtype_is_stored_anew() -> None:
-    links, _ = links_of([np.zeros(3), np.zeros(4), np.zeros(4, np.float32)], ExponentBuckets(3))
-    assert [replay(links[: n + 1], 0).array().shape for n in range(3)] == [(3,), (4,), (4,)]
-    assert not array_header(links, 0).relative
+    states: list[Arrays] = [{"w": np.zeros(3)}, {"w": np.zeros(4)}, {"w": np.zeros(4, np.float32)}]
+    links, _ = links_of(states, ExponentBuckets(3))
+    for n in range(3):
+        assert_equal(restored(links[: n + 1]), states[n])
+    assert not array_header(links, 0)[0].relative
 
 
 def test_what_a_chain_lacks_is_named() -> None:
     links, _ = links_of(walk(3), Lossless())
-    with pytest.raises(FormatError, match="step 2: array 'w': a keyframe's array needs a parent"):
-        replay(links[2:], 0)
-    with pytest.raises(ChainError, match="step 2: array 'w': link, its parent, has no such array"):
-        replay([links[0], FakeLink({"v": None}), links[2]], 0)
-    with pytest.raises(ChecksumError, match="step 2: array 'w'"):
-        replay([links[0], links[2]], 0)
+    with pytest.raises(FormatError, match="step 2: array 'w0': a keyframe's array needs a parent"):
+        replay(links[2:], [0])
+    with pytest.raises(ChainError, match="step 2: array 'w0': link, its parent, has no such array"):
+        replay([links[0], FakeLink({"v": None}, []), links[2]], [0])
+    with pytest.raises(ChecksumError, match="step 2: array 'w0'"):
+        replay([links[0], links[2]], [0])
+
+
+def test_a_frame_of_another_form_than_its_parent_is_refused() -> None:
+    links, _ = links_of(walk(2), Lossless())
+    other = links_of(walk(2, ((299,),)), Lossless())[0]
+    with pytest.raises(FormatError, match="step 1: array 'w0': not of the type and shape"):
+        replay([links[0], other[1]], [0])
+    two = links_of(walk(2, ((300,), (3,))), Lossless())[0]
+    with pytest.raises(FormatError, match="step 1: frame 0: 2 arrays in a frame of 1"):
+        replay([links[0], FakeLink({"w0": 0}, two[1].frames, "step 1")], [0])
 
 
 def test_keyframe_rule() -> None:

@@ -24,7 +24,8 @@ from lccodec import (
     encode,
 )
 from lccodec.constants import MAX_EXPANSION
-from lccodec.frame import FrameHeader, array_sum, parse_header
+from lccodec.frame import array_sum
+from lccodec.header import FrameHeader, parse_header
 
 from .strategies import ALL_DTYPES, INTEGERS, array_and_reference, bits_of, dtype_of, random_array
 
@@ -114,7 +115,7 @@ def test_header_round_trip_and_size() -> None:
     assert isinstance(header, FrameHeader)
     assert header.to_bytes() == frame[: header.size]
     assert header.size == 8 + 2 * 8
-    assert (header.shape, header.kind.name, header.relative) == ((2, 3), "int16", False)
+    assert (header.shapes, header.kind.name, header.relative) == (((2, 3),), "int16", False)
 
 
 def test_fixed_cost_of_a_frame() -> None:
@@ -212,7 +213,8 @@ def header(**changes: object) -> bytes:
         ({"magic": b"PK"}, FormatError, "LCC-FRM-01"),
         ({"version": 2}, UnsupportedError, "LCC-VER-01"),
         ({"method": 3}, UnsupportedError, "LCC-FRM-03"),
-        ({"flags": 2}, UnsupportedError, "LCC-FRM-04"),
+        ({"flags": 4}, UnsupportedError, "LCC-FRM-04"),
+        ({"flags": 2}, FormatError, "LCC-FRM-11"),  # a run gives its dimensions array by array
         ({"flags": 1}, UnsupportedError, "LCC-FRM-04"),  # a raw frame has no reference
         ({"dtype": 15}, UnsupportedError, "LCC-FRM-06"),
         ({"method": 2, "log2": 20}, FormatError, "LCC-FRM-06"),  # integers have no codebook

@@ -423,7 +423,7 @@ def test_a_frame_of_a_wrong_form_for_its_parent_is_refused(tmp_path: Path) -> No
     other = np.zeros(5, np.float32)
     with CheckpointWriter(tmp_path / "000000000001.lcc.h5") as writer:
         entry = writer.write_frame(lccodec.encode(other + 1, lccodec.Lossless(), other))
-        writer.commit(Manifest(1, Parent(0, root), "lossless", {}, {"w": 0}, [], (entry,)))
+        writer.commit(Manifest(1, Parent(0, root), "lossless", {}, {"w": 0}, [], (1,), (entry,)))
     with pytest.raises(FormatError) as caught:
         chain.restore(1)
     assert caught.value.rule == "LCC-CHN-03"

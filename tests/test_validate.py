@@ -63,7 +63,7 @@ def test_deep_finds_what_the_hashes_cannot(tmp_path: Path) -> None:
         root = reader.root
     with CheckpointWriter(tmp_path / "000000000001.lcc.h5") as writer:
         entry = writer.write_frame(lccodec.encode(before + 1, lccodec.ExponentBuckets(2), before * 2))
-        writer.commit(Manifest(1, Parent(0, root), "lc-2", {}, {"w": 0}, [], (entry,)))
+        writer.commit(Manifest(1, Parent(0, root), "lc-2", {}, {"w": 0}, [], (1,), (entry,)))
     assert validate(tmp_path) == []
     (problem,) = validate(tmp_path, deep=True)
     assert problem.rule == "LCC-FRM-09"

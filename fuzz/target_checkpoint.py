@@ -1,0 +1,243 @@
+"""Invariant: loading a checkpoint returns or raises a LccodecError, nothing else, in bounded time and memory.
+
+Looking into one (`lccodec.open`) and `lccodec.validate` are held to the same.
+
+The first byte of an input says what the rest is, modulo 4:
+
+0. a file, as it is;
+1. a file whose root is computed anew;
+2. a manifest, its length (u32) before it, and then the payload: put into a file, whose root is right;
+3. the same, and the manifest is brought into canonical form where it is JSON, its lengths and digests are
+   those of the payload, and the CRC-32 of every frame is right.
+
+The file lies in memory or, where bit 7 of the first byte is set, in a directory beside the parent of a delta.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import hashlib
+import json
+import struct
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lccodec
+from lccodec.constants import (
+    MAX_EXPANSION,
+    PAYLOAD_OFFSET,
+    ROOT_SIZE,
+    SKELETON_SIZE,
+    TRAILER_MAGIC,
+    TRAILER_SIZE,
+)
+from lccodec.store import CheckpointFile, open_data
+
+#: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell nothing new.
+MAX_DECODED = 1 << 22
+
+#: What inputs came to: the rule that refused them, or ``"decoded"``.
+outcomes: Counter[str] = Counter()
+
+_IN_DIRECTORY = 0x80
+_STATE = {
+    "layer/1": [np.arange(60, dtype=np.float32).reshape(6, 10), (np.ones(3, np.int16), None, b"\0\xff")],
+    "~": {"": True, "π": "\n\u20ac", "lr": 1e-3, "nan": float("nan"), "big": -(10**30)},
+    "empty": np.zeros((0, 4), np.float64),
+}
+
+#: Text worth writing over or between other text of a manifest.
+TOKENS = tuple(
+    token.encode()
+    for token in (
+        *(
+            "null",
+            "true",
+            "0",
+            "-1",
+            "1",
+            "2",
+            "65536",
+            "9007199254740992",
+            "1e400",
+            "-0.0",
+            "NaN",
+            "Infinity",
+        ),
+        *(
+            '"l"',
+            '"t"',
+            '["l"]',
+            '["t",0]',
+            '["l",null]',
+            "{}",
+            "[]",
+            '{"f":"nan"}',
+            '{"f":"0.1"}',
+            '{"b":""}',
+        ),
+        *(
+            '"lccodec":[1,0]',
+            '"tree":',
+            '"metadata":{"a":"b"},',
+            '"metadata":{},',
+            '"a":0,',
+            '\\"',
+            "\\ud800",
+            "\\u0000",
+            "é",
+        ),
+        *("[" * 70, "]" * 70, '{"a":' * 70, "}" * 70, "9" * 4097, ",", '"', "\ufeff", " "),
+        *('"parent":null', '"parent":{"step":1,"root":"' + "0" * 64 + '"}'),
+    )
+)
+
+
+def check(data: bytes) -> None:
+    """Open, look into and load an input; any exception from here is a violation of the invariant."""
+    mode, rest = data[:1] or b"\0", data[1:]
+    file = (_as_it_is, _with_root, _assembled, _repaired)[mode[0] % 4](rest)
+    try:
+        if mode[0] & _IN_DIRECTORY:
+            path = _directory() / "000000000002.lcc.h5"
+            path.write_bytes(file)
+            lccodec.validate(path)
+            with lccodec.open(path) as opened:
+                if not _examine(opened):
+                    return
+            lccodec.load_file(path)
+            lccodec.validate(path, deep=True)
+        else:
+            with open_data(file) as opened:
+                if not _examine(opened):
+                    return
+            lccodec.load(file, dtype="bits")
+        outcomes["decoded"] += 1
+    except lccodec.LccodecError as error:
+        if isinstance(error.__cause__, MemoryError):  # memory was asked for that the input cannot fill
+            raise
+        outcomes[getattr(error, "rule", type(error).__name__)] += 1
+
+
+def _examine(file: CheckpointFile) -> bool:
+    """Look into an open checkpoint; return whether it decodes to as little as is decoded here."""
+    file.metadata()
+    info = file.info()
+    allowed = [a.nbytes for a in info.arrays if a.relative or a.nbytes <= MAX_EXPANSION * a.stored_bytes]
+    if sum(allowed) > MAX_DECODED:
+        outcomes["too large here"] += 1
+        return False
+    for name in file.keys()[:3]:
+        with suppress(lccodec.LccodecError):
+            file.get(name, dtype="bits")
+    return True
+
+
+def _as_it_is(file: bytes) -> bytes:
+    return file
+
+
+def _with_root(file: bytes) -> bytes:
+    """Return a file with the root that its trailer should have (LCC-TRL-05)."""
+    if len(file) < PAYLOAD_OFFSET + TRAILER_SIZE:
+        return file
+    (payload,) = struct.unpack_from("<Q", file, len(file) - TRAILER_SIZE + 24)
+    covered = file[:PAYLOAD_OFFSET] + file[PAYLOAD_OFFSET + payload : -ROOT_SIZE]
+    return file[:-ROOT_SIZE] + hashlib.sha256(covered).digest()
+
+
+def _assembled(data: bytes) -> bytes:
+    """Return a file of a manifest, its length before it, and a payload; the trailer is right."""
+    size = int.from_bytes(data[:4], "little")
+    return assemble(data[4 : 4 + size], data[4 + size :])
+
+
+def _repaired(data: bytes) -> bytes:
+    """Return a file as `_assembled`, where all that can be computed from the payload has been."""
+    size = int.from_bytes(data[:4], "little")
+    manifest, payload = data[4 : 4 + size], data[4 + size :]
+    try:
+        document = json.loads(manifest)
+        document["frames"], payload = _entries(document["frames"], payload)
+        manifest = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    return assemble(manifest, payload)
+
+
+def _entries(frames: list[Any], payload: bytes) -> tuple[list[Any], bytes]:
+    """Return frame entries with their digests, and the payload with the CRC-32 of each frame."""
+    entries: list[Any] = []
+    pieces, start = [], 0
+    for index, entry in enumerate(frames):
+        if not isinstance(entry, list) or not isinstance(entry[0], int):
+            entries.append(entry)
+            continue
+        stop = len(payload) if index == len(frames) - 1 else start + max(entry[0], 0)
+        body = payload[start:stop][:-4]
+        frame = body + zlib.crc32(body).to_bytes(4, "little")
+        digest = base64.urlsafe_b64encode(hashlib.sha256(frame).digest()[:16]).rstrip(b"=").decode()
+        entries.append([len(frame), digest])
+        pieces.append(frame)
+        start = stop
+    return entries, b"".join(pieces)
+
+
+def assemble(manifest: bytes, payload: bytes) -> bytes:
+    """Return a checkpoint file of any manifest and payload; only the HDF5 part is not for these sizes."""
+    model = lccodec.save(None)  # a reader does not interpret the HDF5 part
+    head, middle = model[:PAYLOAD_OFFSET], model[PAYLOAD_OFFSET:SKELETON_SIZE]
+    place = SKELETON_SIZE + len(payload)
+    size = place + len(manifest) + TRAILER_SIZE
+    spans = struct.pack("<5Q", PAYLOAD_OFFSET, len(payload), place, len(manifest), size)
+    trailer = TRAILER_MAGIC + struct.pack("<HHI", 1, 0, 0) + spans + bytes(ROOT_SIZE)
+    return _with_root(b"".join((head, payload, middle, manifest, trailer)))
+
+
+_directories: list[Path] = []
+
+
+def _directory() -> Path:
+    """Return a directory with the parent that deltas of the seeds name, made once."""
+    if not _directories:
+        temporary = tempfile.TemporaryDirectory(prefix="lccodec-fuzz-")
+        atexit.register(temporary.cleanup)
+        with lccodec.Chain(temporary.name, "lc-3") as chain:
+            chain.save(1, _STATE)
+        _directories.append(Path(temporary.name))
+    return _directories[0]
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield inputs of every mode: keyframes, and deltas where their parent is at hand."""
+    for file in (lccodec.save(_STATE, {"made by": "a target"}), lccodec.save(np.ones(9)), lccodec.save(None)):
+        yield from _inputs(file, 0)
+        yield from _inputs(file, _IN_DIRECTORY)
+    weight, *others = _STATE["layer/1"]
+    same_tree = {**_STATE, "layer/1": [weight + np.float32(0.25), *others]}
+    for state in (same_tree, {"new": np.ones(4, np.uint8), **same_tree}):
+        with tempfile.TemporaryDirectory() as name, lccodec.Chain(name, "lc-3") as chain:
+            chain.save(1, _STATE)
+            chain.save(2, state, {"why": "a delta"})
+            yield from _inputs(max(Path(name).iterdir()).read_bytes(), _IN_DIRECTORY)
+
+
+def _inputs(file: bytes, flags: int) -> Iterator[bytes]:
+    payload, manifest = parts(file)
+    apart = len(manifest).to_bytes(4, "little") + manifest + payload
+    for mode, rest in enumerate((file, file, apart, apart)):
+        yield bytes([mode | flags]) + rest
+
+
+def parts(file: bytes) -> tuple[bytes, bytes]:
+    """Return the payload and the manifest of a checkpoint file."""
+    _, payload, place, size, _ = struct.unpack_from("<5Q", file, len(file) - TRAILER_SIZE + 16)
+    return file[PAYLOAD_OFFSET : PAYLOAD_OFFSET + payload], file[place : place + size]

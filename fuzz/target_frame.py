@@ -1,0 +1,122 @@
+"""Invariant: lccodec.decode returns or raises a LccodecError, nothing else, in bounded time and memory.
+
+The input is a frame. Its CRC-32 is computed anew, so that what was changed is parsed and not just noticed,
+and a frame that asks for a reference is given one of its type and shape.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+import lccodec
+from lccodec.constants import MAX_EXPANSION
+from lccodec.floats import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
+from lccodec.frame import decode_components, encode_components
+from lccodec.header import parse_header
+from lccodec.quantize import Quantizer
+
+#: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell nothing new.
+MAX_DECODED = 1 << 20
+
+#: What inputs came to: the rule that refused them, or ``"decoded"``.
+outcomes: Counter[str] = Counter()
+
+#: Bytes worth writing over or between others: streams in streams, counts, sizes, header fields.
+TOKENS = (
+    *(bytes([mode, value]) for mode in range(6) for value in (0, 1, 2, 4, 255)),
+    *(value.to_bytes(size, "little") for size in (2, 4, 8) for value in (0, 1, 8, 255, 256, 0xFFFF)),
+    *(value.to_bytes(4, "little") for value in (1 << 15, 1 << 16, 1 << 20, 1 << 24, 0xFFFF_FFFF)),
+    *(value.to_bytes(8, "little") for value in (1 << 24, 1 << 40, 1 << 63, (1 << 64) - 1)),
+)
+
+
+def check(data: bytes) -> None:
+    """Decode an input; any exception from here is a violation of the invariant."""
+    frame = sealed(data)
+    try:
+        header = parse_header(frame)
+        reference = None
+        if header.nbytes > MAX_DECODED:
+            if header.relative or header.nbytes <= MAX_EXPANSION * len(frame):
+                outcomes["too large here"] += 1
+                return
+        elif header.relative:
+            reference = reference_array(header.kind, header.shapes[0])
+        if header.run:
+            base = reference_array(header.kind, (header.components // header.kind.components,))
+            decode_components(frame, components(base)[1] if header.relative else None)
+        else:
+            lccodec.decode(frame, reference, dtype="bits")
+        outcomes["decoded"] += 1
+    except lccodec.LccodecError as error:
+        if isinstance(error.__cause__, MemoryError):  # memory was asked for that the input cannot fill
+            raise
+        outcomes[getattr(error, "rule", type(error).__name__)] += 1
+
+
+def sealed(frame: bytes) -> bytes:
+    """Return a frame with its last four bytes replaced by the CRC-32 of the others (LCC-FRM-08)."""
+    return frame[:-4] + zlib.crc32(frame[:-4]).to_bytes(4, "little")
+
+
+def reference_array(kind: ElementType, shape: tuple[int, ...]) -> Array:
+    """Return the reference of every relative frame of a type and shape: small numbers in a pattern."""
+    pattern = np.arange(int(np.prod(shape, dtype=np.int64)) * kind.components) * 37 % 251
+    if kind.is_float:
+        bits = unwork((pattern / 64 - 1).astype(kind.work), kind)
+    else:
+        bits = (pattern % (2 if kind.kind == "b" else 251)).astype(kind.bits)
+    return from_components(bits, kind, shape, "bits")
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield frames of every element type, method and stream form, with and without a reference."""
+    rng = np.random.default_rng(0)
+    quantizers = (
+        lccodec.Lossless(),
+        lccodec.ExponentBuckets(1),
+        lccodec.ExponentBuckets(2),
+        lccodec.ExponentBuckets(8),
+        lccodec.UniformDeadzone(step=0.5),
+        lccodec.UniformDeadzone(max_error=0.002),
+    )
+    for kind in ELEMENT_TYPES:
+        for shape in ((), (0, 3), (5,), (40, 30), (6000,)):
+            base = reference_array(kind, shape)
+            size = base.size * kind.components
+            for share in (0.01, 0.2, 1.0):  # of elements that differ from the reference
+                change = (rng.standard_normal(size) * (rng.random(size) < share)).astype(np.float32)
+                bits = _plus(base, change, kind)
+                array = from_components(bits, kind, shape, "bits")
+                for quantizer in quantizers if kind.is_float else quantizers[:1]:
+                    for reference in (None, base):
+                        yield lccodec.encode(array, quantizer, reference)
+        yield from _runs(kind, quantizers if kind.is_float else quantizers[:1])
+
+
+def _runs(kind: ElementType, quantizers: Sequence[Quantizer]) -> Iterator[bytes]:
+    """Yield runs of arrays of one type."""
+    shapes = [(7,), (), (3, 40), (500,)]
+    base = components(reference_array(kind, (628,)))[1]
+    rng = np.random.default_rng(1)
+    bits = _plus(base, rng.standard_normal(base.size).astype(np.float32), kind)
+    for quantizer in quantizers:
+        for reference in (None, base):
+            yield b"".join(encode_components(bits, kind, shapes, quantizer, reference, run=True))
+
+
+def _plus(base: Array, change: Array, kind: ElementType) -> Array:
+    """Return the components of `base` changed by about `change`, a few of them not finite."""
+    changed: Array
+    bits = base.reshape(-1).view(kind.bits)
+    if not kind.is_float:
+        changed = bits + (change * 4).astype(np.int64).astype(kind.bits)
+        return changed & kind.bits.type(1) if kind.kind == "b" else changed
+    values = unwork(change.astype(kind.work), kind)
+    changed = np.where(change != 0, values, bits)
+    changed[17::997] = kind.bits.type(~0 & ((1 << (8 * kind.size)) - 1))  # a NaN with a payload
+    return changed

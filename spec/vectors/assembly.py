@@ -1,0 +1,417 @@
+"""Frames put together byte by byte from the specification, and what a frame is made of.
+
+Nothing here uses the encoder or the decoder: the values such a frame decodes to are worked out here.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lccodec.floats import ELEMENT_TYPES, Array
+
+METHODS = ("raw", "planes", "codebook")
+RAW, PLANES, CODEBOOK = range(3)
+KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
+FLOATS = tuple(kind for kind in ELEMENT_TYPES if kind.is_float)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame vector.
+
+    Attributes
+    ----------
+    name
+        Of its files.
+    description
+        What it is there for, one line.
+    data
+        The frame.
+    expected
+        The components it decodes to, as bytes in C order, little-endian.
+    reference
+        Those of its reference, if it has one.
+    stored
+        Whether the expected bytes get a file, or only their digest is kept.
+    """
+
+    name: str
+    description: str
+    data: bytes
+    expected: bytes = field(repr=False)
+    reference: bytes | None = None
+    stored: bool = True
+
+
+# --- pieces ----------------------------------------------------------------------------------------
+
+
+def assembled(
+    name: str,
+    description: str,
+    head: tuple[int, str, tuple[int, ...] | list[tuple[int, ...]], int],
+    body: bytes,
+    expected: Array,
+    reference: Array | None = None,
+) -> Frame:
+    """Return the vector of a frame: `head` is method, element type, shape and block_log2 (SPEC 6.1).
+
+    Of a run of arrays, it has a list of shapes.
+    """
+    method, dtype, shape, block_log2 = head
+    run = isinstance(shape, list)
+    shapes = shape if isinstance(shape, list) else [shape]
+    flags = (reference is not None) | 2 * run
+    first = 0 if run else len(shapes[0])
+    data = struct.pack("<2s6B", b"LC", 1, method, KINDS[dtype].code, flags, first, block_log2)
+    if run:
+        data += struct.pack("<I", len(shapes)) + bytes(map(len, shapes))
+    extents = [extent for one in shapes for extent in one]
+    data += struct.pack(f"<{len(extents)}Q", *extents) + body
+    decoded = expected.tobytes()
+    words = struct.unpack(f"<{-(-len(decoded) // 8)}Q", decoded + bytes(-len(decoded) % 8))
+    data += struct.pack("<Q", sum((2 * i + 1) * word for i, word in enumerate(words)) % 2**64)
+    data += struct.pack("<I", zlib.crc32(data))
+    return Frame(name, description, data, decoded, None if reference is None else reference.tobytes())
+
+
+def block(*pieces: bytes) -> bytes:
+    """Return a block: its size and its content."""
+    content = b"".join(pieces)
+    return struct.pack("<I", len(content)) + content
+
+
+def constant(value: int) -> bytes:
+    """Return a constant stream."""
+    return bytes([0, value])
+
+
+def raw(symbols: Sequence[int]) -> bytes:
+    """Return a raw stream."""
+    return bytes([1, *symbols])
+
+
+def sparse(low: int, gaps: int, high: bytes, low_parts: bytes, values: bytes) -> bytes:
+    """Return a sparse stream of that many gaps."""
+    return struct.pack("<BBI", 3, low, gaps) + high + low_parts + values
+
+
+def packed(width: int, groups: bytes) -> bytes:
+    """Return a packed stream."""
+    return bytes([4, width]) + groups
+
+
+def huffman(lengths: Sequence[int], symbols: Sequence[int], lanes: int, width: int | None = None) -> bytes:
+    """Return a Huffman stream, one bit at a time; `width` is that of lane sizes, the least by default."""
+    codes, code, before = {}, 0, 0
+    for length, symbol in sorted((length, symbol) for symbol, length in enumerate(lengths) if length):
+        code = code << (length - before)
+        codes[symbol] = format(code, f"0{length}b")
+        code, before = code + 1, length
+    rows = ["".join(codes[symbol] for symbol in symbols[lane::lanes]) for lane in range(lanes)]
+    data = [bits_to_bytes(row) for row in rows]
+    least = min(map(len, data))
+    excess = [len(row) - least for row in data]
+    width = max(excess).bit_length() if width is None else width
+    table = bits_to_bytes("".join(format(length, "04b")[::-1] for length in lengths))
+    directory = bits_to_bytes("".join(format(more, f"0{width}b")[::-1] for more in excess if width))
+    head = bytes([2, len(lengths) - 1]) + table + struct.pack("<HHB", lanes, least, width)
+    return head + directory + b"".join(data)
+
+
+def bits_to_bytes(bits: str) -> bytes:
+    """Return a string of 0 and 1 as bytes, the first in the lowest bit."""
+    return int(bits[::-1] or "0", 2).to_bytes(-(-len(bits) // 8), "little")
+
+
+def _packed_symbols(symbols: Sequence[int], width: int) -> bytes:
+    """Return symbols packed with that many bits each (LCC-BIT-01)."""
+    return bits_to_bytes("".join(format(symbol, f"0{width}b")[::-1] for symbol in symbols))
+
+
+def unzigzag(codes: Sequence[int]) -> Array:
+    """Return the uint8 that zigzag codes stand for, without a reference (LCC-PLN-01)."""
+    return np.array([(code >> 1) ^ (0xFF if code & 1 else 0) for code in codes], np.uint8)
+
+
+def _of_every_stream() -> Iterator[Frame]:
+    """Yield each form of stream, as the only plane of a uint8 array."""
+
+    def planes(name: str, description: str, stream: bytes, symbols: Sequence[int], log2: int = 12) -> Frame:
+        head = (PLANES, "uint8", (len(symbols),), log2)
+        return assembled(f"planes-{name}", description, head, block(stream), unzigzag(symbols))
+
+    yield planes("constant", "all symbols alike", constant(7), [7] * 30)
+    yield planes("raw-stream", "symbols as they are", raw(range(30)), range(30))
+    yield planes(
+        "huffman", "two codes of one bit, one lane", huffman([1, 1], [0, 1, 1] * 9, 1), [0, 1, 1] * 9
+    )
+    skewed = [0] * 40 + [1] * 9 + [2] * 3 + [3]
+    for width in (None, 8, 16):
+        yield planes(
+            f"huffman-lanes-{width or 'least'}",
+            "five lanes of different length, and sizes of more bits than they need",
+            huffman([1, 2, 3, 3], skewed, 5, width),
+            skewed,
+        )
+    longest = [*range(1, 16), 15]
+    every = [*range(16), 15, 0, 14]
+    yield planes("huffman-15-bits", "codes of every length up to 15 bits", huffman(longest, every, 3), every)
+    flat = [*range(255, -1, -1)]
+    yield planes(
+        "huffman-256-codes", "every symbol has a code of 8 bits", huffman([8] * 256, flat, 256), flat
+    )
+    many = [1, 0, 0, 0] * 100
+    yield planes(
+        "huffman-one-symbol-lanes", "a lane for every symbol", huffman([1, 1], many, len(many)), many
+    )
+
+    run = [0] * 300
+    run[5], run[6], run[299] = 9, 8, 255
+    stream = sparse(0, 4, raw([5, 0, 255, 36]), b"", raw([9, 8, 0, 255]))
+    yield planes("sparse-filler", "a gap too long for one, joined by a value 0", stream, run)
+    stream = sparse(3, 3, raw([0, 0, 36]), bits_to_bytes("101" + "000" + "001"), raw([9, 8, 255]))
+    run[299], run[6 + 292 + 1] = 0, 255
+    yield planes("sparse-low-bits", "gaps with three raw low bits", stream, run)
+    stream = sparse(8, 2, raw([0, 1]), bytes([4, 37]), constant(1))
+    run = [0] * 300
+    run[4] = run[4 + 293 + 1] = 1
+    yield planes("sparse-8-low-bits", "gaps with a raw low byte, equal values", stream, run)
+    yield planes(
+        "sparse-nothing", "no gaps: all symbols are 0", sparse(0, 0, constant(0), b"", raw([])), [0] * 30
+    )
+    stream = sparse(0, 30, constant(0), b"", raw(range(1, 31)))
+    yield planes("sparse-full", "as many gaps as symbols, all 0", stream, range(1, 31))
+
+    for width in (1, 2, 4):
+        symbols = [place * place % 11 % (1 << width) for place in range(29)]
+        yield planes(
+            f"packed-{width}",
+            f"symbols of {width} bits, the last group not full",
+            packed(width, raw(_packed_symbols(symbols, width))),
+            symbols,
+        )
+    # Gaps 0, 0, 0, 3 of a stream of depth 1: their one gap, 3, and its value, 3, lie at depths 3 and 4.
+    stream = sparse(0, 4, sparse(0, 1, packed(4, raw([3])), b"", raw([3])), b"", packed(4, constant(0x55)))
+    run = [0] * 30
+    for place in (0, 1, 2, 6):
+        run[place] = 5
+    yield planes("nested", "streams inside streams, four deep", stream, run)
+    yield planes(
+        "packed-nested", "packed three times", packed(4, packed(4, packed(4, raw([1, 0])))), [1] + [0] * 15
+    )
+
+
+def _of_several_blocks() -> Iterator[Frame]:
+    """Yield frames of small blocks."""
+    values = np.arange(2500, dtype="<u2") * 3
+    codes = values << 1
+    body = b"".join(
+        block(raw((codes[part] & 255).astype(np.uint8)), raw((codes[part] >> 8).astype(np.uint8)))
+        for part in (slice(0, 1024), slice(1024, 2048), slice(2048, 2500))
+    )
+    yield assembled(
+        "planes-blocks", "three blocks, the last not full", (PLANES, "uint16", (4, 625), 10), body, values
+    )
+    one, four = np.array([1], np.uint8), np.array([4], np.uint8)
+    head = (PLANES, "uint8", (), 10)
+    yield assembled("planes-0d-relative", "no dimensions: 4 - 3", head, block(constant(5)), one, four)
+    none = np.zeros(0, "<u4")
+    yield assembled("raw-empty", "no elements", (RAW, "int32", (0, 3), 0), b"", none)
+    yield assembled(
+        "planes-empty-relative", "no elements, no blocks", (PLANES, "int32", (2, 0), 10), b"", none, none
+    )
+    zeros = np.zeros(3000, np.uint8)
+    stream = block(constant(0))
+    head = (PLANES, "uint8", (zeros.size,), 24)
+    yield assembled("planes-largest-block", "a block of 2**24 components may hold less", head, stream, zeros)
+
+
+def _of_arithmetic() -> Iterator[Frame]:
+    """Yield codebook frames whose sums are worked out by hand."""
+    # 1 + 2**-11 is a tie and stays the even 1; one place above 1 it is a tie to the even number above.
+    reference = np.array([0x3C00, 0x3C01, 0x8000, 0x0000, 0x0001, 0x8001, 0x03FF, 0x7C00, 0xFC00], "<u2")
+    book = struct.pack("<H3H", 3, 0x1000, 0x0001, 0x8000)
+    symbols = [1, 1, 0, 0, 2, 2, 2, 1, 0]
+    expected = np.array([0x3C00, 0x3C02, 0x8000, 0x0000, 0x0002, 0x0000, 0x0400, 0x7C00, 0xFC00], "<u2")
+    yield assembled(
+        "codebook-float16-rounding",
+        "ties to even, signed zeros, subnormals in sum and representative, infinities",
+        (CODEBOOK, "float16", (9,), 10),
+        book + block(b"\0", raw(symbols)),
+        expected,
+        reference,
+    )
+    reference = np.array([0x3F80, 0x3F81, 0x8000, 0x0000, 0x0001, 0x8001, 0x007F, 0x7F7F, 0xFF80], "<u2")
+    book = struct.pack("<H4H", 4, 0x3B80, 0x0001, 0x8000, 0x7F00)
+    symbols = [1, 1, 0, 3, 2, 2, 2, 4, 0]
+    expected = np.array([0x3F80, 0x3F82, 0x8000, 0x0000, 0x0002, 0x0000, 0x0080, 0x7F80, 0xFF80], "<u2")
+    yield assembled(
+        "codebook-bfloat16-rounding",
+        "ties to even, signed zeros, subnormals in sum and representative, overflow to infinity",
+        (CODEBOOK, "bfloat16", (9,), 10),
+        book + block(b"\0", raw(symbols)),
+        expected,
+        reference,
+    )
+    book = struct.pack("<H3I", 3, 0x80000000, 0x00000001, 0x7F7FFFFF)
+    stream = packed(2, raw(bits_to_bytes("00" + "10" + "01" + "11" + "00")))
+    yield assembled(
+        "codebook-float32-no-reference",
+        "symbol 0 is +0.0; -0.0, a subnormal and the largest number as representatives",
+        (CODEBOOK, "float32", (5,), 10),
+        book + block(b"\0", stream),
+        np.array([0, 0x80000000, 1, 0x7F7FFFFF, 0], "<u4"),
+    )
+    reference = np.array([0x7FC00001, 0x3F800000, 0x80000000, 0x00000001, 0x7F800000], "<u4")
+    mask, escapes = raw([1, 0, 255, 0, 0]), struct.pack("<2I", 0x7FA00001, 0xFFFFFFFF)
+    yield assembled(
+        "codebook-float32-exact",
+        "no representatives; escapes are NaN patterns, a signaling one among them, marked by any value but 0",
+        (CODEBOOK, "float32", (5,), 10),
+        struct.pack("<H", 0) + block(b"\1", constant(0), mask, escapes),
+        np.array([0x7FA00001, 0x3F800000, 0xFFFFFFFF, 0x00000001, 0x7F800000], "<u4"),
+        reference,
+    )
+    for width in (1, 2, 4):
+        symbols = [place * place % 7 % (1 << width) for place in range(21)]
+        book = struct.pack("<H", (1 << width) - 1) + (np.arange(1, 1 << width, dtype="<f4") / 4).tobytes()
+        yield assembled(
+            f"codebook-packed-{width}",
+            f"symbols of {width} bits, added to 2",
+            (CODEBOOK, "float32", (7, 3), 10),
+            book + block(b"\0", packed(width, raw(_packed_symbols(symbols, width)))),
+            2 + np.array(symbols, "<f4") / 4,
+            np.full(21, 2, "<f4"),
+        )
+    book = struct.pack("<257H", 256, *range(0x3C00, 0x3D00))
+    low, high = raw([0, 1, 2, 255, 0, 0, 254, 1]), raw([0, 0, 0, 0, 1, 0, 0, 0])
+    yield assembled(
+        "codebook-wide-first",
+        "256 representatives, the fewest that make symbols two bytes",
+        (CODEBOOK, "float16", (8,), 10),
+        book + block(b"\0", low, high),
+        np.array([0, 0x3C00, 0x3C01, 0x3CFE, 0x3CFF, 0, 0x3CFD, 0x3C00], "<u2"),
+    )
+
+
+def assembled_frames() -> Iterator[Frame]:
+    """Yield every frame made here."""
+    yield from _of_every_stream()
+    yield from _of_several_blocks()
+    yield from _of_arithmetic()
+    yield from _of_runs()
+
+
+def _of_runs() -> Iterator[Frame]:
+    """Yield runs: three arrays of 3, 1 and 4 elements."""
+    shapes: list[tuple[int, ...]] = [(3,), (), (2, 2)]
+    values = np.arange(8, dtype="<i2") - 3
+    yield assembled("run-raw", "three arrays, raw", (RAW, "int16", shapes, 0), values.tobytes(), values)
+    codes = np.array([1, 0, 3, 2, 5, 4, 7, 6])
+    before = np.arange(8, dtype="<i2") * 1000
+    after = before + ((codes >> 1) ^ -(codes & 1)).astype("<i2")
+    body = block(raw(codes), constant(0))
+    yield assembled(
+        "run-planes", "three arrays, relative", (PLANES, "int16", shapes, 10), body, after, before
+    )
+    # Codebooks of 2, 0 and 3 representatives: a symbol means another value in another array.
+    book = struct.pack("<3H5f", 2, 0, 3, 0.5, -0.5, 1.0, 2.0, 4.0)
+    symbols = [1, 2, 0, 0, 3, 2, 1, 0]
+    made = np.array([0.5, -0.5, 0, 0, 4, 2, 1, 0], "<f4")
+    head = (CODEBOOK, "float32", shapes, 10)
+    yield assembled("run-codebook", "a codebook each", head, book + block(b"\0", raw(symbols)), made)
+    start = np.arange(8, dtype="<f4")
+    escapes = sparse(0, 1, raw([3]), b"", constant(1)) + np.array([np.inf], "<f4").tobytes()
+    moved = start + made
+    moved[3] = np.inf
+    yield assembled(
+        "run-codebook-relative",
+        "and an escape",
+        head,
+        book + block(b"\1", raw(symbols), escapes),
+        moved,
+        start,
+    )
+    wide = struct.pack("<3H", 1, 300, 0) + np.arange(301, dtype="<f4").tobytes()
+    highs = [0, 0, 0, 1, 0, 0, 0, 0]
+    lows = [1, 0, 1, 44, 0, 0, 0, 0]
+    expected = np.array([0, 0, 0, 300, 0, 0, 0, 0], "<f4")
+    yield assembled(
+        "run-codebook-wide",
+        "one array has 300 representatives",
+        head,
+        wide + block(b"\0", raw(lows), raw(highs)),
+        expected,
+    )
+
+
+# --- what a frame is made of ----------------------------------------------------------------------
+
+
+def stream_forms(frame: bytes) -> list[str]:
+    """Return the forms of the streams of a sound frame, such as ``"packed 2"``, each once and sorted."""
+    method, code, log2, shapes, place = frame_head(frame)
+    kind, found = ELEMENT_TYPES[code], set[str]()
+    streams, wide = kind.size, False
+    if method == CODEBOOK:
+        representatives = struct.unpack_from(f"<{len(shapes)}H", frame, place)
+        place += 2 * len(shapes) + sum(representatives) * kind.size
+        streams, wide = 1, max(representatives) > 255
+    count = sum(map(math.prod, shapes)) * kind.components if method != RAW else 0
+    for start in range(0, count, 1 << log2):
+        size = min(1 << log2, count - start)
+        (length,) = struct.unpack_from("<I", frame, place)
+        at, escapes = place + 4, 0
+        if method == CODEBOOK:
+            escapes, at = frame[at], at + 1
+        for _ in range(streams + wide + escapes):
+            at = _walk(frame, at, size, found)
+        place += 4 + length
+    return sorted(found)
+
+
+def frame_head(frame: bytes) -> tuple[int, int, int, list[tuple[int, ...]], int]:
+    """Return method, element type, block_log2, the shapes and the offset of the body."""
+    _, _, method, code, flags, first, log2 = struct.unpack_from("<2s6B", frame)
+    dimensions, place = bytes([first]), 8
+    if flags & 2:
+        (count,) = struct.unpack_from("<I", frame, place)
+        dimensions, place = frame[12 : 12 + count], 12 + count
+    shapes = []
+    for number in dimensions:
+        shapes.append(struct.unpack_from(f"<{number}Q", frame, place))
+        place += 8 * number
+    return method, code, log2, shapes, place
+
+
+def _walk(data: bytes, at: int, count: int, found: set[str]) -> int:
+    """Add the forms of the stream at an offset to `found`; return where it ends."""
+    form, at = data[at], at + 1
+    if form == 0:
+        found.add("constant")
+        return at + 1
+    if form == 1:
+        found.add("raw")
+        return at + count
+    if form == 2:
+        found.add("huffman")
+        at += 1 + (data[at] + 2) // 2
+        lanes, least, width = struct.unpack_from("<HHB", data, at)
+        size = -(-lanes * width // 8)
+        directory = int.from_bytes(data[at + 5 : at + 5 + size], "little")
+        excess = sum(directory >> (lane * width) & ((1 << width) - 1) for lane in range(lanes))
+        return at + 5 + size + lanes * least + excess
+    if form == 3:
+        low, gaps = struct.unpack_from("<BI", data, at)
+        found.add("sparse with low bits" if low else "sparse")
+        at = _walk(data, at + 5, gaps, found) + -(-gaps * low // 8)
+        return _walk(data, at, gaps, found)
+    found.add(f"packed {data[at]}")
+    return _walk(data, at + 1, -(-count * data[at] // 8), found)

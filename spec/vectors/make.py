@@ -1,0 +1,293 @@
+"""Make the vectors: ``python spec/vectors/make.py [DIRECTORY]`` writes ``valid/`` and ``manifest.json``.
+
+A vector is a frame (``.lcf``) or a checkpoint file (``.lcc.h5``) with what it decodes to. Those made here
+are what the encoder makes of an array, and their expected values are that array or, of a lossy one, what it
+decodes to; those of ``assembly.py`` do without the encoder. All values come from exact arithmetic, so that
+every machine makes the same files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from assembly import FLOATS, KINDS, METHODS, Frame, assembled_frames, frame_head, stream_forms
+
+import lccodec
+from lccodec.floats import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
+from lccodec.state import flatten
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def noise(count: int, seed: int) -> Array:
+    """Return `count` uint64 that look random (SplitMix64)."""
+    z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed << 32)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def bell(count: int, seed: int, share: float = 1.0) -> Array:
+    """Return float64 numbers around 0 with a bell's distribution, all but a `share` of them 0."""
+    parts = noise(4 * count, seed).reshape(4, count) >> np.uint64(44)
+    values = (parts.astype(np.float64).sum(axis=0) - 2.0**21) / 2.0**19
+    return np.where(noise(count, seed + 1) < np.uint64(int(share * (2**64 - 2048))), values, 0.0)
+
+
+def numbers(kind: ElementType, values: Array) -> Array:
+    """Return float64 numbers as components of a type, integers twice as large."""
+    if kind.is_float:
+        with np.errstate(all="ignore"):
+            return unwork(values.astype(kind.work), kind)
+    whole = (values * 2).astype(np.int64).astype(kind.bits)
+    return whole & kind.bits.type(1) if kind.kind == "b" else whole
+
+
+def hard(kind: ElementType) -> Array:
+    """Return the components that are easy to get wrong: of a float NaN, infinities, zeros, subnormals."""
+    sign, ones = 1 << (8 * kind.size - 1), (1 << (8 * kind.size)) - 1
+    if kind.kind == "b":
+        return np.array([0, 1, 1, 0], kind.bits)
+    if not kind.is_float:
+        return np.array([0, 1, sign - 1, sign, sign + 1, ones], kind.bits)
+    quiet = 1 << (kind.mantissa - 1)
+    infinity = (sign - 1) & ~((1 << kind.mantissa) - 1)
+    patterns = [0, sign, 1, sign | 1, (1 << kind.mantissa) - 1, 1 << kind.mantissa, infinity - 1]
+    patterns += [infinity, sign | infinity, infinity | quiet, infinity | 1, sign | infinity | quiet | 5, ones]
+    return np.array(patterns, kind.bits)
+
+
+def elements(bits: Array, kind: ElementType, shape: tuple[int, ...] | None = None) -> Array:
+    """Return components as an array; as many as there are whole elements of, unless a shape is given."""
+    whole = bits.size // kind.components
+    return from_components(
+        bits[: whole * kind.components], kind, (whole,) if shape is None else shape, "bits"
+    )
+
+
+def little(array: Array) -> bytes:
+    """Return the components of an array as stored."""
+    _, bits = components(array)
+    return bits.astype(bits.dtype.newbyteorder("<")).tobytes()
+
+
+# --- frames that the encoder makes ----------------------------------------------------------------
+
+
+def encoded(
+    name: str, description: str, array: Array, quantizer: Any = None, reference: Array | None = None
+) -> Frame:
+    """Return the vector of an array as the encoder stores it; the method is the first word of the name."""
+    quantizer = quantizer or lccodec.Lossless()
+    data = lccodec.encode(array, quantizer, reference)
+    if METHODS[data[3]] != name.split("-", maxsplit=1)[0]:
+        raise ValueError(f"{name} is coded by the {METHODS[data[3]]} method")
+    if isinstance(quantizer, lccodec.Lossless):
+        decoded = array
+    else:
+        decoded = lccodec.decode(data, reference, dtype="bits")
+    stored = array.nbytes <= 1 << 16
+    return Frame(
+        name, description, data, little(decoded), None if reference is None else little(reference), stored
+    )
+
+
+def of_every_type() -> Iterator[Frame]:
+    """Yield each method with each element type it has, without and with a reference."""
+    for seed, kind in enumerate(ELEMENT_TYPES):
+        few = np.concatenate([hard(kind), noise(3, seed).astype(kind.bits)])
+        if kind.kind == "b":
+            few = few & kind.bits.type(1)
+        yield encoded(f"raw-{kind.name}", "a few arbitrary patterns", elements(few, kind))
+        coarse = np.round(4 * bell(300, seed)) / 4
+        base = numbers(kind, coarse)
+        near = numbers(kind, coarse + np.round(4 * bell(300, seed + 99, 0.1)) / 4)
+        near[100 : 100 + hard(kind).size] = hard(kind)
+        base[105 : 105 + hard(kind).size] = hard(kind)
+        yield encoded(f"planes-{kind.name}", "numbers, and every hard pattern", elements(near, kind))
+        yield encoded(
+            f"planes-{kind.name}-relative",
+            "most numbers unchanged, hard patterns in the array and in the reference",
+            elements(near, kind),
+            reference=elements(base, kind),
+        )
+    for seed, kind in enumerate(FLOATS):
+        base = numbers(kind, bell(300, seed))
+        near = numbers(kind, bell(300, seed) + bell(300, seed + 99, 0.3) / 16)
+        quantizer = lccodec.ExponentBuckets(3)
+        yield encoded(f"codebook-{kind.name}", "exponent buckets", elements(near, kind), quantizer)
+        yield encoded(
+            f"codebook-{kind.name}-relative",
+            "exponent buckets of a difference",
+            elements(near, kind),
+            quantizer,
+            elements(base, kind),
+        )
+        near[100 : 100 + hard(kind).size] = hard(kind)
+        base[105 : 105 + hard(kind).size] = hard(kind)
+        yield encoded(
+            f"codebook-{kind.name}-escapes",
+            "what is not finite, in the array or in the reference, is an escape",
+            elements(near, kind),
+            quantizer,
+            elements(base, kind),
+        )
+
+
+def of_every_shape() -> Iterator[Frame]:
+    """Yield shapes and sizes at the edges."""
+    single = KINDS["float32"]
+    yield encoded("raw-0d", "no dimensions", np.array(-0.0))
+    yield encoded("codebook-0d", "no dimensions", np.array(3.0, np.float32), lccodec.ExponentBuckets(2))
+    yield encoded("planes-3d", "three dimensions", (np.arange(600) // 7).astype(np.uint16).reshape(4, 15, 10))
+    yield encoded("raw-32d", "as many dimensions as there may be", np.ones((1,) * 31 + (2,), np.int8))
+    zeros = np.zeros((1 << 20) + 5, np.float32)
+    yield encoded("planes-two-blocks", "zeros, more than a block, padded for LCC-LIM-03", zeros)
+    changed = elements(numbers(single, bell(zeros.size, 3, 0.0005)), single)
+    yield encoded("codebook-two-blocks", "two blocks, sparse", changed, lccodec.UniformDeadzone(step=1.0))
+    values = elements(numbers(single, bell(1000, 4)), single)
+    wide = lccodec.UniformDeadzone(max_error=0.015)
+    yield encoded("codebook-wide", "symbols of two bytes", values, wide)
+    yield encoded("codebook-wide-relative", "the same", values, wide, np.ones(1000, np.float32))
+    for bits, share in ((1, 0.02), (1, 0.9), (2, 0.5), (8, 1.0)):
+        after = elements(numbers(single, 1 + bell(1000, 5, share) / 8), single)
+        yield encoded(
+            f"codebook-{bits}-bit-{round(100 * share)}",
+            f"{bits}-bit buckets, {share:.0%} of the elements changed",
+            after,
+            lccodec.ExponentBuckets(bits),
+            np.ones(1000, np.float32),
+        )
+
+
+def frames() -> Iterator[Frame]:
+    """Yield every frame vector."""
+    yield from of_every_type()
+    yield from of_every_shape()
+    yield from assembled_frames()
+
+
+# --- checkpoint files -----------------------------------------------------------------------------
+
+
+def states() -> Iterator[dict[str, Any]]:
+    """Yield three steps of a small training state."""
+    bias, shared = np.arange(5, dtype=np.float64), np.ones((2, 2), np.float16)
+    for step in range(3):
+        weight = elements(
+            numbers(KINDS["float32"], bell(120, 7) + step * bell(120, 8, 0.2)), KINDS["float32"]
+        )
+        state = {
+            "model": {"weight": weight.reshape(12, 10), "bias": bias, "tied/~": [shared, shared]},
+            "scalars": (step, 0.1 * step, True, None, "π\n", b"\0\xff", float("nan"), -0.0, -(10**40)),
+            "mask": elements(numbers(KINDS["bool"], bell(30, step)), KINDS["bool"]),
+            "half": elements(hard(KINDS["bfloat16"]), KINDS["bfloat16"]),
+        }
+        yield state if step < 2 else {"new": np.zeros((), np.int64), **state}
+
+
+def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
+    """Write the checkpoint files; yield the name of each, a description and the state in it."""
+    first, *_ = states()
+    for name, description, state in (
+        ("nested", "a nested state with every kind of scalar, lossless", first),
+        ("scalar", "a state that is one scalar: no arrays, an empty payload", 7),
+        ("array", "a state that is one array without dimensions", np.array(1.5)),
+    ):
+        lccodec.save_file(state, directory / f"{name}.lcc.h5", {"vector": name})
+        yield name, description, state
+    for first_step, policy in ((10, "lossless"), (20, "lc-3")):
+        with tempfile.TemporaryDirectory() as own, lccodec.Chain(own, policy) as chain:
+            for step, state in enumerate(states(), first_step):
+                chain.save(step, state)
+                path = next(Path(own).glob(f"*{step}.lcc.h5"))
+                (directory / path.name).write_bytes(path.read_bytes())
+                parent = chain.info(step).parent
+                role = "a keyframe" if parent is None else f"a delta against step {parent}"
+                restored = state if policy == "lossless" else chain.restore(dtype="bits")
+                yield path.name.split(".")[0], f"{role}, policy {policy}", restored
+
+
+def expected_state(state: Any) -> dict[str, Any]:
+    """Return what a state holds, as JSON: tree and scalars as the specification writes them, and arrays."""
+    flat = flatten(state)
+    arrays = [
+        {
+            "name": name,
+            "dtype": components(array)[0].name,
+            "shape": list(array.shape),
+            "sha256": digest(little(array)),
+        }
+        for name, array in zip(flat.names, flat.arrays, strict=True)
+    ]
+    return {"tree": flat.tree, "scalars": flat.scalars, "arrays": arrays}
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def digest(data: bytes) -> str:
+    """Return the SHA-256 of bytes in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def write_frame(vector: Frame, directory: Path) -> dict[str, Any]:
+    """Write the files of a frame vector and return its entry in the manifest."""
+    method, code, _, shapes, _ = frame_head(vector.data)
+    files = {"lcf": vector.data}
+    if vector.stored:
+        files["bin"] = vector.expected
+    if vector.reference is not None:
+        files["reference.bin"] = vector.reference
+    for suffix, data in files.items():
+        (directory / f"{vector.name}.{suffix}").write_bytes(data)
+    return {
+        "name": vector.name,
+        "kind": "frame",
+        "file": f"valid/{vector.name}.lcf",
+        "method": METHODS[method],
+        "forms": stream_forms(vector.data),
+        "dtype": ELEMENT_TYPES[code].name,
+        "shapes": shapes,
+        "reference": f"valid/{vector.name}.reference.bin" if vector.reference is not None else None,
+        "expected": f"valid/{vector.name}.bin" if vector.stored else None,
+        "sha256": digest(vector.expected),
+        "description": vector.description,
+    }
+
+
+def write_expected(name: str, description: str, state: Any, directory: Path) -> dict[str, Any]:
+    """Write what a checkpoint vector holds and return its entry in the manifest."""
+    text = json.dumps(expected_state(state), indent=1, ensure_ascii=False) + "\n"
+    (directory / f"{name}.json").write_bytes(text.encode())
+    return {
+        "name": name,
+        "kind": "checkpoint",
+        "file": f"valid/{name}.lcc.h5",
+        "expected": f"valid/{name}.json",
+        "sha256": digest(text.encode()),
+        "description": description,
+    }
+
+
+def make(directory: Path) -> None:
+    """Write ``valid/`` and ``manifest.json`` into a directory."""
+    valid = directory / "valid"
+    valid.mkdir(parents=True, exist_ok=True)
+    entries = [write_frame(vector, valid) for vector in frames()]
+    entries += [write_expected(*vector, valid) for vector in checkpoints(valid)]
+    if len({entry["name"] for entry in entries}) != len(entries):
+        raise ValueError("two vectors have one name")
+    lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+    (directory / "manifest.json").write_bytes(f"[\n{lines}\n]\n".encode())
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

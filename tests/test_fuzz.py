@@ -1,0 +1,118 @@
+"""The regressions of the fuzz targets, in bounded time and memory, and the driver itself."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import signal
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+FUZZ = Path(__file__).parents[1] / "fuzz"
+REGRESSIONS = sorted((FUZZ / "regressions").glob("*/*"))
+MAX_SECONDS = 10
+MAX_BYTES = 256 << 20  # of inputs of at most 128 KiB
+
+
+class Overtime(BaseException):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _fuzz_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FUZZ))
+
+
+@pytest.fixture
+def _bounded_time() -> Iterator[None]:
+    if not hasattr(signal, "alarm"):
+        yield
+        return
+
+    def over(*_: Any) -> None:
+        raise Overtime
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(MAX_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def target(name: str) -> ModuleType:
+    return importlib.import_module(f"target_{name}")
+
+
+def test_there_are_regressions() -> None:
+    names = [path.parent.name for path in REGRESSIONS]
+    assert min(names.count("frame"), names.count("checkpoint")) > 20
+
+
+@pytest.mark.usefixtures("_bounded_time")
+@pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_regression(path: Path) -> None:
+    tracemalloc.start()
+    try:
+        target(path.parent.name).check(path.read_bytes())
+        assert tracemalloc.get_traced_memory()[1] < MAX_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["frame", "checkpoint"])
+def test_the_invariant_is_on_line_1(name: str) -> None:
+    first = (FUZZ / f"target_{name}.py").read_text().splitlines()[0]
+    assert first.startswith('"""Invariant: ')
+    assert "LccodecError, nothing else, in bounded time and memory" in first
+
+
+@pytest.mark.parametrize("name", ["frame", "checkpoint"])
+def test_seeds_decode(name: str) -> None:
+    """Seeds get to the end, so that mutations of them begin there."""
+    module = target(name)
+    seeds = list(module.seeds())
+    module.outcomes.clear()
+    for seed in seeds:
+        module.check(seed)
+    assert module.outcomes["decoded"] == len(seeds)
+
+
+def test_mutations_are_those_of_the_seed() -> None:
+    mutation = importlib.import_module("mutation")
+
+    def some(seed: int) -> list[bytes]:
+        rng, data = random.Random(seed), bytes(range(100))
+        return [mutation.mutate(data, [b"other", b""], [b"token"], rng) for _ in range(200)]
+
+    assert some(1) == some(1) != some(2)
+    assert len(set(some(1))) > 150
+
+
+@pytest.mark.parametrize("name", ["frame", "checkpoint"])
+def test_the_driver_runs(name: str) -> None:
+    command = [sys.executable, FUZZ / "run.py", name, "--seconds", "1", "--engine", "mutation", "--seed", "1"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "rules reached" in run.stdout
+
+
+def test_a_violation_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def check(data: bytes) -> None:
+        if len(data) > 3:
+            raise KeyError("not of the taxonomy")
+
+    run = importlib.import_module("run")
+    with run.Session(check, tmp_path) as session:
+        assert not run.attack(session, [b"one"], [b"more bytes"], seconds=60, seed=1)
+    kept = [path for path in tmp_path.iterdir() if not path.suffix and path.name != "current"]
+    assert len(kept) == 1
+    assert len(kept[0].read_bytes()) > 3
+    assert "KeyError" in kept[0].with_suffix(".txt").read_text()
+    assert "invariant is broken" in capsys.readouterr().out
