@@ -10,6 +10,7 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -153,7 +154,7 @@ def plan(
         For an array that cannot be stored; names it.
     """
     jobs: list[Job] = []
-    open_runs: dict[object, Job] = {}
+    open_runs: dict[object, tuple[Job, int]] = {}  # the run that more arrays may join, and its components
     for index, (array, name) in enumerate(zip(arrays, names, strict=True)):
         try:
             kind, bits = components(array)
@@ -170,11 +171,12 @@ def plan(
             jobs.append(job)
             continue
         like = (kind, quantizer, parent is None)
-        run = open_runs.get(like)
-        if run is None or sum(map(len, run.bits)) + bits.size > RUN_TOTAL:
-            open_runs[like] = job
+        run, total = open_runs.get(like, (job, RUN_TOTAL))
+        if total + bits.size > RUN_TOTAL:
+            open_runs[like] = job, bits.size
             jobs.append(job)
         else:
+            open_runs[like] = run, total + bits.size
             run.indices.append(index)
             run.shapes.append(array.shape)
             run.bits.append(bits)
@@ -218,7 +220,7 @@ def _split(bits: Array, kind: ElementType, shapes: Sequence[Shape]) -> list[Deco
     """Return the arrays of a frame, views of its components."""
     arrays, start = [], 0
     for shape in shapes:
-        stop = start + int(np.prod(shape, dtype=np.int64)) * kind.components
+        stop = start + math.prod(shape) * kind.components
         arrays.append(DecodedArray(kind, shape, bits if len(shapes) == 1 else bits[start:stop]))
         start = stop
     return arrays
