@@ -1,6 +1,8 @@
 """lccodec: a portable, pure-NumPy codec for training checkpoints."""
 
 from ._version import __version__
+from .checkpoint import ArrayInfo, CheckpointFile, CheckpointInfo
+from .checkpoint import open_file as open
 from .errors import (
     ArgumentError,
     ChainError,
@@ -19,8 +21,7 @@ from .floats import BFLOAT16_BITS
 from .frame import decode, encode
 from .policy import POLICIES, Policy
 from .quantize import ExponentBuckets, Lossless, UniformDeadzone
-from .store import ArrayInfo, Chain, CheckpointFile, CheckpointInfo
-from .store import open_file as open
+from .store import Chain
 from .validate import Problem, validate
 
 __all__ = [

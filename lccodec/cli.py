@@ -22,10 +22,11 @@ import lccodec
 
 from . import tables
 from .adapters.exchange import plain_names, steps_in_names
+from .checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_file
 from .difference import Leaves, compare_states
 from .errors import ArgumentError, DataError, LccodecError
 from .policy import POLICIES
-from .store import Chain, CheckpointFile, CheckpointInfo, directory_steps, open_file
+from .store import Chain
 from .summary import summarize
 from .validate import validate
 

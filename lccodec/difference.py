@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from .checkpoint import CheckpointFile
 from .floats import Array, components, element_type
 from .state import array_names, select
-from .store import CheckpointFile
 from .summary import PIECE, numbers
 
 __all__ = ["ArrayChange", "Difference", "Leaves", "Replacement", "ScalarChange", "compare_states"]

@@ -6,12 +6,12 @@ import os
 from typing import Any, Literal
 
 from .chain import Job, plan
+from .checkpoint import open_data, open_file
 from .commit import CheckpointWriter
 from .container import to_bytes
 from .manifest import FrameEntry, Manifest
 from .quantize import Lossless
 from .state import Flat, flatten
-from .store import open_data, open_file
 
 __all__ = ["load", "load_file", "save", "save_file"]
 

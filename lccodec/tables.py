@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from .checkpoint import ArrayInfo, CheckpointInfo
 from .demo import Report
 from .difference import Difference
-from .store import ArrayInfo, CheckpointInfo
 from .summary import ArraySummary, Bin
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from .checkpoint import CheckpointFile, directory_steps, open_file
 from .constants import CHECKPOINT_SUFFIX, TEMPORARY_PREFIX
 from .container import check_skeleton, open_checkpoint
 from .errors import ArgumentError, ChainError, DataError, LccodecError
-from .store import CheckpointFile, directory_steps, open_file
 
 __all__ = ["Problem", "validate"]
 

@@ -26,6 +26,7 @@ LAYERS = [
     ["manifest", "trailer", "system"],
     ["container"],
     ["commit"],
+    ["checkpoint"],
     ["store"],
     ["files", "validate"],
     ["__init__"],
