@@ -10,6 +10,7 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ from .errors import ArgumentError, ChainError, DataError, FormatError
 from .floats import Array, ElementType, components, from_components
 from .frame import decode_components, encode_components
 from .header import FrameHeader, Shape
+from .parallel import ordered
 from .quantize import PIECE, Quantizer
 
-__all__ = ["DecodedArray", "Job", "Link", "array_header", "plan", "replay", "wants_keyframe"]
+__all__ = ["DecodedArray", "Job", "Link", "array_header", "encode_jobs", "plan", "replay", "wants_keyframe"]
 
 #: A restore replays at most this many deltas unless a chain is told otherwise (LCC-CHN-04).
 KEYFRAME_EVERY: Final = 32
@@ -32,6 +34,9 @@ KEYFRAME_EVERY: Final = 32
 #: for the NumPy calls, small enough to be read for the sake of one of its arrays.
 RUN_ARRAY: Final = 1 << 14
 RUN_TOTAL: Final = 1 << 20
+
+#: Components of an array that is large enough to be coded by several threads.
+LARGE: Final = 1 << 23
 
 
 @dataclass
@@ -107,7 +112,7 @@ class Job:
     quantizer: Quantizer
     parents: list[DecodedArray] | None
 
-    def encode(self) -> tuple[Iterator[bytes], list[DecodedArray]]:
+    def encode(self, threads: int = 1) -> tuple[Iterator[bytes], list[DecodedArray]]:
         """Return the pieces of the frame, and the arrays as they decode once all pieces are made.
 
         The memory of the parents is reused for the result.
@@ -118,8 +123,27 @@ class Job:
             reference, out = None, np.empty_like(bits)
         else:
             reference = out = _joined([parent.bits for parent in self.parents])
-        pieces = encode_components(bits, self.kind, self.shapes, self.quantizer, reference, out, run=run)
+        pieces = encode_components(
+            bits, self.kind, self.shapes, self.quantizer, reference, out, run=run, threads=threads
+        )
         return pieces, _split(out, self.kind, self.shapes)
+
+
+def encode_jobs(
+    jobs: Sequence[Job], threads: int
+) -> Iterator[tuple[Job, Iterable[bytes], list[DecodedArray]]]:
+    """Yield each job with what it encodes to, in order.
+
+    Several threads work on several jobs at a time, or on the blocks of one that is large. The pieces
+    of a large one are made as they are asked for.
+    """
+
+    def encode(job: Job) -> tuple[Job, Iterable[bytes], list[DecodedArray]]:
+        large = threads == 1 or sum(map(len, job.bits)) > LARGE
+        pieces, arrays = job.encode(threads if large else 1)
+        return job, pieces if large else list(pieces), arrays
+
+    return ordered(encode, jobs, threads)
 
 
 def plan(
@@ -254,7 +278,7 @@ def array_header(links: Sequence[Link], index: int) -> tuple[FrameHeader, Shape]
     raise ChainError("an empty chain")
 
 
-def replay(links: Sequence[Link], indices: Iterable[int]) -> dict[int, DecodedArray]:
+def replay(links: Sequence[Link], indices: Iterable[int], threads: int = 1) -> dict[int, DecodedArray]:
     """Decode arrays of the last of `links`, which lead from a keyframe to it.
 
     Only frames that these arrays need are read; each is decoded into the memory of its reference.
@@ -273,25 +297,38 @@ def replay(links: Sequence[Link], indices: Iterable[int]) -> dict[int, DecodedAr
     """
     wanted = {index: links[-1].index_names[index] for index in indices}
     current: dict[str, DecodedArray] = {}
-    for link, number, last in reversed(_needed(links, list(wanted.values()))):
-        names = [link.index_names[index] for index in link.members(number)]
-        where = _where(link, names[0])
-        header = _header(link, number)
-        reference = None
-        if header.relative:
-            parents = [current[name] for name in names]
-            if (
-                any(p.kind != header.kind for p in parents)
-                or tuple(p.shape for p in parents) != header.shapes
-            ):
-                raise FormatError("LCC-CHN-03", where, "not of the type and shape of the parent's array")
-            reference = _joined([parent.bits for parent in parents])
-        try:
-            bits = decode_components(link.frame(number), reference, reference, check_sum=last)
-        except DataError as error:
-            raise error if error.where.startswith(link.place) else error.inside(where) from None
-        current.update(zip(names, _split(bits, header.kind, header.shapes), strict=True))
+
+    def decode(frame: tuple[Link, int, bool]) -> dict[str, DecodedArray]:
+        return _decode_frame(*frame, current, inner)
+
+    frames = _needed(links, list(wanted.values()))
+    for _, group in itertools.groupby(reversed(frames), key=lambda frame: id(frame[0])):
+        # The frames of one link do not depend on each other.
+        together = list(group)
+        inner = threads if len(together) == 1 else 1
+        for arrays in ordered(decode, together, threads if len(together) > 1 else 1):
+            current.update(arrays)
     return {index: current[name] for index, name in wanted.items()}
+
+
+def _decode_frame(
+    link: Link, number: int, last: bool, parents: Mapping[str, DecodedArray], threads: int
+) -> dict[str, DecodedArray]:
+    """Decode a frame of a link in the place of its parents; `last` as in :func:`_needed`."""
+    names = [link.index_names[index] for index in link.members(number)]
+    where = _where(link, names[0])
+    header = _header(link, number)
+    reference = None
+    if header.relative:
+        found = [parents[name] for name in names]
+        if any(p.kind != header.kind for p in found) or tuple(p.shape for p in found) != header.shapes:
+            raise FormatError("LCC-CHN-03", where, "not of the type and shape of the parent's array")
+        reference = _joined([parent.bits for parent in found])
+    try:
+        bits = decode_components(link.frame(number), reference, reference, check_sum=last, threads=threads)
+    except DataError as error:
+        raise error if error.where.startswith(link.place) else error.inside(where) from None
+    return dict(zip(names, _split(bits, header.kind, header.shapes), strict=True))
 
 
 def _needed(links: Sequence[Link], names: Iterable[str]) -> list[tuple[Link, int, bool]]:

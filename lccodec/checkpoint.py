@@ -20,6 +20,7 @@ from .container import CheckpointReader, open_bytes, open_checkpoint
 from .errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
 from .header import FrameHeader, parse_header
 from .manifest import Manifest, Parent
+from .parallel import thread_count
 from .state import array_names, select, unflatten
 
 __all__ = [
@@ -148,7 +149,8 @@ class CheckpointFile:
     A context manager; :func:`lccodec.open` returns it.
     """
 
-    def __init__(self, reader: CheckpointReader, directory: Path | None) -> None:
+    def __init__(self, reader: CheckpointReader, directory: Path | None, threads: int = 1) -> None:
+        self._threads = threads
         self._stack = ExitStack()
         try:
             readers = [self._stack.enter_context(reader)]
@@ -206,17 +208,20 @@ class CheckpointFile:
         if keys is None:
             return unflatten(tree, [a.array(dtype) for a in self.decoded()], scalars)
         arrays, values = select(tree, scalars, keys)
-        decoded = {index: a.array(dtype) for index, a in replay(self._links, set(arrays.values())).items()}
+        decoded = {
+            index: a.array(dtype)
+            for index, a in replay(self._links, set(arrays.values()), self._threads).items()
+        }
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
 
     def decoded(self) -> list[DecodedArray]:
         """Return all arrays as decoded, by index."""
-        arrays = replay(self._links, range(len(self._manifest.arrays)))
+        arrays = replay(self._links, range(len(self._manifest.arrays)), self._threads)
         return [arrays[index] for index in range(len(arrays))]
 
     def decode(self, index: int) -> DecodedArray:
         """Return one array as decoded, by its index."""
-        return replay(self._links, [index])[index]
+        return replay(self._links, [index], self._threads)[index]
 
     def check_name(self) -> None:
         """Raise ``FormatError`` if the name of a chain's file is not that of its step (LCC-CHN-01)."""
@@ -307,7 +312,7 @@ def directory_steps(directory: Path) -> dict[int, Path]:
     return {step: found[step] for step in sorted(found)}
 
 
-def open_file(path: str | os.PathLike[str]) -> CheckpointFile:
+def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFile:
     """Open a checkpoint file to read single arrays.
 
     A delta's parents are looked for beside it.
@@ -316,6 +321,8 @@ def open_file(path: str | os.PathLike[str]) -> CheckpointFile:
     ----------
     path
         A checkpoint file.
+    threads
+        How many to decode with, 0 for one each core.
 
     Raises
     ------
@@ -326,8 +333,8 @@ def open_file(path: str | os.PathLike[str]) -> CheckpointFile:
     StorageError
         If the operating system cannot read it.
     """
-    reader = open_checkpoint(path)
-    return CheckpointFile(reader, Path(path).parent)
+    threads = thread_count(threads)
+    return CheckpointFile(open_checkpoint(path), Path(path).parent, threads)
 
 
 def open_data(data: bytes) -> CheckpointFile:

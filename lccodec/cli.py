@@ -148,6 +148,9 @@ def _unused(name: str) -> Path:
     return next(path for path in itertools.chain([Path(name)], numbered) if not path.exists())
 
 
+_threads = click.option("-j", "--threads", type=click.IntRange(0), default=1, help="0: one for each core.")
+
+
 @_verb
 @click.argument("directory", metavar="DIR", type=_NEW)
 @click.argument("files", metavar="FILE...", type=_FILE, nargs=-1, required=True)
@@ -157,8 +160,14 @@ def _unused(name: str) -> Path:
     type=click.Choice(list(POLICIES)),
     help="How lossy deltas may be.  [default: as the chain's latest checkpoint, else balanced]",
 )
+@_threads
 def save(
-    directory: Path, files: tuple[Path, ...], step: int | None, policy: str | None, as_json: bool
+    directory: Path,
+    files: tuple[Path, ...],
+    step: int | None,
+    policy: str | None,
+    threads: int,
+    as_json: bool,
 ) -> None:
     """Save .npz or .safetensors files into a chain, each as one step.
 
@@ -172,7 +181,8 @@ def save(
     steps = steps or {first + i: file for i, file in enumerate(files)}
     recorded = latest.policy if latest is not None and latest.policy in POLICIES else "balanced"
     saved = []
-    with Chain(directory, policy=policy or recorded) as chain, tables.progress("saving") as update:
+    chain = Chain(directory, policy=policy or recorded, threads=threads)
+    with chain, tables.progress("saving") as update:
         for done, (number, file) in enumerate(steps.items(), 1):
             chain.save(number, adapters[file].load_file(file), _metadata(file))
             saved.append((file, chain.info(number)))
@@ -223,17 +233,19 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
     "--key", "keys", metavar="NAME", multiple=True, help="Only this array, or all below; repeatable."
 )
 @click.option("--dtype", type=click.Choice(["float32"]), help="Write bfloat16 arrays as float32.")
+@_threads
 def restore(
     directory: Path,
     step: int | None,
     output: Path,
     keys: tuple[str, ...],
     dtype: Literal["float32"] | None,
+    threads: int,
     as_json: bool,
 ) -> None:
     """Restore a step of a chain into a .npz or .safetensors file, which is replaced if it exists."""
     adapter = _adapter(output)
-    with _open(directory, step) as file:
+    with _open(directory, step, threads) as file:
         info, metadata = file.info(), file.metadata()
         # Bits can be written without ml_dtypes.
         state = file.state(keys or None, dtype or "bits")
@@ -248,14 +260,14 @@ def restore(
     click.echo(tables.dump_json({**document, "metadata": kept}) if as_json else text)
 
 
-def _open(path: Path, step: int | None) -> CheckpointFile:
+def _open(path: Path, step: int | None, threads: int = 1) -> CheckpointFile:
     """Open a step of a chain (its latest by default), or a checkpoint file."""
     if not path.is_dir():
         if step is not None:
             raise ArgumentError(f"{path} is a file: --step is for a chain")
-        return open_file(path)
+        return open_file(path, threads=threads)
     found = Chain(path).info(step).step  # also tells of a step that is not there
-    return open_file(directory_steps(path)[found or 0])
+    return open_file(directory_steps(path)[found or 0], threads=threads)
 
 
 @_verb

@@ -23,6 +23,7 @@ from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW
 from .errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from .floats import ELEMENT_TYPES, Array, ElementType, components, from_components, subtract, unwork, work
 from .header import FrameHeader, Shape, parse_header
+from .parallel import ordered, thread_count
 from .quantize import PIECE, Partition, Quantizer
 from .runs import FittedRun
 from .symbols import Piece
@@ -60,7 +61,7 @@ def _part(bits: Array | None, part: slice) -> Array | None:
     return None if bits is None else bits[part]
 
 
-def encode(array: Array, quantizer: Quantizer, reference: Array | None = None) -> bytes:
+def encode(array: Array, quantizer: Quantizer, reference: Array | None = None, *, threads: int = 1) -> bytes:
     """Code an array as a frame.
 
     Parameters
@@ -72,6 +73,8 @@ def encode(array: Array, quantizer: Quantizer, reference: Array | None = None) -
         `ExponentBuckets`, `UniformDeadzone` or `Lossless`.
     reference
         Array of the same dtype and shape that :func:`decode` will be given: the parent *as decoded*.
+    threads
+        How many to use, 0 for one each core; the frame is the same whatever the number.
 
     Returns
     -------
@@ -95,7 +98,8 @@ def encode(array: Array, quantizer: Quantizer, reference: Array | None = None) -
     array = np.asanyarray(array)
     kind, bits = components(array)
     base = None if reference is None else _reference_components(reference, kind, array.shape)
-    return b"".join(encode_components(bits, kind, [array.shape], quantizer, base))
+    threads = thread_count(threads)
+    return b"".join(encode_components(bits, kind, [array.shape], quantizer, base, threads=threads))
 
 
 def _reference_components(reference: Array, kind: ElementType, shape: tuple[int, ...]) -> Array:
@@ -117,6 +121,7 @@ def encode_components(
     out: Array | None = None,
     *,
     run: bool = False,
+    threads: int = 1,
 ) -> Iterator[bytes]:
     """Code components as a frame, yielded block by block, so that no frame need be held whole.
 
@@ -124,7 +129,7 @@ def encode_components(
     `run`, the components are those of several arrays, none of them empty, together at most 2**22.
     """
     crc = 0
-    for piece in _write_frame(bits, kind, shapes, quantizer, reference, out, run):
+    for piece in _write_frame(bits, kind, shapes, quantizer, reference, out, run, threads):
         crc = zlib.crc32(piece, crc)
         yield piece
     yield struct.pack("<I", crc)
@@ -138,6 +143,7 @@ def _write_frame(
     reference: Array | None,
     out: Array | None,
     run: bool,
+    threads: int,
 ) -> Iterator[bytes]:
     """Yield all of a frame but its CRC-32."""
     relative = reference is not None
@@ -155,8 +161,8 @@ def _write_frame(
         header = replace(header, method=METHOD_CODEBOOK)
         codebook = fitted.counts.astype("<u2").tobytes() + unwork(fitted.representatives, kind).tobytes()
     head = header.to_bytes() + codebook
-    length = checksum = 0
-    for start in range(0, bits.size, 1 << _BLOCK_LOG2):
+
+    def write_block(start: int) -> tuple[bytes, int]:
         part = slice(start, start + (1 << _BLOCK_LOG2))
         base, target = _part(reference, part), _part(out, part)
         if partition is not None and book is not None:
@@ -168,9 +174,12 @@ def _write_frame(
             block_sum = array_sum(bits[part], start * kind.size // 8)
             if target is not None:
                 target[:] = bits[part]
+        return b"".join(pieces), block_sum
+
+    length = checksum = 0
+    for block, block_sum in ordered(write_block, range(0, bits.size, 1 << _BLOCK_LOG2), threads):
         checksum += block_sum
-        block = b"".join(pieces)
-        if header.method == METHOD_PLANES and start == 0 and bits.nbytes <= len(block) + 4:
+        if header.method == METHOD_PLANES and length == 0 and bits.nbytes <= len(block) + 4:
             yield replace(header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes() + bits.tobytes()
             break
         yield head + struct.pack("<I", len(block)) + block
@@ -278,6 +287,7 @@ def decode(
     out: Array | None = None,
     *,
     dtype: Literal["float32", "bits"] | None = None,
+    threads: int = 1,
 ) -> Array:
     """Return the array that a frame holds.
 
@@ -293,6 +303,8 @@ def decode(
     dtype
         ``"float32"`` returns a bfloat16 array as float32 (exact), ``"bits"`` as `BFLOAT16_BITS`; other
         types are not affected.
+    threads
+        How many to use, 0 for one each core.
 
     Returns
     -------
@@ -306,6 +318,7 @@ def decode(
     ArgumentError
         If the reference is missing or does not match, or bfloat16 cannot be represented.
     """
+    threads = thread_count(threads)
     data, header = _checked(frame)
     if header.run:
         raise ArgumentError("this frame is a run of arrays; they are read through their checkpoint")
@@ -316,7 +329,7 @@ def decode(
             raise ArgumentError("this frame was coded against a reference; pass it as reference=")
         base = _reference_components(reference, header.kind, shape)
     if out is None:
-        bits = _decode(data, header, base, None)
+        bits = _decode(data, header, base, None, threads=threads)
         return from_components(bits, header.kind, shape, dtype)
     if not (out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative and out.shape == shape):
         raise ArgumentError(f"out must be a writable C-contiguous array of shape {shape}")
@@ -325,7 +338,7 @@ def decode(
     )
     if found != header.kind:
         raise ArgumentError(f"out has dtype {found.name}, the frame {header.kind.name}")
-    _decode(data, header, base, target)
+    _decode(data, header, base, target, threads=threads)
     return out
 
 
@@ -335,6 +348,7 @@ def decode_components(
     out: Array | None = None,
     *,
     check_sum: bool = True,
+    threads: int = 1,
 ) -> Array:
     """Return the components that a frame holds, 1-D, decoded into `out` if it is given.
 
@@ -342,7 +356,8 @@ def decode_components(
     may be left out where another frame is applied to the result: a wrong value there shows in the next sum.
     """
     data, header = _checked(frame)
-    return _decode(data, header, reference if header.relative else None, out, check_sum)
+    base = reference if header.relative else None
+    return _decode(data, header, base, out, check_sum=check_sum, threads=threads)
 
 
 def _checked(frame: bytes | bytearray | memoryview) -> tuple[memoryview, FrameHeader]:
@@ -361,7 +376,13 @@ def _checked(frame: bytes | bytearray | memoryview) -> tuple[memoryview, FrameHe
 
 
 def _decode(
-    data: memoryview, header: FrameHeader, reference: Array | None, out: Array | None, check_sum: bool = True
+    data: memoryview,
+    header: FrameHeader,
+    reference: Array | None,
+    out: Array | None,
+    *,
+    check_sum: bool = True,
+    threads: int = 1,
 ) -> Array:
     """Decode a checked frame; all arrays are components."""
     if out is None:
@@ -376,7 +397,7 @@ def _decode(
     if header.method == METHOD_RAW:
         out[:] = np.frombuffer(cursor.take(header.nbytes, "raw values"), out.dtype.newbyteorder("<"))
     else:
-        _decode_blocks(cursor, header, reference, out)
+        _decode_blocks(cursor, header, reference, out, threads)
     padding = (
         0
         if header.relative or header.method == METHOD_RAW
@@ -396,26 +417,37 @@ def _decode(
     return out
 
 
-def _decode_blocks(cursor: Cursor, header: FrameHeader, reference: Array | None, out: Array) -> None:
+def _decode_blocks(
+    cursor: Cursor, header: FrameHeader, reference: Array | None, out: Array, threads: int
+) -> None:
     book: Codebook | RunCodebook | None = None
     if header.method == METHOD_CODEBOOK:
         book = _read_codebook(cursor, header)
-    for number, start in enumerate(range(0, out.size, 1 << header.block_log2)):
-        part = slice(start, start + (1 << header.block_log2))
-        size = cursor.integer("I", f"size of block {number}")
-        block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
-        base = _part(reference, part)
+
+    def blocks() -> Iterator[tuple[Cursor, slice]]:
+        for number, start in enumerate(range(0, out.size, 1 << header.block_log2)):
+            size = cursor.integer("I", f"size of block {number}")
+            block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
+            yield block, slice(start, start + (1 << header.block_log2))
+
+    def read_block(item: tuple[Cursor, slice]) -> None:
+        block, part = item
+        target = out[part]
+        base = target if reference is out else _part(reference, part)  # one object: nothing to copy
         try:
             if book is None:
-                planes.read_block(block, base, header.kind, out[part])
+                planes.read_block(block, base, header.kind, target)
             elif isinstance(book, RunCodebook):
-                codebooks.read_run_block(block, book, part, base, out[part])
+                codebooks.read_run_block(block, book, part, base, target)
             else:
-                codebooks.read_block(block, book, base, out[part])
+                codebooks.read_block(block, book, base, target)
         except MemoryError as error:
             raise LimitError("LCC-LIM-02", block.where, "not enough memory for a block") from error
         if block.remaining:
             raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")
+
+    for _ in ordered(read_block, blocks(), threads):
+        pass
 
 
 def _read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook | RunCodebook:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from .chain import KEYFRAME_EVERY, DecodedArray, plan, wants_keyframe
+from .chain import KEYFRAME_EVERY, DecodedArray, encode_jobs, plan, wants_keyframe
 from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_file
 from .commit import CheckpointWriter, remove_stale_temporaries
 from .constants import MAX_STEP
 from .errors import ArgumentError, ChainError, FormatError, StorageError
 from .floats import ElementType
 from .manifest import INHERITED, Manifest, Parent
+from .parallel import thread_count
 from .policy import Policy, resolve_policy
 from .quantize import Lossless, Quantizer
 from .state import Json, flatten
@@ -50,6 +51,8 @@ class Chain:
     keyframe_every
         Most deltas that a restore may replay: after as many, a keyframe is written; sooner when the
         deltas together are larger than their keyframe.
+    threads
+        How many to encode and decode with, 0 for one each core; files are the same whatever the number.
 
     Raises
     ------
@@ -75,12 +78,14 @@ class Chain:
         policy: str | Policy = "balanced",
         *,
         keyframe_every: int = KEYFRAME_EVERY,
+        threads: int = 1,
     ) -> None:
         if not isinstance(keyframe_every, int) or keyframe_every < 0:
             raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
         self.directory = Path(directory)
         self.policy = resolve_policy(policy)
         self.keyframe_every = keyframe_every
+        self.threads = thread_count(threads)
         self._tail: _Tail | None = None
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -142,8 +147,7 @@ class Chain:
         numbers = [0] * len(flat.arrays)
         entries = []
         with CheckpointWriter(checkpoint_path(self.directory, step)) as writer:
-            for job in jobs:
-                pieces, decoded = job.encode()
+            for job, pieces, decoded in encode_jobs(jobs, self.threads):
                 entries.append(writer.write_frame(pieces))
                 for index, array in zip(job.indices, decoded, strict=True):
                     numbers[index] = len(entries)
@@ -204,7 +208,7 @@ class Chain:
         if step not in steps:
             raise ChainError(f"{self.directory} has no step {step!r}{_nearest(steps, step)}")
         path = checkpoint_path(self.directory, step)
-        file = open_file(path)
+        file = open_file(path, threads=self.threads)
         try:
             file.check_name()
         except FormatError:

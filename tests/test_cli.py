@@ -153,6 +153,16 @@ def test_metadata_and_bfloat16_travel_with_safetensors(tmp_path, monkeypatch):
     assert npz.load_file(tmp_path / "b.npz")["x"].dtype == np.float32
 
 
+def test_threads_change_no_byte(chain, tmp_path):
+    for threads in ("1", "2", "0"):
+        output = tmp_path / f"{threads}.safetensors"
+        run("restore", chain, "-o", output, "-j", threads)
+        run("save", tmp_path / threads, output, "--step", "5", "-j", threads)
+    files = [(tmp_path / n / "000000000005.lcc.h5").read_bytes() for n in ("1", "2", "0")]
+    assert files[0] == files[1] == files[2]
+    run("restore", chain, "-o", tmp_path / "x.npz", "-j", "-1", code=2)
+
+
 def test_restore_of_some_keys(chain, tmp_path):
     _, stderr = run("restore", chain, "-o", tmp_path / "a.npz", code=2)
     assert "'note' is a str" in stderr

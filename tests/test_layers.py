@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "lccodec"
 LAYERS = [
     ["_version", "constants", "errors"],
     ["floats"],
-    ["bits"],
+    ["bits", "parallel"],
     ["huffman"],
     ["symbols"],
     ["promote"],
@@ -41,6 +41,7 @@ LAYERS = [
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 #: No file access below the container: arrays in, bytes out.
 WITHOUT_IO = [m for layer in LAYERS[: RANK["hdf5"]] for m in layer] + ["policy", "chain", "state"]
+WITHOUT_IO.remove("parallel")  # asks the system for its number of cores
 CORE_DEPENDENCIES = {"numpy", "h5py"}
 OPTIONAL = {
     "ml_dtypes": {"floats"},

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lccodec import ArgumentError, Chain, ChecksumError, ExponentBuckets, Lossless, decode, encode
+from lccodec.parallel import ordered, thread_count
+
+from .test_store import assert_same, walk
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_results_come_in_order_and_few_are_held(threads: int) -> None:
+    started = []
+
+    def work(item: int) -> int:
+        started.append(item)
+        return item * item
+
+    for count, result in enumerate(ordered(work, range(100), threads)):
+        assert result == count * count
+        assert len(started) <= count + threads + 1
+    assert sorted(started) == list(range(100))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_comes_in_its_turn(threads: int) -> None:
+    def work(item: int) -> int:
+        if item == 5:
+            raise ValueError("five")
+        return item
+
+    results = ordered(work, range(10), threads)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="five"):
+        next(results)
+    assert threading.active_count() < 20
+
+
+def test_numbers_of_threads(tmp_path: Path) -> None:
+    assert thread_count(3) == 3
+    assert thread_count(0) >= 1
+    for bad in (-1, 1.5, True, None):
+        with pytest.raises(ArgumentError, match="threads"):
+            Chain(tmp_path, threads=bad)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="threads"):
+        encode(np.zeros(3), Lossless(), threads=-1)
+
+
+@pytest.mark.parametrize("quantizer", [Lossless(), ExponentBuckets(3)])
+def test_a_large_array_is_the_same_whatever_the_threads(quantizer: Lossless | ExponentBuckets) -> None:
+    rng = np.random.default_rng(0)
+    before = rng.standard_normal(9_000_000).astype(np.float32)
+    after = before + rng.standard_normal(before.size).astype(np.float32) * np.float32(1e-3)
+    frame = encode(after, quantizer, before)
+    assert encode(after, quantizer, before, threads=3) == frame
+    expected = decode(frame, before)
+    np.testing.assert_array_equal(decode(frame, before, threads=2), expected)
+    target = before.copy()
+    decode(frame, target, target, threads=7)  # in place of the reference
+    np.testing.assert_array_equal(target, expected)
+    with pytest.raises(ChecksumError):
+        decode(frame, after, threads=2)
+
+
+def test_chains_are_the_same_whatever_the_threads(tmp_path: Path) -> None:
+    states = [{**state, "more": [np.full((200, 200), i, np.float32)] * 2} for i, state in enumerate(walk(5))]
+    for threads in (1, 2, 7):
+        with Chain(tmp_path / str(threads), policy="lc-3", threads=threads) as chain:
+            for step, state in enumerate(states):
+                chain.save(step, state)
+            for step in chain.steps:
+                with Chain(tmp_path / "1") as first:
+                    assert_same(chain.restore(step), first.restore(step))
+    files = [{p.name: p.read_bytes() for p in (tmp_path / str(n)).iterdir()} for n in (1, 2, 7)]
+    assert files[0] == files[1] == files[2]
