@@ -30,6 +30,9 @@ LANE_BITS: Final = 1400
 LANE_STEPS: Final = 400
 MOST_LANES: Final = 4096  # what is kept of every lane while it is written stays in the cache
 
+_BATCH: Final = 1 << 16  # symbols written at a time: their codes stay in the cache
+_ENTRY_BITS: Final = 6  # of an entry of joined codes hold their length
+
 # The 15-bit numbers with their bits in reverse order.
 _REVERSED: Final = (
     (np.arange(1 << MAX_CODE_BITS)[:, None] >> np.arange(MAX_CODE_BITS) & 1)
@@ -149,56 +152,74 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
 
 def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[list[memoryview], Array]:
     """Return a buffer for each lane, and how many bytes of each are used (int64)."""
-    longest = int(lengths.max())
-    joined = 8 if longest <= 8 else 4  # codes joined into one word of up to 64 bits
-    words_per_lane = -(-data.size // lanes)
-    words_per_lane = -(-words_per_lane // joined)
-    padded = np.zeros(words_per_lane * joined * lanes, np.uint8)
+    radix = int(np.flatnonzero(lengths)[-1]) + 1
+    codes = (_REVERSED[canonical_codes(lengths)] >> (MAX_CODE_BITS - lengths)).astype(np.uint64)
+    table, together = _joined_codes(codes[:radix], lengths[:radix].astype(np.uint64), data.size)
+    # Rows of lookups are joined in pairs, so a batch has a power of two of them.
+    lookups = -(-data.size // (lanes * together))
+    batch = 1 << min((lookups - 1).bit_length(), max((_BATCH // (lanes * together)).bit_length() - 1, 0))
+    steps = -(-lookups // batch) * batch * together
+    # The last batch is filled up with the symbol whose code is all zeros: it leaves no trace in the
+    # store, and only the sizes have to be set right.
+    filler = int(np.lexsort((lengths, lengths == 0))[0])
+    padded = np.full(steps * lanes, filler, np.uint8)
     padded[: data.size] = data
-    entries = _REVERSED[canonical_codes(lengths)] >> (MAX_CODE_BITS - lengths)
-    entries = entries.astype(np.uint32) | (lengths.astype(np.uint32) << 16)
 
-    stride = -(-words_per_lane * joined * longest // 64) + 1
-    store = np.empty(lanes * stride, "<u8")
-    first = np.arange(0, lanes * stride, stride)
-    place = first.copy()
-    word, filled, spill, full = (np.zeros(lanes, np.uint64) for _ in range(4))
-    batch = max(1, 65536 // (joined * lanes)) * joined * lanes
-    for start in range(0, padded.size, batch):
-        entry = entries.take(padded[start : start + batch], mode="clip")
-        if start + batch >= data.size:
-            entry[data.size - start :] = 0  # places past the last symbol take no bits
-        codes, bits = _join(entry.reshape(-1, lanes), joined)
-        for code, size in zip(codes, bits, strict=True):
-            # Append to the open word of every lane, and store it even if it is not full yet. What
-            # does not fit opens the next word; where all fits, the shift leaves nothing of it (a
-            # shift by 64 gives 0 in NumPy), so that no choice is needed but to drop the full word.
-            np.left_shift(code, filled, out=spill)
-            np.bitwise_or(word, spill, out=word)
-            store[place] = word
-            np.subtract(64, filled, out=spill)
-            np.right_shift(code, spill, out=spill)
-            np.add(filled, size, out=filled)
-            np.right_shift(filled, 6, out=full)
-            np.bitwise_and(filled, 63, out=filled)
-            np.add(place, full.view(np.int64), out=place)
-            np.subtract(full, 1, out=full)  # 0 where the word was full, else all ones
-            np.bitwise_and(word, full, out=word)
-            np.bitwise_or(word, spill, out=word)
-    store[place] = word
-    sizes = ((place - first) * 64 + filled.astype(np.int64) + 7) >> 3
+    stride = -(-steps * int(lengths.max()) // 64) + 1
+    store = np.zeros(lanes * stride, "<u8")
+    start = np.arange(0, lanes * stride, stride) * 64
+    position = start.astype(np.uint64)
+    for rows in padded.reshape(-1, batch, together, lanes):
+        index = rows[:, 0].astype(np.uint16)
+        for row in range(1, together):
+            index *= index.dtype.type(radix)
+            index += rows[:, row]
+        entries = table.take(index, mode="clip")
+        words, bits = _join(entries >> _ENTRY_BITS, entries & (1 << _ENTRY_BITS) - 1)
+        places = np.empty_like(bits)
+        for place, size in zip(places, bits, strict=True):
+            place[:] = position
+            position += size
+        # A word goes into two neighbours of the store, of which it has bits of their own: adding is
+        # joining. A shift by 64 gives 0 in NumPy, so that no choice is needed.
+        used = places & 63
+        places >>= 6
+        at = places.view(np.int64).reshape(-1)
+        np.add.at(store, at, (words << used).reshape(-1))
+        np.add.at(store[1:], at, (words >> (64 - used)).reshape(-1))
+    filled = steps - (data.size + np.arange(lanes)[::-1]) // lanes
+    sizes = (position.view(np.int64) - start - filled * int(lengths[filler]) + 7) >> 3
     view = store.data.cast("B")
-    return [view[at : at + 8 * stride] for at in (8 * first).tolist()], sizes
+    return [view[at : at + 8 * stride] for at in (start >> 3).tolist()], sizes
 
 
-def _join(entries: Array, joined: int) -> tuple[Array, Array]:
-    """Join every `joined` rows of table entries (code, length << 16) into words and their lengths."""
-    codes, bits = entries & 0xFFFF, entries >> 16
-    for width in (np.uint32, np.uint64, np.uint64)[: joined.bit_length() - 1]:
-        codes, bits = codes.astype(width, copy=False), bits.astype(width, copy=False)
-        codes = codes[0::2] | (codes[1::2] << bits[0::2])
-        bits = bits[0::2] + bits[1::2]
-    return codes, bits
+def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, int]:
+    """Return code << 6 | length of every run of a few symbols, and how many symbols that is.
+
+    The index of a run is the number that its symbols are the digits of. Long runs of symbols are
+    worth a table of up to 65,536 entries.
+    """
+    joined, bits, together = codes, lengths, 1
+    while (
+        joined.size * codes.size <= min(1 << 16, symbols // 8)
+        and (together + 1) * int(lengths.max()) <= 64 - _ENTRY_BITS
+    ):
+        joined = (joined[:, None] | codes << bits[:, None]).reshape(-1)
+        bits = (bits[:, None] + lengths).reshape(-1)
+        together += 1
+    return joined << _ENTRY_BITS | bits, together
+
+
+def _join(words: Array, bits: Array) -> tuple[Array, Array]:
+    """Join neighbouring rows of codes as long as every word has room for all of its bits."""
+    while len(bits) > 1:
+        together = bits[0::2] + bits[1::2]
+        if int(together.max()) > 64:
+            break
+        high = words[1::2] << bits[0::2]
+        high |= words[0::2]
+        words, bits = high, together
+    return words, bits
 
 
 def read_lengths(cursor: Cursor) -> Array:
