@@ -182,7 +182,8 @@ def _write_frame(
         if header.method == METHOD_PLANES and length == 0 and bits.nbytes <= len(block) + 4:
             yield replace(header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes() + bits.tobytes()
             break
-        yield head + struct.pack("<I", len(block)) + block
+        yield head + struct.pack("<I", len(block))
+        yield block
         length += len(head) + 4 + len(block)
         head = b""
     else:
@@ -215,7 +216,7 @@ def _quantize_run(
     value = work(result, kind)
     escape = fitted.outside | ~np.isfinite(subtract(bits, reference, kind)) | ~np.isfinite(value)
     if fitted.max_error is not None:
-        escape |= _breaks_bound(work(bits, kind), value, fitted.max_error)
+        escape |= ~_within_bound(work(bits, kind), value, fitted.max_error)
     symbols[escape] = 0
     result[escape] = bits[escape]
     if out is not None:
@@ -243,19 +244,20 @@ def _quantize_block(
         part = slice(start, start + PIECE)
         base = _part(reference, part)
         d = subtract(bits[part], base, kind)
-        escape = ~np.isfinite(d)
-        if escape.any():
-            d = np.where(escape, d.dtype.type(0), d)
+        kept = np.isfinite(d)
+        if not kept.all():
+            d = np.where(kept, d, d.dtype.type(0))
         symbols[part], outside = partition.symbols(d)
         if outside is not None:
-            escape |= outside
+            kept &= ~outside
         result = np.empty(d.size, bits.dtype)
         reconstruct(book.expand(symbols[part]), base, kind, result)
         value = work(result, kind)
-        escape |= ~np.isfinite(value)  # the sum can overflow where the difference did not
+        kept &= np.isfinite(value)  # the sum can overflow where the difference did not
         if partition.max_error is not None:
-            escape |= _breaks_bound(work(bits[part], kind), value, partition.max_error)
-        if escape.any():
+            kept &= _within_bound(work(bits[part], kind), value, partition.max_error)
+        if not kept.all():
+            escape = ~kept
             symbols[part][escape] = 0
             result[escape] = bits[part][escape]
             if not escaped.size:
@@ -267,8 +269,8 @@ def _quantize_block(
     return codebooks.write_block(symbols, escaped if escaped.size else None, bits), checksum
 
 
-def _breaks_bound(original: Array, decoded: Array, bound: float) -> Array:
-    """Return where ``|decoded - original|`` may exceed `bound` (never missing one that does).
+def _within_bound(original: Array, decoded: Array, bound: float) -> Array:
+    """Return where ``|decoded - original|`` is certain not to exceed `bound`.
 
     The difference is rounded to nearest; comparing it with the number just below the bound makes
     the test strict whatever the rounding did.
@@ -278,7 +280,7 @@ def _breaks_bound(original: Array, decoded: Array, bound: float) -> Array:
     if float(limit) > bound:  # the bound itself was rounded up
         limit = np.nextafter(limit, wide(0))
     with np.errstate(all="ignore"):
-        return np.asarray(~(np.abs(decoded.astype(wide, copy=False) - original) <= limit))
+        return np.asarray(np.abs(decoded.astype(wide, copy=False) - original) <= limit)
 
 
 def decode(

@@ -157,14 +157,12 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[list[memoryvi
     table, together = _joined_codes(codes[:radix], lengths[:radix].astype(np.uint64), data.size)
     # Rows of lookups are joined in pairs, so a batch has a power of two of them.
     lookups = -(-data.size // (lanes * together))
-    batch = 1 << min((lookups - 1).bit_length(), max((_BATCH // (lanes * together)).bit_length() - 1, 0))
+    batch = 1 << min((lookups - 1).bit_length(), (_BATCH // (lanes * together)).bit_length() - 1)
     steps = -(-lookups // batch) * batch * together
-    # The last batch is filled up with the symbol whose code is all zeros: it leaves no trace in the
-    # store, and only the sizes have to be set right.
+    # The last batch is filled up with the symbol whose code is all zeros: only the sizes will show it.
     filler = int(np.lexsort((lengths, lengths == 0))[0])
     padded = np.full(steps * lanes, filler, np.uint8)
     padded[: data.size] = data
-
     stride = -(-steps * int(lengths.max()) // 64) + 1
     store = np.zeros(lanes * stride, "<u8")
     start = np.arange(0, lanes * stride, stride) * 64
@@ -180,11 +178,10 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[list[memoryvi
         for place, size in zip(places, bits, strict=True):
             place[:] = position
             position += size
-        # A word goes into two neighbours of the store, of which it has bits of their own: adding is
-        # joining. A shift by 64 gives 0 in NumPy, so that no choice is needed.
+        # Each word has bits of its own in two neighbours of the store, so that they can be added there.
+        # A shift by 64 gives 0 in NumPy.
         used = places & 63
-        places >>= 6
-        at = places.view(np.int64).reshape(-1)
+        at = (places >> 6).view(np.int64).reshape(-1)
         np.add.at(store, at, (words << used).reshape(-1))
         np.add.at(store[1:], at, (words >> (64 - used)).reshape(-1))
     filled = steps - (data.size + np.arange(lanes)[::-1]) // lanes
@@ -194,16 +191,13 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[list[memoryvi
 
 
 def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, int]:
-    """Return code << 6 | length of every run of a few symbols, and how many symbols that is.
+    """Return code << 6 | length of a few symbols at once, by the number they are digits of, and how many.
 
-    The index of a run is the number that its symbols are the digits of. Long runs of symbols are
-    worth a table of up to 65,536 entries.
+    The more symbols there are to code, the larger a table they are worth.
     """
     joined, bits, together = codes, lengths, 1
-    while (
-        joined.size * codes.size <= min(1 << 16, symbols // 8)
-        and (together + 1) * int(lengths.max()) <= 64 - _ENTRY_BITS
-    ):
+    largest = min(1 << 16, symbols // 8)
+    while joined.size * codes.size <= largest and int(bits.max() + lengths.max()) <= 64 - _ENTRY_BITS:
         joined = (joined[:, None] | codes << bits[:, None]).reshape(-1)
         bits = (bits[:, None] + lengths).reshape(-1)
         together += 1
@@ -295,30 +289,33 @@ def decode(cursor: Cursor, count: int) -> Array:
 
 def _read_lanes(data: Array, position: Array, lengths: Array, out: Array) -> Array:
     """Decode all lanes in lock step into `out`; return the bit position each lane ends at."""
-    lanes = position.size
-    longest = int(lengths.max())
-    # Every possible next `longest` bits -> symbol and length: codes in canonical order fill the
-    # table most significant bit first, and the reversal of its index makes it lowest bit first.
-    order = np.lexsort((np.arange(lengths.size), lengths))
-    order = order[lengths[order] > 0]
-    by_code = np.repeat(order, 1 << (longest - lengths[order].astype(np.int64)))
-    by_bits = by_code[_REVERSED[: 1 << longest] >> (MAX_CODE_BITS - longest)]
-    symbol_of = by_bits.astype(np.uint8)
-    length_of = lengths[by_bits].astype(np.uint64)
-
+    lanes, position = position.size, position.astype(np.uint64)
     # A 64-bit little-endian word from every byte position: the word at a bit position, shifted
     # by up to 7, still holds 57 valid bits, enough for several codes.
     words = np.ndarray(data.size - 7, "<u8", data, strides=(1,)).copy()
-    together = 57 // longest
+    together = 1
+    while together < 4 and int(lengths.max()) * (together + 1) <= min(16, (out.size // 32).bit_length()):
+        together += 1
+    grouped = out.size // (together * lanes)
+    done = grouped * together * lanes
+    _read_rows(words, position, lengths, out[:done].reshape(grouped, together, lanes))
+    for start in range(done, out.size, lanes):
+        row = out[start : start + lanes]
+        _read_rows(words, position[: row.size], lengths, row.reshape(1, 1, -1))
+    return position.view(np.int64)
+
+
+def _read_rows(words: Array, position: Array, lengths: Array, rows: Array) -> None:
+    """Decode a symbol of every lane into each of `rows`, (lookups, symbols a lookup, lanes)."""
+    lookups, together, lanes = rows.shape
+    symbols_of, length_of = _lookup_tables(lengths, together)
+    mask = np.uint64(length_of.size - 1)
+    batch = 57 // int(mask).bit_length()
     word, byte, used = (np.empty(lanes, np.uint64) for _ in range(3))
-    index = np.empty((together, lanes), np.uint64)
+    index, length = (np.empty((batch, lanes), np.uint64) for _ in range(2))
     places = index.view(np.int64)  # the type NumPy indexes with; the same memory
-    length = np.empty((together, lanes), np.uint64)
-    position = position.astype(np.uint64)
-    mask = np.uint64((1 << longest) - 1)
-    full = out.size // lanes
-    for start in range(0, full, together):
-        steps = min(together, full - start)
+    for start in range(0, lookups, batch):
+        steps = min(batch, lookups - start)
         np.right_shift(position, 3, out=byte)
         words.take(byte.view(np.int64), out=word, mode="clip")
         np.bitwise_and(position, 7, out=used)
@@ -329,12 +326,25 @@ def _read_lanes(data: Array, position: Array, lengths: Array, out: Array) -> Arr
             np.right_shift(word, length[step], out=word)
         np.add.reduce(length[:steps], axis=0, out=used)
         np.add(position, used, out=position)
-        rows = out[start * lanes : (start + steps) * lanes].reshape(steps, lanes)
-        symbol_of.take(places[:steps], out=rows, mode="clip")
-    rest = out.size - full * lanes
-    if rest:
-        at = position[:rest]
-        bits = (np.take(words, (at >> 3).view(np.int64), mode="clip") >> (at & 7)) & mask
-        position[:rest] += length_of[bits.view(np.int64)]
-        out[full * lanes :] = symbol_of[bits.view(np.int64)]
-    return position.view(np.int64)
+        for place, symbol_of in enumerate(symbols_of):
+            symbol_of.take(places[:steps], out=rows[start : start + steps, place], mode="clip")
+
+
+def _lookup_tables(lengths: Array, together: int) -> tuple[Array, Array]:
+    """Return the `together` symbols that every value of the next bits begins with, and their length."""
+    longest = int(lengths.max())
+    # Codes in canonical order fill the table most significant bit first, and the reversal of its
+    # index makes it lowest bit first.
+    order = np.lexsort((np.arange(lengths.size), lengths))
+    order = order[lengths[order] > 0]
+    by_code = np.repeat(order, 1 << (longest - lengths[order].astype(np.int64)))
+    by_bits = by_code[_REVERSED[: 1 << longest] >> (MAX_CODE_BITS - longest)]
+    bits = np.arange(1 << (together * longest))
+    symbols = np.empty((together, bits.size), np.uint8)
+    used = np.zeros(bits.size, np.uint64)
+    for place in range(together):
+        symbols[place] = by_bits[bits & ((1 << longest) - 1)]
+        length = lengths[symbols[place]]
+        bits >>= length
+        used += length
+    return symbols, used

@@ -35,6 +35,9 @@ __all__ = ["Packed", "Piece", "Sparse", "dense", "read_stream", "write_stream"]
 #: A Huffman run must be smaller than the raw symbols by this factor to be worth its time.
 _WORTH_CODING: Final = 0.97
 
+#: From so many symbols on, a quarter as many are looked at before all are.
+_SAMPLED: Final = 1 << 18
+
 #: With at most one symbol in this many not 0, no other form than sparse can be smaller.
 _CLEARLY_SPARSE: Final = 7
 
@@ -97,6 +100,8 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     nonzero = np.count_nonzero(symbols)
     if nonzero == 0:
         return [_PAIR.pack(STREAM_CONSTANT, 0)]
+    if symbols.size >= _SAMPLED and _is_noise(symbols):
+        return [_MODE.pack(STREAM_RAW), symbols.tobytes()]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and nonzero * _CLEARLY_SPARSE <= symbols.size:
         return _write_sparse(symbols, depth)
@@ -115,6 +120,14 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     if inside and _sparse_estimate(counts) < size:
         return _write_sparse(symbols, depth)
     return write()
+
+
+def _is_noise(symbols: Array) -> bool:
+    """Whether a sample of the symbols has nearly eight bits each, so that no code is worth its time."""
+    sample = symbols[:: symbols.size // (_SAMPLED // 4)]
+    shares = np.bincount(sample, minlength=256) / sample.size
+    shares = shares[shares > 0]
+    return -float(shares @ np.log2(shares)) > 8 * _WORTH_CODING
 
 
 def _histogram(data: Array) -> Array:
