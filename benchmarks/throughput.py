@@ -1,123 +1,162 @@
-"""Throughput of the array codec: encode, and decode-and-apply, against np.copyto of the same bytes.
+"""Throughput of lccodec beside np.copyto of the same bytes, and beside other compressors and writers.
 
-Every figure is a ratio measured in one run on one thread, in rounds that take the reference and the
-codec in turn, so that the machine's noise meets both; the best round counts.
+Every figure is a ratio measured in interleaved rounds of one run; the best round counts. Prints markdown
+tables and the distance to each goal; ``benchmarks/README.md`` says how to read them.
 
-The differences are real: one layer of two successive LeNet-5 checkpoints (``lenet.py --states``), repeated
-to the size asked for, or without that file a heavy-tailed random walk.
-
-Run ``python benchmarks/throughput.py [--states FILE.npz] [--elements N] [--json FILE]``.
+Run ``python benchmarks/throughput.py [--states FILE.npz | --data DIR] [--quick] [--only SECTION ...]
+[--elements N ...] [--json FILE] [--check STORED.json]``.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import numpy as np
+import arrays
+import chains
+import tensors
+from deltas import Walk, load_walk, train_states
+from figures import COPY, Figure, better, dump, load, losses, markdown
+from goals import goals, table
+from memory import memory
+from plan import FULL, QUICK, Plan
 
-import lccodec
+Section = Callable[[Plan, Walk], tuple[list[Figure], list[str]]]
 
-QUANTIZERS = {
-    "lc-2": lccodec.ExponentBuckets(bits=2),
-    "lc-3": lccodec.ExponentBuckets(bits=3),
-    "uniform, 2 x rms": lccodec.UniformDeadzone(relative_step=2),
-    "uniform, 1 x rms": lccodec.UniformDeadzone(relative_step=1),
-    "lossless": lccodec.Lossless(),
+SECTIONS: Mapping[str, Section] = {
+    "real": arrays.real,
+    "zeros": arrays.zeros,
+    "dtypes": arrays.dtypes,
+    "huffman": arrays.huffman,
+    "save": chains.save,
+    "restore": chains.restore,
+    "tensor": tensors.one,
+    "many": tensors.many,
+    "memory": memory,
 }
+PACKAGES = (
+    "numpy", "h5py", "zstandard", "pcodec", "blosc2", "hdf5plugin", "zfpy", "safetensors", "torch",
+    "orbax-checkpoint",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Row:
-    """One quantizer: times as multiples of np.copyto of the array's bytes."""
-
-    quantizer: str
-    bits_per_value: float
-    encode: float
-    decode: float
-    decode_fresh: float
-
-
-def deltas(states: Path | None, elements: int) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return an array, its reference, and what they are."""
-    if states is None:
-        rng = np.random.default_rng(0)
-        reference = rng.standard_normal(elements, np.float32)
-        scale = np.exp(rng.standard_normal(elements, np.float32)) * np.float32(0.003)
-        return reference + rng.standard_normal(elements, np.float32) * scale, reference, "random walk"
-    with np.load(states) as data:
-        steps = sorted({int(name.split("/")[0]) for name in data.files})
-        middle = len(steps) // 2
-        before, after = (data[f"{steps[i]}/fc1.weight"].reshape(-1) for i in (middle, middle + 1))
-    repeats = -(-elements // before.size)
-    return (
-        np.tile(after, repeats)[:elements],
-        np.tile(before, repeats)[:elements],
-        "LeNet-5 fc1, one interval",
-    )
+def measure(plan: Plan, walk: Walk, names: Iterable[str]) -> tuple[list[Figure], list[str]]:
+    """Measure the sections of those names; return the figures, and the peers that are not installed."""
+    figures: list[Figure] = []
+    missing: dict[str, None] = {}
+    for name in names:
+        found, absent = SECTIONS[name](plan, walk)
+        figures += found
+        missing |= dict.fromkeys(absent)
+    return figures, list(missing)
 
 
-def measure(array: np.ndarray, reference: np.ndarray, rounds: int) -> tuple[list[Row], dict[str, float]]:
-    """Return the rows, and the time of the reference."""
-    out = np.empty_like(array)
-    jobs: dict[str, Callable[[], object]] = {"copy": lambda: np.copyto(out, array)}
-    frames = {name: lccodec.encode(array, q, reference) for name, q in QUANTIZERS.items()}
-    for name, quantizer in QUANTIZERS.items():
-        frame = frames[name]
-        jobs[f"encode {name}"] = lambda q=quantizer: lccodec.encode(array, q, reference)
-        jobs[f"decode {name}"] = lambda f=frame: lccodec.decode(f, reference, out)
-        jobs[f"fresh {name}"] = lambda f=frame: lccodec.decode(f, reference)
-    best = dict.fromkeys(jobs, float("inf"))
-    for _ in range(rounds):
-        for name, job in jobs.items():
-            # The reference is short and so the noisiest: take it more often.
-            for _ in range(5 if name == "copy" else 1):
-                start = time.perf_counter()
-                job()
-                best[name] = min(best[name], time.perf_counter() - start)
-    copy = best["copy"]
-    rows = [
-        Row(
-            quantizer=name,
-            bits_per_value=8 * len(frames[name]) / array.size,
-            encode=best[f"encode {name}"] / copy,
-            decode=best[f"decode {name}"] / copy,
-            decode_fresh=best[f"fresh {name}"] / copy,
-        )
-        for name in QUANTIZERS
+def check(
+    figures: list[Figure], stored: list[Figure], again: Callable[[set[str]], list[Figure]]
+) -> list[str]:
+    """Return what is lost against stored figures, a line each; what seems lost is measured twice."""
+    lost = losses(figures, stored)
+    if lost:
+        figures = better(figures, again({figure.section for figure, _ in lost}))
+    return [
+        f"{' / '.join(map(str, f.key))}: {f.ratio:.3g} x {f.base}, {f.ratio / before - 1:+.0%}"
+        for f, before in losses(figures, stored)
     ]
-    return rows, {"copy_ns_per_value": copy / array.size * 1e9}
 
 
-def main() -> None:
-    """Measure and print a markdown table."""
+def noise(figures: Iterable[Figure]) -> float:
+    """Return the worst median of np.copyto over its best: 1 on a machine with nothing else to do."""
+    return max((f.typical for f in figures if f.subject == COPY and f.typical is not None), default=1.0)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that are measured, as far as they are installed."""
+    found = {}
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--states", type=Path, help="states of lenet.py --states")
-    parser.add_argument("--elements", type=int, default=16_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    options = parser.parse_args()
-    array, reference, what = deltas(options.states, options.elements)
-    rows, extra = measure(array, reference, options.rounds)
-    print(f"{options.elements:,} float32, {what}; copyto {extra['copy_ns_per_value']:.2f} ns a value\n")
-    print("| quantizer | bits a value | encode | decode into | decode, fresh array |")
-    print("|---|---|---|---|---|")
-    for row in rows:
-        speeds = " | ".join(f"1/{value:.1f}" for value in (row.encode, row.decode, row.decode_fresh))
-        print(f"| {row.quantizer} | {row.bits_per_value:.3f} | {speeds} |")
-    if options.json:
-        document = {
-            "elements": options.elements,
-            "data": what,
-            **extra,
-            "rows": [asdict(row) for row in rows],
-        }
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--states", type=Path, metavar="FILE", help="states of lenet.py --states")
+    source.add_argument("--data", metavar="DIR", help="folder of the digits, to train LeNet-5 first")
+    parser.add_argument(
+        "--elements", type=float, nargs="+", metavar="N", help="sizes of the arrays, 1e3 to 1e9"
+    )
+    parser.add_argument("--state", type=float, metavar="N", help="values of the state that is saved")
+    parser.add_argument(
+        "--only", nargs="+", choices=SECTIONS, metavar="SECTION", help=f"of {', '.join(SECTIONS)}"
+    )
+    parser.add_argument("--quick", action="store_true", help="small arrays, few rounds: under a minute")
+    parser.add_argument("--rounds", type=int, metavar="N")
+    parser.add_argument(
+        "--directory", type=Path, metavar="DIR", help="where to write (default: a temporary one)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--check", type=Path, metavar="FILE", help="compare with figures of --json; exit 1 on a loss"
+    )
+    return parser.parse_args()
+
+
+def plan_of(options: argparse.Namespace, directory: Path) -> Plan:
+    """Return what the command line asks for."""
+    changes: dict[str, object] = {"directory": directory, "states": options.states}
+    if options.elements:
+        changes["sizes"] = tuple(int(size) for size in options.elements)
+    if options.state:
+        changes["state"] = int(options.state)
+    if options.rounds:
+        changes["rounds"] = options.rounds
+    return replace(QUICK if options.quick else FULL, **changes)
+
+
+def main() -> int:
+    """Measure, print, store, compare; return the exit status."""
+    options = parse_arguments()
+    start = time.perf_counter()
+    names = options.only or list(SECTIONS)
+    stored = load(options.check) if options.check else []
+    with TemporaryDirectory(prefix="lccodec-throughput-", dir=options.directory) as directory:
+        if options.data:
+            options.states = Path(directory) / "states.npz"
+            train_states(options.data, options.states)
+        plan = plan_of(options, Path(directory))
+        walk = load_walk(options.states)
+        figures, missing = measure(plan, walk, names)
+        print(markdown(figures))
+        print(
+            f"\nNot installed or left out: {', '.join(missing) or 'none'}. "
+            + f"Noise: np.copyto's median up to {noise(figures):.2f} x its best."
+        )
+        print("\n" + table(goals(figures)))
+        print(f"\n{time.perf_counter() - start:.0f} s")
+        if options.json:
+            about = {"data": walk.source, "quick": options.quick, "versions": versions(), "missing": missing}
+            dump(figures, about, options.json)
+        if not options.check:
+            return 0
+
+        def again(sections: set[str]) -> list[Figure]:
+            return measure(plan, walk, [name for name in names if name in sections])[0]
+
+        if not {f.key for f in figures} & {f.key for f in stored}:
+            print(f"{options.check.name}: none of its figures was measured")
+            return 2
+        lost = check(figures, stored, again)
+    print("\n".join(["\nLost more than 15 %:", *lost] if lost else ["\nNothing lost."]))
+    return 1 if lost else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -193,7 +193,7 @@ def _apply_sparse(run: Sparse, codebook: Codebook, reference: Array | None, out:
     if out is not reference:
         np.copyto(out, reference)
     changed = np.empty(run.positions.size, out.dtype)
-    add(reference[run.positions], values, codebook.kind, changed)
+    add(reference.take(run.positions, mode="clip"), values, codebook.kind, changed)
     out[run.positions] = changed
 
 

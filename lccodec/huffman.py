@@ -157,7 +157,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[list[memoryvi
     table, together = _joined_codes(codes[:radix], lengths[:radix].astype(np.uint64), data.size)
     # Rows of lookups are joined in pairs, so a batch has a power of two of them.
     lookups = -(-data.size // (lanes * together))
-    batch = 1 << min((lookups - 1).bit_length(), (_BATCH // (lanes * together)).bit_length() - 1)
+    batch = 1 << min((lookups - 1).bit_length(), max((_BATCH // (lanes * together)).bit_length() - 1, 0))
     steps = -(-lookups // batch) * batch * together
     # The last batch is filled up with the symbol whose code is all zeros: only the sizes will show it.
     filler = int(np.lexsort((lengths, lengths == 0))[0])

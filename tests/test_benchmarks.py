@@ -60,9 +60,9 @@ def test_made_differences_have_the_zero_share(share: float, bits: int | None) ->
 
 def test_repeats_of_a_walk_are_all_different() -> None:
     walk = module("deltas").load_walk(None)
-    width = walk.layer.shape[1]
+    width = walk.layer[0].size
     array = walk.array(3, 3 * width + 5)
-    assert np.array_equal(array[:width], walk.layer[3])
+    assert np.array_equal(array[:width], walk.layer[3].reshape(-1))
     assert np.unique(array[: 2 * width]).size > 1.9 * width
     assert np.array_equal(array[2 * width :], walk.array(3, width + 5, start=2))
     state = walk.state(3, 3 * width, 2 * width)
@@ -74,7 +74,7 @@ def test_walk_of_stored_states(tmp_path: Path) -> None:
     states = {f"{step}/fc1.weight": np.full((2, 3), step, np.float32) for step in range(1, 41)}
     np.savez(tmp_path / "states.npz", **states)
     walk = deltas.load_walk(tmp_path / "states.npz")
-    assert walk.layer.shape == (40, 6) and walk.layer[9, 0] == 10
+    assert walk.layer.shape == (40, 2, 3) and walk.layer[9, 0, 0] == 10
     np.savez(tmp_path / "few.npz", **{name: states[name] for name in list(states)[:9]})
     with pytest.raises(SystemExit, match="9 checkpoints"):
         deltas.load_walk(tmp_path / "few.npz")
@@ -228,6 +228,7 @@ def test_command_line(run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "none of its figures" in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("default")
 def test_sizes_are_asked_for(run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--only", "dtypes", "real", "--elements", "1e3", "2e3", "--rounds", "1") == 0
     out = capsys.readouterr().out

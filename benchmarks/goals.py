@@ -1,0 +1,199 @@
+"""The numbers that were set for lccodec's speed, and how far a run is from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chains import POLICIES
+from figures import Figure, find
+
+__all__ = ["Goal", "goals", "table"]
+
+SIXTEEN_MILLION = "16,000,000"
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One number; less is better.
+
+    Parameters
+    ----------
+    what
+        That it is about.
+    measured
+        In this run, or ``None``.
+    must
+        Bound; to be reached or fallen below; ``None`` where there is only a goal.
+    goal
+        What it is to be in the end, or ``None`` where that is `must`.
+    unit
+        ``"copies"`` (times of np.copyto of the same bytes), ``"x"``, ``"ms"`` or ``"MiB"``.
+    """
+
+    what: str
+    measured: float | None
+    must: float | None
+    goal: float | None
+    unit: str = "copies"
+
+    @property
+    def state(self) -> str:
+        """``"reached"``, by which factors the bound and the goal are missed, or ``"not measured"``."""
+        if self.measured is None:
+            return "not measured"
+        missed = [
+            f"{self.measured / limit:.2f} x the {name}"
+            for name, limit in (("bound", self.must), ("goal", self.goal))
+            if limit is not None and self.measured > limit
+        ]
+        return ", ".join(missed) or "reached"
+
+
+def table(found: Sequence[Goal]) -> str:
+    """Return the goals that were measured as a markdown table."""
+    lines = ["| what | measured | must be | goal | |", "|---|---:|---:|---:|---|"]
+    for g in found:
+        if g.measured is None:
+            continue
+        cells = (_shown(value, g.unit) for value in (g.measured, g.must, g.goal))
+        lines.append(f"| {g.what} | " + " | ".join(cells) + f" | {g.state} |")
+    unknown = sum(g.measured is None for g in found)
+    return "\n".join([*lines, *([f"\nNot measured in this run: {unknown} more."] if unknown else [])])
+
+
+def _shown(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    return f"1/{value:.3g}" if unit == "copies" else f"{value:.3g} {unit}"
+
+
+def goals(figures: Sequence[Figure]) -> list[Goal]:
+    """Return all goals, with what `figures` say of them."""
+    return [*_arrays(figures), *_states(figures)]
+
+
+def _ratio(figure: Figure | None) -> float | None:
+    return None if figure is None else figure.ratio
+
+
+def _times(first: Figure | None, second: Figure | None) -> float | None:
+    """Return the seconds of the first as a multiple of those of the second."""
+    if first is None or second is None or first.seconds is None or second.seconds is None:
+        return None
+    return first.seconds / second.seconds
+
+
+def _arrays(figures: Sequence[Figure]) -> list[Goal]:
+    def real(subject: str, action: str, threads: int = 1) -> Figure | None:
+        return find(figures, "real", subject, action, case=SIXTEEN_MILLION, threads=threads)
+
+    found = []
+    for name in ("lc-2", "lc-3", "uniform, 2 x rms"):
+        encode, into = real(name, "encode"), real(name, "decode into")
+        found += [
+            Goal(f"encode 16 M, {name}", _ratio(encode), 10, 5),
+            Goal(
+                f"the same, over zstd -1's time, {name}",
+                _times(encode, real("zstd -1", "encode")),
+                1,
+                None,
+                "x",
+            ),
+            Goal(f"decode and apply 16 M, {name}", _ratio(into), 5, 2.5),
+            Goal(
+                f"the same, over zstd -1's time, {name}",
+                _times(into, real("zstd -1", "decode, fresh")),
+                0.5,
+                None,
+                "x",
+            ),
+        ]
+        if real(name, "encode", 2) is not None:
+            for action in ("encode", "decode into"):
+                of_one = _times(real(name, action, 2), real(name, action))
+                found.append(
+                    Goal(f"two threads, {action}, over one's time, {name}", of_one, 1 / 1.7, None, "x")
+                )
+    for suffix in ("max error 0.6 x rms", "max error 1.2 x rms"):
+        for own, other in (("encode", "encode"), ("decode into", "decode, fresh")):
+            against = _times(real(f"uniform, {suffix}", own), real(f"SZ3, {suffix}", other))
+            found.append(Goal(f"{own}, over SZ3's time, {suffix}", against, 1 / 4, 1 / 8, "x"))
+    found += [
+        Goal("lossless planes, encode 16 M", _ratio(real("lossless", "encode")), 15, None),
+        Goal("lossless planes, decode 16 M", _ratio(real("lossless", "decode into")), 8, None),
+    ]
+    zlib = "zlib Z_HUFFMAN_ONLY"
+    for action in ("encode", "decode, fresh"):
+        against = _times(find(figures, "huffman", "lccodec", action), find(figures, "huffman", zlib, action))
+        found.append(Goal(f"Huffman stage, {action}, over zlib's time", against, 1, None, "x"))
+    for name in ("lc-3", "uniform, 2 x rms"):
+        for action in ("encode", "decode into"):
+            found.append(
+                Goal(
+                    f"cost a value, dearest size over cheapest, {action}, {name}",
+                    _spread(figures, name, action),
+                    1.3,
+                    None,
+                    "x",
+                )
+            )
+    return found
+
+
+def _spread(figures: Sequence[Figure], subject: str, action: str) -> float | None:
+    """Return the dearest over the cheapest time a value, of the sizes from a million on."""
+    costs = [
+        f.seconds / f.values
+        for f in figures
+        if (f.section, f.subject, f.action, f.threads) == ("real", subject, action, 1)
+        and f.seconds is not None
+        and f.values is not None
+        and f.values >= 1_000_000
+    ]
+    return max(costs) / min(costs) if len(costs) > 1 else None
+
+
+def _states(figures: Sequence[Figure]) -> list[Goal]:
+    found = []
+    for policy in POLICIES:
+        save = find(figures, "save", policy, "save")
+        write = find(figures, "save", policy, "write and sync as many bytes")
+        deep, keyframe = (find(figures, "restore", policy, a) for a in ("deepest", "keyframe"))
+        peak = find(figures, "memory", policy, "save")
+        mib = None if peak is None or peak.amount is None else peak.amount / MIB
+        depth = f" ({deep.note})" if deep else ""
+        found += [
+            Goal(f"Chain.save, {policy}", _ratio(save), 14, None),
+            Goal(
+                f"the same, over the time to write its bytes, {policy}",
+                _times(save, write),
+                None,
+                1.2,
+                "x",
+            ),
+            Goal(
+                f"Chain.restore, deepest delta over keyframe, {policy}{depth}",
+                _times(deep, keyframe),
+                4,
+                2,
+                "x",
+            ),
+            Goal(f"peak memory of a save beyond state and reference, {policy}", mib, 256, 128, "MiB"),
+        ]
+    for action, peer in (("save", "save, not synced"), ("load", "load")):
+        for subject in ("keyframe", "lc-3"):
+            against = _times(find(figures, "many", subject, action), find(figures, "many", "np.savez", peer))
+            found.append(
+                Goal(f"many small arrays, {action} over that of np.savez, {subject}", against, 1, None, "x")
+            )
+    one = find(figures, "tensor", "lccodec", "open, read one, close")
+    read = find(figures, "tensor", "lccodec", "read")
+    milliseconds = None if one is None or one.seconds is None else 1e3 * one.seconds
+    amount = None if read is None or read.amount is None else read.amount / MIB
+    return [
+        *found,
+        Goal("one tensor of 1 MiB out of 1 GiB", milliseconds, 20, None, "ms"),
+        Goal("the same, bytes read", amount, 2e6 / MIB, None, "MiB"),
+    ]

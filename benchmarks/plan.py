@@ -1,0 +1,80 @@
+"""How much is measured: sizes, shares, rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["FULL", "QUICK", "Plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run measures.
+
+    Parameters
+    ----------
+    sizes
+        Values of the arrays of real differences.
+    sweep
+        Values of the arrays of one zero share, and of one dtype.
+    zero_shares
+        Shares of differences that become 0.
+    symbols
+        For the Huffman stage.
+    state
+        Values of the state that is saved; in arrays of `tensor`.
+    chain
+        Values of the state that is restored from 32 deltas deep.
+    tensor
+        Values of an array of a state.
+    checkpoint
+        Tensors of 1 MiB in the checkpoint that one is read from.
+    many
+        Number of arrays of 1,000 values.
+    rounds
+        Of every measurement; the best counts.
+    directory
+        Where files are written; must exist.
+    states
+        File of the real states, or ``None``.
+    """
+
+    sizes: tuple[int, ...]
+    sweep: int
+    zero_shares: tuple[float, ...]
+    symbols: int
+    state: int
+    chain: int
+    tensor: int
+    checkpoint: int
+    many: int
+    rounds: int
+    directory: Path = Path()
+    states: Path | None = None
+
+
+FULL = Plan(
+    sizes=(1_000_000, 16_000_000),
+    sweep=4_000_000,
+    zero_shares=(0.5, 0.8, 0.9, 0.95, 0.99, 0.999),
+    symbols=16_000_000,
+    state=100_000_000,
+    chain=16_000_000,
+    tensor=4_000_000,
+    checkpoint=1024,
+    many=10_000,
+    rounds=5,
+)
+QUICK = Plan(
+    sizes=(1_000_000,),
+    sweep=500_000,
+    zero_shares=(0.5, 0.9, 0.999),
+    symbols=2_000_000,
+    state=4_000_000,
+    chain=500_000,
+    tensor=500_000,
+    checkpoint=64,
+    many=200,
+    rounds=3,
+)
