@@ -85,6 +85,13 @@ def _times(first: Figure | None, second: Figure | None) -> float | None:
     return first.seconds / second.seconds
 
 
+def _size(figure: Figure | None) -> str:
+    """Return how large what was measured was, to stand behind the name of a goal."""
+    return (
+        "" if figure is None else ", " + figure.case.split(", ")[0].split(" in ")[0].removesuffix(" float32")
+    )
+
+
 def _arrays(figures: Sequence[Figure]) -> list[Goal]:
     def real(subject: str, action: str, threads: int = 1) -> Figure | None:
         return find(figures, "real", subject, action, case=SIXTEEN_MILLION, threads=threads)
@@ -165,7 +172,7 @@ def _states(figures: Sequence[Figure]) -> list[Goal]:
         mib = None if peak is None or peak.amount is None else peak.amount / MIB
         depth = f" ({deep.note})" if deep else ""
         found += [
-            Goal(f"Chain.save, {policy}", _ratio(save), 14, None),
+            Goal(f"Chain.save, {policy}{_size(save)}", _ratio(save), 14, None),
             Goal(
                 f"the same, over the time to write its bytes, {policy}",
                 _times(save, write),
@@ -174,26 +181,32 @@ def _states(figures: Sequence[Figure]) -> list[Goal]:
                 "x",
             ),
             Goal(
-                f"Chain.restore, deepest delta over keyframe, {policy}{depth}",
+                f"Chain.restore, deepest delta over keyframe, {policy}{depth}{_size(deep)}",
                 _times(deep, keyframe),
                 4,
                 2,
                 "x",
             ),
-            Goal(f"peak memory of a save beyond state and reference, {policy}", mib, 256, 128, "MiB"),
+            Goal(
+                f"peak memory of a save beyond state and reference, {policy}{_size(peak)}",
+                mib,
+                256,
+                128,
+                "MiB",
+            ),
         ]
     for action, peer in (("save", "save, not synced"), ("load", "load")):
         for subject in ("keyframe", "lc-3"):
             against = _times(find(figures, "many", subject, action), find(figures, "many", "np.savez", peer))
-            found.append(
-                Goal(f"many small arrays, {action} over that of np.savez, {subject}", against, 1, None, "x")
-            )
+            size = _size(find(figures, "many", subject, action))
+            what = f"small arrays, {action} over that of np.savez, {subject}{size}"
+            found.append(Goal(what, against, 1, None, "x"))
     one = find(figures, "tensor", "lccodec", "open, read one, close")
     read = find(figures, "tensor", "lccodec", "read")
     milliseconds = None if one is None or one.seconds is None else 1e3 * one.seconds
     amount = None if read is None or read.amount is None else read.amount / MIB
     return [
         *found,
-        Goal("one tensor of 1 MiB out of 1 GiB", milliseconds, 20, None, "ms"),
+        Goal(f"one tensor{_size(one)}", milliseconds, 20, None, "ms"),
         Goal("the same, bytes read", amount, 2e6 / MIB, None, "MiB"),
     ]

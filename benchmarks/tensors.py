@@ -65,7 +65,7 @@ def one(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
         read()
         after = bytes_read()
         timings = measure(jobs, copier(tensor), max(plan.rounds, 10))
-    case = f"1 MiB out of a checkpoint of {plan.checkpoint:,} MiB"
+    case = f"1 MiB out of a checkpoint of {plan.checkpoint} MiB"
     figures = state_figures("tensor", case, tensor, timings, peers=("safetensors",))
     if before is not None and between is not None and after is not None:
         amount = after - between - (between - before)  # less what the question itself reads
