@@ -13,9 +13,20 @@ from .errors import FormatError
 from .floats import Array, ElementType, add, unwork, work
 from .symbols import Packed, Piece, Sparse, dense, read_stream, write_stream
 
-__all__ = ["Codebook", "RunCodebook", "read_block", "read_run_block", "reconstruct", "write_block"]
+__all__ = [
+    "Codebook",
+    "RunCodebook",
+    "apply",
+    "read_block",
+    "read_run_block",
+    "reconstruct",
+    "write_block",
+]
 
 _PIECE = 1 << 16  # values made at a time, so that they stay in the cache
+
+#: With at most one symbol in this many not 0, it is faster to copy the reference and change those.
+_FEW = 16
 
 
 class Codebook:
@@ -102,6 +113,24 @@ def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: 
         add(reference, values, kind, out)
 
 
+def apply(symbols: Array, codebook: Codebook, reference: Array | None, out: Array) -> None:
+    """Write what symbols stand for into `out`, which may be `reference`; all but them are components."""
+    if reference is not None and np.count_nonzero(symbols) * _FEW <= symbols.size:
+        positions = (symbols != 0).nonzero()[0]
+        _change(reference, positions, symbols.take(positions), codebook, out)
+    else:
+        reconstruct(codebook.expand(symbols), reference, codebook.kind, out)
+
+
+def _change(reference: Array, positions: Array, symbols: Array, codebook: Codebook, out: Array) -> None:
+    """Write the reference into `out`, changed at `positions`."""
+    if out is not reference:
+        np.copyto(out, reference)
+    changed = np.empty(positions.size, out.dtype)
+    add(reference.take(positions, mode="clip"), codebook.expand(symbols), codebook.kind, changed)
+    out[positions] = changed
+
+
 def write_block(symbols: Array, escaped: Array | None, exact: Array) -> list[Piece]:
     """Return the pieces of one block: symbols, and the escapes if there are any (SPEC 6.3).
 
@@ -141,12 +170,7 @@ def read_block(cursor: Cursor, codebook: Codebook, reference: Array | None, out:
         codebook.check(int(run.max(initial=0)), cursor.where)
         for start in range(0, out.size, _PIECE):
             part = slice(start, start + _PIECE)
-            reconstruct(
-                codebook.expand(run[part]),
-                reference if reference is None else reference[part],
-                codebook.kind,
-                out[part],
-            )
+            apply(run[part], codebook, reference if reference is None else reference[part], out[part])
     if flags:
         _read_escapes(cursor, out)
 
@@ -185,16 +209,16 @@ def _read_escapes(cursor: Cursor, out: Array) -> None:
 
 def _apply_sparse(run: Sparse, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:
     codebook.check(int(run.values.max(initial=0)), where)
-    values = codebook.expand(run.values)
     if reference is None:
         out[:] = 0
-        out[run.positions] = unwork(values, codebook.kind)
+        out[run.positions] = unwork(codebook.expand(run.values), codebook.kind)
         return
-    if out is not reference:
-        np.copyto(out, reference)
-    changed = np.empty(run.positions.size, out.dtype)
-    add(reference.take(run.positions, mode="clip"), values, codebook.kind, changed)
-    out[run.positions] = changed
+    starts = range(0, out.size, _PIECE)
+    bounds = [*np.searchsorted(run.positions, starts).tolist(), run.positions.size]
+    for start, first, last in zip(starts, bounds, bounds[1:], strict=False):
+        target, here = out[start : start + _PIECE], slice(first, last)
+        base = target if reference is out else reference[start : start + _PIECE]
+        _change(base, run.positions[here] - start, run.values[here], codebook, target)
 
 
 def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:

@@ -238,18 +238,17 @@ def add(reference: Array, representatives: Array, kind: ElementType, out: Array)
 
 def _ordered(bits: Array, kind: ElementType) -> Array:
     """Map floating point patterns to unsigned integers in the order of the numbers (LCC-PLN-02)."""
-    sign = bits.view(f"i{kind.size}") >> (8 * kind.size - 1)  # 0 or -1
-    flip: Array = sign.view(bits.dtype) | bits.dtype.type(1 << (8 * kind.size - 1))
-    np.bitwise_xor(bits, flip, out=flip)
-    return flip
+    keys: Array = (bits.view(f"i{kind.size}") >> (8 * kind.size - 1)).view(bits.dtype)  # all zeros or ones
+    keys |= bits.dtype.type(1 << (8 * kind.size - 1))
+    keys ^= bits
+    return keys
 
 
 def _unordered(keys: Array, kind: ElementType) -> Array:
-    top = keys.dtype.type(1 << (8 * kind.size - 1))
-    sign = (keys ^ top).view(f"i{kind.size}") >> (8 * kind.size - 1)
-    flip: Array = sign.view(keys.dtype) | top
-    np.bitwise_xor(keys, flip, out=flip)
-    return flip
+    bits: Array = ~(keys.view(f"i{kind.size}") >> (8 * kind.size - 1)).view(keys.dtype)
+    bits |= keys.dtype.type(1 << (8 * kind.size - 1))
+    bits ^= keys
+    return bits
 
 
 def zigzag(bits: Array, reference: Array | None, kind: ElementType) -> Array:
@@ -269,9 +268,9 @@ def zigzag(bits: Array, reference: Array | None, kind: ElementType) -> Array:
         np.subtract(difference, _ordered(reference, kind), out=difference)
     else:
         difference = bits - reference
-    sign = (difference.view(f"i{kind.size}") >> (width - 1)).view(bits.dtype)
-    np.bitwise_xor(difference << 1, sign, out=sign)
-    return sign
+    codes: Array = (difference.view(f"i{kind.size}") >> (width - 1)).view(bits.dtype)
+    codes ^= difference << 1
+    return codes
 
 
 def unzigzag(codes: Array, reference: Array | None, kind: ElementType, out: Array) -> None:

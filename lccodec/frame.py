@@ -251,7 +251,7 @@ def _quantize_block(
         if outside is not None:
             kept &= ~outside
         result = np.empty(d.size, bits.dtype)
-        reconstruct(book.expand(symbols[part]), base, kind, result)
+        codebooks.apply(symbols[part], book, base, result)
         value = work(result, kind)
         kept &= np.isfinite(value)  # the sum can overflow where the difference did not
         if partition.max_error is not None:

@@ -17,20 +17,22 @@ __all__ = ["read_block", "write_block"]
 
 def write_block(bits: Array, reference: Array | None, kind: ElementType) -> list[Piece]:
     """Return the pieces of one block: a stream per byte of the zigzag codes, lowest byte first."""
-    codes = np.empty((bits.size, kind.size), np.uint8)
+    planes = np.empty((kind.size, bits.size), np.uint8)
     for start in range(0, bits.size, PIECE):  # pieces stay in the cache
         part = slice(start, start + PIECE)
-        zigzagged = zigzag(bits[part], None if reference is None else reference[part], kind)
-        codes[part] = zigzagged.view(np.uint8).reshape(-1, kind.size)
-    return [piece for plane in codes.T for piece in write_stream(np.ascontiguousarray(plane))]
+        codes = zigzag(bits[part], None if reference is None else reference[part], kind)
+        for place, plane in enumerate(planes):
+            plane[part] = codes >> (8 * place)
+    return [piece for plane in planes for piece in write_stream(plane)]
 
 
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
     """Read one block into `out`, which may be `reference`; both are components of the block."""
-    codes = np.empty((out.size, kind.size), np.uint8)
-    for plane in codes.T:
-        plane[:] = dense(read_stream(cursor, out.size), out.size)
-    zigzagged = codes.reshape(-1).view(kind.bits)
+    planes = [dense(read_stream(cursor, out.size), out.size) for _ in range(kind.size)]
     for start in range(0, out.size, PIECE):
         part = slice(start, start + PIECE)
-        unzigzag(zigzagged[part], None if reference is None else reference[part], kind, out[part])
+        codes = planes[-1][part].astype(kind.bits)
+        for plane in planes[-2::-1]:
+            codes <<= 8
+            codes |= plane[part]
+        unzigzag(codes, None if reference is None else reference[part], kind, out[part])
