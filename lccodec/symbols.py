@@ -39,7 +39,7 @@ _WORTH_CODING: Final = 0.97
 _SAMPLED: Final = 1 << 18
 
 #: With at most one symbol in this many not 0, no other form than sparse can be smaller.
-_CLEARLY_SPARSE: Final = 6
+_CLEARLY_SPARSE: Final = 5
 
 _MODE: Final = struct.Struct("<B")
 _SPARSE: Final = struct.Struct("<BBI")  # mode, low bits, count
