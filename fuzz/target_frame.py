@@ -14,8 +14,9 @@ import numpy as np
 
 import lccodec
 from lccodec.constants import MAX_EXPANSION
+from lccodec.encoder import encode_components
 from lccodec.floats import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
-from lccodec.frame import decode_components, encode_components
+from lccodec.frame import decode_components
 from lccodec.header import parse_header
 from lccodec.quantize import Quantizer
 

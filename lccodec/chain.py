@@ -18,9 +18,10 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from .encoder import encode_components
 from .errors import ArgumentError, ChainError, DataError, FormatError
 from .floats import Array, ElementType, components, from_components
-from .frame import decode_components, encode_components
+from .frame import decode_components
 from .header import FrameHeader, Shape
 from .parallel import ordered
 from .quantize import PIECE, Quantizer

@@ -24,7 +24,7 @@ from lccodec import (
     encode,
 )
 from lccodec.constants import MAX_EXPANSION
-from lccodec.frame import array_sum
+from lccodec.encoder import array_sum
 from lccodec.header import FrameHeader, parse_header
 
 from .strategies import ALL_DTYPES, INTEGERS, array_and_reference, bits_of, dtype_of, random_array

@@ -21,6 +21,7 @@ LAYERS = [
     ["quantize"],
     ["planes", "codebook"],
     ["header"],
+    ["encoder"],
     ["frame"],
     ["policy", "chain", "state", "hdf5"],
     ["manifest", "trailer", "system"],

@@ -137,8 +137,8 @@ def test_what_is_not_finite_is_exact(quantizer: object, name: str) -> None:
     reference[3:8] = np.array(patterns, kind.bits).view(array.dtype)
     for base in (None, reference):
         restored = round_trip(array, quantizer, base)
-        np.testing.assert_array_equal(bits_of(restored[:8]), bits_of(array[:8])) if base is not None else None
-        np.testing.assert_array_equal(bits_of(restored[:5]), bits_of(array[:5]))
+        exact = 5 if base is None else 8  # the reference is not finite at 3 to 7
+        np.testing.assert_array_equal(bits_of(restored[:exact]), bits_of(array[:exact]))
 
 
 @pytest.mark.parametrize("name", ["float16", "float32", "float64"])
