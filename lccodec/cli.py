@@ -21,7 +21,7 @@ import numpy as np
 import lccodec
 
 from . import tables
-from .adapters.exchange import plain_names, steps_in_names
+from .adapters.formats import plain_names, steps_in_names
 from .checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_file
 from .difference import Leaves, compare_states
 from .errors import ArgumentError, DataError, LccodecError

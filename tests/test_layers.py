@@ -33,7 +33,7 @@ LAYERS = [
     ["__init__"],
     ["summary", "demo"],
     ["difference"],
-    ["adapters/__init__", "adapters/exchange"],
+    ["adapters/__init__", "adapters/formats"],
     ["adapters/npz", "adapters/safetensors"],
     ["tables"],
     ["cli"],

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import ArgumentError, FormatError
 from ..floats import Array, element_type
-from .exchange import named_arrays, replacing, storage
+from .formats import named_arrays, replacing, storage
 
 __all__ = ["load_file", "save_file"]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from ..floats import ELEMENT_TYPES, Array, components, from_components
-from .exchange import named_arrays, replacing, storage
+from .formats import named_arrays, replacing, storage
 
 try:
     import safetensors as library
