@@ -21,12 +21,14 @@ from .floats import BFLOAT16_BITS
 from .frame import decode, encode
 from .policy import POLICIES, Policy
 from .quantize import ExponentBuckets, Lossless, UniformDeadzone
+from .roles import ROLES
 from .store import Chain
 from .validate import Problem, validate
 
 __all__ = [
     "BFLOAT16_BITS",
     "POLICIES",
+    "ROLES",
     "ArgumentError",
     "ArrayInfo",
     "Chain",

@@ -25,7 +25,7 @@ from .adapters.formats import plain_names, steps_in_names
 from .checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_file
 from .difference import Leaves, compare_states
 from .errors import ArgumentError, DataError, LccodecError
-from .policy import POLICIES
+from .policy import POLICIES, Policy
 from .store import Chain
 from .summary import summarize
 from .validate import validate
@@ -179,9 +179,8 @@ def save(
     first = step if step is not None else 0 if latest is None or latest.step is None else latest.step + 1
     steps = steps_in_names(files) if step is None else None
     steps = steps or {first + i: file for i, file in enumerate(files)}
-    recorded = latest.policy if latest is not None and latest.policy in POLICIES else "balanced"
     saved = []
-    chain = Chain(directory, policy=policy or recorded, threads=threads)
+    chain = Chain(directory, policy=policy or _recorded_policy(latest), threads=threads)
     with chain, tables.progress("saving") as update:
         for done, (number, file) in enumerate(steps.items(), 1):
             chain.save(number, adapters[file].load_file(file), _metadata(file))
@@ -195,6 +194,14 @@ def save(
         kind = "keyframe" if info.parent is None else f"delta to {info.parent}"
         size = tables.size_text(info.nbytes, info.file_bytes)
         click.echo(f"step {info.step}, {kind}: {size}  {tables.printable(file)}")
+
+
+def _recorded_policy(latest: CheckpointInfo | None) -> str | Policy:
+    """Return the policy that a chain was written with, the default where that is not known."""
+    try:
+        return "balanced" if latest is None else Policy.from_json(latest.policy)
+    except ArgumentError:
+        return "balanced"
 
 
 def _latest(directory: Path) -> CheckpointInfo | None:

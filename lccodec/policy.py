@@ -1,61 +1,192 @@
-"""Policies: which quantizer for which array, by name, element type and size."""
+"""Policies: which quantizer for which array, by role, name, element type and size."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from .errors import ArgumentError
 from .floats import ElementType
 from .quantize import ExponentBuckets, Lossless, Quantizer, UniformDeadzone
+from .roles import ROLES, Role
 
 __all__ = ["POLICIES", "Policy", "resolve_policy"]
+
+_Json: TypeAlias = Any
+
+#: The quantizers that a policy's JSON may name.
+QUANTIZERS: Final = MappingProxyType(
+    {quantizer.__name__: quantizer for quantizer in (ExponentBuckets, Lossless, UniformDeadzone)}
+)
 
 
 @dataclass(frozen=True)
 class Policy:
     """Chooses a quantizer for every array of a delta; keyframes are always lossless.
 
+    Integers, bool, and what nothing here names, are lossless.
+
     Parameters
     ----------
     name
-        What checkpoints record.
-    quantizer
-        For floating point arrays; all others are lossless.
+        What people call it.
+    roles
+        The quantizer of each role (:mod:`lccodec.roles`).
+    patterns
+        Quantizers by pattern (:mod:`fnmatch`) of array names. The first that fits goes before roles and
+        `smallest`.
     smallest
         Arrays of fewer elements are lossless: they cost little and often matter much.
-    exact
-        Patterns (:mod:`fnmatch`) of names of arrays to keep lossless.
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown role, or what is no quantizer.
+
+    Examples
+    --------
+    >>> policy = Policy(
+    ...     "mine",
+    ...     {"weight": UniformDeadzone(relative_step=1.0), "first_moment": ExponentBuckets(bits=2)},
+    ...     patterns={"*embedding*": Lossless()},
+    ...     smallest=1000,
+    ... )
+    >>> print(policy)
+    mine
+      *embedding*        Lossless()
+      below 1000 values  Lossless()
+      weight             UniformDeadzone(relative_step=1.0)
+      first_moment       ExponentBuckets(bits=2)
+      all else           Lossless()
+    >>> Policy.from_json(policy.to_json()) == policy
+    True
     """
 
     name: str
-    quantizer: Quantizer
+    roles: Mapping[Role, Quantizer] = field(default_factory=dict)
+    patterns: Mapping[str, Quantizer] = field(default_factory=dict)
     smallest: int = 0
-    exact: tuple[str, ...] = ()
 
-    def choose(self, name: str, kind: ElementType, size: int) -> Quantizer:
+    def __post_init__(self) -> None:
+        where = f"policy {self.name!r}"
+        if not isinstance(self.roles, Mapping) or not isinstance(self.patterns, Mapping):
+            raise ArgumentError(f"{where}: roles and patterns are mappings to quantizers")
+        for role in self.roles:
+            if role not in ROLES:
+                raise ArgumentError(f"{where}: unknown role {role!r}; there are {', '.join(ROLES)}")
+        for place, quantizer in [*self.roles.items(), *self.patterns.items()]:
+            if not isinstance(place, str) or type(quantizer) not in QUANTIZERS.values():
+                raise ArgumentError(f"{where}: {place!r}: {quantizer!r} is no quantizer")
+        if not isinstance(self.smallest, int) or self.smallest < 0:
+            raise ArgumentError(f"{where}: smallest is a number of elements, not {self.smallest!r}")
+        object.__setattr__(self, "roles", {role: self.roles[role] for role in ROLES if role in self.roles})
+        object.__setattr__(self, "patterns", dict(self.patterns))
+
+    def choose(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
         """Return the quantizer for an array of `size` elements."""
-        if not kind.is_float or size < self.smallest or any(fnmatchcase(name, p) for p in self.exact):
+        if not kind.is_float:
             return Lossless()
-        return self.quantizer
+        for pattern, quantizer in self.patterns.items():
+            if fnmatchcase(name, pattern):
+                return quantizer
+        if size < self.smallest:
+            return Lossless()
+        return self.roles.get(role, Lossless())
+
+    def __str__(self) -> str:
+        rows = list(self.patterns.items())
+        if self.smallest:
+            rows.append((f"below {self.smallest} values", Lossless()))
+        rows += [*self.roles.items(), ("all else", Lossless())]
+        width = max(len(place) for place, _ in rows)
+        return "\n".join(
+            [self.name, *(f"  {place:{width}}  {_text(quantizer)}" for place, quantizer in rows)]
+        )
+
+    def to_json(self) -> _Json:
+        """Return the policy as a JSON value: the name of a preset, or an object that says all."""
+        if POLICIES.get(self.name) == self:
+            return self.name
+        return {
+            "name": self.name,
+            "roles": {role: _quantizer_json(quantizer) for role, quantizer in self.roles.items()},
+            "patterns": {pattern: _quantizer_json(quantizer) for pattern, quantizer in self.patterns.items()},
+            "smallest": self.smallest,
+        }
+
+    @classmethod
+    def from_json(cls, value: _Json) -> Policy:
+        """Return the policy that :meth:`to_json` made a JSON value of.
+
+        Raises
+        ------
+        ArgumentError
+            If it is none.
+        """
+        if isinstance(value, str):
+            return resolve_policy(value)
+        members = ["name", "roles", "patterns", "smallest"]
+        if not isinstance(value, dict) or list(value) != members or not isinstance(value["name"], str):
+            raise ArgumentError(
+                f"a policy is a name or an object of {', '.join(members)}, not {value!r:.100}"
+            )
+        name, roles, patterns, smallest = value.values()
+        if not isinstance(roles, dict) or not isinstance(patterns, dict):
+            raise ArgumentError(f"policy {name!r}: roles and patterns are objects")
+        return cls(
+            name,
+            {role: _parse_quantizer(quantizer) for role, quantizer in roles.items()},
+            {pattern: _parse_quantizer(quantizer) for pattern, quantizer in patterns.items()},
+            smallest,
+        )
 
 
-#: Names of second moments: an error there can make the update m / (sqrt(v) + eps) explode.
-_SECOND_MOMENTS: Final = ("*exp_avg_sq*", "*/nu/*", "nu/*", "*second_moment*", "*running_var*")
+def _settings(quantizer: Quantizer) -> dict[str, Any]:
+    """Return the parameters of a quantizer that are not their defaults."""
+    values = {f.name: (getattr(quantizer, f.name), f.default) for f in fields(quantizer)}  # type: ignore[arg-type]
+    return {
+        name: value for name, (value, default) in values.items() if default is MISSING or value != default
+    }
 
-#: The presets. ``lc-2`` and ``lc-3`` are the paper's scheme with the buckets chosen per array;
-#: ``balanced`` is provisional.
+
+def _text(quantizer: Quantizer) -> str:
+    settings = ", ".join(f"{name}={value!r}" for name, value in _settings(quantizer).items())
+    return f"{type(quantizer).__name__}({settings})"
+
+
+def _quantizer_json(quantizer: Quantizer) -> _Json:
+    return {"quantizer": type(quantizer).__name__, **_settings(quantizer)}
+
+
+def _parse_quantizer(value: _Json) -> Quantizer:
+    if not isinstance(value, dict) or value.get("quantizer") not in list(QUANTIZERS):
+        raise ArgumentError(f"unknown quantizer {value!r:.100}; there are {', '.join(QUANTIZERS)}")
+    settings = {name: setting for name, setting in value.items() if name != "quantizer"}
+    try:
+        return QUANTIZERS[value["quantizer"]](**settings)
+    except TypeError as error:
+        raise ArgumentError(f"quantizer {value!r:.100}: {error}") from error
+
+
+_SIGNED: Final[tuple[Role, ...]] = ("weight", "first_moment")
+
+#: The presets. ``lc-2`` and ``lc-3`` are the paper's scheme with the buckets chosen per array, for all but
+#: second moments and statistics; ``balanced`` is provisional.
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
         policy.name: policy
         for policy in (
-            Policy("lossless", Lossless()),
-            Policy("lc-2", ExponentBuckets(bits=2)),
-            Policy("lc-3", ExponentBuckets(bits=3)),
-            Policy("balanced", UniformDeadzone(relative_step=1.0), smallest=256, exact=_SECOND_MOMENTS),
+            Policy("lossless"),
+            Policy("lc-2", dict.fromkeys(_SIGNED, ExponentBuckets(bits=2))),
+            Policy("lc-3", dict.fromkeys(_SIGNED, ExponentBuckets(bits=3))),
+            Policy(
+                "balanced",
+                dict.fromkeys(_SIGNED, UniformDeadzone(relative_step=1.0)),
+                smallest=256,
+            ),
         )
     }
 )
@@ -71,6 +202,6 @@ def resolve_policy(policy: str | Policy) -> Policy:
     """
     if isinstance(policy, Policy):
         return policy
-    if policy not in POLICIES:
+    if not isinstance(policy, str) or policy not in POLICIES:
         raise ArgumentError(f"unknown policy {policy!r}; there are {', '.join(POLICIES)}")
     return POLICIES[policy]

@@ -6,7 +6,7 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -21,6 +21,7 @@ from .manifest import INHERITED, Manifest, Parent
 from .parallel import thread_count
 from .policy import Policy, resolve_policy
 from .quantize import Lossless, Quantizer
+from .roles import Role, find_roles
 from .state import Json, flatten
 
 __all__ = ["Chain"]
@@ -109,7 +110,13 @@ class Chain:
         """The steps that have a checkpoint, rising."""
         return list(directory_steps(self.directory))
 
-    def save(self, step: int, state: Any, metadata: dict[str, str] | None = None) -> int:
+    def save(
+        self,
+        step: int,
+        state: Any,
+        metadata: dict[str, str] | None = None,
+        roles: Mapping[str, Role] | None = None,
+    ) -> int:
         """Store a state as a keyframe or a delta; it is there as a whole or not at all.
 
         Parameters
@@ -120,6 +127,9 @@ class Chain:
             A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None.
         metadata
             Strings to keep with it.
+        roles
+            Roles of arrays, by name or pattern, where their names do not tell (:mod:`lccodec.roles`):
+            ``{"*/velocity": "first_moment"}``.
 
         Returns
         -------
@@ -129,12 +139,18 @@ class Chain:
         Raises
         ------
         ArgumentError
-            If the step exists or is out of order, or the state holds something that cannot be stored.
+            If the step exists or is out of order, the state holds something that cannot be stored, or a
+            role is unknown.
         StorageError
             If the operating system refuses to write, as when the disk is full; nothing is left behind.
         """
         steps = self._check_step(step)
         flat = flatten(state)
+        found = find_roles(flat.names, roles)
+
+        def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
+            return self.policy.choose(name, found[name], kind, size) if relative else Lossless()
+
         remove_stale_temporaries(self.directory)
         tail = self._current_tail(steps[-1]) if steps else None
         keyframe = tail is None or wants_keyframe(
@@ -143,7 +159,7 @@ class Chain:
         # Arrays of the tail are overwritten as they are coded, so a failure must not leave it in place.
         self._tail = None
         arrays = dict(tail.arrays) if tail else {}
-        jobs = plan(flat.arrays, flat.names, arrays, self._choose, keyframe)
+        jobs = plan(flat.arrays, flat.names, arrays, choose, keyframe)
         numbers = [0] * len(flat.arrays)
         entries = []
         with CheckpointWriter(checkpoint_path(self.directory, step)) as writer:
@@ -156,7 +172,7 @@ class Chain:
             manifest = Manifest(
                 step=step,
                 parent=None if keyframe or tail is None else Parent(tail.step, tail.root),
-                policy=self.policy.name,
+                policy=self.policy.to_json(),
                 metadata=dict(metadata or {}),
                 tree=INHERITED if inherited else flat.tree,
                 scalars=flat.scalars,
@@ -173,9 +189,6 @@ class Chain:
                 step, root, flat.tree, arrays, tail.deltas + 1, tail.delta_bytes + size, tail.keyframe_bytes
             )
         return size
-
-    def _choose(self, name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
-        return self.policy.choose(name, kind, size) if relative else Lossless()
 
     def _check_step(self, step: int) -> list[int]:
         if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= MAX_STEP:

@@ -140,6 +140,11 @@ def totals(infos: Sequence[CheckpointInfo]) -> dict[str, Any]:
     }
 
 
+def _is_policy(recorded: Any) -> bool:
+    """Whether what a checkpoint recorded is an object with a name, as this package's writer makes it."""
+    return isinstance(recorded, dict) and isinstance(recorded.get("name"), str)
+
+
 def arrays_text(info: CheckpointInfo) -> str:
     """Return what is known of a checkpoint, and its arrays."""
     facts = {
@@ -147,7 +152,7 @@ def arrays_text(info: CheckpointInfo) -> str:
         "parent": "none, a keyframe" if info.parent is None else info.parent,
         "deltas": f"{info.deltas} to replay",
         "root": info.root,
-        "policy": info.policy,
+        "policy": info.policy["name"] if _is_policy(info.policy) else info.policy,
         "file": size_text(info.nbytes, info.file_bytes),
         **{f"metadata {key}": value for key, value in info.metadata.items()},
     }

@@ -23,6 +23,7 @@ LAYERS = [
     ["header"],
     ["encoder"],
     ["frame"],
+    ["roles"],
     ["policy", "chain", "state", "hdf5"],
     ["manifest", "trailer", "system"],
     ["container"],

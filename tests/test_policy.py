@@ -1,36 +1,101 @@
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 
-from lccodec import POLICIES, ArgumentError, Chain, ExponentBuckets, Lossless, Policy
+from lccodec import POLICIES, ROLES, ArgumentError, Chain, ExponentBuckets, Lossless, Policy, UniformDeadzone
 from lccodec.floats import element_type
 from lccodec.policy import resolve_policy
 
 FLOAT = element_type(np.dtype("float32"))
+MINE = Policy(
+    "mine",
+    {"second_moment": UniformDeadzone(max_error=0.1), "weight": ExponentBuckets(1)},
+    {"*/step": Lossless(), "*head*": ExponentBuckets(8, "mean")},
+    smallest=100,
+)
 
 
 def test_presets() -> None:
     assert set(POLICIES) == {"lossless", "lc-2", "lc-3", "balanced"}
     for bits in (2, 3):
-        assert POLICIES[f"lc-{bits}"].choose("w", FLOAT, 1) == ExponentBuckets(bits=bits)
-    assert POLICIES["lossless"].choose("w", FLOAT, 10**6) == Lossless()
+        for role in ("weight", "first_moment"):
+            assert POLICIES[f"lc-{bits}"].choose("w", role, FLOAT, 1) == ExponentBuckets(bits=bits)
+    assert POLICIES["lossless"].choose("w", "weight", FLOAT, 10**6) == Lossless()
 
 
-def test_integers_small_arrays_and_named_ones_are_exact() -> None:
-    policy = Policy("mine", ExponentBuckets(1), smallest=100, exact=("*/step",))
-    assert policy.choose("w", FLOAT, 100) == ExponentBuckets(1)
-    assert policy.choose("w", FLOAT, 99) == Lossless()
-    assert policy.choose("optimizer/step", FLOAT, 1000) == Lossless()
-    assert policy.choose("w", element_type(np.dtype("int32")), 1000) == Lossless()
+@pytest.mark.parametrize("name", POLICIES)
+def test_presets_leave_what_an_update_divides_by_positive(name: str) -> None:
+    for role in ("second_moment", "other"):
+        assert POLICIES[name].choose("w", role, FLOAT, 10**6) == Lossless()
 
 
-@pytest.mark.parametrize("name", ["state/0/exp_avg_sq", "opt/nu/layer", "bn.running_var"])
-def test_balanced_keeps_second_moments(name: str) -> None:
-    assert POLICIES["balanced"].choose(name, FLOAT, 10**6) == Lossless()
+def test_choice() -> None:
+    assert MINE.choose("w", "weight", FLOAT, 100) == ExponentBuckets(1)
+    assert MINE.choose("w", "weight", FLOAT, 99) == Lossless()
+    assert MINE.choose("w", "second_moment", FLOAT, 100) == UniformDeadzone(max_error=0.1)
+    assert MINE.choose("w", "first_moment", FLOAT, 100) == Lossless()
+    assert MINE.choose("optimizer/step", "weight", FLOAT, 1000) == Lossless()
+    assert MINE.choose("head/w", "other", FLOAT, 1) == ExponentBuckets(8, "mean")
+    assert MINE.choose("head/w", "weight", element_type(np.dtype("int32")), 1000) == Lossless()
+
+
+def test_text() -> None:
+    assert str(MINE).splitlines() == [
+        "mine",
+        "  */step            Lossless()",
+        "  *head*            ExponentBuckets(bits=8, representative='mean')",
+        "  below 100 values  Lossless()",
+        "  weight            ExponentBuckets(bits=1)",
+        "  second_moment     UniformDeadzone(max_error=0.1)",
+        "  all else          Lossless()",
+    ]
+
+
+def test_json() -> None:
+    assert Policy.from_json(json.loads(json.dumps(MINE.to_json()))) == MINE
+    for name, policy in POLICIES.items():
+        assert policy.to_json() == name
+        assert Policy.from_json(name) is policy
+    assert Policy("lossless", smallest=1).to_json() != "lossless"  # another policy of a preset's name
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"roles": {"weights": {"quantizer": "Lossless"}}}, "unknown role 'weights'; there are weight"),
+        ({"roles": {"weight": {"quantizer": "Huffman"}}}, "unknown quantizer .*; there are ExponentBuckets"),
+        ({"roles": {"weight": {"quantizer": ["Lossless"]}}}, "unknown quantizer"),
+        ({"roles": {"weight": "Lossless"}}, "unknown quantizer"),
+        ({"roles": {"weight": {"quantizer": "Lossless", "x": 1}}}, "Lossless.*unexpected"),
+        ({"patterns": {"*": {"quantizer": "ExponentBuckets", "bits": 0}}}, "bits must be"),
+        ({"roles": []}, "are objects"),
+        ({"smallest": -1}, "smallest"),
+        ({"smallest": None}, "smallest"),
+        ({"name": 1}, "a name or an object"),
+        ({"more": 1}, "a name or an object"),
+    ],
+)
+def test_json_that_is_no_policy(change: dict[str, Any], match: str) -> None:
+    with pytest.raises(ArgumentError, match=match):
+        Policy.from_json(MINE.to_json() | change)
+
+
+def test_what_is_no_policy() -> None:
+    for roles in ({"weight": "lossless"}, {"weight": None}, Lossless(), {"w": Lossless()}):
+        with pytest.raises(ArgumentError, match="policy 'x'"):
+            Policy("x", roles)  # type: ignore[arg-type]
+    for patterns in ({1: Lossless()}, {"*": Lossless}, ("*",)):
+        with pytest.raises(ArgumentError, match="policy 'x'"):
+            Policy("x", patterns=patterns)  # type: ignore[arg-type]
 
 
 def test_unknown_names_are_refused(tmp_path: object) -> None:
-    with pytest.raises(ArgumentError, match="unknown policy 'lc-9'; there are lossless"):
-        Chain(str(tmp_path), policy="lc-9")
+    for name in ("lc-9", None, 3, {"name": "x"}):
+        with pytest.raises(ArgumentError, match=r"unknown policy .*; there are lossless"):
+            Chain(str(tmp_path), policy=name)  # type: ignore[arg-type]
     assert resolve_policy(POLICIES["lc-2"]) is POLICIES["lc-2"]
+    assert set(ROLES) >= set(MINE.roles)

@@ -116,7 +116,7 @@ def test_the_error_does_not_grow_along_a_chain(
     tmp_path_factory: pytest.TempPathFactory, seed: int, bound: float
 ) -> None:
     states = walk(8, seed, (20, 10))
-    policy = Policy("bounded", UniformDeadzone(max_error=bound))
+    policy = Policy("bounded", {"weight": UniformDeadzone(max_error=bound)})
     with Chain(tmp_path_factory.mktemp("chain"), policy=policy) as chain:
         for step, state in enumerate(states):
             chain.save(step, state)
@@ -154,7 +154,7 @@ with lccodec.Chain(sys.argv[2], policy="lc-3", keyframe_every=4) as chain:
 
 def test_a_restore_never_replays_more_deltas_than_it_may(tmp_path: Path) -> None:
     states = walk(80, shape=(300, 200))
-    with Chain(tmp_path, policy=Policy("rough", ExponentBuckets(1))) as chain:
+    with Chain(tmp_path, policy=Policy("rough", {"weight": ExponentBuckets(1)})) as chain:
         for step, state in enumerate(states):
             chain.save(step, state)
         deltas = [chain.info(step).deltas for step in chain.steps]
@@ -427,3 +427,21 @@ def test_a_frame_of_a_wrong_form_for_its_parent_is_refused(tmp_path: Path) -> No
     with pytest.raises(FormatError) as caught:
         chain.restore(1)
     assert caught.value.rule == "LCC-CHN-03"
+
+
+def test_roles_and_the_policy_of_a_checkpoint(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    names = ["fc", "opt/m", "opt/v", "count"]
+    rough = Policy("rough", {"weight": ExponentBuckets(1), "second_moment": UniformDeadzone(step=1.0)})
+    states = [{name: generator.normal(size=100) for name in names} for _ in range(3)]
+    exact = []
+    with Chain(tmp_path, policy=rough) as chain:
+        for step, (state, roles) in enumerate(zip(states, ({}, {}, {"fc": "other"}), strict=True)):
+            chain.save(step, state, roles=roles)
+            restored = chain.restore(step)
+            exact.append([name for name in names if np.array_equal(state[name], restored[name])])
+        assert Policy.from_json(chain.info().policy) == rough
+        with pytest.raises(ArgumentError, match="unknown role 'weigth' of 'fc'"):
+            chain.save(3, states[0], roles={"fc": "weigth"})
+        assert chain.steps == [0, 1, 2]
+    assert exact == [names, ["opt/m"], ["fc", "opt/m"]]
