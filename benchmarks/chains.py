@@ -148,7 +148,7 @@ def save(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
             delta = max((root / f"{policy}-1").iterdir()).read_bytes()
             path = root / "written"
             jobs[policy, FRAMES, 1] = Job(
-                partial(encode_all, later, lccodec.POLICIES[policy].quantizer, earlier)
+                partial(encode_all, later, lccodec.POLICIES[policy].roles["weight"], earlier)
             )
             jobs[policy, HASH, 1] = Job(partial(sha256, delta))
             jobs[policy, WRITE, 1] = Job(partial(write_synced, path, delta), partial(remove, path))
