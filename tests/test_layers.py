@@ -36,6 +36,8 @@ LAYERS = [
     ["difference"],
     ["adapters/__init__", "adapters/formats"],
     ["adapters/npz", "adapters/safetensors"],
+    ["adapters/record"],
+    ["adapters/dcp"],
     ["tables"],
     ["cli"],
     ["__main__"],
@@ -48,6 +50,7 @@ CORE_DEPENDENCIES = {"numpy", "h5py"}
 OPTIONAL = {
     "ml_dtypes": {"floats"},
     "safetensors": {"adapters/safetensors"},
+    "torch": {"adapters/dcp", "adapters/record"},
     "click": {"cli"},
     "rich": {"cli", "tables"},
 }
