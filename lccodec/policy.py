@@ -13,7 +13,7 @@ from .floats import ElementType
 from .quantize import ExponentBuckets, Lossless, Quantizer, UniformDeadzone
 from .roles import ROLES, Role
 
-__all__ = ["POLICIES", "Policy", "resolve_policy"]
+__all__ = ["POLICIES", "Policy", "parse_quantizer", "quantizer_json", "resolve_policy"]
 
 _Json: TypeAlias = Any
 
@@ -112,8 +112,8 @@ class Policy:
             return self.name
         return {
             "name": self.name,
-            "roles": {role: _quantizer_json(quantizer) for role, quantizer in self.roles.items()},
-            "patterns": {pattern: _quantizer_json(quantizer) for pattern, quantizer in self.patterns.items()},
+            "roles": {role: quantizer_json(quantizer) for role, quantizer in self.roles.items()},
+            "patterns": {pattern: quantizer_json(quantizer) for pattern, quantizer in self.patterns.items()},
             "smallest": self.smallest,
         }
 
@@ -138,8 +138,8 @@ class Policy:
             raise ArgumentError(f"policy {name!r}: roles and patterns are objects")
         return cls(
             name,
-            {role: _parse_quantizer(quantizer) for role, quantizer in roles.items()},
-            {pattern: _parse_quantizer(quantizer) for pattern, quantizer in patterns.items()},
+            {role: parse_quantizer(quantizer) for role, quantizer in roles.items()},
+            {pattern: parse_quantizer(quantizer) for pattern, quantizer in patterns.items()},
             smallest,
         )
 
@@ -157,11 +157,27 @@ def _text(quantizer: Quantizer) -> str:
     return f"{type(quantizer).__name__}({settings})"
 
 
-def _quantizer_json(quantizer: Quantizer) -> _Json:
+def quantizer_json(quantizer: Quantizer) -> _Json:
+    """Return a quantizer as a JSON object: its name, and what is not as by default.
+
+    Raises
+    ------
+    ArgumentError
+        For what is no quantizer.
+    """
+    if type(quantizer) not in QUANTIZERS.values():
+        raise ArgumentError(f"{quantizer!r} is no quantizer; there are {', '.join(QUANTIZERS)}")
     return {"quantizer": type(quantizer).__name__, **_settings(quantizer)}
 
 
-def _parse_quantizer(value: _Json) -> Quantizer:
+def parse_quantizer(value: _Json) -> Quantizer:
+    """Return the quantizer that :func:`quantizer_json` made a JSON object of.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none.
+    """
     if not isinstance(value, dict) or value.get("quantizer") not in list(QUANTIZERS):
         raise ArgumentError(f"unknown quantizer {value!r:.100}; there are {', '.join(QUANTIZERS)}")
     settings = {name: setting for name, setting in value.items() if name != "quantizer"}

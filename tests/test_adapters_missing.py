@@ -6,6 +6,8 @@ import sys
 #: Module of the adapter, package it needs, extra that brings it.
 NEEDS = [
     ("dcp", "torch", "torch"),
+    ("zarr", "zarr", "zarr"),
+    ("numcodecs", "numcodecs", "numcodecs"),
 ]
 
 PROGRAM = """

@@ -38,6 +38,8 @@ LAYERS = [
     ["adapters/npz", "adapters/safetensors"],
     ["adapters/record"],
     ["adapters/dcp"],
+    ["adapters/numcodecs"],
+    ["adapters/zarr"],
     ["tables"],
     ["cli"],
     ["__main__"],
@@ -51,6 +53,8 @@ OPTIONAL = {
     "ml_dtypes": {"floats"},
     "safetensors": {"adapters/safetensors"},
     "torch": {"adapters/dcp", "adapters/record"},
+    "numcodecs": {"adapters/numcodecs"},
+    "zarr": {"adapters/zarr"},
     "click": {"cli"},
     "rich": {"cli", "tables"},
 }

@@ -1,0 +1,87 @@
+"""numcodecs: an array as an lccodec frame, for zarr version 2 and whatever else takes a numcodecs codec.
+
+>>> import numcodecs, numpy as np
+>>> from lccodec import UniformDeadzone
+>>> from lccodec.adapters.numcodecs import LCCodec
+>>> codec = LCCodec(UniformDeadzone(max_error=1e-3))
+>>> array = np.linspace(0, 1, 1000, dtype=np.float32)
+>>> bool(abs(codec.decode(codec.encode(array)) - array).max() <= 1e-3)
+True
+>>> codec.get_config()
+{'id': 'lccodec', 'quantizer': 'UniformDeadzone', 'max_error': 0.001}
+>>> numcodecs.get_codec(codec.get_config()) == codec      # found by its entry point
+True
+
+A codec has no reference to take a delta against: frames are self-contained, and exact unless it is given
+another quantizer. It compresses arrays, not bytes. Needs the extra ``numcodecs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from ..errors import ArgumentError, DependencyError
+from ..floats import Array
+from ..frame import decode, encode
+from ..policy import parse_quantizer, quantizer_json
+from ..quantize import Lossless, Quantizer
+
+try:
+    from numcodecs.abc import Codec
+    from numcodecs.compat import ensure_contiguous_ndarray, ndarray_copy
+except ImportError:
+    raise DependencyError("needs numcodecs: pip install 'lccodec[numcodecs]'") from None
+
+__all__ = ["LCCodec"]
+
+
+class LCCodec(Codec):  # type: ignore[misc]
+    """Codes an array of numbers as a frame.
+
+    Parameters
+    ----------
+    quantizer
+        One of lccodec's, for floating point arrays; all others are exact.
+
+    Raises
+    ------
+    ArgumentError
+        For another object; when encoding, for an array of a dtype that cannot be stored.
+    """
+
+    codec_id = "lccodec"
+
+    def __init__(self, quantizer: Quantizer = Lossless()) -> None:  # noqa: B008 - it is immutable
+        quantizer_json(quantizer)  # so that it can stand in a configuration
+        self.quantizer = quantizer
+
+    def encode(self, buf: Any) -> bytes:
+        """Return the frame of an array, which is flattened in the order of its memory."""
+        try:
+            array = ensure_contiguous_ndarray(buf)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"not an array of numbers in one piece: {error}") from None
+        return encode(array, self.quantizer)
+
+    def decode(self, buf: Any, out: Any = None) -> Array:
+        """Return the array in a frame, 1-D; into `out` if it is given.
+
+        Raises
+        ------
+        DataError
+            If the bytes break a rule of the format.
+        """
+        array = decode(ensure_contiguous_ndarray(buf).view(np.uint8).data)
+        return array if out is None else ndarray_copy(array, out)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the configuration as JSON."""
+        return {"id": self.codec_id, **quantizer_json(self.quantizer)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return the codec of a configuration."""
+        return cls(parse_quantizer(dict(config) or quantizer_json(Lossless())))
