@@ -24,7 +24,8 @@ from .floats import Array, ElementType, components, from_components
 from .frame import decode_components
 from .header import FrameHeader, Shape
 from .parallel import ordered
-from .quantize import PIECE, Quantizer
+from .quantize import Quantizer
+from .residual import PIECE
 
 __all__ = ["DecodedArray", "Job", "Link", "array_header", "encode_jobs", "plan", "replay", "wants_keyframe"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from .bits import Cursor
 from .errors import FormatError
 from .floats import Array, ElementType, add, unwork, work
-from .symbols import Packed, Piece, Sparse, dense, read_stream, write_stream
+from .symbols import Packed, Piece, Sparse, dense, read_stream, write_places
 
 __all__ = [
     "Codebook",
@@ -131,27 +131,33 @@ def _change(reference: Array, positions: Array, symbols: Array, codebook: Codebo
     out[positions] = changed
 
 
-def write_block(symbols: Array, escaped: Array | None, exact: Array) -> list[Piece]:
+def write_block(symbols: Sparse, escapes: Array, exact: Array) -> list[Piece]:
     """Return the pieces of one block: symbols, and the escapes if there are any (SPEC 6.3).
 
     Parameters
     ----------
     symbols
-        uint8, or uint16 for a wide codebook.
-    escaped
-        bool mask of the elements stored exactly, or ``None``.
+        Those that are not 0, of uint8, or uint16 for a wide codebook.
+    escapes
+        Places of the elements stored exactly, rising; their symbols are 0.
     exact
         Components of the whole block; those escaped are stored.
     """
-    if symbols.dtype == np.uint8:
-        pieces = write_stream(symbols)
+    if symbols.values.dtype == np.uint8:
+        pieces = write_places(symbols, exact.size)
     else:
-        halves = symbols.view(np.uint8).reshape(-1, 2)
-        pieces = write_stream(np.ascontiguousarray(halves[:, 0]))
-        pieces += write_stream(np.ascontiguousarray(halves[:, 1]))
-    if escaped is None:
+        halves = symbols.values.view(np.uint8).reshape(-1, 2).T
+        pieces = [piece for half in halves for piece in write_places(_nonzero(symbols, half), exact.size)]
+    if escapes.size == 0:
         return [b"\x00", *pieces]
-    return [b"\x01", *pieces, *write_stream(escaped.view(np.uint8)), exact[escaped].tobytes()]
+    marks = Sparse(escapes, np.ones(escapes.size, np.uint8))
+    return [b"\x01", *pieces, *write_places(marks, exact.size), exact[escapes].tobytes()]
+
+
+def _nonzero(symbols: Sparse, half: Array) -> Sparse:
+    """Return the places at which one byte of the symbols is not 0, and that byte."""
+    few = np.flatnonzero(half)
+    return Sparse(symbols.positions[few], half[few])
 
 
 def read_block(cursor: Cursor, codebook: Codebook, reference: Array | None, out: Array) -> None:

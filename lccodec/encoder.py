@@ -17,9 +17,10 @@ from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW
 from .floats import Array, ElementType, subtract, unwork, work
 from .header import FrameHeader, Shape
 from .parallel import ordered
-from .quantize import PIECE, Partition, Quantizer
+from .quantize import Partition, Quantizer
+from .residual import PIECE, Residual
 from .runs import FittedRun
-from .symbols import Piece
+from .symbols import Piece, Sparse
 
 __all__ = ["TAIL", "array_sum", "encode_components", "padding", "part_of"]
 
@@ -92,7 +93,8 @@ def _write_frame(
     relative = reference is not None
     header = FrameHeader(METHOD_PLANES, kind, relative, tuple(shapes), _BLOCK_LOG2, run)
     lossy = kind.is_float and bits.size > 0
-    partition = quantizer.fit(bits, reference, kind) if lossy and not run else None
+    residual = Residual(bits, reference, kind)
+    partition = quantizer.fit(residual) if lossy and not run else None
     fitted = _fit_run(bits, reference, header, quantizer) if lossy and run else None
     book = None
     codebook = b""
@@ -109,7 +111,7 @@ def _write_frame(
         part = slice(start, start + (1 << _BLOCK_LOG2))
         base, target = part_of(reference, part), part_of(out, part)
         if partition is not None and book is not None:
-            pieces, block_sum = _quantize_block(bits[part], base, partition, book, target, start)
+            pieces, block_sum = _quantize_block(residual, part, partition, book, out)
         elif fitted is not None:
             pieces, block_sum = _quantize_run(bits, reference, header, fitted, target)
         else:
@@ -164,7 +166,9 @@ def _quantize_run(
     result[escape] = bits[escape]
     if out is not None:
         out[:] = result
-    return codebooks.write_block(symbols, escape if escape.any() else None, bits), array_sum(result)
+    places = np.flatnonzero(symbols)
+    found = Sparse(places, symbols.take(places))
+    return codebooks.write_block(found, np.flatnonzero(escape), bits), array_sum(result)
 
 
 def padding(decoded: int, length: int) -> int:
@@ -173,43 +177,50 @@ def padding(decoded: int, length: int) -> int:
 
 
 def _quantize_block(
-    bits: Array, reference: Array | None, partition: Partition, book: Codebook, out: Array | None, first: int
+    residual: Residual, block: slice, partition: Partition, book: Codebook, out: Array | None
 ) -> tuple[list[Piece], int]:
-    """Return the pieces of the block at component `first` and its part of the array sum.
+    """Return the pieces of a block and its part of the array sum.
 
-    What they decode to is written into `out`, if it is given.
+    What it decodes to is written into `out`, components of the whole array, if that is given. Only
+    components outside the dead zone are looked at one by one: inside it the reference stays.
     """
-    kind = book.kind
-    symbols = np.empty(bits.size, np.uint16 if book.wide else np.uint8)
-    escaped = np.zeros(0, bool)
+    kind, bits = book.kind, residual.bits
+    places, symbols, escapes = [], [], [np.zeros(0, np.int64)]
     checksum = 0
-    for start in range(0, bits.size, PIECE):
+    for start in range(block.start, min(block.stop, bits.size), PIECE):
         part = slice(start, start + PIECE)
-        base = part_of(reference, part)
-        d = subtract(bits[part], base, kind)
+        original, base = bits[part], part_of(residual.reference, part)
+        place, d = residual.outside(start, partition.zone)
         kept = np.isfinite(d)
         if not kept.all():
             d = np.where(kept, d, d.dtype.type(0))
-        symbols[part], outside = partition.symbols(d)
-        if outside is not None:
-            kept &= ~outside
-        result = np.empty(d.size, bits.dtype)
-        codebooks.apply(symbols[part], book, base, result)
-        value = work(result, kind)
-        kept &= np.isfinite(value)  # the sum can overflow where the difference did not
+        symbol, unfit = partition.symbols(d)
+        if unfit is not None:
+            kept &= ~unfit
+        values = np.empty(d.size, bits.dtype)
+        before = None if base is None else base.take(place, mode="clip")
+        reconstruct(book.expand(symbol), before, kind, values)
+        numbers = work(values, kind)
+        kept &= np.isfinite(numbers)  # the sum can overflow where the difference did not
         if partition.max_error is not None:
-            kept &= _within_bound(work(bits[part], kind), value, partition.max_error)
+            exact = work(original.take(place, mode="clip"), kind)
+            kept &= _within_bound(exact, numbers, partition.max_error)
         if not kept.all():
-            escape = ~kept
-            symbols[part][escape] = 0
-            result[escape] = bits[part][escape]
-            if not escaped.size:
-                escaped = np.zeros(bits.size, bool)
-            escaped[part] = escape
-        checksum += array_sum(result, (first + start) * kind.size // 8)
-        if out is not None:
-            out[part] = result
-    return codebooks.write_block(symbols, escaped if escaped.size else None, bits), checksum
+            escaped = np.flatnonzero(~kept)
+            symbol[escaped] = 0
+            values[escaped] = original[place[escaped]]
+            escapes.append(place[escaped] + (start - block.start))
+        result = np.empty_like(original) if out is None else out[part]
+        if base is None:
+            result[:] = 0
+        elif out is not residual.reference:
+            result[:] = base
+        result[place] = values
+        checksum += array_sum(result, start * kind.size // 8)
+        places.append(place + (start - block.start))
+        symbols.append(symbol)
+    found = Sparse(np.concatenate(places), np.concatenate(symbols))
+    return codebooks.write_block(found, np.concatenate(escapes), bits[block]), checksum
 
 
 def _within_bound(original: Array, decoded: Array, bound: float) -> Array:

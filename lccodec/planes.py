@@ -9,7 +9,7 @@ import numpy as np
 
 from .bits import Cursor
 from .floats import Array, ElementType, unzigzag, zigzag
-from .quantize import PIECE
+from .residual import PIECE
 from .symbols import Piece, dense, read_stream, write_stream
 
 __all__ = ["read_block", "write_block"]

@@ -11,27 +11,24 @@ quantization of exponential and Laplacian random variables", IEEE Trans. Inf. Th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
 import numpy as np
 
 from .errors import ArgumentError
-from .floats import Array, ElementType, subtract
+from .floats import Array, ElementType
 from .promote import promote
+from .residual import Residual, Zone
 from .runs import FittedRun, centroids, fit_buckets, fit_grid, midpoints
 
-__all__ = ["ExponentBuckets", "Lossless", "Partition", "Quantizer", "UniformDeadzone", "differences"]
-
-#: Components handled at a time: differences, symbols and results of a piece stay in the cache.
-PIECE: Final = 1 << 16
+__all__ = ["ExponentBuckets", "Lossless", "Partition", "Quantizer", "UniformDeadzone"]
 
 #: Half the width of the dead zone, in steps.
 DEAD_ZONE: Final = 0.6
 
 _MAX_BINS: Final = (1 << 15) - 1  # bins a side, so that symbols fit 16 bits
-_SAMPLED_PIECES: Final = 16
+_LEARNED: Final = 16  # pieces of a large array that the means of the bins are taken of, at least
 
 
 class Partition(Protocol):
@@ -43,6 +40,8 @@ class Partition(Protocol):
         Value of each symbol but 0, ``kind.work`` of shape ``(symbols - 1,)``.
     max_error
         Largest ``|decoded - original|`` that may stay; ``None`` where any may.
+    zone
+        Differences strictly between these two have symbol 0.
     """
 
     @property
@@ -51,45 +50,28 @@ class Partition(Protocol):
     @property
     def max_error(self) -> float | None: ...  # noqa: D102 - described above
 
+    @property
+    def zone(self) -> Zone: ...  # noqa: D102 - described above
+
     def symbols(self, differences: Array) -> tuple[Array, Array | None]:
-        """Return the symbols (uint8 or uint16) of finite differences, and which fit no part."""
+        """Return symbols (uint8 or uint16) of finite differences outside the zone, and which fit no part."""
 
 
 class Quantizer(Protocol):
     """Chooses a partition for an array; :class:`Lossless` has none."""
 
-    def fit(self, bits: Array, reference: Array | None, kind: ElementType) -> Partition | None:
+    def fit(self, residual: Residual) -> Partition | None:
         """Return the partition for floating point components, or ``None`` to store them exactly."""
 
     def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun | None:
         """Do the same for each array of a run, given their finite differences and sizes."""
 
 
-def differences(
-    bits: Array, reference: Array | None, kind: ElementType, every: int = 1
-) -> Iterator[tuple[Array, bool]]:
-    """Yield the finite differences to the reference, a piece at a time.
-
-    Yields
-    ------
-    tuple
-        Differences in ``kind.work`` with 0 in place of those that are not finite, and whether all were.
-    """
-    for start in range(0, bits.size, PIECE * every):
-        stop = start + PIECE
-        d = subtract(bits[start:stop], None if reference is None else reference[start:stop], kind)
-        finite = np.isfinite(d)
-        if finite.all():
-            yield d, True
-        else:
-            yield np.where(finite, d, d.dtype.type(0)), False
-
-
 @dataclass(frozen=True)
 class Lossless:
     """Store every bit pattern exactly, as byte planes (SPEC 7.5)."""
 
-    def fit(self, bits: Array, reference: Array | None, kind: ElementType) -> None:  # noqa: ARG002
+    def fit(self, residual: Residual) -> None:  # noqa: ARG002
         """Return ``None``: there is nothing to choose."""
         return
 
@@ -124,30 +106,30 @@ class ExponentBuckets:
         if self.representative not in ("midpoint", "mean"):
             raise ArgumentError(f"ExponentBuckets: unknown representative {self.representative!r}")
 
-    def fit(self, bits: Array, reference: Array | None, kind: ElementType) -> _Buckets:
+    def fit(self, residual: Residual) -> _Buckets:
         """Find the occupied buckets and promote the largest (SPEC 7.7, LCC-PRM-01)."""
+        kind = residual.kind
         work = kind.work
         shift = 23 if kind.name == "bfloat16" else kind.mantissa
         pattern = np.dtype(f"u{work.itemsize}")
         keys = 1 << (8 * work.itemsize - shift)  # sign and exponent field of a difference
-        magnitude = pattern.type((1 << (8 * work.itemsize - 1)) - 1)
+        exponents = np.arange(keys) & (keys // 2 - 1)
+        negative = np.arange(keys) >= keys // 2
+        edges = (exponents[: keys // 2].astype(pattern) << shift).view(work)  # least magnitude of each
         counts = np.zeros(keys, np.int64)
         least = np.full(keys, np.iinfo(pattern).max, pattern)
         most = np.zeros(keys, pattern)
         sums = np.zeros(keys)
         promoted = np.empty(0, np.int64)
-        floor = 1  # exponent field below which no bucket can be promoted; 0 is zero and subnormal
-        for d, _ in differences(bits, reference, kind):
-            patterns = d.view(pattern)
-            high = (patterns & magnitude) >= pattern.type(floor << shift)
-            relevant = np.count_nonzero(high)
-            if relevant == 0:
+        zone: Zone = (-edges[1], edges[1])  # zero and the subnormals have no bucket
+        for start in residual.pieces():
+            d = residual.outside(start, zone)[1]
+            d = d[np.isfinite(d)]
+            if d.size == 0:
                 continue
-            if relevant < patterns.size // 4:
-                patterns = patterns.take(np.flatnonzero(high))
             # Sorted as unsigned integers, the patterns of a bucket are adjacent, smallest magnitude
             # first: its minimum and maximum are its ends.
-            patterns = np.sort(patterns)
+            patterns = np.sort(d.view(pattern))
             fields = patterns >> shift
             starts = np.flatnonzero(np.concatenate([[True], fields[1:] != fields[:-1]]))
             here = fields[starts].astype(np.intp)
@@ -159,18 +141,18 @@ class ExponentBuckets:
             if self.representative == "mean":
                 sums[here] += np.add.reduceat(patterns.view(work).astype(np.float64), starts)
             if np.count_nonzero(counts) > seen:
-                exponents = np.arange(keys) & (keys // 2 - 1)
-                occupied = np.flatnonzero((counts > 0) & (exponents > 0))
-                promoted = occupied[promote(exponents[occupied], occupied >= keys // 2, self.bits)]
-                if promoted.size == (1 << self.bits) - 1:
-                    floor = int(exponents[promoted[-1]])
+                occupied = np.flatnonzero(counts)
+                promoted = occupied[promote(exponents[occupied], negative[occupied], self.bits)]
+                if promoted.size == (1 << self.bits) - 1:  # what is smaller than the last one stays out
+                    last = int(exponents[promoted[-1]])
+                    zone = (-edges[last if negative[promoted[-1]] else last + 1], edges[last])
         if self.representative == "mean":
             middle = sums[promoted] / counts[promoted]
         else:
             middle = midpoints(least[promoted].view(work), most[promoted].view(work), kind)
         table = np.zeros(keys, np.uint8)
         table[promoted] = np.arange(1, promoted.size + 1)
-        return _Buckets(middle.astype(work), table, shift)
+        return _Buckets(middle.astype(work), table, shift, zone)
 
     def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
         """Find and promote the buckets of each array of a run."""
@@ -182,6 +164,7 @@ class _Buckets:
     representatives: Array
     table: Array  # symbol of each (sign, exponent) field
     shift: int
+    zone: Zone
     max_error: None = None
 
     def symbols(self, differences: Array) -> tuple[Array, None]:
@@ -223,24 +206,35 @@ class UniformDeadzone:
         if not (isinstance(given[0], int | float) and math.isfinite(given[0]) and given[0] > 0):
             raise ArgumentError(f"UniformDeadzone: a positive finite number is needed, not {given[0]!r}")
 
-    def fit(self, bits: Array, reference: Array | None, kind: ElementType) -> _Grid | None:
+    def fit(self, residual: Residual) -> _Grid | None:
         """Choose the step and the centroids; ``None`` where exact storage is at least as small."""
-        largest = max((float(np.abs(d).max()) for d, _ in differences(bits, reference, kind)), default=0.0)
+        kind = residual.kind
         if self.relative_step is not None:
-            step = self.relative_step * _rms(bits, reference, kind) or 1.0
+            step = self.relative_step * _rms(residual) or 1.0
         else:
             step = self.step if self.step is not None else float(self.max_error or 0) / DEAD_ZONE
         finest = float(np.finfo(np.promote_types(kind.work, np.float32)).tiny) * 4
         if not finest <= step < math.inf:
             return None  # its reciprocal could not be computed with
-        # A little more than the largest difference, so that rounding leads no element past the last bin.
-        bins = largest / step * (1 + 1e-6) + 1 - DEAD_ZONE
-        if bins > 4 * _MAX_BINS or 2 * bins > max(bits.size, 8):
-            return None  # most elements would be exceptions, or the codebook outgrow the symbols
-        grid = _Grid(
-            np.zeros(2 * min(int(bins), _MAX_BINS), kind.work), step, self.max_error, bins > _MAX_BINS
+        # A difference is rounded: below an error bound by a little, it is certain to be below it in truth.
+        reach = (
+            DEAD_ZONE * step if self.max_error is None else self.max_error * (1 - 2.0 ** (1 - kind.mantissa))
         )
-        return grid.with_centroids(bits, reference, kind)
+        with np.errstate(over="ignore", under="ignore"):
+            zone = (kind.work.type(-reach), kind.work.type(reach))
+        most = min(4 * _MAX_BINS, max(residual.bits.size, 8) / 2)
+        largest = 0.0
+        for start in residual.pieces():
+            d = np.abs(residual.outside(start, zone)[1])
+            largest = max(largest, float(d.max(initial=0, where=np.isfinite(d))))
+            # A little more than the largest difference, so that rounding leads no element past the last bin.
+            bins = largest / step * (1 + 1e-6) + 1 - DEAD_ZONE
+            if bins > most:
+                return None  # most elements would be exceptions, or the codebook outgrow the symbols
+        grid = _Grid(
+            np.zeros(2 * min(int(bins), _MAX_BINS), kind.work), step, self.max_error, bins > _MAX_BINS, zone
+        )
+        return grid.with_centroids(residual)
 
     def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
         """Choose the steps and the centroids of each array of a run."""
@@ -255,17 +249,12 @@ class UniformDeadzone:
         return fit_grid(differences, sizes, kind, steps, DEAD_ZONE, self.max_error)
 
 
-def _sampling(size: int) -> int:
-    """Return which pieces of an array to look at for an estimate: every one of that many."""
-    return max(1, -(-size // PIECE) // _SAMPLED_PIECES)
-
-
-def _rms(bits: Array, reference: Array | None, kind: ElementType) -> float:
-    """Return the root mean square of the differences, of a large array on evenly spread pieces."""
+def _rms(residual: Residual) -> float:
+    """Return the root mean square of the finite differences, of a large array on evenly spread stretches."""
     squares, count = 0.0, 0
-    for d, _ in differences(bits, reference, kind, _sampling(bits.size)):
+    for d in residual.sample():
         with np.errstate(over="ignore"):  # an infinite step is no step: fit gives up on it
-            squares += float(np.add.reduce(np.square(d, dtype=np.float64)))
+            squares += float(np.add.reduce(np.square(d, dtype=np.float64), where=np.isfinite(d)))
         count += d.size
     return math.sqrt(squares / max(count, 1))
 
@@ -276,6 +265,7 @@ class _Grid:
     step: float
     max_error: float | None
     clipped: bool  # whether there are differences past the last bin
+    zone: Zone
 
     @property
     def bins(self) -> int:
@@ -303,10 +293,13 @@ class _Grid:
         index = scaled.astype(np.int32)
         return ((index << 1) ^ (index >> 31)).astype(np.uint16), outside
 
-    def with_centroids(self, bits: Array, reference: Array | None, kind: ElementType) -> _Grid:
-        """Return this grid with the mean of each bin, estimated on evenly spread pieces."""
+    def with_centroids(self, residual: Residual) -> _Grid:
+        """Return this grid with the mean of each bin, of a large array on evenly spread pieces."""
         sums, counts = np.zeros(2 * self.bins + 1), np.zeros(2 * self.bins + 1)
-        for d, _ in differences(bits, reference, kind, _sampling(bits.size)):
+        starts = residual.pieces()
+        for start in starts[:: max(len(starts) // _LEARNED, 1)]:
+            d = residual.outside(start, self.zone)[1]
+            d = d[np.isfinite(d)]
             symbols = self.symbols(d)[0].astype(np.intp)
             counts += np.bincount(symbols, minlength=counts.size)
             sums += np.bincount(symbols, d, minlength=sums.size)
@@ -314,4 +307,4 @@ class _Grid:
         steps = np.full(codes.size, self.step)
         mean = centroids(codes, steps, sums[1:], counts[1:], DEAD_ZONE, self.max_error)
         with np.errstate(over="ignore"):
-            return replace(self, representatives=mean.astype(kind.work))
+            return replace(self, representatives=mean.astype(residual.kind.work))

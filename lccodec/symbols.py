@@ -30,7 +30,7 @@ from .constants import (
 from .errors import FormatError, LimitError, UnsupportedError
 from .floats import Array
 
-__all__ = ["Packed", "Piece", "Sparse", "dense", "read_stream", "write_stream"]
+__all__ = ["Packed", "Piece", "Sparse", "dense", "read_stream", "write_places", "write_stream"]
 
 #: A Huffman run must be smaller than the raw symbols by this factor to be worth its time.
 _WORTH_CODING: Final = 0.97
@@ -64,7 +64,7 @@ Piece: TypeAlias = bytes | memoryview
 
 @dataclass(frozen=True)
 class Sparse:
-    """A run of symbols given by its non-zero places: ``positions`` (int64, rising), ``values`` (uint8)."""
+    """A run of symbols given by a few places: ``positions`` (int64, rising), ``values`` (uint8); else 0."""
 
     positions: Array
     values: Array
@@ -104,7 +104,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
         return [_MODE.pack(STREAM_RAW), symbols.tobytes()]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and nonzero * _CLEARLY_SPARSE <= symbols.size:
-        return _write_sparse(symbols, depth)
+        return _write_sparse(_sparse(symbols), depth)
     width = _symbol_width(int(symbols.max())) if inside else 8
     groups = pack(symbols, width)
     counts = _histogram(groups)
@@ -118,8 +118,15 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     options.append(_coded(symbols, counts, b""))
     size, write = min(options, key=lambda option: option[0])
     if inside and _sparse_estimate(counts) < size:
-        return _write_sparse(symbols, depth)
+        return _write_sparse(_sparse(symbols), depth)
     return write()
+
+
+def write_places(symbols: Sparse, count: int) -> list[Piece]:
+    """Code a run of `count` symbols that is known by its non-zero places; as :func:`write_stream`."""
+    if 0 < symbols.positions.size * _CLEARLY_SPARSE <= count:
+        return _write_sparse(symbols, 1)
+    return write_stream(dense(symbols, count))
 
 
 def _is_noise(symbols: Array) -> bool:
@@ -163,9 +170,13 @@ def _sparse_estimate(counts: Array) -> float:
     return float(bits) * total / 8 * (1.02 + 0.03 * p) + 40
 
 
-def _write_sparse(symbols: Array, depth: int) -> list[Piece]:
-    positions = np.flatnonzero(symbols != 0)
-    values = symbols.take(positions)
+def _sparse(symbols: Array) -> Sparse:
+    positions = np.flatnonzero(symbols)
+    return Sparse(positions, symbols.take(positions))
+
+
+def _write_sparse(symbols: Sparse, depth: int) -> list[Piece]:
+    positions, values = symbols.positions, symbols.values
     gaps = positions.astype(np.uint32)
     np.subtract(gaps[1:], gaps[:-1].copy(), out=gaps[1:])
     gaps[1:] -= 1

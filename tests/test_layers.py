@@ -17,6 +17,7 @@ LAYERS = [
     ["huffman"],
     ["symbols"],
     ["promote"],
+    ["residual"],
     ["runs"],
     ["quantize"],
     ["planes", "codebook"],

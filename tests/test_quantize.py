@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError, ExponentBuckets, Lossless, UniformDeadzone, decode, encode
 from lccodec.floats import components
-from lccodec.quantize import PIECE
+from lccodec.residual import PIECE
 
 from .oracle import lc_reconstruct
 from .strategies import array_and_reference, bits_of, dtype_of, random_array

@@ -1,0 +1,103 @@
+"""The residual of an array: its differences to the reference, most of them so small that they become 0.
+
+A delta is mostly zeros, so nothing but the subtraction, two comparisons and the search for what lies
+outside the dead zone is done for every component; all else is done for those few. What a quantizer
+found while it was fitted is kept for the encoder, as far as a fixed memory allows.
+
+Source: SPEC 7.7 (LCC-QNT-01).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from .floats import Array, ElementType, subtract
+
+__all__ = ["PIECE", "Residual", "Zone"]
+
+#: Components handled at a time: differences, symbols and results of a piece stay in the cache.
+PIECE: Final = 1 << 16
+
+_KEPT: Final = 1 << 22  # differences kept at a time, with their places 12 bytes each in float32
+_SAMPLES: Final = 64  # evenly spread stretches of an array that are looked at for an estimate
+_SAMPLE: Final = 1 << 12  # components of each
+
+#: Differences strictly between the two numbers (``kind.work``) become 0.
+Zone: TypeAlias = tuple[np.floating, np.floating]
+
+
+class Residual:
+    """The differences of an array to its reference, or the array itself where there is none.
+
+    Parameters
+    ----------
+    bits, reference
+        Components (bit patterns), 1-D; ``None`` for no reference. The differences of a piece are taken
+        from them until the piece has been looked at, and are only then free to change.
+    kind
+        Their element type, a floating point one.
+    """
+
+    def __init__(self, bits: Array, reference: Array | None, kind: ElementType) -> None:
+        self.bits = bits
+        self.reference = reference
+        self.kind = kind
+        self._found: dict[int, tuple[Zone, Array, Array]] = {}
+        self._kept = 0
+
+    def pieces(self) -> range:
+        """Return the first component of each piece."""
+        return range(0, self.bits.size, PIECE)
+
+    def outside(self, start: int, zone: Zone) -> tuple[Array, Array]:
+        """Return the components of the piece at `start` whose differences are not inside a zone.
+
+        Parameters
+        ----------
+        start
+            First component of the piece.
+        zone
+            Not wider at one look at a piece than at the next.
+
+        Returns
+        -------
+        tuple of ndarray
+            Their places in the piece (int64, rising) and their differences (``kind.work``). Differences
+            that are not finite are always among them.
+        """
+        if start in self._found:
+            known, places, d = self._found[start]
+            if known == zone:
+                return places, d
+            few = _outside(d, zone)
+            places, d = places.take(few), d.take(few)
+            self._kept += d.size - self._found[start][2].size
+        else:
+            differences = self._differences(start, PIECE)
+            places = _outside(differences, zone)
+            d = differences.take(places, mode="clip")
+            if self._kept + d.size > _KEPT:
+                return places, d
+            self._kept += d.size
+        self._found[start] = zone, places, d
+        return places, d
+
+    def sample(self) -> Iterator[Array]:
+        """Yield the differences of evenly spread stretches; of a small array, all."""
+        distance = max(-(-self.bits.size // (_SAMPLES * _SAMPLE)), 1) * _SAMPLE
+        for start in range(0, self.bits.size, distance):
+            yield self._differences(start, _SAMPLE)
+
+    def _differences(self, start: int, count: int) -> Array:
+        part = slice(start, start + count)
+        return subtract(self.bits[part], None if self.reference is None else self.reference[part], self.kind)
+
+
+def _outside(d: Array, zone: Zone) -> Array:
+    inside = d < zone[1]
+    inside &= d > zone[0]
+    # A NaN compares false, so that it counts as outside.
+    return np.flatnonzero(np.logical_not(inside, out=inside))
