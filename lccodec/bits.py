@@ -42,20 +42,17 @@ def pack(values: Array, width: int) -> Array:
     size = packed_size(values.size, width)
     if values.size % 8:
         values = np.concatenate([values, np.zeros(-values.size % 8, np.uint8)])
-    if width == 4:
-        pairs = values.view("<u2")
-        packed: Array = (pairs | (pairs >> 4)).astype(np.uint8)
-        return packed[:size]
-    if width == 2:
-        fours = values.view("<u4")
-        fours = fours | (fours >> 6)
-        packed = (fours | (fours >> 12)).astype(np.uint8)
-        return packed[:size]
-    # Eight values fill exactly `width` bytes: gather them in a 64-bit word and keep its low bytes.
-    words = np.zeros(values.size // 8, "<u8")
-    for place, column in enumerate(values.reshape(-1, 8).T):
-        words |= column.astype("<u8") << np.uint64(place * width)
+    # Eight values fill exactly `width` bytes: move them together in a 64-bit word and keep its low bytes.
+    apart = values.view("<u8")
+    words = np.zeros(apart.size, "<u8")
+    for place in range(8):
+        words |= (apart >> (place * (8 - width))) & _field(place * width, width)
     return np.ascontiguousarray(words.view(np.uint8).reshape(-1, 8)[:, :width]).reshape(-1)[:size]
+
+
+def _field(start: int, width: int) -> np.uint64:
+    """Return a word with the `width` bits from bit `start` on set."""
+    return np.uint64(((1 << width) - 1) << start)
 
 
 def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
@@ -68,11 +65,13 @@ def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
     rows = -(-count // 8)
     padded = np.zeros(rows * width, np.uint8)
     padded[: packed.size] = packed
-    words = np.zeros((rows, 8), np.uint8)
-    words[:, :width] = padded.reshape(rows, width)
-    shifts = np.arange(0, 8 * width, width, dtype=np.uint64)
-    values = (words.view("<u8") >> shifts).astype(np.uint8) & np.uint8((1 << width) - 1)
-    return values.reshape(-1)[:count]
+    fields = np.zeros((rows, 8), np.uint8)
+    fields[:, :width] = padded.reshape(rows, width)
+    together = fields.view("<u8")[:, 0]
+    words = np.zeros(rows, "<u8")
+    for place in range(8):
+        words |= (together << (place * (8 - width))) & _field(8 * place, width)
+    return words.view(np.uint8)[:count]
 
 
 class Cursor:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .bits import Cursor
 from .errors import FormatError
-from .floats import Array, ElementType, add, unwork, work
+from .floats import Array, ElementType, add, add_at, unwork, work
 from .symbols import Packed, Piece, Sparse, dense, read_stream, write_places
 
 __all__ = [
@@ -126,9 +126,7 @@ def _change(reference: Array, positions: Array, symbols: Array, codebook: Codebo
     """Write the reference into `out`, changed at `positions`."""
     if out is not reference:
         np.copyto(out, reference)
-    changed = np.empty(positions.size, out.dtype)
-    add(reference.take(positions, mode="clip"), codebook.expand(symbols), codebook.kind, changed)
-    out[positions] = changed
+    add_at(out, positions, codebook.expand(symbols), codebook.kind)
 
 
 def write_block(symbols: Sparse, escapes: Array, exact: Array) -> list[Piece]:
@@ -156,7 +154,7 @@ def write_block(symbols: Sparse, escapes: Array, exact: Array) -> list[Piece]:
 
 def _nonzero(symbols: Sparse, half: Array) -> Sparse:
     """Return the places at which one byte of the symbols is not 0, and that byte."""
-    few = np.flatnonzero(half)
+    few = np.flatnonzero(half != 0)
     return Sparse(symbols.positions[few], half[few])
 
 

@@ -166,7 +166,7 @@ def _quantize_run(
     result[escape] = bits[escape]
     if out is not None:
         out[:] = result
-    places = np.flatnonzero(symbols)
+    places = np.flatnonzero(symbols != 0)
     found = Sparse(places, symbols.take(places))
     return codebooks.write_block(found, np.flatnonzero(escape), bits), array_sum(result)
 

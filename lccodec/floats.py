@@ -24,6 +24,7 @@ __all__ = [
     "Array",
     "ElementType",
     "add",
+    "add_at",
     "components",
     "element_type",
     "from_components",
@@ -234,6 +235,17 @@ def add(reference: Array, representatives: Array, kind: ElementType, out: Array)
             out[:] = narrow(widen(reference) + representatives)
         else:
             np.add(reference.view(kind.work), representatives, out=out.view(kind.work))
+
+
+def add_at(bits: Array, places: Array, representatives: Array, kind: ElementType) -> None:
+    """Do what :func:`add` does to the components at a few places (int64, rising), in their place."""
+    if kind.work.itemsize < 4 or kind.name == "bfloat16":
+        values = np.empty(places.size, bits.dtype)
+        add(bits.take(places, mode="clip"), representatives, kind, values)
+        bits[places] = values
+    else:  # NumPy has a loop of its own for these, twice as fast
+        with np.errstate(all="ignore"):
+            np.add.at(bits.view(kind.work), places, representatives)
 
 
 def _ordered(bits: Array, kind: ElementType) -> Array:

@@ -136,7 +136,7 @@ def decode(
     )
     if found != header.kind:
         raise ArgumentError(f"out has dtype {found.name}, the frame {header.kind.name}")
-    _decode(data, header, base, target, threads=threads)
+    _decode(data, header, target if reference is out else base, target, threads=threads)
     return out
 
 

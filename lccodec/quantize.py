@@ -123,8 +123,7 @@ class ExponentBuckets:
         promoted = np.empty(0, np.int64)
         zone: Zone = (-edges[1], edges[1])  # zero and the subnormals have no bucket
         for start in residual.pieces():
-            d = residual.outside(start, zone)[1]
-            d = d[np.isfinite(d)]
+            d = _finite(residual.outside(start, zone)[1])
             if d.size == 0:
                 continue
             # Sorted as unsigned integers, the patterns of a bucket are adjacent, smallest magnitude
@@ -225,8 +224,8 @@ class UniformDeadzone:
         most = min(4 * _MAX_BINS, max(residual.bits.size, 8) / 2)
         largest = 0.0
         for start in residual.pieces():
-            d = np.abs(residual.outside(start, zone)[1])
-            largest = max(largest, float(d.max(initial=0, where=np.isfinite(d))))
+            d = _finite(residual.outside(start, zone)[1])
+            largest = max(largest, float(d.max(initial=0)), -float(d.min(initial=0)))
             # A little more than the largest difference, so that rounding leads no element past the last bin.
             bins = largest / step * (1 + 1e-6) + 1 - DEAD_ZONE
             if bins > most:
@@ -249,12 +248,18 @@ class UniformDeadzone:
         return fit_grid(differences, sizes, kind, steps, DEAD_ZONE, self.max_error)
 
 
+def _finite(d: Array) -> Array:
+    finite = np.isfinite(d)
+    return d if finite.all() else d[finite]
+
+
 def _rms(residual: Residual) -> float:
     """Return the root mean square of the finite differences, of a large array on evenly spread stretches."""
     squares, count = 0.0, 0
     for d in residual.sample():
+        finite = _finite(d)
         with np.errstate(over="ignore"):  # an infinite step is no step: fit gives up on it
-            squares += float(np.add.reduce(np.square(d, dtype=np.float64), where=np.isfinite(d)))
+            squares += float(np.add.reduce(np.square(finite, dtype=np.float64)))
         count += d.size
     return math.sqrt(squares / max(count, 1))
 
@@ -298,8 +303,7 @@ class _Grid:
         sums, counts = np.zeros(2 * self.bins + 1), np.zeros(2 * self.bins + 1)
         starts = residual.pieces()
         for start in starts[:: max(len(starts) // _LEARNED, 1)]:
-            d = residual.outside(start, self.zone)[1]
-            d = d[np.isfinite(d)]
+            d = _finite(residual.outside(start, self.zone)[1])
             symbols = self.symbols(d)[0].astype(np.intp)
             counts += np.bincount(symbols, minlength=counts.size)
             sums += np.bincount(symbols, d, minlength=sums.size)

@@ -39,7 +39,7 @@ _WORTH_CODING: Final = 0.97
 _SAMPLED: Final = 1 << 18
 
 #: With at most one symbol in this many not 0, no other form than sparse can be smaller.
-_CLEARLY_SPARSE: Final = 5
+_CLEARLY_SPARSE: Final = 3
 
 _MODE: Final = struct.Struct("<B")
 _SPARSE: Final = struct.Struct("<BBI")  # mode, low bits, count
@@ -171,7 +171,7 @@ def _sparse_estimate(counts: Array) -> float:
 
 
 def _sparse(symbols: Array) -> Sparse:
-    positions = np.flatnonzero(symbols)
+    positions = np.flatnonzero(symbols != 0)
     return Sparse(positions, symbols.take(positions))
 
 
