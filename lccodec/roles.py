@@ -49,7 +49,11 @@ _FIRST_INSIDE: Final = re.compile(r"(.*_)?(m|mu|trace|moment(um|a)|velocity|velo
 _PAIRS: Final = (("m", "v"), ("mu", "nu"), ("momentum", "velocity"), ("momentums", "velocities"))
 
 
-def find_roles(names: Iterable[str], given: Mapping[str, Role] | None = None) -> dict[str, Role]:
+def find_roles(
+    names: Iterable[str],
+    given: Mapping[str, Role] | None = None,
+    known: Mapping[str, Role] | None = None,
+) -> dict[str, Role]:
     """Return the role of each array of a state.
 
     Parameters
@@ -59,6 +63,8 @@ def find_roles(names: Iterable[str], given: Mapping[str, Role] | None = None) ->
     given
         Roles by name or pattern (:mod:`fnmatch`), where they are known better; a whole name goes before
         patterns, and the first pattern that fits before others.
+    known
+        Roles by whole name that a framework's own structures tell; they go before what names tell.
 
     Raises
     ------
@@ -80,7 +86,7 @@ def find_roles(names: Iterable[str], given: Mapping[str, Role] | None = None) ->
         role = given.get(name)
         if role is None:
             role = next((role for pattern, role in given.items() if fnmatchcase(name, pattern)), None)
-        roles[name] = role or _role(path, places)
+        roles[name] = role or (known or {}).get(name) or _role(path, places)
     return roles
 
 

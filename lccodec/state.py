@@ -26,7 +26,17 @@ import numpy as np
 from .constants import MAX_ARRAYS, MAX_INTEGER_DIGITS, MAX_NAME_CHARACTERS, MAX_NESTING
 from .errors import ArgumentError, DataError, FormatError, LimitError
 
-__all__ = ["Flat", "Json", "array_names", "flatten", "parse_scalars", "parse_tree", "select", "unflatten"]
+__all__ = [
+    "Flat",
+    "Json",
+    "array_names",
+    "flatten",
+    "leaf_name",
+    "parse_scalars",
+    "parse_tree",
+    "select",
+    "unflatten",
+]
 
 Json: TypeAlias = Any  # recursive, and often from a file: checked where it is met, not by the type checker
 Keys: TypeAlias = tuple[str, ...]  # the way from the root to a node
@@ -99,6 +109,17 @@ def unflatten(tree: Json, arrays: Sequence[Any], scalars: Iterable[Json]) -> Any
         return tuple(items) if node[0] == "t" else items
 
     return build(tree)
+
+
+def leaf_name(keys: Keys) -> str:
+    """Return the name of the node that keys lead to from the root (LCC-STA-07).
+
+    Examples
+    --------
+    >>> leaf_name(("model", "a/b", "0"))
+    'model/a~1b/0'
+    """
+    return "/".join(key.replace("~", "~0").replace("/", "~1") for key in keys)
 
 
 def array_names(tree: Json) -> dict[str, int]:
@@ -188,7 +209,7 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
             raise FormatError("LCC-STA-01", place(keys), f"not a node of a tree: {reprlib.repr(node)}")
 
     def place(keys: Keys) -> str:
-        return f"{where}[{_name(keys)!r}]"
+        return f"{where}[{leaf_name(keys)!r}]"
 
     visit(tree, (), 0)
     if first_uses != arrays:
@@ -287,7 +308,7 @@ class _Flattener:
             _refuse(keys, f"is one array more than {MAX_ARRAYS}")
         self._seen[id(value)] = (len(self.arrays), value)
         self.arrays.append(array)
-        self.names.append(_name(keys))
+        self.names.append(leaf_name(keys))
         return len(self.arrays) - 1
 
     def _scalar(self, value: Any, keys: Keys) -> Json:
@@ -309,12 +330,8 @@ class _Flattener:
 
 
 def _refuse(keys: Keys, message: str) -> NoReturn:
-    place = f"state entry {_name(keys)!r}" if keys else "the state"
+    place = f"state entry {leaf_name(keys)!r}" if keys else "the state"
     raise ArgumentError(f"{place} {message}")
-
-
-def _name(keys: Keys) -> str:
-    return "/".join(key.replace("~", "~0").replace("/", "~1") for key in keys)
 
 
 def _children(node: Json) -> Iterator[tuple[str, Json]]:
@@ -331,12 +348,12 @@ def _index(tree: Json) -> tuple[list[tuple[str, int | None]], dict[str, range]]:
     def visit(node: Json, keys: Keys) -> None:
         start = len(leaves)
         if node is None or isinstance(node, int):
-            leaves.append((_name(keys), node))
+            leaves.append((leaf_name(keys), node))
         else:
             for key, child in _children(node):
                 visit(child, (*keys, key))
         # Only "" can be there already: it names an empty key below the root, and else the root.
-        spans.setdefault(_name(keys), range(start, len(leaves)))
+        spans.setdefault(leaf_name(keys), range(start, len(leaves)))
 
     visit(tree, ())
     return leaves, spans

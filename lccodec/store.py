@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 from .chain import KEYFRAME_EVERY, DecodedArray, encode_jobs, plan, wants_keyframe
 from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_file
@@ -24,7 +24,22 @@ from .quantize import Lossless, Quantizer
 from .roles import Role, find_roles
 from .state import Json, flatten
 
-__all__ = ["Chain"]
+__all__ = ["Adapter", "Chain"]
+
+
+class Adapter(Protocol):
+    """A framework's states as NumPy's: what `lccodec.adapters.torch` and `lccodec.adapters.jax` are."""
+
+    def to_numpy(
+        self, state: Any, metadata: Mapping[str, str] | None = None, /
+    ) -> tuple[Any, dict[str, str]]:
+        """Return a state of NumPy arrays, and the metadata to keep with it: those given and the adapter's."""
+
+    def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
+        """Return a state, or the part of it that has this name, as the framework has it; bfloat16 is bits."""
+
+    def roles(self, state: Any, /) -> Mapping[str, Role]:
+        """Return the roles of arrays, by name, that the framework's structures tell."""
 
 
 @dataclass
@@ -54,6 +69,9 @@ class Chain:
         deltas together are larger than their keyframe.
     threads
         How many to encode and decode with, 0 for one each core; files are the same whatever the number.
+    adapter
+        Of the framework whose states are saved and restored, as ``lccodec.adapters.torch``; by default
+        they are NumPy's.
 
     Raises
     ------
@@ -80,6 +98,7 @@ class Chain:
         *,
         keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
+        adapter: Adapter | None = None,
     ) -> None:
         if not isinstance(keyframe_every, int) or keyframe_every < 0:
             raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
@@ -87,6 +106,7 @@ class Chain:
         self.policy = resolve_policy(policy)
         self.keyframe_every = keyframe_every
         self.threads = thread_count(threads)
+        self.adapter = adapter
         self._tail: _Tail | None = None
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -124,7 +144,8 @@ class Chain:
         step
             Non-negative, above every step of the chain.
         state
-            A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None.
+            A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None; with an
+            adapter, what that takes.
         metadata
             Strings to keep with it.
         roles
@@ -145,8 +166,12 @@ class Chain:
             If the operating system refuses to write, as when the disk is full; nothing is left behind.
         """
         steps = self._check_step(step)
+        known = None
+        if self.adapter is not None:
+            plain, metadata = self.adapter.to_numpy(state, metadata)
+            state, known = plain, self.adapter.roles(state)
         flat = flatten(state)
-        found = find_roles(flat.names, roles)
+        found = find_roles(flat.names, roles, known)
 
         def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
             return self.policy.choose(name, found[name], kind, size) if relative else Lossless()
@@ -245,13 +270,15 @@ class Chain:
         keys
             Names of arrays, scalars or containers (``"optimizer/0"``): only these are read and decoded.
         dtype
-            ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`.
+            ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`; an adapter has
+            bfloat16 of its own.
 
         Returns
         -------
         object
-            The state as it was saved (arrays as decoded, C order, native byte order), or with `keys` a
-            dict from the name of every leaf asked for to its value.
+            The state as it was saved (arrays as decoded, C order, native byte order; with an adapter, as
+            the framework has them), or with `keys` a dict from the name of every leaf asked for to its
+            value.
 
         Raises
         ------
@@ -263,7 +290,12 @@ class Chain:
             For unknown keys.
         """
         with self._open(step) as file:
-            return file.state(keys, dtype)
+            if self.adapter is None:
+                return file.state(keys, dtype)
+            state, metadata = file.state(keys, dtype or "bits"), file.metadata()
+        if keys is None:
+            return self.adapter.from_numpy(state, metadata)
+        return {name: self.adapter.from_numpy(value, metadata, name) for name, value in state.items()}
 
     def info(self, step: int | None = None) -> CheckpointInfo:
         """Return what is stored for a step (the latest by default), without decoding it."""

@@ -60,7 +60,7 @@ def test_public_names() -> None:
         (lccodec.load_file, ["path", "dtype"]),
         (lccodec.open, ["path", "threads"]),
         (lccodec.validate, ["path", "deep"]),
-        (lccodec.Chain, ["directory", "policy", "keyframe_every", "threads"]),
+        (lccodec.Chain, ["directory", "policy", "keyframe_every", "threads", "adapter"]),
         (lccodec.Chain.save, ["self", "step", "state", "metadata", "roles"]),
         (lccodec.Chain.restore, ["self", "step", "keys", "dtype"]),
         (lccodec.Chain.info, ["self", "step"]),

@@ -36,7 +36,10 @@ LAYERS = [
     ["summary", "demo"],
     ["difference"],
     ["adapters/__init__", "adapters/formats"],
-    ["adapters/npz", "adapters/safetensors"],
+    ["adapters/npz", "adapters/safetensors", "adapters/plain"],
+    ["adapters/torch_optimizer"],
+    ["adapters/torch_target"],
+    ["adapters/torch"],
     ["adapters/record"],
     ["adapters/dcp"],
     ["adapters/numcodecs"],
@@ -53,7 +56,10 @@ CORE_DEPENDENCIES = {"numpy", "h5py"}
 OPTIONAL = {
     "ml_dtypes": {"floats"},
     "safetensors": {"adapters/safetensors"},
-    "torch": {"adapters/dcp", "adapters/record"},
+    "torch": {
+        *("adapters/torch", "adapters/torch_optimizer", "adapters/torch_target"),
+        *("adapters/dcp", "adapters/record"),
+    },
     "numcodecs": {"adapters/numcodecs"},
     "zarr": {"adapters/zarr"},
     "click": {"cli"},

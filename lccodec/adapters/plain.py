@@ -1,0 +1,196 @@
+"""What framework adapters share: a framework's state as one of NumPy arrays, and a note of what that loses.
+
+A checkpoint holds dicts with string keys, lists, tuples, scalars and arrays of the element types of SPEC 5.2.
+A framework has a little more: dicts with integer keys (the parameters of an optimizer), types such as float8.
+Both are stored in the nearest form, under the same names, and a note in the metadata says what they are:
+under the key `TYPES`, a JSON object from a type to the names of what is of that type. So the arrays can be
+read without any framework, and what one framework wrote another one understands. Nothing is imported by a
+name that a file gives.
+
+=========================  =======================================================================
+type                       stored as
+=========================  =======================================================================
+``int``                    a dict: its keys in decimal
+``numpy``                  an array of NumPy in a state of a framework
+a type of ``BYTE_TYPES``   uint8, the bit pattern of each element (or pair of elements)
+``complex32``              float16, with a last dimension of 2: real, imaginary
+``key<...>``               uint32, the data of JAX random keys of that implementation
+=========================  =======================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from ..constants import MAX_NESTING
+from ..errors import ArgumentError, FormatError
+from ..floats import Array
+from ..state import leaf_name
+
+__all__ = ["BYTE_TYPES", "TYPES", "check_same", "from_plain", "to_plain"]
+
+#: The key of the note in the metadata of a checkpoint; also what errors in it name as their rule.
+TYPES: Final = "lccodec.types"
+
+#: Types of one byte that NumPy does not have, by the name that every framework gives them.
+BYTE_TYPES: Final = frozenset(
+    [
+        *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
+        *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "float4_e2m1fn_x2"),
+        *("int2", "int4", "uint2", "uint4"),
+    ]
+)
+
+_INT: Final = "int"
+_MAX_DIGITS: Final = 20  # of an integer key: a sign and 64 bits; longer ones take long to convert
+
+Leaf: TypeAlias = Callable[[Any], tuple[Any, str | None]]
+ArrayLeaf: TypeAlias = Callable[[Array, str | None, str], Any]
+
+
+def to_plain(
+    state: Any, metadata: Mapping[str, str] | None, inside: Callable[[Any], Any], leaf: Leaf
+) -> tuple[Any, dict[str, str]]:
+    """Return a framework's state as a checkpoint holds it, and `metadata` with the note.
+
+    Parameters
+    ----------
+    inside
+        Returns a container of the framework as a dict, list or tuple, and everything else as it is.
+    leaf
+        Returns a leaf as an array or scalar, with its type if the note must name it.
+
+    Raises
+    ------
+    ArgumentError
+        Where `leaf` raises one, and for keys that are neither strings nor integers; names the place.
+    """
+    types: dict[str, list[str]] = {}
+
+    def refuse(keys: tuple[str, ...], message: object) -> ArgumentError:
+        return ArgumentError(f"state entry {leaf_name(keys)!r} {message}" if keys else f"the state {message}")
+
+    def walk(value: Any, keys: tuple[str, ...]) -> Any:
+        value = inside(value)
+        if isinstance(value, dict):
+            if value and all(type(key) is int for key in value):
+                types.setdefault(_INT, []).append(leaf_name(keys))
+            elif not all(type(key) is str for key in value):
+                raise refuse(keys, "has keys that are neither all strings nor all integers")
+            return {str(key): walk(child, below(keys, str(key))) for key, child in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(walk(child, below(keys, str(i))) for i, child in enumerate(value))
+        try:
+            plain, kind = leaf(value)
+        except ArgumentError as error:
+            raise refuse(keys, error) from None
+        if kind is not None:
+            types.setdefault(kind, []).append(leaf_name(keys))
+        return plain
+
+    def below(keys: tuple[str, ...], key: str) -> tuple[str, ...]:
+        if len(keys) >= MAX_NESTING:
+            raise refuse(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
+        return (*keys, key)
+
+    plain = walk(state, ())
+    kept = {key: text for key, text in (metadata or {}).items() if key != TYPES}
+    return plain, {**kept, TYPES: json.dumps(types, separators=(",", ":"))} if types else kept
+
+
+def from_plain(state: Any, metadata: Mapping[str, str], name: str, leaf: ArrayLeaf) -> Any:
+    """Return a state of a checkpoint as a framework has it: the inverse of `to_plain`.
+
+    Parameters
+    ----------
+    state
+        As it was restored, bfloat16 as `lccodec.BFLOAT16_BITS`.
+    name
+        Of `state` in what was saved; empty for the whole.
+    leaf
+        Returns an array, given its type in the note and its name, as the framework has it. It is called once
+        for an array that is in several places.
+
+    Raises
+    ------
+    FormatError
+        If the note does not fit the state.
+    """
+    types = _parse(metadata.get(TYPES, "{}"))
+    made: dict[tuple[int, str | None], Any] = {}
+
+    def walk(value: Any, keys: tuple[str, ...]) -> Any:
+        kind = types.get(leaf_name(keys))
+        if isinstance(value, dict):
+            inner = {key: walk(child, (*keys, key)) for key, child in value.items()}
+            # Where the root has an empty key, the two have one name, and the note is of what is below.
+            if kind == _INT and "" not in inner:
+                return {_integer(key, leaf_name(keys)): child for key, child in inner.items()}
+            return inner
+        if isinstance(value, list | tuple):
+            return type(value)(walk(child, (*keys, str(i))) for i, child in enumerate(value))
+        if not isinstance(value, np.ndarray):
+            return value
+        if (id(value), kind) not in made:
+            made[id(value), kind] = leaf(value, kind, leaf_name(keys))
+        return made[id(value), kind]
+
+    return walk(state, tuple(map(_key, name.split("/"))) if name else ())
+
+
+def _key(text: str) -> str:
+    return text.replace("~1", "/").replace("~0", "~")
+
+
+def _integer(key: str, name: str) -> int:
+    try:
+        if len(key) <= _MAX_DIGITS and str(int(key)) == key:
+            return int(key)
+    except ValueError:
+        pass
+    raise FormatError(TYPES, name, f"the key {key!r} is noted as an integer")
+
+
+@functools.lru_cache(maxsize=8)
+def _parse(text: str) -> Mapping[str, str]:
+    """Return the type of each name in a note, which is of a file and thus not to be trusted."""
+    try:
+        note = json.loads(text)
+        names = {name: kind for kind, group in note.items() for name in group}
+        if all(type(group) is list for group in note.values()) and all(type(name) is str for name in names):
+            return names
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        pass
+    raise FormatError(TYPES, "metadata", "not a JSON object of lists of names")
+
+
+def check_same(wanted: Mapping[str, str], found: Mapping[str, str], more: Iterable[str] = ()) -> None:
+    """Compare the leaves of a target with those of a state, each described in words.
+
+    Parameters
+    ----------
+    more
+        Mismatches that are known already.
+
+    Raises
+    ------
+    ArgumentError
+        Lists all that is missing, not expected, or of another shape or type.
+    """
+    problems = [
+        *(f"missing: {name} ({wanted[name]})" for name in wanted if name not in found),
+        *(f"unexpected: {name} ({found[name]})" for name in found if name not in wanted),
+        *(
+            f"{name}: {found[name]}, where the target has {wanted[name]}"
+            for name in wanted
+            if name in found and found[name] != wanted[name]
+        ),
+        *more,
+    ]
+    if problems:
+        raise ArgumentError("\n  ".join(["the state does not fit the target", *problems]))

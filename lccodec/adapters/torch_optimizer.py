@@ -1,0 +1,136 @@
+"""What is known of the states of PyTorch's optimizers: the role of an entry, and what fits a parameter.
+
+The state of an optimizer is ``{"state": {index: {entry: value}}, "param_groups": [{"params": [index]}]}``:
+indices number the parameters, group by group; groups have settings besides. Source: torch.optim of 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+from ..roles import Role
+from ..state import leaf_name
+
+__all__ = ["describe", "misfits", "roles"]
+
+#: Entries that are of the form of their parameter. A second moment is what an update is divided by, mostly by
+#: its root: it is never negative, and an error near zero does harm.
+_ELEMENTWISE: Final[dict[str, Role]] = {
+    "exp_avg": "first_moment",  # Adam, AdamW, NAdam, RAdam, SparseAdam, Adamax
+    "momentum_buffer": "first_moment",  # SGD, RMSprop, Muon
+    "grad_avg": "first_moment",  # RMSprop, centered
+    "exp_avg_sq": "second_moment",  # Adam and its kin
+    "max_exp_avg_sq": "second_moment",  # AMSGrad
+    "exp_inf": "second_moment",  # Adamax
+    "square_avg": "second_moment",  # RMSprop, Adadelta
+    "acc_delta": "second_moment",  # Adadelta
+    "sum": "second_moment",  # Adagrad
+    "ax": "weight",  # ASGD: the average of the weights
+}
+_ROLES: Final[dict[str, Role]] = {
+    **_ELEMENTWISE,
+    "row_var": "second_moment",
+    "col_var": "second_moment",
+    "variance": "second_moment",
+}  # Adafactor
+
+
+def roles(state: Any) -> dict[str, Role]:
+    """Return the role of every floating point tensor in the optimizers of a state, by its name.
+
+    Parameters
+    ----------
+    state
+        States of modules and optimizers, nested as you save them. Outside of optimizers names are enough for
+        `lccodec.roles.find_roles`.
+
+    Examples
+    --------
+    >>> model = torch.nn.Linear(2, 1, bias=False)
+    >>> optimizer = torch.optim.Adam(model.parameters())
+    >>> model(torch.ones(1, 2)).backward()
+    >>> optimizer.step()
+    >>> roles({"model": model.state_dict(), "adam": optimizer.state_dict()})  # doctest: +NORMALIZE_WHITESPACE
+    {'adam/state/0/step': 'other', 'adam/state/0/exp_avg': 'first_moment',
+     'adam/state/0/exp_avg_sq': 'second_moment'}
+    """
+    return dict(_roles(state, (), None))
+
+
+def _roles(value: Any, keys: tuple[str, ...], role: Role | None) -> Iterator[tuple[str, Role]]:
+    """`role` is what tensors have inside of an optimizer, None outside; the nesting has an end."""
+    if isinstance(value, dict) and isinstance(value.get("state"), dict) and "param_groups" in value:
+        for index, entries in value["state"].items():
+            for entry, child in entries.items() if isinstance(entries, dict) else ():
+                inner = (*keys, "state", str(index), str(entry))
+                yield from _roles(child, inner, _ROLES.get(entry, "other"))
+        yield from _roles(value["param_groups"], (*keys, "param_groups"), "other")
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            yield from _roles(child, (*keys, str(key)), role)
+    elif isinstance(value, list | tuple):
+        for position, child in enumerate(value):
+            yield from _roles(child, (*keys, str(position)), role)
+    elif role and isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
+        yield leaf_name(keys), role
+
+
+def describe(value: Any) -> str:
+    """Return the type and shape of a tensor, in words."""
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    return "no tensor"
+
+
+def misfits(optimizer: torch.optim.Optimizer, state: Any, keys: tuple[str, ...]) -> Iterator[str]:
+    """Yield everything in a state that is not of this optimizer with these parameters.
+
+    PyTorch itself looks at the number of parameters only, and casts moments to the type of their parameter.
+    """
+    where = leaf_name(keys) or "the state"
+    groups = optimizer.param_groups
+    if not (
+        isinstance(state, dict)
+        and isinstance(state.get("state"), dict)
+        and isinstance(state.get("param_groups"), list)
+        and all(isinstance(g, dict) and isinstance(g.get("params"), list) for g in state["param_groups"])
+    ):
+        yield f"{where}: not the state of an optimizer"
+        return
+    counts = [len(group["params"]) for group in groups]
+    found = [len(group["params"]) for group in state["param_groups"]]
+    if found != counts:
+        yield f"{where}: groups of {found} parameters, where the target has groups of {counts}"
+        return
+    parameters: dict[Any, torch.Tensor] = {}
+    for position, (group, saved) in enumerate(zip(groups, state["param_groups"], strict=True)):
+        place = leaf_name((*keys, "param_groups", str(position)))
+        yield from (f"missing: {place}/{key}" for key in group if key not in saved)
+        parameters.update(zip(saved["params"], group["params"], strict=True))
+    for index, entries in state["state"].items():
+        place = leaf_name((*keys, "state", str(index)))
+        if index not in parameters or not isinstance(entries, dict):
+            yield f"unexpected: {place}"
+        else:
+            own = optimizer.state.get(parameters[index], {})
+            yield from _entry_misfits(parameters[index], own, entries, place)
+
+
+def _entry_misfits(
+    parameter: torch.Tensor, own: Mapping[str, Any], entries: Mapping[str, Any], place: str
+) -> Iterator[str]:
+    if own:
+        yield from (f"missing: {place}/{entry}" for entry in own if entry not in entries)
+        yield from (f"unexpected: {place}/{entry}" for entry in entries if entry not in own)
+    for entry, value in entries.items():
+        if entry in _ELEMENTWISE and value is not None:  # SGD without momentum has None
+            wanted = describe(parameter)
+        elif entry in own and isinstance(own[entry], torch.Tensor):
+            wanted = describe(own[entry])
+        else:
+            continue
+        if describe(value) != wanted:
+            yield f"{place}/{entry}: {describe(value)}, where the target has {wanted}"
