@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from datasets import Split, data_directory, load_mnist
-from torch import nn
+from models import LeNet5
 from torch.nn import functional
 
 POLICIES = ("lc-2", "lc-3", "lossless")
@@ -30,25 +30,6 @@ BATCH = 64
 LEARNING_RATE = 0.1
 
 State = dict[str, np.ndarray]
-
-
-class LeNet5(nn.Module):
-    """LeNet-5 with ReLU and max pooling: 61,706 parameters for 28 x 28 images."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 6, 5, padding=2)
-        self.conv2 = nn.Conv2d(6, 16, 5)
-        self.fc1 = nn.Linear(16 * 5 * 5, 120)
-        self.fc2 = nn.Linear(120, 84)
-        self.fc3 = nn.Linear(84, 10)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the ten logits of every image."""
-        x = functional.max_pool2d(functional.relu(self.conv1(images)), 2)
-        x = functional.max_pool2d(functional.relu(self.conv2(x)), 2)
-        x = functional.relu(self.fc1(x.flatten(1)))
-        return self.fc3(functional.relu(self.fc2(x)))
 
 
 @dataclass(frozen=True)

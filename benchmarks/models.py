@@ -1,6 +1,8 @@
-"""The networks that are trained: logistic regression, LeNet-5, a small net with BatchNorm, a character GPT."""
+"""The networks that are trained: logistic regression, LeNet-5, one with BatchNorm, a character GPT."""
 
 from __future__ import annotations
+
+import itertools
 
 import torch
 from torch import nn
@@ -36,7 +38,7 @@ class LeNet5(nn.Module):
 
 
 class BatchNormNet(nn.Module):
-    """Three strided convolutions, each followed by BatchNorm, and a linear layer: 63,098 parameters.
+    """Three strided convolutions, each followed by BatchNorm, and a linear layer: 74,874 parameters.
 
     BatchNorm's buffers (means, variances and counts of what passed) are part of the state. They move by
     whole units where weights move by thousandths: with one set of buckets for all arrays they take all
@@ -47,7 +49,7 @@ class BatchNormNet(nn.Module):
         super().__init__()
         sizes = (1, 16, 32, 64)
         layers: list[nn.Module] = []
-        for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+        for inputs, outputs in itertools.pairwise(sizes):
             layers += [
                 nn.Conv2d(inputs, outputs, 5, stride=2, padding=2, bias=False),
                 nn.BatchNorm2d(outputs),

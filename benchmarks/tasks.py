@@ -9,6 +9,7 @@ counts, int64) arrays named ``model/<parameter or buffer>``, ``exp_avg/<paramete
 
 from __future__ import annotations
 
+import functools
 import gzip
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,7 +88,9 @@ class Task:
             chosen = order[number * self.batch : (number + 1) * self.batch]
             return torch.from_numpy(self.train.images[chosen]), torch.from_numpy(self.train.labels[chosen])
         last = len(self.train) - self.context - 1
-        return self._pieces(self.train, np.random.default_rng((seed, iteration)).integers(last, size=self.batch))
+        return self._pieces(
+            self.train, np.random.default_rng((seed, iteration)).integers(last, size=self.batch)
+        )
 
     def tested(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return inputs and targets that quality is measured on: always the same."""
@@ -175,6 +178,7 @@ class Run:
         return functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
 
 
+@functools.cache  # the data are read once
 def task(name: str, data: Path, *, quick: bool = False) -> Task:
     """Return the task of that name with its data; with `quick` a smaller network or less data.
 
@@ -190,7 +194,9 @@ def task(name: str, data: Path, *, quick: bool = False) -> Task:
         if quick:
             train, test = (Split(s.images[:1_000], s.labels[:1_000]) for s in (train, test))
         networks = {"logistic": logistic_regression, "lenet": LeNet5, "batchnorm": BatchNormNet}
-        return Task(name, networks[name], train, test, batch=64, learning_rate=0.02 if name == "logistic" else 0.1)
+        return Task(
+            name, networks[name], train, test, batch=64, learning_rate=0.02 if name == "logistic" else 0.1
+        )
     text = load_text(data)
     trained, tuned = int(TRAINED * len(text)), int(TUNED * len(text))
     width, layers = (64, 2) if quick else (256, 4)

@@ -98,7 +98,9 @@ def _train(task: Task, directory: Path, checkpoints: int, every: int, start: Sta
     directory.mkdir(parents=True)
     run = Run(task, SEED)
     if start is not None:
-        run.put_back({n: a if tasks.role(n) == tasks.WEIGHT else np.zeros_like(a) for n, a in start.items()}, 0)
+        run.put_back(
+            {n: a if tasks.role(n) == tasks.WEIGHT else np.zeros_like(a) for n, a in start.items()}, 0
+        )
     iterations, losses = [], []
     for number in range(checkpoints):
         if number or start is None:
