@@ -37,6 +37,8 @@ LAYERS = [
     ["difference"],
     ["adapters/__init__", "adapters/formats"],
     ["adapters/npz", "adapters/safetensors", "adapters/plain"],
+    ["adapters/jax_tree"],
+    ["adapters/jax"],
     ["adapters/torch_optimizer"],
     ["adapters/torch_target"],
     ["adapters/torch"],
@@ -54,7 +56,8 @@ WITHOUT_IO = [m for layer in LAYERS[: RANK["hdf5"]] for m in layer] + ["policy",
 WITHOUT_IO.remove("parallel")  # asks the system for its number of cores
 CORE_DEPENDENCIES = {"numpy", "h5py"}
 OPTIONAL = {
-    "ml_dtypes": {"floats"},
+    "ml_dtypes": {"floats", "adapters/jax"},
+    "jax": {"adapters/jax", "adapters/jax_tree"},
     "safetensors": {"adapters/safetensors"},
     "torch": {
         *("adapters/torch", "adapters/torch_optimizer", "adapters/torch_target"),
@@ -139,7 +142,7 @@ def test_optional_packages_are_imported_where_they_are_used() -> None:
 
     program = "import sys, lccodec; print(*sorted(m for m in sys.modules if '.' not in m))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert not set(run.stdout.split()) & {"click", "rich", "safetensors", "ml_dtypes", "torch", "jax"}
+    assert not set(run.stdout.split()) & {*OPTIONAL, "jaxlib", "flax", "optax"}
 
 
 @pytest.mark.parametrize("module", sorted(modules()))

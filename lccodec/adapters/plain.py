@@ -32,7 +32,7 @@ from ..errors import ArgumentError, FormatError
 from ..floats import Array
 from ..state import leaf_name
 
-__all__ = ["BYTE_TYPES", "TYPES", "check_same", "from_plain", "to_plain"]
+__all__ = ["BYTE_TYPES", "TYPES", "below", "check_same", "from_plain", "to_plain"]
 
 #: The key of the note in the metadata of a checkpoint; also what errors in it name as their rule.
 TYPES: Final = "lccodec.types"
@@ -72,35 +72,44 @@ def to_plain(
     """
     types: dict[str, list[str]] = {}
 
-    def refuse(keys: tuple[str, ...], message: object) -> ArgumentError:
-        return ArgumentError(f"state entry {leaf_name(keys)!r} {message}" if keys else f"the state {message}")
-
     def walk(value: Any, keys: tuple[str, ...]) -> Any:
-        value = inside(value)
+        try:
+            value = inside(value)
+            plain, kind = (value, None) if isinstance(value, dict | list | tuple) else leaf(value)
+        except ArgumentError as error:
+            raise _refused(keys, error) from None
         if isinstance(value, dict):
             if value and all(type(key) is int for key in value):
                 types.setdefault(_INT, []).append(leaf_name(keys))
             elif not all(type(key) is str for key in value):
-                raise refuse(keys, "has keys that are neither all strings nor all integers")
+                raise _refused(keys, "has keys that are neither all strings nor all integers")
             return {str(key): walk(child, below(keys, str(key))) for key, child in value.items()}
         if type(value) in (list, tuple):
             return type(value)(walk(child, below(keys, str(i))) for i, child in enumerate(value))
-        try:
-            plain, kind = leaf(value)
-        except ArgumentError as error:
-            raise refuse(keys, error) from None
         if kind is not None:
             types.setdefault(kind, []).append(leaf_name(keys))
         return plain
 
-    def below(keys: tuple[str, ...], key: str) -> tuple[str, ...]:
-        if len(keys) >= MAX_NESTING:
-            raise refuse(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
-        return (*keys, key)
-
     plain = walk(state, ())
     kept = {key: text for key, text in (metadata or {}).items() if key != TYPES}
     return plain, {**kept, TYPES: json.dumps(types, separators=(",", ":"))} if types else kept
+
+
+def _refused(keys: tuple[str, ...], message: object) -> ArgumentError:
+    return ArgumentError(f"state entry {leaf_name(keys)!r} {message}" if keys else f"the state {message}")
+
+
+def below(keys: tuple[str, ...], key: str) -> tuple[str, ...]:
+    """Return the way to a child, one step longer.
+
+    Raises
+    ------
+    ArgumentError
+        If the nesting is deeper than a checkpoint's, or has no end.
+    """
+    if len(keys) >= MAX_NESTING:
+        raise _refused(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
+    return (*keys, key)
 
 
 def from_plain(state: Any, metadata: Mapping[str, str], name: str, leaf: ArrayLeaf) -> Any:

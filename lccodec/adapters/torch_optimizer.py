@@ -13,6 +13,7 @@ import torch
 
 from ..roles import Role
 from ..state import leaf_name
+from .plain import below
 
 __all__ = ["describe", "misfits", "roles"]
 
@@ -61,19 +62,19 @@ def roles(state: Any) -> dict[str, Role]:
 
 
 def _roles(value: Any, keys: tuple[str, ...], role: Role | None) -> Iterator[tuple[str, Role]]:
-    """`role` is what tensors have inside of an optimizer, None outside; the nesting has an end."""
+    """`role` is what tensors have inside of an optimizer, None outside."""
     if isinstance(value, dict) and isinstance(value.get("state"), dict) and "param_groups" in value:
         for index, entries in value["state"].items():
             for entry, child in entries.items() if isinstance(entries, dict) else ():
-                inner = (*keys, "state", str(index), str(entry))
-                yield from _roles(child, inner, _ROLES.get(entry, "other"))
+                inner = (*keys, "state", str(index))
+                yield from _roles(child, below(inner, str(entry)), _ROLES.get(entry, "other"))
         yield from _roles(value["param_groups"], (*keys, "param_groups"), "other")
     elif isinstance(value, dict):
         for key, child in value.items():
-            yield from _roles(child, (*keys, str(key)), role)
+            yield from _roles(child, below(keys, str(key)), role)
     elif isinstance(value, list | tuple):
         for position, child in enumerate(value):
-            yield from _roles(child, (*keys, str(position)), role)
+            yield from _roles(child, below(keys, str(position)), role)
     elif role and isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
         yield leaf_name(keys), role
 

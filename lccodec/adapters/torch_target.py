@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..state import leaf_name
-from .plain import check_same
+from .plain import below, check_same
 from .torch_optimizer import describe, misfits
 
 __all__ = ["load_into"]
@@ -75,7 +75,7 @@ class _Check:
             )
             return
         for key in [*target, *(key for key in state if key not in target)]:
-            inner = (*keys, str(key))
+            inner = below(keys, str(key))
             if key not in state:
                 self.wanted[leaf_name(inner)] = _words(target[key])
             elif key not in target:
