@@ -84,6 +84,7 @@ def seeds() -> Iterator[bytes]:
         lccodec.ExponentBuckets(8),
         lccodec.UniformDeadzone(step=0.5),
         lccodec.UniformDeadzone(max_error=0.002),
+        lccodec.LogSteps(0.5),
     )
     for kind in ELEMENT_TYPES:
         for shape in ((), (0, 3), (5,), (40, 30), (6000,)):

@@ -19,6 +19,7 @@ from .errors import (
 from .files import load, load_file, save, save_file
 from .floats import BFLOAT16_BITS
 from .frame import decode, encode
+from .moments import LogSteps
 from .policy import POLICIES, Policy
 from .quantize import ExponentBuckets, Lossless, UniformDeadzone
 from .roles import ROLES
@@ -42,6 +43,7 @@ __all__ = [
     "FormatError",
     "LccodecError",
     "LimitError",
+    "LogSteps",
     "Lossless",
     "Policy",
     "Problem",

@@ -40,16 +40,21 @@ class Codebook:
         Their element type.
     relative
         Whether they are added to a reference.
+    ordered
+        Whether they are added to its order-preserving integers.
     """
 
-    def __init__(self, representatives: Array, kind: ElementType, relative: bool) -> None:
+    def __init__(
+        self, representatives: Array, kind: ElementType, relative: bool, ordered: bool = False
+    ) -> None:
         self.representatives = representatives
         self.kind = kind
         self.relative = relative
         self.alphabet = representatives.size + 1
         # Adding -0.0 leaves the reference as it is (LCC-REC-02); without one, symbol 0 is +0.0.
-        zero = np.array([-0.0 if relative else 0.0], kind.work)
-        self.values: Array = np.concatenate([zero, work(representatives, kind)])
+        zero = np.array([0], kind.bits) if ordered else np.array([-0.0 if relative else 0.0], kind.work)
+        values = representatives if ordered else work(representatives, kind)
+        self.values: Array = np.concatenate([zero, values])
 
     @property
     def wide(self) -> bool:
@@ -57,7 +62,7 @@ class Codebook:
         return self.alphabet > 256
 
     def expand(self, symbols: Array) -> Array:
-        """Return the values (``kind.work``) of symbols, each below the alphabet's size."""
+        """Return the values (``kind.work``, or ``kind.bits`` to order) of symbols of the alphabet."""
         return self.values.take(symbols, mode="clip")
 
     def group_rows(self, width: int) -> Array:
@@ -83,20 +88,30 @@ class RunCodebook:
         Components (bit patterns) of all representatives, array by array.
     sizes
         Components of each array, int64.
-    kind, relative
+    kind, relative, ordered
         As in :class:`Codebook`.
     """
 
     def __init__(
-        self, counts: Array, representatives: Array, sizes: Array, kind: ElementType, relative: bool
+        self,
+        counts: Array,
+        representatives: Array,
+        sizes: Array,
+        kind: ElementType,
+        relative: bool,
+        ordered: bool = False,
     ) -> None:
         self.kind = kind
         self.wide = bool(counts.max(initial=0) > 255)
         starts = np.cumsum(counts + 1) - (counts + 1)
-        self.values = np.full(int((counts + 1).sum()), -0.0 if relative else 0.0, kind.work)
+        count = int((counts + 1).sum())
+        if ordered:
+            self.values = np.zeros(count, kind.bits)
+        else:
+            self.values = np.full(count, -0.0 if relative else 0.0, kind.work)
         chosen = np.ones(self.values.size, bool)
         chosen[starts] = False
-        self.values[chosen] = work(representatives, kind)
+        self.values[chosen] = representatives if ordered else work(representatives, kind)
         self.base = np.repeat(starts, sizes)
         self.last = np.repeat(counts, sizes)
 

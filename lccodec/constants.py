@@ -19,6 +19,7 @@ METHOD_PLANES: Final = 1
 METHOD_CODEBOOK: Final = 2
 FLAG_REFERENCE: Final = 0x01  # LCC-FRM-04: the frame is decoded against a reference
 FLAG_RUN: Final = 0x02  # LCC-FRM-11: several arrays laid end to end
+FLAG_ORDERED: Final = 0x04  # LCC-FRM-12: representatives are steps between neighbouring numbers
 MAX_DIMENSIONS: Final = 32  # LCC-FRM-05: NumPy 1.x has no more
 MAX_ELEMENTS: Final = 1 << 40  # LCC-LIM-01: keeps every product of sizes inside a signed 64-bit integer
 MIN_BLOCK_LOG2: Final = 10  # LCC-LIM-02: a block costs as much time as its first thousand components

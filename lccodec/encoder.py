@@ -14,11 +14,11 @@ from . import codebook as codebooks
 from . import planes
 from .codebook import Codebook, RunCodebook, reconstruct
 from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW
-from .floats import Array, ElementType, subtract, unwork, work
+from .floats import Array, ElementType, octaves, ordered_steps, unwork, work
 from .header import FrameHeader, Shape
 from .parallel import ordered
 from .quantize import Partition, Quantizer
-from .residual import PIECE, Residual
+from .residual import PIECE, Residual, difference
 from .runs import FittedRun
 from .symbols import Piece, Sparse
 
@@ -93,18 +93,18 @@ def _write_frame(
     relative = reference is not None
     header = FrameHeader(METHOD_PLANES, kind, relative, tuple(shapes), _BLOCK_LOG2, run)
     lossy = kind.is_float and bits.size > 0
-    residual = Residual(bits, reference, kind)
+    residual = Residual(bits, reference, kind, quantizer.ordered)
     partition = quantizer.fit(residual) if lossy and not run else None
     fitted = _fit_run(bits, reference, header, quantizer) if lossy and run else None
     book = None
     codebook = b""
     if partition is not None:
-        header = replace(header, method=METHOD_CODEBOOK)
-        book = Codebook(unwork(partition.representatives, kind), kind, relative)
+        header = replace(header, method=METHOD_CODEBOOK, ordered=quantizer.ordered)
+        book = Codebook(_patterns(partition.representatives, header), kind, relative, header.ordered)
         codebook = struct.pack("<H", book.representatives.size) + book.representatives.tobytes()
     elif fitted is not None:
-        header = replace(header, method=METHOD_CODEBOOK)
-        codebook = fitted.counts.astype("<u2").tobytes() + unwork(fitted.representatives, kind).tobytes()
+        header = replace(header, method=METHOD_CODEBOOK, ordered=quantizer.ordered)
+        codebook = fitted.counts.astype("<u2").tobytes() + _patterns(fitted.representatives, header).tobytes()
     head = header.to_bytes() + codebook
 
     def write_block(start: int) -> tuple[bytes, int]:
@@ -139,10 +139,19 @@ def _write_frame(
     yield struct.pack("<Q", checksum & _SUM_MASK)
 
 
+def _patterns(representatives: Array, header: FrameHeader) -> Array:
+    """Return representatives as components."""
+    if header.ordered:
+        return ordered_steps(representatives, header.kind)
+    return unwork(representatives, header.kind)
+
+
 def _fit_run(
     bits: Array, reference: Array | None, header: FrameHeader, quantizer: Quantizer
 ) -> FittedRun | None:
-    d = subtract(bits, reference, header.kind)
+    if quantizer.ordered and reference is None:
+        return None
+    d = difference(bits, reference, header.kind, quantizer.ordered)
     d = np.where(np.isfinite(d), d, d.dtype.type(0))
     return quantizer.fit_run(d, np.array(header.sizes), header.kind)
 
@@ -152,16 +161,16 @@ def _quantize_run(
 ) -> tuple[list[Piece], int]:
     """Do for a whole run what :func:`_quantize_block` does for a block of an array."""
     kind = header.kind
-    book = RunCodebook(
-        fitted.counts, unwork(fitted.representatives, kind), np.array(header.sizes), kind, header.relative
-    )
+    patterns = _patterns(fitted.representatives, header)
+    book = RunCodebook(fitted.counts, patterns, np.array(header.sizes), kind, header.relative, header.ordered)
     symbols = fitted.symbols
     result = np.empty_like(bits)
     reconstruct(book.expand(symbols, slice(None)), reference, kind, result)
     value = work(result, kind)
-    escape = fitted.outside | ~np.isfinite(subtract(bits, reference, kind)) | ~np.isfinite(value)
+    d = difference(bits, reference, kind, header.ordered)
+    escape = fitted.outside | ~np.isfinite(d) | ~np.isfinite(value)
     if fitted.max_error is not None:
-        escape |= ~_within_bound(work(bits, kind), value, fitted.max_error)
+        escape |= ~_within_bound(bits, result, fitted.max_error, kind, header.ordered)
     symbols[escape] = 0
     result[escape] = bits[escape]
     if out is not None:
@@ -203,8 +212,8 @@ def _quantize_block(
         numbers = work(values, kind)
         kept &= np.isfinite(numbers)  # the sum can overflow where the difference did not
         if partition.max_error is not None:
-            exact = work(original.take(place, mode="clip"), kind)
-            kept &= _within_bound(exact, numbers, partition.max_error)
+            exact = original.take(place, mode="clip")
+            kept &= _within_bound(exact, values, partition.max_error, kind, residual.ordered)
         if not kept.all():
             escaped = np.flatnonzero(~kept)
             symbol[escaped] = 0
@@ -223,15 +232,18 @@ def _quantize_block(
     return codebooks.write_block(found, np.concatenate(escapes), bits[block]), checksum
 
 
-def _within_bound(original: Array, decoded: Array, bound: float) -> Array:
-    """Return where ``|decoded - original|`` is certain not to exceed `bound`.
+def _within_bound(original: Array, decoded: Array, bound: float, kind: ElementType, ordered: bool) -> Array:
+    """Return where the difference of two components is certain not to exceed `bound`.
 
     The difference is rounded to nearest; comparing it with the number just below the bound makes
     the test strict whatever the rounding did.
     """
-    wide = np.promote_types(original.dtype, np.float32).type
+    wide = np.promote_types(kind.work, np.float32).type
     limit = np.nextafter(wide(bound), wide(0))
     if float(limit) > bound:  # the bound itself was rounded up
         limit = np.nextafter(limit, wide(0))
     with np.errstate(all="ignore"):
-        return np.asarray(np.abs(decoded.astype(wide, copy=False) - original) <= limit)
+        if ordered:
+            return np.asarray(np.abs(octaves(decoded, original, kind)) <= limit)
+        distance = np.abs(work(decoded, kind).astype(wide, copy=False) - work(original, kind))
+        return np.asarray(distance <= limit)

@@ -28,6 +28,8 @@ __all__ = [
     "components",
     "element_type",
     "from_components",
+    "octaves",
+    "ordered_steps",
     "subtract",
     "unzigzag",
     "work",
@@ -228,8 +230,12 @@ def add(reference: Array, representatives: Array, kind: ElementType, out: Array)
     """Write ``r + c`` into `out`, one IEEE addition in the element type (LCC-REC-03).
 
     All are components but `representatives`, which has `kind.work`. Adding -0.0 returns every
-    pattern but a signaling NaN unchanged, which is how symbol 0 keeps its reference.
+    pattern but a signaling NaN unchanged, which is how symbol 0 keeps its reference. Representatives
+    of ``kind.bits`` are added to the order-preserving integers instead, modulo their size (LCC-REC-04).
     """
+    if representatives.dtype == kind.bits:
+        out[:] = _unordered(_ordered(reference, kind) + representatives, kind)
+        return
     with np.errstate(all="ignore"):
         if kind.name == "bfloat16":
             out[:] = narrow(widen(reference) + representatives)
@@ -239,7 +245,7 @@ def add(reference: Array, representatives: Array, kind: ElementType, out: Array)
 
 def add_at(bits: Array, places: Array, representatives: Array, kind: ElementType) -> None:
     """Do what :func:`add` does to the components at a few places (int64, rising), in their place."""
-    if kind.work.itemsize < 4 or kind.name == "bfloat16":
+    if representatives.dtype == kind.bits or kind.work.itemsize < 4 or kind.name == "bfloat16":
         values = np.empty(places.size, bits.dtype)
         add(bits.take(places, mode="clip"), representatives, kind, values)
         bits[places] = values
@@ -261,6 +267,36 @@ def _unordered(keys: Array, kind: ElementType) -> Array:
     bits |= keys.dtype.type(1 << (8 * kind.size - 1))
     bits ^= keys
     return bits
+
+
+def octaves(bits: Array, reference: Array, kind: ElementType) -> Array:
+    """Return how many powers of two lie between numbers and their reference, about ``log2(x / r)``.
+
+    It is the difference of the order-preserving integers over ``2**mantissa``: within a power of two the
+    logarithm is taken as a straight line, which is off by at most 0.0861, and the arithmetic is exact.
+
+    Returns
+    -------
+    ndarray
+        float32 or float64; 0 where the patterns are equal, otherwise NaN unless both are positive normal
+        numbers.
+    """
+    signed = f"i{kind.size}"
+    wide = np.promote_types(kind.work, np.float32).type
+    d: Array = (bits.view(signed) - reference.view(signed)).astype(wide)
+    d *= wide(2.0**-kind.mantissa)
+    least = kind.bits.type(1 << kind.mantissa)
+    count = kind.bits.type((1 << (8 * kind.size - 1)) - (2 << kind.mantissa))
+    normal = bits - least < count
+    normal &= reference - least < count
+    if not normal.all():
+        d[~normal & (bits != reference)] = np.nan
+    return d
+
+
+def ordered_steps(octaves: Array, kind: ElementType) -> Array:
+    """Return finite differences as :func:`octaves` gives them as components to :func:`add`."""
+    return np.rint(octaves.astype(np.float64) * 2.0**kind.mantissa).astype(f"i{kind.size}").view(kind.bits)
 
 
 def zigzag(bits: Array, reference: Array | None, kind: ElementType) -> Array:

@@ -253,8 +253,9 @@ def _read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook | RunCodeboo
     counts = np.frombuffer(cursor.take(2 * arrays, "numbers of representatives"), "<u2").astype(np.int64)
     stored = cursor.take(int(counts.sum()) * kind.size, "representatives")
     representatives = np.frombuffer(stored, kind.bits.newbyteorder("<")).astype(kind.bits)
-    if not np.isfinite(work(representatives, kind)).all():
+    if not header.ordered and not np.isfinite(work(representatives, kind)).all():
         raise FormatError("LCC-CBK-02", cursor.where, "a representative that is not finite")
     if header.run:
-        return RunCodebook(counts, representatives, np.array(header.sizes), kind, header.relative)
-    return Codebook(representatives, kind, header.relative)
+        sizes = np.array(header.sizes)
+        return RunCodebook(counts, representatives, sizes, kind, header.relative, header.ordered)
+    return Codebook(representatives, kind, header.relative, header.ordered)

@@ -9,6 +9,7 @@ from typing import Final
 
 from .bits import Cursor
 from .constants import (
+    FLAG_ORDERED,
     FLAG_REFERENCE,
     FLAG_RUN,
     FORMAT_MAJOR,
@@ -52,6 +53,8 @@ class FrameHeader:
         Binary logarithm of the components in a block; 0 for raw frames.
     run
         Whether it is a run of arrays laid end to end; otherwise there is one.
+    ordered
+        Whether representatives are added to the order-preserving integers of the reference.
     """
 
     method: int
@@ -60,6 +63,7 @@ class FrameHeader:
     shapes: tuple[Shape, ...]
     block_log2: int
     run: bool = False
+    ordered: bool = False
 
     @property
     def method_name(self) -> str:
@@ -89,7 +93,7 @@ class FrameHeader:
 
     def to_bytes(self) -> bytes:
         """Return the header as stored."""
-        flags = FLAG_REFERENCE * self.relative | FLAG_RUN * self.run
+        flags = FLAG_REFERENCE * self.relative | FLAG_RUN * self.run | FLAG_ORDERED * self.ordered
         dimensions = [len(shape) for shape in self.shapes]
         first = 0 if self.run else dimensions[0]
         head = _HEAD.pack(
@@ -119,8 +123,13 @@ def parse_header(data: bytes | memoryview, where: str = "frame") -> FrameHeader:
         )
     if method not in _METHODS:
         raise UnsupportedError("LCC-FRM-03", where, f"method {method} is not defined")
-    if flags & ~(FLAG_REFERENCE | FLAG_RUN) or (flags & FLAG_REFERENCE and method == METHOD_RAW):
+    if flags & ~(FLAG_REFERENCE | FLAG_RUN | FLAG_ORDERED) or (
+        flags & FLAG_REFERENCE and method == METHOD_RAW
+    ):
         raise UnsupportedError("LCC-FRM-04", where, f"flags {flags:#x} are reserved for method {method}")
+    ordered = bool(flags & FLAG_ORDERED)
+    if ordered and not (method == METHOD_CODEBOOK and flags & FLAG_REFERENCE):
+        raise UnsupportedError("LCC-FRM-12", where, f"an ordered frame of method {method}, flags {flags:#x}")
     if code >= len(ELEMENT_TYPES):
         raise UnsupportedError("LCC-FRM-06", where, f"element type {code} is not defined")
     kind = ELEMENT_TYPES[code]
@@ -130,9 +139,8 @@ def parse_header(data: bytes | memoryview, where: str = "frame") -> FrameHeader:
     if not smallest <= block_log2 <= largest:
         raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components")
     run = bool(flags & FLAG_RUN)
-    header = FrameHeader(
-        method, kind, bool(flags & FLAG_REFERENCE), _parse_shapes(cursor, run, first), block_log2, run
-    )
+    shapes = _parse_shapes(cursor, run, first)
+    header = FrameHeader(method, kind, bool(flags & FLAG_REFERENCE), shapes, block_log2, run, ordered)
     # An empty array too must not have absurd extents.
     elements = sum(math.prod(extent for extent in shape if extent) for shape in header.shapes)
     if elements > MAX_ELEMENTS:

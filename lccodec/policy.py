@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from .errors import ArgumentError
 from .floats import ElementType
+from .moments import LogSteps
 from .quantize import ExponentBuckets, Lossless, Quantizer, UniformDeadzone
 from .roles import ROLES, Role
 
@@ -19,7 +20,7 @@ _Json: TypeAlias = Any
 
 #: The quantizers that a policy's JSON may name.
 QUANTIZERS: Final = MappingProxyType(
-    {quantizer.__name__: quantizer for quantizer in (ExponentBuckets, Lossless, UniformDeadzone)}
+    {quantizer.__name__: quantizer for quantizer in (ExponentBuckets, LogSteps, Lossless, UniformDeadzone)}
 )
 
 
@@ -188,19 +189,20 @@ def parse_quantizer(value: _Json) -> Quantizer:
 
 
 _SIGNED: Final[tuple[Role, ...]] = ("weight", "first_moment")
+_POSITIVE: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(1.0)}
 
 #: The presets. ``lc-2`` and ``lc-3`` are the paper's scheme with the buckets chosen per array, for all but
-#: second moments and statistics; ``balanced`` is provisional.
+#: second moments, which have to stay positive, and statistics; ``balanced`` is provisional.
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
         policy.name: policy
         for policy in (
             Policy("lossless"),
-            Policy("lc-2", dict.fromkeys(_SIGNED, ExponentBuckets(bits=2))),
-            Policy("lc-3", dict.fromkeys(_SIGNED, ExponentBuckets(bits=3))),
+            Policy("lc-2", dict.fromkeys(_SIGNED, ExponentBuckets(bits=2)) | _POSITIVE),
+            Policy("lc-3", dict.fromkeys(_SIGNED, ExponentBuckets(bits=3)) | _POSITIVE),
             Policy(
                 "balanced",
-                dict.fromkeys(_SIGNED, UniformDeadzone(relative_step=1.0)),
+                dict.fromkeys(_SIGNED, UniformDeadzone(relative_step=1.0)) | _POSITIVE,
                 smallest=256,
             ),
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final, Literal, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
 import numpy as np
 
@@ -58,7 +58,15 @@ class Partition(Protocol):
 
 
 class Quantizer(Protocol):
-    """Chooses a partition for an array; :class:`Lossless` has none."""
+    """Chooses a partition for an array; :class:`Lossless` has none.
+
+    Attributes
+    ----------
+    ordered
+        Whether differences and representatives are those of the order-preserving integers (SPEC 7.6).
+    """
+
+    ordered: ClassVar[bool]
 
     def fit(self, residual: Residual) -> Partition | None:
         """Return the partition for floating point components, or ``None`` to store them exactly."""
@@ -70,6 +78,8 @@ class Quantizer(Protocol):
 @dataclass(frozen=True)
 class Lossless:
     """Store every bit pattern exactly, as byte planes (SPEC 7.5)."""
+
+    ordered: ClassVar[bool] = False
 
     def fit(self, residual: Residual) -> None:  # noqa: ARG002
         """Return ``None``: there is nothing to choose."""
@@ -96,6 +106,8 @@ class ExponentBuckets:
     ArgumentError
         For other values.
     """
+
+    ordered: ClassVar[bool] = False
 
     bits: int = 3
     representative: Literal["midpoint", "mean"] = "midpoint"
@@ -193,6 +205,8 @@ class UniformDeadzone:
     ArgumentError
         Unless exactly one is given, positive and finite.
     """
+
+    ordered: ClassVar[bool] = False
 
     step: float | None = None
     max_error: float | None = None

@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from .floats import Array, ElementType, subtract
+from .floats import Array, ElementType, octaves, subtract
 
-__all__ = ["PIECE", "Residual", "Zone"]
+__all__ = ["PIECE", "Residual", "Zone", "difference"]
 
 #: Components handled at a time: differences, symbols and results of a piece stay in the cache.
 PIECE: Final = 1 << 16
@@ -39,12 +39,17 @@ class Residual:
         from them until the piece has been looked at, and are only then free to change.
     kind
         Their element type, a floating point one.
+    ordered
+        Whether differences are those of the order-preserving integers (:func:`difference`).
     """
 
-    def __init__(self, bits: Array, reference: Array | None, kind: ElementType) -> None:
+    def __init__(
+        self, bits: Array, reference: Array | None, kind: ElementType, ordered: bool = False
+    ) -> None:
         self.bits = bits
         self.reference = reference
         self.kind = kind
+        self.ordered = ordered
         self._found: dict[int, tuple[Zone, Array, Array]] = {}
         self._kept = 0
 
@@ -93,7 +98,15 @@ class Residual:
 
     def _differences(self, start: int, count: int) -> Array:
         part = slice(start, start + count)
-        return subtract(self.bits[part], None if self.reference is None else self.reference[part], self.kind)
+        base = None if self.reference is None else self.reference[part]
+        return difference(self.bits[part], base, self.kind, self.ordered)
+
+
+def difference(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> Array:
+    """Return differences to a reference: `subtract` them, or count `octaves` (both are of floats)."""
+    if ordered and reference is not None:
+        return octaves(bits, reference, kind)
+    return subtract(bits, reference, kind)
 
 
 def _outside(d: Array, zone: Zone) -> Array:

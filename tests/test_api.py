@@ -23,6 +23,7 @@ PUBLIC = {
     "FormatError",
     "LccodecError",
     "LimitError",
+    "LogSteps",
     "Lossless",
     "POLICIES",
     "Policy",

@@ -16,6 +16,7 @@ from lccodec import (
     ExponentBuckets,
     FormatError,
     LimitError,
+    LogSteps,
     Lossless,
     TruncatedError,
     UniformDeadzone,
@@ -34,6 +35,7 @@ LOSSY = [
     ExponentBuckets(8),
     UniformDeadzone(relative_step=1),
     UniformDeadzone(max_error=1e-2),
+    LogSteps(0.5),
 ]
 
 
@@ -213,7 +215,8 @@ def header(**changes: object) -> bytes:
         ({"magic": b"PK"}, FormatError, "LCC-FRM-01"),
         ({"version": 2}, UnsupportedError, "LCC-VER-01"),
         ({"method": 3}, UnsupportedError, "LCC-FRM-03"),
-        ({"flags": 4}, UnsupportedError, "LCC-FRM-04"),
+        ({"flags": 8}, UnsupportedError, "LCC-FRM-04"),
+        ({"flags": 4}, UnsupportedError, "LCC-FRM-12"),
         ({"flags": 2}, FormatError, "LCC-FRM-11"),  # a run gives its dimensions array by array
         ({"flags": 1}, UnsupportedError, "LCC-FRM-04"),  # a raw frame has no reference
         ({"dtype": 15}, UnsupportedError, "LCC-FRM-06"),

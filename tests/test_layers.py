@@ -20,6 +20,7 @@ LAYERS = [
     ["residual"],
     ["runs"],
     ["quantize"],
+    ["moments"],
     ["planes", "codebook"],
     ["header"],
     ["encoder"],

@@ -61,7 +61,8 @@ def test_enums() -> None:
     for prefix, names in (("METHOD_", enums["methods"]), ("STREAM_", enums["stream_forms"])):
         values = {name: value for name, value in CONSTANTS.items() if name.startswith(prefix)}
         assert {prefix + name.upper(): value for name, value in names.items()} == values
-    assert enums["frame_flags"] == {"reference": constants.FLAG_REFERENCE}
+    flags = {name: value for name, value in CONSTANTS.items() if name.startswith("FLAG_")}
+    assert {f"FLAG_{name.upper()}": value for name, value in enums["frame_flags"].items()} == flags
     for name, method in enums["methods"].items():
         header = frame.FrameHeader(method, ELEMENT_TYPES[-1], False, (), 3)
         assert header.method_name == name

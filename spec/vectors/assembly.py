@@ -59,6 +59,8 @@ def assembled(
     body: bytes,
     expected: Array,
     reference: Array | None = None,
+    *,
+    ordered: bool = False,
 ) -> Frame:
     """Return the vector of a frame: `head` is method, element type, shape and block_log2 (SPEC 6.1).
 
@@ -67,7 +69,7 @@ def assembled(
     method, dtype, shape, block_log2 = head
     run = isinstance(shape, list)
     shapes = shape if isinstance(shape, list) else [shape]
-    flags = (reference is not None) | 2 * run
+    flags = (reference is not None) | 2 * run | 4 * ordered
     first = 0 if run else len(shapes[0])
     data = struct.pack("<2s6B", b"LC", 1, method, KINDS[dtype].code, flags, first, block_log2)
     if run:
@@ -306,7 +308,47 @@ def assembled_frames() -> Iterator[Frame]:
     yield from _of_every_stream()
     yield from _of_several_blocks()
     yield from _of_arithmetic()
+    yield from _of_order()
     yield from _of_runs()
+
+
+def _of_order() -> Iterator[Frame]:
+    """Yield ordered codebook frames: steps from number to number, across zero and past infinity."""
+    # Steps of 1, of -2 and of a power of two: 1.0 and its neighbours, both zeros, the smallest numbers,
+    # the largest number to infinity, infinity to NaN, and the last pattern to the first.
+    steps = struct.pack("<3Hh", 3, 0x0001, 0xFFFE, 0x0400)
+    before = [0x3C00, 0x3C00, 0xBC00, 0x8000, 0x0000, 0x0001, 0x7BFF, 0x7C00, 0x7FFF, 0xFFFF, 0xFFFF, 0xFC00]
+    symbols = [3, 2, 3, 1, 2, 2, 1, 1, 1, 0, 2, 0]
+    after = [0x4000, 0x3BFE, 0xB800, 0x0000, 0x8001, 0x8000, 0x7C00, 0x7C01, 0xFFFF, 0xFFFF, 0x7FFE, 0xFC00]
+    yield assembled(
+        "codebook-float16-ordered",
+        "steps of 1, of -2 and of a power of two, across zero, infinity and the last pattern",
+        (CODEBOOK, "float16", (12,), 10),
+        steps + block(b"\0", raw(symbols)),
+        np.array(after, "<u2"),
+        np.array(before, "<u2"),
+        ordered=True,
+    )
+    for name, code in (("bfloat16", "H"), ("float32", "I"), ("float64", "Q"), ("complex64", "I")):
+        kind = KINDS[name]
+        one = ((1 << (8 * kind.size - 2)) - 1) >> kind.mantissa << kind.mantissa  # the pattern of 1.0
+        power, all_ones = 1 << kind.mantissa, (1 << (8 * kind.size)) - 1
+        count = 5 * kind.components
+        before_bits = np.array([one, one, one + power, 0, 7] * kind.components, kind.bits)
+        moved = np.array([one + power, one - 3, one + power, 0, one], kind.bits)
+        book = struct.pack(f"<H2{code}", 2, power, all_ones - 2)
+        stream = packed(2, raw(_packed_symbols([1, 2, 0, 0, 0] * kind.components, 2)))
+        mask = raw([0, 0, 0, 0, 1] * kind.components)
+        exact = np.array([one] * kind.components, kind.bits.newbyteorder("<")).tobytes()
+        yield assembled(
+            f"codebook-{name}-ordered",
+            "twice as large, three numbers down, unchanged, and an escape",
+            (CODEBOOK, name, (5,), 10),
+            book + block(b"\1", stream, mask, exact),
+            np.tile(moved, count // 5).astype(kind.bits.newbyteorder("<")),
+            before_bits.astype(kind.bits.newbyteorder("<")),
+            ordered=True,
+        )
 
 
 def _of_runs() -> Iterator[Frame]:
@@ -338,6 +380,18 @@ def _of_runs() -> Iterator[Frame]:
         book + block(b"\1", raw(symbols), escapes),
         moved,
         start,
+    )
+    steps = struct.pack("<3H3i", 1, 0, 2, 1 << 23, -(1 << 23), -1)
+    powers = np.array([1, 2, 3, 0, 8, 16, 32, 1], "<f4")
+    scaled = np.array([2, 2, 6, 0, 4, 16, 16, 1 - 2**-24], "<f4")
+    yield assembled(
+        "run-codebook-ordered",
+        "twice or half as large, and the number before",
+        head,
+        steps + block(b"\0", raw([1, 0, 1, 0, 1, 0, 1, 2])),
+        scaled,
+        powers,
+        ordered=True,
     )
     wide = struct.pack("<3H", 1, 300, 0) + np.arange(301, dtype="<f4").tobytes()
     highs = [0, 0, 0, 1, 0, 0, 0, 0]
