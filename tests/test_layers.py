@@ -36,6 +36,11 @@ LAYERS = [
     ["__init__"],
     ["summary", "demo"],
     ["difference"],
+    ["exchange/layouts", "exchange/patterns", "exchange/trees"],
+    ["exchange/rules"],
+    ["exchange/mapping"],
+    ["exchange/adam"],
+    ["exchange/__init__"],
     ["adapters/__init__", "adapters/formats"],
     ["adapters/npz", "adapters/safetensors", "adapters/plain"],
     ["adapters/jax_tree"],
@@ -101,7 +106,10 @@ def imports(module: str, tree: ast.Module) -> tuple[set[str], set[str]]:
                 inside |= {rest} if rest in RANK else {f"{rest}/{a.name}".strip("/") for a in node.names}
             else:
                 outside.add(base.split(".")[0])
-    return {name if name in RANK else "__init__" for name in inside}, outside
+    packages = {name: f"{name.rpartition('/')[0]}/__init__" for name in inside - RANK.keys()}
+    return {package if package in RANK else "__init__" for package in packages.values()} | (
+        inside & RANK.keys()
+    ), outside
 
 
 def test_every_module_has_a_layer() -> None:

@@ -1,0 +1,183 @@
+"""Adam's moments, torch to optax and back, in the layouts of the parameters they belong to.
+
+torch keeps ``exp_avg``, ``exp_avg_sq`` and ``step`` for each parameter by its number; optax keeps one
+``ScaleByAdamState`` of a ``count`` and two trees, ``mu`` and ``nu``. Both compute the same (with optax's
+``eps_root`` 0, as it is by default), so that training goes on. Learning rates, betas and weight decay are the
+new optimizer's own, and so are the counts of optax's schedules.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import ArgumentError
+from .mapping import exchange
+from .patterns import SEPARATORS
+from .rules import Rule
+from .trees import children, leaves, nested, rebuilt, replaced
+
+__all__ = ["adam_to_flax", "adam_to_torch"]
+
+#: What torch and optax call each moment.
+_MOMENTS: Final = {"exp_avg": "mu", "exp_avg_sq": "nu"}
+_SLASH: Final = SEPARATORS["flax"]
+
+
+def adam_to_flax(
+    optimizer: Any, names: Sequence[str] | None = None, rules: Iterable[Rule] = (), like: Any = None
+) -> Any:
+    """Return the moments of a torch Adam or AdamW as optax has them.
+
+    Parameters
+    ----------
+    optimizer
+        The optimizer's ``state_dict``, of NumPy arrays.
+    names
+        The parameters' names in the optimizer's order: ``[name for name, _ in module.named_parameters()]``.
+        None if the optimizer was given the names, and has them in its state.
+    rules
+        What comes before `RULES`, as for the weights.
+    like
+        The optax state that the result is to be like, with Adam's anywhere in it; the result has all else as
+        it is. It is needed wherever `to_flax` needs it.
+
+    Returns
+    -------
+    nested containers
+        In the structure of `like`, named tuples included; without it, a dict of ``count``, ``mu`` and ``nu``.
+
+    Raises
+    ------
+    ArgumentError
+        If a parameter has no moments, if the steps differ, or for AMSGrad, whose maximum torch takes before
+        it corrects the bias and optax after; and as `to_flax`.
+    """
+    entries = _entries(optimizer, _names(optimizer, names))
+    steps = {_count(entry["step"], f"the step of {name!r}") for name, entry in entries.items()}
+    if len(steps) != 1:
+        raise ArgumentError(f"optax counts the steps of all parameters together; torch's are {sorted(steps)}")
+    adam: dict[str, Any] = {"count": np.array(steps.pop(), np.int32)}
+    template = None if like is None else _adam(like)
+    for ours, theirs in _MOMENTS.items():
+        source = {name: entry[ours] for name, entry in entries.items()}
+        target = None if template is None else leaves(template[theirs], _SLASH)
+        made = exchange(source, target, tuple(rules), "torch", moments=True)
+        adam[theirs] = nested(made, _SLASH) if template is None else replaced(template[theirs], _SLASH, made)
+    return adam if like is None else _with_adam(like, adam)
+
+
+def adam_to_torch(
+    state: Any, names: Sequence[str], rules: Iterable[Rule] = (), like: Any = None
+) -> dict[str, Any]:
+    """Return optax's Adam state as that of a torch Adam or AdamW: the inverse of `adam_to_flax`.
+
+    Parameters
+    ----------
+    state
+        An optax state with Adam's anywhere in it, of NumPy arrays.
+    names
+        The parameters' names in the optimizer's order.
+    rules
+        What comes before `RULES`, as for the weights.
+    like
+        The optimizer's own ``state_dict``, for its ``param_groups``, without which torch cannot load the
+        result, and for the shapes, if it has taken a step.
+
+    Returns
+    -------
+    dict
+        ``state`` by number, and the ``param_groups`` of `like`.
+
+    Raises
+    ------
+    ArgumentError
+        As `to_torch`.
+    """
+    adam = _adam(state)
+    known = (like or {}).get("state", {})
+    target = {name: _by_number(known, number).get("exp_avg") for number, name in enumerate(names)}
+    step = np.array(_count(adam["count"], "optax's count"), np.float32)
+    entries = {name: {"step": step.copy()} for name in names}
+    for ours, theirs in _MOMENTS.items():
+        made = exchange(leaves(adam[theirs], _SLASH), target, tuple(rules), "flax", moments=True)
+        for name in names:
+            entries[name][ours] = made[name]
+    groups = {} if like is None else {"param_groups": like["param_groups"]}
+    return {"state": dict(enumerate(entries.values())), **groups}
+
+
+def _names(optimizer: Any, names: Sequence[str] | None) -> list[str]:
+    if names is not None:
+        return list(names)
+    known: dict[int, str] = {}
+    for group in optimizer.get("param_groups", ()) if isinstance(optimizer, Mapping) else ():
+        known |= dict(zip(group["params"], group.get("param_names", ()), strict=False))
+    if not known:
+        raise ArgumentError("the optimizer's state does not have the parameters' names: give them")
+    return [known[number] for number in sorted(known)]
+
+
+def _entries(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return what a torch optimizer keeps for each parameter, by its name."""
+    state = optimizer.get("state") if isinstance(optimizer, Mapping) else None
+    if not isinstance(state, Mapping):
+        raise ArgumentError("not the state_dict of a torch optimizer: it has no state")
+    wanted = {"step", *_MOMENTS}
+    entries = {name: _by_number(state, number) for number, name in enumerate(names)}
+    problems = [
+        f"parameter {name!r} has {', '.join(sorted(map(str, entry))) or 'no state'}"
+        for name, entry in entries.items()
+        if set(entry) != wanted
+    ]
+    if len(state) > len(names):
+        problems.append(f"there are {len(state)} parameters, and {len(names)} names")
+    if problems:
+        raise ArgumentError(f"Adam keeps {', '.join(sorted(wanted))} and nothing else: {'; '.join(problems)}")
+    return entries
+
+
+def _by_number(state: Mapping[Any, Any], number: int) -> Any:
+    """Return a parameter's entry; its number is a string where a file allows only those as keys."""
+    entry = state.get(number, state.get(str(number)))
+    return entry if isinstance(entry, Mapping) else {}
+
+
+def _count(value: Any, what: str) -> int:
+    number = np.asarray(value)
+    if number.shape or number.dtype.kind not in "uif" or not 0 <= number < 2**31 or number % 1:
+        raise ArgumentError(f"{what} is not a number of steps: {reprlib.repr(value)}")
+    return int(number)
+
+
+def _is_adam(node: Any) -> bool:
+    return {name for name, _ in children(node) or ()} == {"count", *_MOMENTS.values()}
+
+
+def _adam(tree: Any) -> dict[str, Any]:
+    """Return the fields of the only Adam state in nested containers."""
+    found = list(_adams(tree))
+    if len(found) != 1:
+        raise ArgumentError(f"the optax state holds {len(found)} states of Adam (count, mu and nu), not one")
+    return dict(children(found[0]) or ())
+
+
+def _adams(node: Any) -> Iterator[Any]:
+    if _is_adam(node):
+        yield node
+    else:
+        for _, child in children(node) or ():
+            yield from _adams(child)
+
+
+def _with_adam(node: Any, adam: dict[str, Any]) -> Any:
+    """Return containers with other fields in their Adam state."""
+    inner = children(node)
+    if inner is None:
+        return node
+    if _is_adam(node):
+        return rebuilt(node, [adam[name] for name, _ in inner])
+    return rebuilt(node, [_with_adam(child, adam) for _, child in inner])

@@ -1,0 +1,231 @@
+"""Layouts: how the arrays of one layer lie in torch, how they lie in Flax, and the way between, both ways.
+
+Each is a permutation of elements, so that what goes over and comes back is the same bit for bit, and does for
+Adam's moments what it does for the weights. The exceptions are ``summed`` and ``summed-gru``, where recurrent
+layers have two biases in torch and one in Flax. From Flax they are exact: the second bias is zero. From torch
+the sum is exact for what the layer computes, but its parts are gone; and as torch trains the sum twice as
+fast, there is no state of Adam with the same next step, and moments are refused.
+
+Source: torch.nn and flax.nnx, as of torch 2.13 and Flax 0.12; each layout is tested against both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..floats import Array
+
+__all__ = ["LAYOUTS", "Layout", "Shape"]
+
+Shape: TypeAlias = tuple[int, ...]
+Arrays: TypeAlias = Sequence[Array]
+#: What the other side wants; each None if that is not known.
+Shapes: TypeAlias = Sequence[Shape | None]
+#: The arrays of one side, the shapes of the other and the size in the rule, to the arrays of the other.
+Transform: TypeAlias = Callable[[Arrays, Shapes, int | None], Arrays]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to lay out a layer's arrays.
+
+    Parameters
+    ----------
+    to_flax, to_torch
+        From one side to the other. They raise ArgumentError, with the reason, for arrays of another form.
+    torch, flax
+        How many arrays each side may have.
+    ranks
+        Dimensions that torch's arrays may have.
+    more
+        Dimensions that Flax's arrays have more.
+    sized
+        Whether a rule has a size.
+    moments
+        Whether Adam's moments go the same way.
+    """
+
+    to_flax: Transform
+    to_torch: Transform
+    torch: range = range(1, 2)
+    flax: range = range(1, 2)
+    ranks: range = range(65)
+    more: int = 0
+    sized: Literal["never", "maybe", "always"] = "never"
+    moments: bool = True
+
+
+def _same(arrays: Arrays, *_: object) -> Arrays:
+    return arrays
+
+
+def _tied_to_flax(arrays: Arrays, *_: object) -> Arrays:
+    first = np.asarray(arrays[0])
+    for other in map(np.asarray, arrays[1:]):
+        if (other.dtype, other.shape) != (first.dtype, first.shape) or other.tobytes() != first.tobytes():
+            raise ArgumentError("they are one array in Flax, and differ")
+    return arrays[:1]
+
+
+def _tied_to_torch(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
+    return [arrays[0]] * len(shapes)  # one object: a checkpoint holds it once
+
+
+def _linear_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
+    return [np.ascontiguousarray(block.T) for block in _blocks(arrays[0], len(shapes))]
+
+
+def _linear_to_torch(arrays: Arrays, *_: object) -> Arrays:
+    return [_joined([array.T for array in arrays])]
+
+
+def _flattened_to_flax(arrays: Arrays, _: object, size: int | None) -> Arrays:
+    rows, columns = arrays[0].shape
+    channels, pixels = _split(columns, size, "channels")
+    planes = arrays[0].reshape(rows, channels, pixels)
+    return [np.ascontiguousarray(planes.transpose(2, 1, 0)).reshape(columns, rows)]
+
+
+def _flattened_to_torch(arrays: Arrays, _: object, size: int | None) -> Arrays:
+    rows, columns = arrays[0].shape
+    channels, pixels = _split(rows, size, "channels")
+    planes = arrays[0].reshape(pixels, channels, columns)
+    return [np.ascontiguousarray(planes.transpose(2, 1, 0)).reshape(columns, rows)]
+
+
+def _conv_to_flax(arrays: Arrays, *_: object) -> Arrays:
+    return [np.ascontiguousarray(np.moveaxis(arrays[0], (1, 0), (-2, -1)))]
+
+
+def _conv_to_torch(arrays: Arrays, *_: object) -> Arrays:
+    return [np.ascontiguousarray(np.moveaxis(arrays[0], (-2, -1), (1, 0)))]
+
+
+def _conv_transposed_to_flax(arrays: Arrays, *_: object) -> Arrays:
+    return [np.ascontiguousarray(np.moveaxis(_turned(arrays[0], 2), (0, 1), (-2, -1)))]
+
+
+def _conv_transposed_to_torch(arrays: Arrays, *_: object) -> Arrays:
+    return [np.ascontiguousarray(np.moveaxis(_turned(arrays[0], 0), (-2, -1), (0, 1)))]
+
+
+def _turned(kernel: Array, first: int) -> Array:
+    """Turn the window over: torch spreads every input by it, Flax gathers every output."""
+    return np.flip(kernel, tuple(range(first, first + kernel.ndim - 2)))
+
+
+def _heads_to_flax(arrays: Arrays, shapes: Shapes, size: int | None) -> Arrays:
+    return [
+        np.ascontiguousarray(block.T).reshape(*block.shape[1:], *_split(len(block), heads, "heads"))
+        for block, heads in zip(
+            _blocks(arrays[0], len(shapes)), [_heads(shape, -2, size) for shape in shapes], strict=True
+        )
+    ]
+
+
+def _heads_to_torch(arrays: Arrays, *_: object) -> Arrays:
+    return [_joined([array.reshape(*array.shape[:-2], math.prod(array.shape[-2:])).T for array in arrays])]
+
+
+def _heads_out_to_flax(arrays: Arrays, shapes: Shapes, size: int | None) -> Arrays:
+    rows, columns = arrays[0].shape
+    heads = _split(columns, _heads(shapes[0], -3, size), "heads")
+    return [np.ascontiguousarray(arrays[0].T).reshape(*heads, rows)]
+
+
+def _heads_out_to_torch(arrays: Arrays, *_: object) -> Arrays:
+    heads, features, columns = arrays[0].shape
+    return [np.ascontiguousarray(arrays[0].reshape(heads * features, columns).T)]
+
+
+def _heads(shape: Shape | None, axis: int, size: int | None) -> int:
+    if size is not None:
+        return size
+    if shape is None or len(shape) < -axis:
+        raise ArgumentError("how many heads is not known: give a rule with a size, or a target")
+    return shape[axis]
+
+
+def _summed_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
+    first, second = arrays
+    if (first.shape, first.dtype) != (second.shape, second.dtype):
+        raise ArgumentError("they are one sum in Flax, and their shapes or dtypes differ")
+    if first.dtype.names:
+        raise ArgumentError("they are one sum in Flax, and bits cannot be added: install ml_dtypes")
+    with np.errstate(all="ignore"):  # infinities and NaN are what they are
+        return _blocks(first + second, len(shapes))
+
+
+def _summed_gru_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
+    sums = _summed_to_flax(arrays, shapes, None)
+    _, gate = _split(arrays[1].size, 3, "gates")
+    if np.any(arrays[1][2 * gate :]):
+        raise ArgumentError(
+            "Flax's GRU has no bias inside the reset gate: the last third of bias_hh must be 0"
+        )
+    return sums
+
+
+def _summed_to_torch(arrays: Arrays, *_: object) -> Arrays:
+    bias = _joined(arrays)
+    return [bias, np.zeros_like(bias)]
+
+
+def _split(total: int, parts: int | None, what: str) -> tuple[int, int]:
+    """Return the number of parts and the size of each."""
+    if not parts or total % parts:
+        raise ArgumentError(f"{total} cannot be split into {parts} {what}")
+    return parts, total // parts
+
+
+def _blocks(array: Array, number: int) -> list[Array]:
+    """Split the rows evenly: torch has below one another what is apart in Flax."""
+    _, rows = _split(len(array), number, "arrays")
+    return [array[i * rows : (i + 1) * rows] for i in range(number)]
+
+
+def _joined(blocks: Arrays) -> Array:
+    if len({(block.shape, block.dtype) for block in blocks}) != 1:
+        raise ArgumentError("they are one array in torch, and their shapes or dtypes differ")
+    return np.ascontiguousarray(np.concatenate(blocks))
+
+
+_VECTOR: Final = range(1, 2)
+_MATRIX: Final = range(2, 3)
+_KERNEL: Final = range(3, 6)
+_TWO: Final = range(2, 3)
+_ANY: Final = range(1, 1 << 16)
+
+#: The layouts by name.
+LAYOUTS: Final = MappingProxyType(
+    {
+        "same": Layout(_same, _same),
+        # One array in Flax has several names in torch.
+        "tied": Layout(_tied_to_flax, _tied_to_torch, torch=_ANY),
+        # (out, in) and (in, out)
+        "linear": Layout(_linear_to_flax, _linear_to_torch, flax=_ANY, ranks=_MATRIX),
+        # The same behind a flattened image of `size` channels: torch counts these first, Flax last.
+        "flattened": Layout(_flattened_to_flax, _flattened_to_torch, ranks=_MATRIX, sized="always"),
+        # (out, in, *window) and (*window, in, out)
+        "conv": Layout(_conv_to_flax, _conv_to_torch, ranks=_KERNEL),
+        # (in, out, *window) and (*window turned over, in, out)
+        "conv-transposed": Layout(_conv_transposed_to_flax, _conv_transposed_to_torch, ranks=_KERNEL),
+        # (heads x features, in) and (in, heads, features), the bias without the in; of `size` heads
+        "heads": Layout(_heads_to_flax, _heads_to_torch, flax=_ANY, ranks=range(1, 3), more=1, sized="maybe"),
+        # (out, heads x features) and (heads, features, out), of `size` heads
+        "heads-out": Layout(_heads_out_to_flax, _heads_out_to_torch, ranks=_MATRIX, more=1, sized="maybe"),
+        # Two biases and their sum.
+        "summed": Layout(
+            _summed_to_flax, _summed_to_torch, torch=_TWO, flax=_ANY, ranks=_VECTOR, moments=False
+        ),
+        # The same, if the second has none for the last of three gates.
+        "summed-gru": Layout(_summed_gru_to_flax, _summed_to_torch, torch=_TWO, ranks=_VECTOR, moments=False),
+    }
+)

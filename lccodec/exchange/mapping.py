@@ -1,0 +1,283 @@
+"""A torch module's state to a Flax NNX one and back: every entry by one rule, or an error that lists all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..floats import BFLOAT16_BITS
+from .layouts import Shape
+from .patterns import SEPARATORS, Side, fill, match
+from .rules import MODULE, RULES, TIED, Rule, translated
+from .trees import leaves, nested, replaced
+
+__all__ = ["exchange", "to_flax", "to_torch"]
+
+
+def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
+    """Return a torch module's state as that of the same module in Flax NNX.
+
+    Parameters
+    ----------
+    state
+        A ``state_dict`` of NumPy arrays.
+    rules
+        What comes before `RULES`.
+    like
+        The state that the result is to be like, as ``nnx.to_pure_dict(nnx.state(module))``: its leaves need a
+        shape and a dtype. It decides where names and ranks leave several possibilities, and every entry of it
+        must be filled, but those that a rule leaves out (random streams): the result has them as they are.
+
+    Returns
+    -------
+    nested dict
+        In the structure of `like`, integer keys included; without it, of strings. An array that has the same
+        layout on both sides is handed on, not copied.
+
+    Raises
+    ------
+    ArgumentError
+        Lists every entry that no rule maps, that several map or that has no place in `like`, every entry of
+        `like` that is not filled, and every other shape or dtype.
+
+    Examples
+    --------
+    >>> to_flax({"norm.weight": np.ones(3), "norm.bias": np.zeros(3)})
+    {'norm': {'scale': array([1., 1., 1.]), 'bias': array([0., 0., 0.])}}
+    """
+    return _converted(state, like, tuple(rules), "torch")
+
+
+def to_torch(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
+    """Return the state of a Flax NNX module as that of the same module in torch: the inverse of `to_flax`.
+
+    Parameters
+    ----------
+    state
+        Nested dicts of NumPy arrays, as ``nnx.to_pure_dict`` makes, or a flat one of names with ``/``.
+    rules
+        What comes before `RULES`.
+    like
+        The torch module's ``state_dict``: see `to_flax`. ``num_batches_tracked`` is kept from it; without it
+        there is none, which ``load_state_dict`` allows.
+
+    Returns
+    -------
+    dict
+        Names to arrays.
+
+    Raises
+    ------
+    ArgumentError
+        As `to_flax`.
+
+    Examples
+    --------
+    >>> to_torch({"fc": {"kernel": np.ones((2, 3)), "bias": np.zeros(3)}})["fc.weight"].shape
+    (3, 2)
+    """
+    return _converted(state, like, tuple(rules), "flax")
+
+
+def _converted(state: Any, like: Any, rules: tuple[Rule, ...], side: Side) -> Any:
+    other: Side = "flax" if side == "torch" else "torch"
+    target = None if like is None else leaves(like, SEPARATORS[other])
+    made = exchange(leaves(state, SEPARATORS[side]), target, rules, side)
+    if like is not None:
+        return replaced(like, SEPARATORS[other], made)
+    return made if other == "torch" else nested(made, SEPARATORS[other])
+
+
+def exchange(
+    source: Mapping[str, Any],
+    target: Mapping[str, Any] | None,
+    rules: tuple[Rule, ...],
+    side: Side,
+    moments: bool = False,
+) -> dict[str, Any]:
+    """Return the leaves of one side as those of the other, by name.
+
+    Parameters
+    ----------
+    source
+        NumPy arrays by name.
+    target
+        Leaves with a shape and a dtype by name, None where they are not known; None without a target.
+    rules
+        What comes before `RULES`.
+    side
+        The source's.
+    moments
+        Whether the arrays are moments, which not every layout carries.
+
+    Raises
+    ------
+    ArgumentError
+        Lists everything that does not fit.
+    """
+    return _Exchange(source, target, rules, side, moments).run()
+
+
+@dataclass(frozen=True)
+class _Move:
+    """What becomes what, by which rule; nothing, if the rule leaves it out."""
+
+    rule: Rule
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    """An exchange, as `exchange` describes it, and the problems met on the way."""
+
+    source: Mapping[str, Any]
+    target: Mapping[str, Any] | None
+    rules: tuple[Rule, ...]
+    side: Side
+    moments: bool
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def other(self) -> Side:
+        return "flax" if self.side == "torch" else "torch"
+
+    def run(self) -> dict[str, Any]:
+        found = {name: self._move(name) for name in self.source}
+        moves = [move for move in dict.fromkeys(found.values()) if move]
+        made: dict[str, Any] = {}
+        for move in moves:
+            if any(found[name] != move for name in move.sources):
+                self.problems.append(f"{_listed(move.sources)}: one rule is for all, another for one of them")
+            else:
+                made |= self._moved(move)
+        counts = Counter(name for move in moves for name in move.targets)
+        self.problems.extend(
+            f"{count} arrays would be {name!r}" for name, count in counts.items() if count > 1
+        )
+        for name, leaf in (self.target or {}).items():
+            if name not in counts and self._is_left_out(name, leaf):
+                made[name] = leaf
+            elif name not in counts:
+                self.problems.append(f"nothing would be {name!r}, which the target has")
+        if self.problems:
+            count = f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}"
+            raise ArgumentError(f"from {self.side} to {self.other}, {count}: {'; '.join(self.problems)}")
+        return made
+
+    def _move(self, name: str) -> _Move | None:
+        """Return what becomes of an entry: by the first of the user's rules, or the only common one."""
+        own = (self._by_rule(rule, name) for rule in self.rules)
+        if (move := next(filter(None, own), None)) is not None:
+            if not self._is_in_target(move):
+                self.problems.append(f"{name!r} would be {_places([move])}, which the target does not have")
+                return None
+            return move
+        moves = [move for rule in RULES if (move := self._by_rule(rule, name))]
+        possible = [move for move in moves if self._is_in_target(move)]
+        if len(possible) == 1:
+            return possible[0]
+        what = f"{name!r} ({_form(self.source[name])})"
+        if possible:
+            self.problems.append(f"{what} could be {_places(possible)}: give a rule or a target")
+        elif moves:
+            self.problems.append(f"{what} would be {_places(moves)}, which the target does not have")
+        else:
+            self.problems.append(f"{what} matches no rule")
+        return None
+
+    def _by_rule(self, rule: Rule, name: str) -> _Move | None:
+        """Return what a rule makes of an entry, if it is for it and for others that are there."""
+        if rule.layout == MODULE or not rule.takes(_rank(self.source[name]), self.side):
+            return None
+        for pattern in rule.patterns(self.side):
+            if (binding := match(pattern, name, self.side)) is None:
+                continue
+            if not rule.patterns(self.other):
+                return _Move(rule, (name,), ())
+            there = translated(binding, self.rules, self.side, self.other)
+            sources = [fill(each, binding, self.side) for each in rule.patterns(self.side)]
+            targets = [fill(each, there, self.other) for each in rule.patterns(self.other)]
+            if rule.layout == TIED:  # a file may have only one of them
+                sources = [each for each in sources if each in self.source]
+                targets = [each for each in targets if each in (self.target or targets)] or targets
+            if all(
+                each in self.source and rule.takes(_rank(self.source[each]), self.side) for each in sources
+            ):
+                return _Move(rule, tuple(sources), tuple(targets))
+        return None
+
+    def _is_in_target(self, move: _Move) -> bool:
+        return self.target is None or all(name in self.target for name in move.targets)
+
+    def _is_left_out(self, name: str, leaf: Any) -> bool:
+        """Whether a rule says that an entry of the target has no counterpart."""
+        return any(
+            not rule.patterns(self.side)
+            and rule.takes(_rank(leaf), self.other)
+            and any(match(pattern, name, self.other) for pattern in rule.patterns(self.other))
+            for rule in (*self.rules, *RULES)
+        )
+
+    def _moved(self, move: _Move) -> dict[str, Any]:
+        """Return the arrays of a move in the layout of the other side, if they fit the target."""
+        if not move.targets:
+            return {}
+        what = f"{_listed(move.sources)} ({', '.join(_form(self.source[name]) for name in move.sources)})"
+        layout = move.rule.form
+        wanted = [_shape((self.target or {}).get(name)) for name in move.targets]
+        try:
+            arrays = [_checked(self.source[name]) for name in move.sources]
+            if self.moments and not layout.moments:
+                raise ArgumentError(f"layout {move.rule.layout!r} cannot carry moments")
+            transform = layout.to_flax if self.side == "torch" else layout.to_torch
+            made = dict(zip(move.targets, transform(arrays, wanted, move.rule.size), strict=True))
+        except ArgumentError as error:
+            self.problems.append(f"{what} to {_places([move])}: {error}")
+            return {}
+        for name, array in made.items():
+            leaf = (self.target or {}).get(name)
+            if leaf is not None and (_shape(leaf), _dtype(leaf)) != (_shape(array), _dtype(array)):
+                self.problems.append(
+                    f"{what} would be {name!r} as {_form(array)}, the target's is {_form(leaf)}"
+                )
+        return made
+
+
+def _checked(leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray | np.generic | int | float | str | bytes):
+        raise ArgumentError(f"a {type(leaf).__module__}.{type(leaf).__qualname__} is not a NumPy array")
+    return leaf
+
+
+def _shape(leaf: Any) -> Shape | None:
+    return None if leaf is None else tuple(getattr(leaf, "shape", ()))
+
+
+def _rank(leaf: Any) -> int:
+    return len(_shape(leaf) or ())
+
+
+def _dtype(leaf: Any) -> str:
+    """Return the name of a leaf's dtype, which NumPy, JAX and torch have in common."""
+    dtype = getattr(leaf, "dtype", type(leaf).__name__)
+    if isinstance(dtype, np.dtype):
+        return "bfloat16" if dtype == BFLOAT16_BITS else dtype.name
+    return str(dtype).removeprefix("torch.")
+
+
+def _form(leaf: Any) -> str:
+    return f"{_dtype(leaf)} {list(_shape(leaf) or ())}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _places(moves: Iterable[_Move]) -> str:
+    return " or ".join(f"{_listed(move.targets) or 'left out'} ({move.rule.layout})" for move in moves)

@@ -1,0 +1,213 @@
+"""Rules: which names of torch are which of Flax, and in which layout.
+
+`RULES` are the rules for common layers. A user's own come before them, in their order: the first that matches
+counts. Of the common ones exactly one must be possible. torch calls it ``weight`` whether it is the weight of
+a Linear (a transposed ``kernel`` in Flax) or of an Embedding (an ``embedding`` as it is), so that names and
+ranks alone do not always tell; the names and shapes of a target do, or a rule.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import ArgumentError, StorageError
+from .layouts import LAYOUTS, Layout
+from .patterns import SEPARATORS, Binding, Side, fault, fill, match, wildcards
+
+__all__ = ["MODULE", "RULES", "TIED", "Rule", "load_rules", "translated"]
+
+MODULE: Final = "module"
+TIED: Final = "tied"
+_SIDES: Final[tuple[Side, Side]] = ("torch", "flax")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Names of torch, the names of Flax that they are, and the layout between.
+
+    Parameters
+    ----------
+    torch, flax
+        A pattern, or several where one array of one side is several of the other; see
+        `lccodec.exchange.patterns`. None leaves out what the other side's pattern matches, and in a target
+        leaves it as it is.
+    layout
+        One of `lccodec.exchange.LAYOUTS`. ``"module"`` says that a module has another path: what ``**``
+        stands for in the other rules is translated by the first module rule that matches it.
+    size
+        Heads for ``heads`` and ``heads-out``, unless a target tells; channels for ``flattened``.
+    rank
+        Match only arrays of so many dimensions, counted in torch. A layout has its own limits besides.
+
+    Raises
+    ------
+    ArgumentError
+        If a pattern has no one meaning, both sides do not have the same wildcards, or the layout does not
+        exist or does not take so many arrays.
+
+    Examples
+    --------
+    >>> Rule("fc1.weight", "fc1/kernel", "flattened", size=16)
+    Rule(torch='fc1.weight', flax='fc1/kernel', layout='flattened', size=16, rank=None)
+    >>> Rule("features.**", "features/layers/**", "module").layout
+    'module'
+    """
+
+    torch: str | tuple[str, ...] | None
+    flax: str | tuple[str, ...] | None
+    layout: str = "same"
+    size: int | None = None
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        if reason := self._fault():
+            raise ArgumentError(f"rule {self.torch!r} to {self.flax!r}: {reason}")
+
+    def patterns(self, side: Side) -> tuple[str, ...]:
+        """Return the patterns of a side; none if what matches the other is left out."""
+        value = self.torch if side == "torch" else self.flax
+        return (value,) if isinstance(value, str) else value or ()
+
+    @property
+    def form(self) -> Layout:
+        """The layout itself."""
+        return LAYOUTS["same" if self.layout == MODULE else self.layout]
+
+    def takes(self, rank: int, side: Side) -> bool:
+        """Whether an array of so many dimensions can be one of the rule's, on a side."""
+        rank -= self.form.more if side == "flax" else 0
+        return rank in self.form.ranks and self.rank in (None, rank)
+
+    def _fault(self) -> str | None:
+        for side in _SIDES:
+            for pattern in self.patterns(side):
+                if reason := fault(pattern, side):
+                    return f"{pattern!r} {reason}"
+        counts = [len(self.patterns(side)) for side in _SIDES]
+        if not any(counts):
+            return "has no pattern"
+        if self.layout not in (*LAYOUTS, MODULE):
+            return f"there is no layout {self.layout!r}; there are {', '.join((*LAYOUTS, MODULE))}"
+        if self.size is None and self.form.sized == "always":
+            return f"layout {self.layout!r} needs a size"
+        if self.size is not None and (self.form.sized == "never" or self.size < 1):
+            return f"layout {self.layout!r} has no size {self.size}"
+        if not all(counts):
+            return "what is left out has no layout" if self.layout != "same" else None
+        if counts[0] not in self.form.torch or counts[1] not in self.form.flax:
+            return f"layout {self.layout!r} is not for {counts[0]} arrays in torch and {counts[1]} in Flax"
+        kinds = {wildcards(pattern, side) for side in _SIDES for pattern in self.patterns(side)}
+        if len(kinds) > 1 or max(kinds)[0] > 1:
+            return "all patterns must have the same wildcards, and ** at most once"
+        return None
+
+
+def translated(binding: Binding, rules: tuple[Rule, ...], side: Side, other: Side) -> Binding:
+    """Return a binding with the path of the other side, by the first module rule that matches."""
+    for rule in rules:
+        if rule.layout == MODULE and (found := match(rule.patterns(side)[0], binding.path, side)):
+            inner = found._replace(path=_respelled(found.path, side, other))
+            return binding._replace(path=fill(rule.patterns(other)[0], inner, other))
+    return binding._replace(path=_respelled(binding.path, side, other))
+
+
+def _respelled(path: str, side: Side, other: Side) -> str:
+    return path.replace(SEPARATORS[side], SEPARATORS[other])
+
+
+def load_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:
+    """Read rules from a TOML or JSON file: a list ``rule`` of tables with the fields of `Rule`.
+
+    Raises
+    ------
+    ArgumentError
+        If the file is neither, or an entry is no rule; names the file and the entry.
+    StorageError
+        If the operating system cannot read it.
+
+    Examples
+    --------
+    .. code-block:: toml
+
+        [[rule]]
+        torch = "features.**"
+        flax = "features/layers/**"
+        layout = "module"
+
+        [[rule]]  # left out: there is no flax
+        torch = "head.scale"
+    """
+    try:
+        text = Path(path).read_bytes().decode()
+        document = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot read: {error.strerror or error}", str(path)) from error
+    except (ValueError, RecursionError) as error:  # what both parsers raise, and decode
+        raise ArgumentError(f"{path}: {error}") from None
+    entries = document.get("rule") if isinstance(document, dict) and set(document) == {"rule"} else None
+    if not isinstance(entries, list):
+        raise ArgumentError(f"{path}: not a list 'rule' of tables, and nothing else")
+    return tuple(_rule(entry, f"{path}: rule {number}") for number, entry in enumerate(entries, 1))
+
+
+def _rule(entry: Any, where: str) -> Rule:
+    known = {field.name for field in fields(Rule)}
+    if not isinstance(entry, dict) or not entry or not set(entry) <= known:
+        raise ArgumentError(f"{where}: not a table of {', '.join(sorted(known))}")
+    values: dict[str, Any] = {"torch": None, "flax": None}
+    for key, value in entry.items():
+        values[key] = tuple(value) if isinstance(value, list) and key in _SIDES else value
+        items = values[key] if isinstance(values[key], tuple) else [value]
+        if any(type(item) is not (int if key in ("size", "rank") else str) for item in items):
+            raise ArgumentError(f"{where}: {key} is {value!r}")
+    try:
+        return Rule(**values)
+    except ArgumentError as error:
+        raise ArgumentError(f"{where}: {error}") from None
+
+
+def _recurrent(suffix: str, cell: str) -> Iterator[Rule]:
+    """Yield the rules of a recurrent layer, by the suffix of torch's names and the path of Flax's cell."""
+    biases = (f"**.bias_ih{suffix}", f"**.bias_hh{suffix}")
+    yield Rule(f"**.weight_ih{suffix}", f"**/{cell}dense_i/kernel", "linear")  # the gates' order is the same
+    yield Rule(f"**.weight_hh{suffix}", f"**/{cell}dense_h/kernel", "linear")
+    yield Rule(biases, f"**/{cell}dense_h/bias", "summed")  # OptimizedLSTMCell
+    yield Rule(biases, f"**/{cell}dense_i/bias", "summed-gru")  # GRUCell
+    for letter in "ih":  # LSTMCell: a Linear for each gate
+        gates = [f"**/{cell}{letter}{gate}" for gate in ("i", "f" if letter == "h" else "f_", "g", "o")]
+        yield Rule(f"**.weight_{letter}h{suffix}", tuple(f"{gate}/kernel" for gate in gates), "linear")
+    yield Rule(biases, tuple(f"{gate}/bias" for gate in gates), "summed")
+
+
+_QUERY_KEY_VALUE: Final = ("query", "key", "value")
+
+#: The rules for common layers.
+RULES: Final = (
+    Rule("**.weight", "**/kernel", "linear"),
+    Rule("**.weight", "**/kernel", "conv"),
+    Rule("**.weight", "**/embedding", rank=2),
+    Rule("**.weight", "**/scale", rank=1),  # of BatchNorm, LayerNorm, GroupNorm, RMSNorm
+    Rule("**.bias", "**/bias", rank=1),
+    Rule("**.running_mean", "**/mean"),
+    Rule("**.running_var", "**/var"),
+    Rule("**.num_batches_tracked", None),  # Flax has none; torch uses it only without a momentum
+    Rule(None, "**/rngs/**"),  # the random streams of Dropout, attention and recurrent layers
+    # MultiheadAttention, and with kdim or vdim
+    Rule("**.in_proj_weight", tuple(f"**/{name}/kernel" for name in _QUERY_KEY_VALUE), "heads"),
+    Rule("**.in_proj_bias", tuple(f"**/{name}/bias" for name in _QUERY_KEY_VALUE), "heads"),
+    *(Rule(f"**.{name[0]}_proj_weight", f"**/{name}/kernel", "heads") for name in _QUERY_KEY_VALUE),
+    Rule("**.out_proj.weight", "**/out/kernel", "heads-out"),
+    Rule("**.out_proj.bias", "**/out/bias", rank=1),
+    *_recurrent("", ""),  # a cell
+    *_recurrent("_l0", "cell/"),  # a layer in an RNN
+    *_recurrent("_l*", "*/cell/"),  # several in a List
+    *_recurrent("_l*", "layers/*/cell/"),  # or in a Sequential
+    *_recurrent("_l0", "forward_rnn/cell/"),  # Bidirectional
+    *_recurrent("_l0_reverse", "backward_rnn/cell/"),
+)
