@@ -45,7 +45,7 @@ def test_the_names_come_from_the_optimizer_or_the_caller():
     assert bits(adam_to_flax(optimizer(state=by_text), None, RULES)) == expected
     groups = [{"params": [1], "param_names": NAMES[1:]}, {"params": [0], "param_names": NAMES[:1]}]
     assert bits(adam_to_flax(optimizer(param_groups=groups), None, RULES)) == expected
-    for groups in ([], [{"params": [0, 1]}]):
+    for groups in ([], [{"params": [0, 1]}], [5], [{"params": 5, "param_names": NAMES}]):
         with pytest.raises(ArgumentError, match="does not have the parameters' names"):
             adam_to_flax(optimizer(param_groups=groups), None, RULES)
 
@@ -103,7 +103,7 @@ def test_amsgrad_and_other_optimizers_are_refused_by_name():
             "the step of 'fc.bias' is not a number",
         ),
         ({0: entry(2, 3), 1: {**entry(2), "step": np.float32(2.5)}}, "the step of 'fc.bias' is not a number"),
-        (None, "not the state_dict of a torch optimizer"),
+        (None, "not the state_dict of a torch optimizer: it has no state"),
     ],
 )
 def test_states_that_are_not_adams(state, message):
@@ -148,3 +148,13 @@ def test_moments_of_summed_biases_are_refused():
         ArgumentError, match=r"'bias_ih_l0', 'bias_hh_l0'.*layout 'summed' cannot carry moments"
     ):
         adam_to_flax({"state": state}, names, like=like)
+
+
+def test_names_and_groups_of_a_torch_target():
+    adam = adam_to_flax(optimizer(), NAMES, RULES)
+    assert bits(adam_to_torch(adam, None, RULES, optimizer(state={}))) == bits(optimizer())
+    with pytest.raises(ArgumentError, match="it has no param_groups"):
+        adam_to_torch(adam, NAMES, RULES, {"state": {}})
+    for like in (None, 5, {"param_groups": []}):
+        with pytest.raises(ArgumentError, match=r"names|it has no"):
+            adam_to_torch(adam, None, RULES, like)

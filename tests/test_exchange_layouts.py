@@ -270,6 +270,17 @@ def test_sums_that_are_no_numbers():
     )
 
 
+@pytest.mark.parametrize("name", ["summed", "summed-gru"])
+def test_sums_of_bfloat16_with_and_without_ml_dtypes(name):
+    first = np.array([1.0, 0.5, -3.0], ml_dtypes.bfloat16)
+    second = np.array([2.0**-8, 3.0, 0.0], ml_dtypes.bfloat16)
+    (found,) = LAYOUTS[name].to_flax([first, second], [None], None)
+    assert bits_of(found).tobytes() == bits_of(first + second).tobytes()
+    bits = [array.view(np.uint16).view(BFLOAT16_BITS) for array in (first, second)]
+    (again,) = LAYOUTS[name].to_flax(bits, [None], None)
+    assert (again.dtype, again.tobytes()) == (BFLOAT16_BITS, found.tobytes())
+
+
 def test_bfloat16_as_bits_keeps_its_dtype():
     bits = np.arange(12, dtype=np.uint16).reshape(3, 4).view(BFLOAT16_BITS)
     made = to_flax({"fc.weight": bits}, [Rule("fc.weight", "fc/kernel", "linear")])["fc"]["kernel"]
@@ -290,7 +301,8 @@ def test_bfloat16_as_bits_keeps_its_dtype():
         ("heads", [np.zeros((6, 4))], 3, None, "how many heads is not known"),
         ("heads-out", [np.zeros((4, 6))], 1, 4, "6 cannot be split into 4 heads"),
         ("summed", [np.zeros(4), np.zeros(8)], 1, None, "shapes or dtypes differ"),
-        ("summed", [np.zeros(4, BFLOAT16_BITS)] * 2, 1, None, "install ml_dtypes"),
+        ("summed", [np.zeros(4, np.int64)] * 2, 1, None, "of dtype int64"),
+        ("summed", [np.zeros(4, ml_dtypes.float8_e5m2)] * 2, 1, None, "float8_e5m2"),
         ("summed-gru", [np.zeros(4)] * 2, 1, None, "4 cannot be split into 3 gates"),
     ],
 )

@@ -11,11 +11,13 @@ The same Sequential in both, whose layers Flax keeps in ``layers``:
 
 >>> import numpy as np, torch
 >>> from flax import nnx
+>>> import lccodec.adapters.jax as jax_adapter, lccodec.adapters.torch as torch_adapter
 >>> ours = torch.nn.Sequential(torch.nn.Linear(2, 3))
 >>> theirs = nnx.Sequential(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
->>> state = {name: leaf.numpy() for name, leaf in ours.state_dict().items()}
+>>> state, _ = torch_adapter.to_numpy(ours.state_dict())
+>>> like, note = jax_adapter.to_numpy(nnx.state(theirs))
 >>> rules = [Rule("**", "layers/**", "module")]
->>> nnx.update(theirs, to_flax(state, rules, like=nnx.to_pure_dict(nnx.state(theirs))))
+>>> nnx.update(theirs, jax_adapter.from_numpy(to_flax(state, rules, like), note))
 >>> x = np.ones((1, 2), np.float32)
 >>> np.allclose(theirs(x), ours(torch.tensor(x)).detach(), rtol=1e-5)
 True

@@ -71,7 +71,7 @@ def adam_to_flax(
 
 
 def adam_to_torch(
-    state: Any, names: Sequence[str], rules: Iterable[Rule] = (), like: Any = None
+    state: Any, names: Sequence[str] | None = None, rules: Iterable[Rule] = (), like: Any = None
 ) -> dict[str, Any]:
     """Return optax's Adam state as that of a torch Adam or AdamW: the inverse of `adam_to_flax`.
 
@@ -80,7 +80,7 @@ def adam_to_torch(
     state
         An optax state with Adam's anywhere in it, of NumPy arrays.
     names
-        The parameters' names in the optimizer's order.
+        The parameters' names in the optimizer's order; None if `like` has them.
     rules
         What comes before `RULES`, as for the weights.
     like
@@ -98,7 +98,8 @@ def adam_to_torch(
         As `to_torch`.
     """
     adam = _adam(state)
-    known = (like or {}).get("state", {})
+    names = _names(like, names)
+    known = {} if like is None else _field(like, "state")
     target = {name: _by_number(known, number).get("exp_avg") for number, name in enumerate(names)}
     step = np.array(_count(adam["count"], "optax's count"), np.float32)
     entries = {name: {"step": step.copy()} for name in names}
@@ -106,7 +107,7 @@ def adam_to_torch(
         made = exchange(leaves(adam[theirs], _SLASH), target, tuple(rules), "flax", moments=True)
         for name in names:
             entries[name][ours] = made[name]
-    groups = {} if like is None else {"param_groups": like["param_groups"]}
+    groups = {} if like is None else {"param_groups": _field(like, "param_groups")}
     return {"state": dict(enumerate(entries.values())), **groups}
 
 
@@ -114,18 +115,24 @@ def _names(optimizer: Any, names: Sequence[str] | None) -> list[str]:
     if names is not None:
         return list(names)
     known: dict[int, str] = {}
-    for group in optimizer.get("param_groups", ()) if isinstance(optimizer, Mapping) else ():
-        known |= dict(zip(group["params"], group.get("param_names", ()), strict=False))
+    for group in _field(optimizer, "param_groups"):
+        numbers, found = (_items(group, key) for key in ("params", "param_names"))
+        known |= {
+            n: name for n, name in zip(numbers, found, strict=False) if type(n) is int and type(name) is str
+        }
     if not known:
         raise ArgumentError("the optimizer's state does not have the parameters' names: give them")
     return [known[number] for number in sorted(known)]
 
 
+def _items(group: Any, key: str) -> Sequence[Any]:
+    found = group.get(key) if isinstance(group, Mapping) else None
+    return found if isinstance(found, list | tuple) else ()
+
+
 def _entries(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
     """Return what a torch optimizer keeps for each parameter, by its name."""
-    state = optimizer.get("state") if isinstance(optimizer, Mapping) else None
-    if not isinstance(state, Mapping):
-        raise ArgumentError("not the state_dict of a torch optimizer: it has no state")
+    state = _field(optimizer, "state")
     wanted = {"step", *_MOMENTS}
     entries = {name: _by_number(state, number) for number, name in enumerate(names)}
     problems = [
@@ -138,6 +145,13 @@ def _entries(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
     if problems:
         raise ArgumentError(f"Adam keeps {', '.join(sorted(wanted))} and nothing else: {'; '.join(problems)}")
     return entries
+
+
+def _field(optimizer: Any, name: str) -> Any:
+    found = optimizer.get(name) if isinstance(optimizer, Mapping) else None
+    if not isinstance(found, Mapping if name == "state" else list):
+        raise ArgumentError(f"not the state_dict of a torch optimizer: it has no {name}")
+    return found
 
 
 def _by_number(state: Mapping[Any, Any], number: int) -> Any:

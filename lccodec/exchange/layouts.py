@@ -20,7 +20,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from ..errors import ArgumentError
-from ..floats import Array
+from ..floats import BFLOAT16_BITS, Array, add, components, from_components, work
 
 __all__ = ["LAYOUTS", "Layout", "Shape"]
 
@@ -157,16 +157,19 @@ def _summed_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
     first, second = arrays
     if (first.shape, first.dtype) != (second.shape, second.dtype):
         raise ArgumentError("they are one sum in Flax, and their shapes or dtypes differ")
-    if first.dtype.names:
-        raise ArgumentError("they are one sum in Flax, and bits cannot be added: install ml_dtypes")
-    with np.errstate(all="ignore"):  # infinities and NaN are what they are
-        return _blocks(first + second, len(shapes))
+    kind, bits = components(first)
+    if not kind.is_float:
+        raise ArgumentError(f"they are one sum in Flax, and of dtype {kind.name}")
+    add(bits, work(components(second)[1], kind), kind, out := np.empty_like(bits))
+    spelled = "bits" if first.dtype == BFLOAT16_BITS else None
+    return _blocks(from_components(out, kind, first.shape, spelled), len(shapes))
 
 
 def _summed_gru_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
     sums = _summed_to_flax(arrays, shapes, None)
     _, gate = _split(arrays[1].size, 3, "gates")
-    if np.any(arrays[1][2 * gate :]):
+    kind, bits = components(arrays[1])
+    if np.any(work(bits, kind)[2 * gate :]):
         raise ArgumentError(
             "Flax's GRU has no bias inside the reset gate: the last third of bias_hh must be 0"
         )

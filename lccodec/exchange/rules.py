@@ -3,7 +3,7 @@
 `RULES` are the rules for common layers. A user's own come before them, in their order: the first that matches
 counts. Of the common ones exactly one must be possible. torch calls it ``weight`` whether it is the weight of
 a Linear (a transposed ``kernel`` in Flax) or of an Embedding (an ``embedding`` as it is), so that names and
-ranks alone do not always tell; the names and shapes of a target do, or a rule.
+ranks alone do not always tell; a target does, or a rule.
 """
 
 from __future__ import annotations
