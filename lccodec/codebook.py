@@ -11,7 +11,7 @@ import numpy as np
 from .bits import Cursor
 from .errors import FormatError
 from .floats import Array, ElementType, add, add_at, unwork, work
-from .symbols import Packed, Piece, Sparse, dense, read_stream, write_places
+from .symbols import Packed, Piece, Sparse, dense, places_of, read_stream, write_places
 
 __all__ = [
     "Codebook",
@@ -217,11 +217,7 @@ def _read_flags(cursor: Cursor) -> int:
 
 
 def _read_escapes(cursor: Cursor, out: Array) -> None:
-    escapes = read_stream(cursor, out.size)
-    if isinstance(escapes, Sparse):
-        places = escapes.positions[escapes.values != 0]
-    else:
-        places = np.flatnonzero(dense(escapes, out.size))
+    places = places_of(read_stream(cursor, out.size), out.size)
     exact = cursor.take(places.size * out.itemsize, "escaped values")
     out[places] = np.frombuffer(exact, out.dtype.newbyteorder("<"))
 
