@@ -6,13 +6,17 @@ Packed values lie with the first in the lowest bits (LCC-BIT-01). Source: SPEC 7
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from typing import Final, Protocol
 
 import numpy as np
 
 from .errors import TruncatedError
 from .floats import Array
 
-__all__ = ["Cursor", "pack", "packed_size", "unpack"]
+__all__ = ["Cursor", "Stored", "pack", "packed_size", "unpack"]
+
+_CHUNK: Final = 1 << 22
 
 
 def packed_size(count: int, width: int) -> int:
@@ -74,6 +78,14 @@ def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
     return words.view(np.uint8)[:count]
 
 
+class Stored(Protocol):
+    """Stored bytes: a memoryview, or something that reads the part it is asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> memoryview: ...
+
+
 class Cursor:
     """Reads little-endian integers and slices from stored bytes, in order.
 
@@ -83,17 +95,20 @@ class Cursor:
         The bytes.
     where
         The place that errors name.
+    position, end
+        Where to begin, and where they end; by default all of them.
     """
 
-    def __init__(self, data: memoryview, where: str) -> None:
+    def __init__(self, data: Stored, where: str, position: int = 0, end: int | None = None) -> None:
         self.data = data
         self.where = where
-        self.position = 0
+        self.position = position
+        self.end = len(data) if end is None else end
 
     @property
     def remaining(self) -> int:
         """Bytes not read yet."""
-        return len(self.data) - self.position
+        return self.end - self.position
 
     def take(self, size: int, what: str) -> memoryview:
         """Return the next `size` bytes.
@@ -111,6 +126,14 @@ class Cursor:
             )
         self.position += size
         return self.data[self.position - size : self.position]
+
+    def chunks(self, size: int, what: str) -> Iterator[memoryview]:
+        """Yield the next `size` bytes, no more than 4 MiB at a time; errors as `take`, before the first."""
+        if size > self.remaining:
+            self.take(size, what)
+        end = self.position + size
+        while self.position < end:
+            yield self.take(min(_CHUNK, end - self.position), what)
 
     def integer(self, form: str, what: str) -> int:
         """Return the next integer of a :mod:`struct` format such as ``"H"``, little-endian."""

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from .bits import Stored
 from .encoder import encode_components
 from .errors import ArgumentError, ChainError, DataError, FormatError
 from .floats import Array, ElementType, components, from_components
@@ -83,7 +84,7 @@ class Link(Protocol):
     def members(self, number: int) -> Sequence[int]:
         """Return the indices of the arrays of a frame, in its order."""
 
-    def frame(self, number: int) -> bytes:
+    def frame(self, number: int) -> Stored:
         """Return a frame, verified."""
 
     def header(self, number: int) -> FrameHeader:

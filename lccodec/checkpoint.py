@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
+from .bits import Stored
 from .chain import DecodedArray, array_header, replay
 from .constants import CHECKPOINT_SUFFIX
 from .container import CheckpointReader, open_bytes, open_checkpoint
@@ -123,7 +124,7 @@ class _FileLink:
     def members(self, number: int) -> Sequence[int]:
         return self._members[number]
 
-    def frame(self, number: int) -> bytes:
+    def frame(self, number: int) -> Stored:
         return self.reader.frame(number)
 
     def header(self, number: int) -> FrameHeader:

@@ -12,12 +12,10 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
 from .constants import (
-    DIGEST_SIZE,
     PAYLOAD_OFFSET,
     ROOT_SIZE,
     TEMPORARY_PREFIX,
@@ -98,13 +96,15 @@ class CheckpointWriter:
 
     def write_frame(self, frame: Bytes | Iterable[Bytes]) -> FrameEntry:
         """Append a frame, whole or in pieces, to the payload and return its entry for the manifest."""
-        digest, length = sha256(), 0
-        with self._working():
-            for piece in [frame] if isinstance(frame, bytes | bytearray | memoryview) else frame:
+        pieces = (frame,) if isinstance(frame, bytes | bytearray | memoryview) else frame
+
+        def written() -> Iterator[Bytes]:
+            for piece in pieces:
                 self._write(piece)
-                digest.update(piece)
-                length += memoryview(piece).nbytes
-        self._entries.append(FrameEntry(length, digest.digest()[:DIGEST_SIZE]))
+                yield piece
+
+        with self._working():
+            self._entries.append(FrameEntry.of(written()))
         return self._entries[-1]
 
     def commit(self, manifest: Manifest) -> bytes:

@@ -16,10 +16,11 @@ import itertools
 import os
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final, Protocol, Self
 
+from .bits import Cursor, Stored
 from .constants import (
     PAYLOAD_OFFSET,
     ROOT_SIZE,
@@ -44,6 +45,7 @@ _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _HDF5_END: Final = slice(40, 48)  # where a file of this form says how long its HDF5 part is
 _HDF5_NAMES: Final = slice(720, 737)  # where it has the names of its datasets
 _NAMES: Final = b"payload\0manifest\0"
+_WHOLE: Final = 1 << 24  # bytes of the largest frame that is read into memory whole
 
 
 class _Source(Protocol):
@@ -54,6 +56,22 @@ class _Source(Protocol):
     def read(self, offset: int, size: int) -> bytes: ...
 
     def close(self) -> None: ...
+
+
+class _Stretch:
+    """Bytes of a file that are read when they are asked for, so that memory need not hold them all."""
+
+    def __init__(self, read: Callable[[int, int], bytes], offset: int, size: int) -> None:
+        self._read = read
+        self._offset = offset
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, stop, _ = part.indices(self._size)
+        return memoryview(self._read(self._offset + start, stop - start))
 
 
 class CheckpointReader:
@@ -89,8 +107,8 @@ class CheckpointReader:
         lengths = (entry.length for entry in self.manifest.frames)
         self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
 
-    def frame(self, index: int) -> bytes:
-        """The bytes of a frame, verified.
+    def frame(self, index: int) -> Stored:
+        """The bytes of a frame, verified; a large one is read once to verify it and again as it is decoded.
 
         Raises
         ------
@@ -100,8 +118,9 @@ class CheckpointReader:
             The bytes are not those that were written (LCC-MAN-08).
         """
         entry = self._entry(index)
-        data = self._read(self._offsets[index], entry.length)
-        if FrameEntry.of(data) != entry:
+        stretch = _Stretch(self._read, self._offsets[index], entry.length)
+        data: Stored = stretch if entry.length > _WHOLE else stretch[:]
+        if FrameEntry.of(Cursor(data, self.name).chunks(entry.length, "frame")) != entry:
             raise ChecksumError("LCC-MAN-08", self._place(index), "the bytes do not match their digest")
         return data
 

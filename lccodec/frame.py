@@ -15,7 +15,7 @@ import numpy as np
 
 from . import codebook as codebooks
 from . import planes
-from .bits import Cursor
+from .bits import Cursor, Stored
 from .codebook import Codebook, RunCodebook
 from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_RAW
 from .encoder import TAIL, array_sum, encode_components, padding, part_of
@@ -117,7 +117,8 @@ def decode(
         If the reference is missing or does not match, or bfloat16 cannot be represented.
     """
     threads = thread_count(threads)
-    data, header = _checked(frame)
+    data = memoryview(frame).cast("B")
+    header = _checked(data)
     if header.run:
         raise ArgumentError("this frame is a run of arrays; they are read through their checkpoint")
     shape = header.shapes[0]
@@ -141,7 +142,7 @@ def decode(
 
 
 def decode_components(
-    frame: bytes | bytearray | memoryview,
+    frame: Stored,
     reference: Array | None,
     out: Array | None = None,
     *,
@@ -153,28 +154,30 @@ def decode_components(
     `reference` (components) must be given where the header says so, and may be `out`. The array sum
     may be left out where another frame is applied to the result: a wrong value there shows in the next sum.
     """
-    data, header = _checked(frame)
+    header = _checked(frame)
     base = reference if header.relative else None
-    return _decode(data, header, base, out, check_sum=check_sum, threads=threads)
+    return _decode(frame, header, base, out, check_sum=check_sum, threads=threads)
 
 
-def _checked(frame: bytes | bytearray | memoryview) -> tuple[memoryview, FrameHeader]:
-    """Return the bytes and the header of a frame, its CRC and its limits checked."""
-    data = memoryview(frame).cast("B")
+def _checked(data: Stored) -> FrameHeader:
+    """Return the header of a frame, its CRC and its limits checked."""
     header = parse_header(data)
     if len(data) < header.size + TAIL.size:
         raise TruncatedError("LCC-FRM-02", "frame", f"{len(data)} bytes hold no whole frame")
-    if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+    crc = 0
+    for chunk in Cursor(data, "frame").chunks(len(data) - 4, "frame"):
+        crc = zlib.crc32(chunk, crc)
+    if crc != int.from_bytes(data[len(data) - 4 :], "little"):
         raise ChecksumError("LCC-FRM-08", "frame", "the CRC-32 does not match: bytes are damaged or missing")
     if not header.relative and header.nbytes > MAX_EXPANSION * len(data):
         raise LimitError("LCC-LIM-03", "frame", f"{len(data)} bytes declare {header.nbytes} decoded bytes")
     if header.method == METHOD_RAW and header.nbytes > len(data):
         raise TruncatedError("LCC-FRM-02", "frame", f"{header.nbytes} raw bytes in a frame of {len(data)}")
-    return data, header
+    return header
 
 
 def _decode(
-    data: memoryview,
+    data: Stored,
     header: FrameHeader,
     reference: Array | None,
     out: Array | None,
@@ -189,20 +192,21 @@ def _decode(
         except MemoryError as error:
             message = f"not enough memory for {header.nbytes} decoded bytes"
             raise LimitError("LCC-LIM-03", "frame", message) from error
-    body = data[header.size : -TAIL.size]
-    checksum, _ = TAIL.unpack(data[-TAIL.size :])
-    cursor = Cursor(body, "frame")
+    cursor = Cursor(data, "frame", header.size, len(data) - TAIL.size)
+    checksum, _ = TAIL.unpack(data[cursor.end :])
+    filling = 0
     if header.method == METHOD_RAW:
-        out[:] = np.frombuffer(cursor.take(header.nbytes, "raw values"), out.dtype.newbyteorder("<"))
+        start = 0
+        for chunk in cursor.chunks(header.nbytes, "raw values"):
+            part = np.frombuffer(chunk, out.dtype.newbyteorder("<"))
+            out[start : start + part.size] = part
+            start += part.size
     else:
         _decode_blocks(cursor, header, reference, out, threads)
-    filling = (
-        0
-        if header.relative or header.method == METHOD_RAW
-        else padding(header.nbytes, header.size + cursor.position + TAIL.size)
-    )
-    if cursor.remaining != filling or any(body[cursor.position :]):
-        raise FormatError("LCC-FRM-07", "frame", f"{cursor.remaining} bytes are left over")
+        if not header.relative:
+            filling = padding(header.nbytes, cursor.position + TAIL.size)
+    if cursor.remaining != filling or any(map(any, cursor.chunks(cursor.remaining, "filling"))):
+        raise FormatError("LCC-FRM-07", "frame", "bytes are left over behind the values")
     if header.kind.kind == "b" and int(out.max(initial=0)) > 1:
         raise FormatError("LCC-FRM-10", "frame", "a bool that is neither 0 nor 1")
     if check_sum and array_sum(out) != checksum:

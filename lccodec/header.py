@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from .bits import Cursor
+from .bits import Cursor, Stored
 from .constants import (
     FLAG_ORDERED,
     FLAG_REFERENCE,
@@ -105,7 +105,7 @@ class FrameHeader:
         return head + struct.pack(f"<{len(extents)}Q", *extents)
 
 
-def parse_header(data: bytes | memoryview, where: str = "frame") -> FrameHeader:
+def parse_header(data: bytes | Stored, where: str = "frame") -> FrameHeader:
     """Read the header at the start of a frame; `data` may end behind it.
 
     Raises
@@ -113,7 +113,7 @@ def parse_header(data: bytes | memoryview, where: str = "frame") -> FrameHeader:
     DataError
         If it breaks a rule of SPEC 6.1.
     """
-    cursor = Cursor(memoryview(data), where)
+    cursor = Cursor(memoryview(data) if isinstance(data, bytes) else data, where)
     magic, version, method, code, flags, first, block_log2 = _HEAD.unpack(cursor.take(_HEAD.size, "header"))
     if magic != FRAME_MAGIC:
         raise FormatError("LCC-FRM-01", where, "this is not an lccodec frame")

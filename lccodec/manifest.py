@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -48,9 +49,14 @@ class FrameEntry:
     digest: bytes
 
     @classmethod
-    def of(cls, frame: Bytes) -> Self:
-        """The entry of a frame."""
-        return cls(memoryview(frame).nbytes, sha256(frame).digest()[:DIGEST_SIZE])
+    def of(cls, frame: Bytes | Iterable[Bytes]) -> Self:
+        """The entry of a frame, whole or in pieces."""
+        pieces = (frame,) if isinstance(frame, bytes | bytearray | memoryview) else frame
+        length, digest = 0, sha256()
+        for piece in pieces:
+            length += memoryview(piece).nbytes
+            digest.update(piece)
+        return cls(length, digest.digest()[:DIGEST_SIZE])
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from lccodec import (
     ArgumentError,
     Chain,
     ChainError,
+    ChecksumError,
     DataError,
     ExponentBuckets,
     FormatError,
@@ -445,3 +447,37 @@ def test_roles_and_the_policy_of_a_checkpoint(tmp_path: Path) -> None:
             chain.save(3, states[0], roles={"fc": "weigth"})
         assert chain.steps == [0, 1, 2]
     assert exact == [names, ["opt/m"], ["fc", "opt/m"]]
+
+
+def test_a_large_frame_is_read_and_decoded_block_by_block(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
+    with lccodec.Chain(tmp_path) as chain:
+        stored = chain.save(1, {"w": values})
+        tracemalloc.start()
+        restored = chain.restore(1)["w"]
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    np.testing.assert_array_equal(restored, values)
+    assert stored > 50 << 20
+    assert peak - values.nbytes < 40 << 20
+
+
+def test_frames_read_in_parts_are_verified_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lccodec.container._WHOLE", 0)
+    rng = np.random.default_rng(0)
+    state = {"w": rng.standard_normal(5000), "n": rng.integers(0, 9, 3000), "raw": rng.integers(0, 2**63, 9)}
+    with lccodec.Chain(tmp_path, policy="lc-3") as chain:
+        chain.save(1, state)
+        chain.save(2, {**state, "w": state["w"] + 0.01 * rng.standard_normal(5000)})
+        np.testing.assert_array_equal(chain.restore(1)["w"], state["w"])
+        np.testing.assert_array_equal(chain.restore(2)["n"], state["n"])
+        np.testing.assert_array_equal(chain.restore(2)["raw"], state["raw"])
+        path = tmp_path / "000000000001.lcc.h5"
+        data = bytearray(path.read_bytes())
+        data[1072 + 3000] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(ChecksumError) as caught:
+            chain.restore(1)
+    assert caught.value.rule == "LCC-MAN-08"
