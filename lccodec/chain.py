@@ -222,7 +222,7 @@ class Chooser(Protocol):
 def _equal(left: Array, right: Array) -> bool:
     """Whether two arrays are the same, found out early where they are not."""
     return all(
-        np.array_equal(left[start : start + PIECE], right[start : start + PIECE])
+        bool((left[start : start + PIECE] == right[start : start + PIECE]).all())
         for start in range(0, left.size, PIECE)
     )
 

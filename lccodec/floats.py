@@ -11,6 +11,7 @@ Sources: SPEC 5.2 (element types), SPEC 7.6 (reconstruction), IEEE 754-2019.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -135,6 +136,7 @@ ELEMENT_TYPES: Final = (
 _BY_NAME: Final = {kind.name: kind for kind in ELEMENT_TYPES}
 
 
+@lru_cache  # a dtype's name is made anew each time, and a state may have thousands of arrays
 def element_type(dtype: np.dtype[Any]) -> ElementType:
     """Return the element type of a NumPy dtype.
 
