@@ -120,16 +120,27 @@ class Job:
 
         The memory of the parents is reused for the result.
         """
-        run = len(self.indices) > 1
-        bits = np.concatenate(self.bits) if run else self.bits[0]
+        bits = self._components()
         if self.parents is None:
             reference, out = None, np.empty_like(bits)
         else:
             reference = out = _joined([parent.bits for parent in self.parents])
-        pieces = encode_components(
+        return self._pieces(bits, reference, out, threads), _split(out, self.kind, self.shapes)
+
+    def encode_alone(self) -> Iterator[bytes]:
+        """Yield the pieces of a frame that nothing will be relative to: without memory for a result."""
+        return self._pieces(self._components(), None, None, 1)
+
+    def _components(self) -> Array:
+        return np.concatenate(self.bits) if len(self.bits) > 1 else self.bits[0]
+
+    def _pieces(
+        self, bits: Array, reference: Array | None, out: Array | None, threads: int
+    ) -> Iterator[bytes]:
+        run = len(self.indices) > 1
+        return encode_components(
             bits, self.kind, self.shapes, self.quantizer, reference, out, run=run, threads=threads
         )
-        return pieces, _split(out, self.kind, self.shapes)
 
 
 def encode_jobs(

@@ -53,7 +53,7 @@ def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
     """
     flat = flatten(state)
     jobs = _jobs(flat)
-    frames = [b"".join(job.encode()[0]) for job in jobs]
+    frames = [b"".join(job.encode_alone()) for job in jobs]
     return to_bytes(frames, _manifest(flat, jobs, [FrameEntry.of(frame) for frame in frames], metadata))
 
 
@@ -70,7 +70,7 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
     flat = flatten(state)
     jobs = _jobs(flat)
     with CheckpointWriter(path, overwrite=True) as writer:
-        entries = [writer.write_frame(job.encode()[0]) for job in jobs]
+        entries = [writer.write_frame(job.encode_alone()) for job in jobs]
         writer.commit(_manifest(flat, jobs, entries, metadata))
 
 

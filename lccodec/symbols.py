@@ -106,7 +106,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     if nonzero == symbols.size and int(symbols.min()) == int(symbols.max()):
         return [_PAIR.pack(STREAM_CONSTANT, int(symbols[0]))]
     if symbols.size >= _SAMPLED and _is_noise(symbols):
-        return [_MODE.pack(STREAM_RAW), symbols.tobytes()]
+        return [_MODE.pack(STREAM_RAW), symbols.data]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
         return _write_sparse(_sparse(symbols), depth)
@@ -163,7 +163,7 @@ def _coded(groups: Array, counts: Array, head: bytes) -> tuple[int, Callable[[],
         size = len(head) + 1 + huffman.size_bound(counts, lengths)
         if size < raw * _WORTH_CODING:
             return size, lambda: [head, _MODE.pack(STREAM_HUFFMAN), *huffman.encode(groups, counts, lengths)]
-    return raw, lambda: [head, _MODE.pack(STREAM_RAW), groups.tobytes()]
+    return raw, lambda: [head, _MODE.pack(STREAM_RAW), groups.data]
 
 
 def _sparse_estimate(counts: Array) -> float:

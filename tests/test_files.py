@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -72,3 +73,21 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError):
         lccodec.save_file({"a": object()}, path)
     assert lccodec.load_file(path) == {"a": 1}
+
+
+def test_a_state_is_saved_and_read_in_parts_of_the_memory_it_takes(tmp_path: Path) -> None:
+    source = tmp_path / "values"
+    np.random.default_rng(0).standard_normal(1 << 24).tofile(source)
+    mapped = np.memmap(source, np.float64, "r")
+    path = tmp_path / "state.lcc.h5"
+    tracemalloc.start()
+    lccodec.save_file({"large": mapped, "small": mapped[:1000]}, path)
+    saving = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    with lccodec.open(path) as file:
+        small = file.get("small")
+    reading = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(small, mapped[:1000])
+    assert saving < mapped.nbytes * 0.9  # it works on blocks of 32 MiB
+    assert reading < 1 << 20
