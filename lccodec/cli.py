@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, Literal, TypeVar
 
 import click
@@ -21,6 +20,7 @@ import numpy as np
 import lccodec
 
 from . import tables
+from .adapters.files import check_suffix, load_file, save_file
 from .adapters.formats import plain_names, steps_in_names
 from .checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_file
 from .difference import Leaves, compare_states
@@ -169,12 +169,13 @@ def save(
     threads: int,
     as_json: bool,
 ) -> None:
-    """Save .npz or .safetensors files into a chain, each as one step.
+    """Save files (.npz, .safetensors, its index of shards, .lcc.h5) into a chain, each as one step.
 
     Without --step, the step of a file is the last number in its name if every file has one, and the files are
     taken in its order; otherwise they follow the latest step.
     """
-    adapters = {file: _adapter(file) for file in files}  # another suffix is told before anything is written
+    for file in files:  # another suffix is told before anything is written
+        check_suffix(file)
     latest = _latest(directory)
     first = step if step is not None else 0 if latest is None or latest.step is None else latest.step + 1
     steps = steps_in_names(files) if step is None else None
@@ -183,7 +184,7 @@ def save(
     chain = Chain(directory, policy=policy or _recorded_policy(latest), threads=threads)
     with chain, tables.progress("saving") as update:
         for done, (number, file) in enumerate(steps.items(), 1):
-            chain.save(number, adapters[file].load_file(file), _metadata(file))
+            chain.save(number, *load_file(file))
             saved.append((file, chain.info(number)))
             update(done, len(steps))
     if as_json:
@@ -208,23 +209,6 @@ def _latest(directory: Path) -> CheckpointInfo | None:
     return Chain(directory).info() if directory.is_dir() and directory_steps(directory) else None
 
 
-def _adapter(path: Path) -> ModuleType:
-    """Return the adapter for a file, by its suffix."""
-    if path.suffix == ".npz":
-        from .adapters import npz
-
-        return npz
-    if path.suffix == ".safetensors":
-        from .adapters import safetensors
-
-        return safetensors
-    raise ArgumentError(f"{path}: suffix {path.suffix!r} is not one of .npz and .safetensors")
-
-
-def _metadata(path: Path) -> dict[str, str]:
-    return dict(_adapter(path).load_metadata(path)) if path.suffix == ".safetensors" else {}
-
-
 def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
     """Return what is known of a checkpoint, but its arrays, for JSON."""
     document = {**vars(info), "ratio": tables.ratio(info.nbytes, info.file_bytes)}
@@ -235,7 +219,9 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
 @_verb
 @click.argument("directory", metavar="DIR", type=_CHAIN)
 @click.option("--step", type=_STEP, help="[default: the latest]")
-@click.option("-o", "--output", metavar="FILE", type=_NEW, required=True, help="A .npz or .safetensors file.")
+@click.option(
+    "-o", "--output", metavar="FILE", type=_NEW, required=True, help="A .npz, .safetensors or .lcc.h5 file."
+)
 @click.option(
     "--key", "keys", metavar="NAME", multiple=True, help="Only this array, or all below; repeatable."
 )
@@ -250,21 +236,45 @@ def restore(
     threads: int,
     as_json: bool,
 ) -> None:
-    """Restore a step of a chain into a .npz or .safetensors file, which is replaced if it exists."""
-    adapter = _adapter(output)
+    """Restore a step of a chain into a file (.npz, .safetensors, .lcc.h5), which is replaced if it exists."""
+    check_suffix(output, write=True)
     with _open(directory, step, threads) as file:
         info, metadata = file.info(), file.metadata()
         # Bits can be written without ml_dtypes.
         state = file.state(keys or None, dtype or "bits")
-    kept = metadata if output.suffix == ".safetensors" else {}
-    adapter.save_file(plain_names(state) if keys else state, output, kept)
-    if metadata != kept:
-        names = ", ".join(map(tables.printable, metadata))
-        click.echo(f"lccodec: note: an .npz file has no place for metadata, left out: {names}", err=True)
+    kept = _save_file(plain_names(state) if keys else state, output, metadata)
     size = output.stat().st_size
     document = {"directory": str(directory), "step": info.step, "file": str(output), "bytes": size}
     text = f"step {info.step}: {size:,} bytes  {tables.printable(output)}"
     click.echo(tables.dump_json({**document, "metadata": kept}) if as_json else text)
+
+
+def _save_file(state: Any, output: Path, metadata: dict[str, str]) -> dict[str, str]:
+    """Write a file and tell of metadata that have no place in it; return those that have."""
+    kept = save_file(state, output, metadata)
+    if left := [tables.printable(key) for key in metadata if key not in kept]:
+        click.echo(
+            f"lccodec: note: {output.suffix} has no place for metadata, left out: {', '.join(left)}", err=True
+        )
+    return kept
+
+
+@_verb
+@click.argument("source", metavar="FILE", type=_FILE)
+@click.argument("output", metavar="OUTPUT", type=_NEW)
+def convert(source: Path, output: Path, as_json: bool) -> None:
+    """Convert a file of one format into another, lossless and with its metadata.
+
+    Formats go by suffixes: .npz, .safetensors, .lcc.h5, and .safetensors.index.json, whose shards are one
+    state. OUTPUT is replaced if it exists.
+    """
+    check_suffix(output, write=True)
+    state, metadata = load_file(source)
+    kept = _save_file(state, output, metadata)
+    size = output.stat().st_size
+    document = {"source": str(source), "file": str(output), "bytes": size, "metadata": kept}
+    text = f"{tables.printable(source)}: {size:,} bytes  {tables.printable(output)}"
+    click.echo(tables.dump_json(document) if as_json else text)
 
 
 def _open(path: Path, step: int | None, threads: int = 1) -> CheckpointFile:

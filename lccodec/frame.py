@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from .parallel import ordered, thread_count
 from .quantize import Quantizer
 
 __all__ = ["decode", "decode_components", "encode"]
+
+_ALIGNMENT: Final = 64  # bytes: a cache line
 
 
 def encode(array: Array, quantizer: Quantizer, reference: Array | None = None, *, threads: int = 1) -> bytes:
@@ -176,6 +178,16 @@ def _checked(data: Stored) -> FrameHeader:
     return header
 
 
+def _empty(header: FrameHeader) -> Array:
+    """Return memory for what a frame holds."""
+    if len(header.shapes) > 1 or header.nbytes < 1 << 16:
+        return np.empty(header.components, header.kind.bits)
+    # JAX takes memory over that begins at a multiple of 64 bytes, which NumPy's own mostly does not.
+    memory = np.empty(header.nbytes + _ALIGNMENT - 1, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + header.nbytes].view(header.kind.bits)
+
+
 def _decode(
     data: Stored,
     header: FrameHeader,
@@ -188,7 +200,7 @@ def _decode(
     """Decode a checked frame; all arrays are components."""
     if out is None:
         try:
-            out = np.empty(header.components, header.kind.bits)
+            out = _empty(header)
         except MemoryError as error:
             message = f"not enough memory for {header.nbytes} decoded bytes"
             raise LimitError("LCC-LIM-03", "frame", message) from error

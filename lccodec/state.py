@@ -96,19 +96,19 @@ def unflatten(tree: Json, arrays: Sequence[Any], scalars: Iterable[Json]) -> Any
     >>> unflatten({"w": 0, "sizes": ["t", None, None]}, ["an array"], [1, {"f": "2.5"}])
     {'w': 'an array', 'sizes': (1, 2.5)}
     """
-    values = iter(scalars)
+    return _build(tree, arrays, iter(scalars))
 
-    def build(node: Json) -> Any:
-        if node is None:
-            return _scalar_value(next(values))
-        if isinstance(node, int):
-            return arrays[node]
-        if isinstance(node, dict):
-            return {key: build(child) for key, child in node.items()}
-        items = [build(child) for child in node[1:]]
-        return tuple(items) if node[0] == "t" else items
 
-    return build(tree)
+# Not inside of `unflatten`: a closure that calls itself lives, with the arrays, until garbage is collected.
+def _build(node: Json, arrays: Sequence[Any], scalars: Iterator[Json]) -> Any:
+    if node is None:
+        return _scalar_value(next(scalars))
+    if isinstance(node, int):
+        return arrays[node]
+    if isinstance(node, dict):
+        return {key: _build(child, arrays, scalars) for key, child in node.items()}
+    items = [_build(child, arrays, scalars) for child in node[1:]]
+    return tuple(items) if node[0] == "t" else items
 
 
 def leaf_name(keys: Keys) -> str:

@@ -111,6 +111,14 @@ def test_an_array_on_the_cpu_is_not_copied():
         assert plain.__array_interface__["data"][0] == array.unsafe_buffer_pointer()
 
 
+def test_a_large_array_that_was_loaded_is_not_copied(tmp_path):
+    lccodec.save_file({"x": np.arange(1e5, dtype=np.float32)}, tmp_path / "a.lcc.h5")
+    with lccodec.open(tmp_path / "a.lcc.h5") as file:
+        state = file.state()
+    array = adapter.from_numpy(state, {})["x"]
+    assert array.unsafe_buffer_pointer() == state["x"].ctypes.data
+
+
 class Point(NamedTuple):
     x: Any
     y: Any

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -90,10 +91,118 @@ def _file(header: object, data: bytes = b"") -> bytes:
     return len(text).to_bytes(8, "little") + text + data
 
 
-def test_float8_is_refused_by_name(tmp_path):
+FLOAT8 = {
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+}
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_float8_is_bits_and_a_note_and_float8_again(tmp_path, dtype):
     path = tmp_path / "a.safetensors"
-    path.write_bytes(_file({"w": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}, b"ab"))
-    with pytest.raises(ArgumentError, match=r"a\.safetensors: array 'w': dtype F8_E4M3"):
+    header = {
+        "__metadata__": {"format": "pt"},
+        "a/b": {"dtype": dtype, "shape": [2, 2], "data_offsets": [0, 4]},
+        "c": {"dtype": "U8", "shape": [1], "data_offsets": [4, 5]},
+    }
+    path.write_bytes(_file(header, b"abcde"))
+    arrays, metadata = adapter.load_file(path), adapter.load_metadata(path)
+    assert arrays["a/b"].tolist() == [[97, 98], [99, 100]]
+    assert metadata == {"format": "pt", "lccodec.types": f'{{"{FLOAT8[dtype]}":["a~1b"]}}'}
+    adapter.save_file(arrays, tmp_path / "b.safetensors", metadata)
+    again = (tmp_path / "b.safetensors").read_bytes()
+    assert f'"a/b":{{"dtype":"{dtype}"'.encode() in again
+    assert b"lccodec" not in again
+    assert adapter.load_metadata(tmp_path / "b.safetensors") == metadata
+
+
+def test_a_type_that_the_format_does_not_have_stays_a_note(tmp_path):
+    note = {"complex32": ["m/z"], "int": ["m"], "float8_e5m2": ["m/f", "m/wrong"]}
+    m = {"z": np.ones((3, 2), np.float16), "f": np.ones(3, np.uint8), "wrong": np.ones(3, np.int32)}
+    metadata = {"lccodec.types": json.dumps(note)}
+    adapter.save_file({"m": m}, tmp_path / "a.safetensors", metadata)
+    back = json.loads(adapter.load_metadata(tmp_path / "a.safetensors")["lccodec.types"])
+    assert back == {"complex32": ["m~1z"], "float8_e5m2": ["m~1wrong", "m~1f"]}
+
+
+def test_other_dtypes_are_refused_by_name(tmp_path):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(_file({"w": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}, b"a"))
+    with pytest.raises(ArgumentError, match=r"a\.safetensors: array 'w': dtype F4"):
+        adapter.load_file(path)
+
+
+def _shards(directory: Path, **index: object) -> Path:
+    """A state in two shards, and an index that may be wrong."""
+    adapter.save_file({"a": np.arange(3), "b": np.ones(2)}, directory / "m-1.safetensors", {"format": "pt"})
+    adapter.save_file(
+        {"c": np.zeros(4, np.uint8)},
+        directory / "m-2.safetensors",
+        {"format": "pt", "lccodec.types": '{"float8_e5m2":["c"]}'},
+    )
+    weights = {"c": "m-2.safetensors", "a": "m-1.safetensors", "b": "m-1.safetensors"}
+    path = directory / "model.safetensors.index.json"
+    path.write_text(json.dumps({"metadata": {"total_size": 44}, "weight_map": weights, **index}))
+    return path
+
+
+def test_the_shards_of_an_index_are_one_state(tmp_path):
+    path = _shards(tmp_path)
+    back = adapter.load_file(path)
+    assert {name: array.tolist() for name, array in back.items()} == {
+        "a": [0, 1, 2],
+        "b": [1, 1],
+        "c": [0] * 4,
+    }
+    assert adapter.load_metadata(path) == {
+        "format": "pt",
+        "total_size": "44",
+        "lccodec.types": '{"float8_e5m2":["c"]}',
+    }
+
+
+def test_a_shard_that_is_missing_is_named(tmp_path):
+    path = _shards(tmp_path)
+    (tmp_path / "m-2.safetensors").unlink()
+    with pytest.raises(StorageError, match=r"1 of 2 shards are missing: m-2\.safetensors"):
+        adapter.load_file(path)
+    with pytest.raises(StorageError, match=r"m-2\.safetensors"):
+        adapter.load_metadata(path)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (None, "not an index"),
+        ([], "not an index"),
+        ({"a": ["m-1.safetensors"]}, "not an index"),
+        ({"a": 3}, "not the name of a .safetensors file"),
+        ({"a": "../m-1.safetensors"}, "not the name of a .safetensors file"),
+        ({"a": "/etc/passwd"}, "not the name of a .safetensors file"),
+        ({"a": ".."}, "not the name of a .safetensors file"),
+        ({"a": "..\\m"}, "not the name of a .safetensors file"),
+        ({"a": "m\0"}, "not the name of a .safetensors file"),
+        ({"a": "m-1.safetensors", "x": "m-1.safetensors"}, "only one of index and shard has b, x"),
+        ({"a": "model.safetensors.index.json"}, "not the name of a .safetensors file"),
+    ],
+)
+def test_an_index_that_does_not_fit(tmp_path, weights, message):
+    with pytest.raises(FormatError, match=message):
+        adapter.load_file(_shards(tmp_path, weight_map=weights))
+
+
+def test_an_index_that_is_none(tmp_path):
+    path = tmp_path / "model.safetensors.index.json"
+    for text in ("", "[]", "[" * 100000, "\xff"):
+        path.write_text(text, encoding="latin-1")
+        for load in (adapter.load_file, adapter.load_metadata):
+            with pytest.raises(FormatError, match="not an index"):
+                load(path)
+    path.unlink()
+    with pytest.raises(StorageError, match="cannot read"):
         adapter.load_file(path)
 
 

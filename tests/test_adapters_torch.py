@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import tracemalloc
+import weakref
 from collections import OrderedDict
 from typing import Any
 
@@ -225,6 +227,21 @@ def test_saving_tensors_takes_no_more_memory_than_saving_arrays():
 
     lccodec.save(arrays)  # what is made once is made here
     assert peak(adapter.save, tensors) < peak(lccodec.save, arrays) + (1 << 16)
+
+
+def test_nothing_is_kept_that_the_caller_lets_go(tmp_path):
+    chain = lccodec.Chain(tmp_path, adapter=adapter)
+    state = {"x": torch.ones(5000), "y": [{"z": torch.ones(10)}]}
+    data = lccodec.save({"x": np.ones(5000)})
+    gc.collect()
+    gc.disable()  # what would only be found as garbage is kept
+    try:
+        chain.save(0, state)
+        held = [weakref.ref(make()["x"]) for make in (chain.restore, lambda: lccodec.load(data))]
+        held += [weakref.ref(adapter.load(data)["x"]), weakref.ref(state.pop("x"))]
+        assert [reference() for reference in held] == [None] * 4
+    finally:
+        gc.enable()
 
 
 def test_results_are_writable_and_can_be_assigned(tmp_path):

@@ -238,3 +238,10 @@ def test_sizes_are_asked_for(run, capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_module_is_long() -> None:
     for path in BENCHMARKS.glob("*.py"):
         assert len(path.read_text().splitlines()) < 350, path.name
+
+
+def test_frameworks(capsys):
+    module("frameworks").main(["--million", "0", "--rounds", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["torch", "torch", "jax", "jax", "import:"]
+    assert all("adapter alone" in line for line in lines[:-1])

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -151,6 +152,36 @@ def test_metadata_and_bfloat16_travel_with_safetensors(tmp_path, monkeypatch):
     _, stderr = run("restore", tmp_path / "run", "-o", tmp_path / "b.npz", "--dtype", "float32")
     assert "left out: format" in stderr
     assert npz.load_file(tmp_path / "b.npz")["x"].dtype == np.float32
+
+
+def test_convert_there_and_back_keeps_every_byte(tmp_path):
+    a, b, c = (str(tmp_path / name) for name in ("a.safetensors", "b.lcc.h5", "c.safetensors"))
+    arrays = {"w/x": np.linspace(0, 1, 900, dtype=ml_dtypes.bfloat16), "f8": np.arange(250, dtype=np.uint8)}
+    metadata = {"format": "pt", "lccodec.types": '{"float8_e5m2":["f8"]}'}
+    safetensors.save_file(arrays, a, metadata)
+    document = run_json("convert", a, b)
+    assert document == {"source": a, "file": b, "bytes": Path(b).stat().st_size, "metadata": metadata}
+    assert run("convert", b, c)[0].startswith(f"{b}: ")
+    assert Path(a).read_bytes() == Path(c).read_bytes()
+    assert run("check", b, "--deep")[0] == f"{b}: sound\n"
+
+
+def test_convert_of_an_index_and_to_npz(tmp_path):
+    safetensors.save_file({"w": np.arange(3.0)}, tmp_path / "m-1.safetensors", {"format": "pt"})
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"w": "m-1.safetensors"}}')
+    run("convert", index, tmp_path / "m.lcc.h5")
+    with lccodec.open(tmp_path / "m.lcc.h5") as file:
+        assert (file.keys(), file.metadata()) == (["w"], {"format": "pt"})
+    _, stderr = run("convert", tmp_path / "m.lcc.h5", tmp_path / "m.npz")
+    assert stderr == "lccodec: note: .npz has no place for metadata, left out: format\n"
+    assert np.load(tmp_path / "m.npz")["w"].tolist() == [0, 1, 2]
+    (tmp_path / "m-1.safetensors").unlink()
+    _, stderr = run("convert", index, tmp_path / "n.lcc.h5", code=1)
+    assert "1 of 1 shards are missing: m-1.safetensors" in stderr
+    assert not (tmp_path / "n.lcc.h5").exists()
+    _, stderr = run("convert", tmp_path / "m.lcc.h5", index, code=2)
+    assert "not one of .npz, .safetensors, .lcc.h5\n" in stderr
 
 
 def test_threads_change_no_byte(chain, tmp_path):
@@ -355,7 +386,13 @@ ERRORS = {
     "a container": ("show {chain} model", 2, "ArgumentError", None, "'model' is not an array"),
     "unknown key": ("restore {chain} -o {tmp}/o.npz --key modle", 2, "ArgumentError", None, "'modle'"),
     "suffix of an input": ("save {chain} {tmp}/a.pt", 2, "ArgumentError", None, "not one of .npz"),
-    "suffix of an output": ("restore {chain} -o {tmp}/a", 2, "ArgumentError", None, "suffix ''"),
+    "suffix of an output": (
+        "restore {chain} -o {tmp}/a",
+        2,
+        "ArgumentError",
+        None,
+        "not one of .npz, .safetensors, .lcc.h5",
+    ),
     "unknown policy": ("save {chain} {tmp}/a.npz --policy x", 2, "BadParameter", None, "lc-3"),
     "a pickle": ("save {chain} {tmp}/pickled.npz", 1, "FormatError", "npz", "pickle"),
     "a broken npz": ("save {chain} {tmp}/a.npz", 1, "FormatError", "npz", "a.npz"),

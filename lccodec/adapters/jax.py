@@ -116,7 +116,7 @@ def _bytes(array: Any, kind: str | None) -> tuple[Any, str | None]:
 
 
 def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "") -> Any:
-    """Return a state of NumPy arrays as one of JAX arrays, in plain containers.
+    """Return a state of NumPy arrays as one of JAX arrays, in plain containers; it takes their memory over.
 
     Parameters
     ----------
@@ -163,13 +163,16 @@ def _host(array: Array, kind: str | None, name: str) -> Any:
 
 
 def _placed(value: Any, sharding: Any, name: str) -> Any:
-    """Return a leaf on the way in as a JAX array, of this sharding or on the default device."""
+    """Return a leaf on the way in as a JAX array, of this sharding or on the default device.
+
+    On a CPU that can be the memory of the array itself, which nobody else writes to.
+    """
     if isinstance(value, jax.Array):
         return value if sharding in (None, value.sharding) else jax.device_put(value, sharding)
     if jax.dtypes.canonicalize_dtype(value.dtype) != value.dtype:
         raise ArgumentError(f"array {name!r} is {value.dtype}, which JAX has only with jax_enable_x64")
     if sharding is None:
-        return jax.numpy.asarray(value)
+        return jax.device_put(value)
     # Every process, and every device, takes its own part only.
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 

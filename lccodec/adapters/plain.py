@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -32,7 +32,7 @@ from ..errors import ArgumentError, FormatError
 from ..floats import Array
 from ..state import leaf_name
 
-__all__ = ["BYTE_TYPES", "TYPES", "below", "check_same", "from_plain", "to_plain"]
+__all__ = ["BYTE_TYPES", "TYPES", "below", "check_same", "from_plain", "read_types", "to_plain", "with_types"]
 
 #: The key of the note in the metadata of a checkpoint; also what errors in it name as their rule.
 TYPES: Final = "lccodec.types"
@@ -49,6 +49,7 @@ BYTE_TYPES: Final = frozenset(
 _INT: Final = "int"
 _MAX_DIGITS: Final = 20  # of an integer key: a sign and 64 bits; longer ones take long to convert
 
+Keys: TypeAlias = tuple[str, ...]
 Leaf: TypeAlias = Callable[[Any], tuple[Any, str | None]]
 ArrayLeaf: TypeAlias = Callable[[Array, str | None, str], Any]
 
@@ -70,36 +71,41 @@ def to_plain(
     ArgumentError
         Where `leaf` raises one, and for keys that are neither strings nor integers; names the place.
     """
-    types: dict[str, list[str]] = {}
+    walk = _ToPlain(inside, leaf)
+    plain = walk.node(state, ())
+    return plain, with_types(metadata or {}, walk.types)
 
-    def walk(value: Any, keys: tuple[str, ...]) -> Any:
+
+# The walks are classes: a function that calls itself lives, with all it has seen, until garbage is collected.
+class _ToPlain:
+    def __init__(self, inside: Callable[[Any], Any], leaf: Leaf) -> None:
+        self.types: dict[str, list[str]] = {}
+        self._inside, self._leaf = inside, leaf
+
+    def node(self, value: Any, keys: Keys) -> Any:
         try:
-            value = inside(value)
-            plain, kind = (value, None) if isinstance(value, dict | list | tuple) else leaf(value)
+            value = self._inside(value)
+            plain, kind = (value, None) if isinstance(value, dict | list | tuple) else self._leaf(value)
         except ArgumentError as error:
             raise _refused(keys, error) from None
         if isinstance(value, dict):
             if value and all(type(key) is int for key in value):
-                types.setdefault(_INT, []).append(leaf_name(keys))
+                kind = _INT
             elif not all(type(key) is str for key in value):
                 raise _refused(keys, "has keys that are neither all strings nor all integers")
-            return {str(key): walk(child, below(keys, str(key))) for key, child in value.items()}
-        if type(value) in (list, tuple):
-            return type(value)(walk(child, below(keys, str(i))) for i, child in enumerate(value))
+            plain = {str(key): self.node(child, below(keys, str(key))) for key, child in value.items()}
+        elif type(value) in (list, tuple):
+            plain = type(value)(self.node(child, below(keys, str(i))) for i, child in enumerate(value))
         if kind is not None:
-            types.setdefault(kind, []).append(leaf_name(keys))
+            self.types.setdefault(kind, []).append(leaf_name(keys))
         return plain
 
-    plain = walk(state, ())
-    kept = {key: text for key, text in (metadata or {}).items() if key != TYPES}
-    return plain, {**kept, TYPES: json.dumps(types, separators=(",", ":"))} if types else kept
 
-
-def _refused(keys: tuple[str, ...], message: object) -> ArgumentError:
+def _refused(keys: Keys, message: object) -> ArgumentError:
     return ArgumentError(f"state entry {leaf_name(keys)!r} {message}" if keys else f"the state {message}")
 
 
-def below(keys: tuple[str, ...], key: str) -> tuple[str, ...]:
+def below(keys: Keys, key: str) -> Keys:
     """Return the way to a child, one step longer.
 
     Raises
@@ -130,26 +136,31 @@ def from_plain(state: Any, metadata: Mapping[str, str], name: str, leaf: ArrayLe
     FormatError
         If the note does not fit the state.
     """
-    types = _parse(metadata.get(TYPES, "{}"))
-    made: dict[tuple[int, str | None], Any] = {}
+    return _FromPlain(read_types(metadata), leaf).node(
+        state, tuple(map(_key, name.split("/"))) if name else ()
+    )
 
-    def walk(value: Any, keys: tuple[str, ...]) -> Any:
-        kind = types.get(leaf_name(keys))
+
+class _FromPlain:
+    def __init__(self, types: Mapping[str, str], leaf: ArrayLeaf) -> None:
+        self._made: dict[tuple[int, str | None], Any] = {}
+        self._types, self._leaf = types, leaf
+
+    def node(self, value: Any, keys: Keys) -> Any:
+        kind = self._types.get(leaf_name(keys))
         if isinstance(value, dict):
-            inner = {key: walk(child, (*keys, key)) for key, child in value.items()}
+            inner = {key: self.node(child, (*keys, key)) for key, child in value.items()}
             # Where the root has an empty key, the two have one name, and the note is of what is below.
             if kind == _INT and "" not in inner:
                 return {_integer(key, leaf_name(keys)): child for key, child in inner.items()}
             return inner
         if isinstance(value, list | tuple):
-            return type(value)(walk(child, (*keys, str(i))) for i, child in enumerate(value))
+            return type(value)(self.node(child, (*keys, str(i))) for i, child in enumerate(value))
         if not isinstance(value, np.ndarray):
             return value
-        if (id(value), kind) not in made:
-            made[id(value), kind] = leaf(value, kind, leaf_name(keys))
-        return made[id(value), kind]
-
-    return walk(state, tuple(map(_key, name.split("/"))) if name else ())
+        if (id(value), kind) not in self._made:
+            self._made[id(value), kind] = self._leaf(value, kind, leaf_name(keys))
+        return self._made[id(value), kind]
 
 
 def _key(text: str) -> str:
@@ -163,6 +174,23 @@ def _integer(key: str, name: str) -> int:
     except ValueError:
         pass
     raise FormatError(TYPES, name, f"the key {key!r} is noted as an integer")
+
+
+def read_types(metadata: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the type of each name that the note in the metadata of a checkpoint has.
+
+    Raises
+    ------
+    FormatError
+        If it is no such note.
+    """
+    return _parse(metadata.get(TYPES, "{}"))
+
+
+def with_types(metadata: Mapping[str, str], types: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return metadata with a note of the names of each type; with no note if there are none."""
+    kept = {key: text for key, text in metadata.items() if key != TYPES}
+    return {**kept, TYPES: json.dumps(types, separators=(",", ":"))} if types else kept
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,7 +1,10 @@
 """``.safetensors`` files: tensors by name and strings of metadata, by the library's own reader and writer.
 
 bfloat16 is native here, with or without ml_dtypes: where that is missing, an array of it has the dtype
-:data:`lccodec.BFLOAT16_BITS`. Needs the extra ``safetensors``, no framework.
+:data:`lccodec.BFLOAT16_BITS`. A float8 tensor becomes an array of its bit patterns (uint8) and a note in the
+metadata, which frameworks go by (see :mod:`lccodec.adapters.plain`); an array with such a note is written as
+float8. The index of a sharded state (``model.safetensors.index.json``) is read as one file. Needs the extra
+``safetensors``, no framework.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +20,10 @@ import numpy as np
 
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from ..floats import ELEMENT_TYPES, Array, components, from_components
-from .formats import named_arrays, replacing, storage
+from ..state import leaf_name
+from .formats import named_arrays, plain_names, replacing, storage
+from .plain import read_types, with_types
+from .shards import is_index, load_shards, read_index
 
 try:
     import safetensors as library
@@ -34,20 +41,26 @@ _NAMES: Final = {
     "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64",
     "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
 }  # fmt: skip
+_FLOAT8: Final = {
+    "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
+}  # fmt: skip
 
 
 def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Return the tensors of a ``.safetensors`` file by name, in the order of its header.
+    """Return the tensors of a ``.safetensors`` file, or of an index, by name and in the order of the header.
 
     Raises
     ------
     ArgumentError
-        For a tensor of a dtype that lccodec cannot hold, as float8; names both.
+        For a tensor of a dtype that lccodec cannot hold, as F4; names both.
     FormatError
-        If the file is not one, or damaged.
+        If the file is not one, or damaged, or an index and its shards do not fit.
     StorageError
-        If the operating system cannot read it.
+        If the operating system cannot read it, or a shard is missing.
     """
+    if is_index(path):
+        return load_shards(path, load_file)
     with storage("cannot read", path):
         data = Path(path).read_bytes()
     try:
@@ -60,7 +73,7 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 
 def _array(path: str | os.PathLike[str], name: str, tensor: dict[str, Any]) -> Array:
-    kind = _KINDS.get(_NAMES.get(tensor["dtype"], ""))
+    kind = _KINDS.get(_NAMES.get(tensor["dtype"], "uint8" if tensor["dtype"] in _FLOAT8 else ""))
     if kind is None:
         raise ArgumentError(f"{path}: array {name!r}: dtype {tensor['dtype']} cannot be stored")
     bits = np.frombuffer(tensor["data"], kind.bits.newbyteorder("<")).astype(kind.bits, copy=False)
@@ -71,13 +84,37 @@ def _array(path: str | os.PathLike[str], name: str, tensor: dict[str, Any]) -> A
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the metadata of a ``.safetensors`` file, empty if it has none; errors as `load_file`."""
+    """Return the metadata of a ``.safetensors`` file, or of an index and its shards; errors as `load_file`.
+
+    Returns
+    -------
+    dict
+        With the note of float8 tensors; empty if there is nothing.
+    """
+    if is_index(path):
+        files, metadata = read_index(path)
+        shards = [load_metadata(file) for file in files]
+        of_shards = {key: text for shard in shards for key, text in shard.items()}
+        return with_types({**of_shards, **metadata}, _by_type(map(read_types, shards)))
     with storage("cannot read", path):
         try:
             with library.safe_open(str(path), framework="np") as file:
-                return dict(file.metadata() or {})
+                metadata = dict(file.metadata() or {})
+                dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
         except library.SafetensorError as error:
             raise _format_error(path, error) from None
+    # In a flat state the whole name is one key.
+    noted = {leaf_name((name,)): kind for name, kind in read_types(metadata).items()}
+    native = {leaf_name((name,)): _FLOAT8[dtype] for name, dtype in dtypes.items() if dtype in _FLOAT8}
+    return with_types(metadata, _by_type([noted, native]))
+
+
+def _by_type(notes: Iterable[Mapping[str, str]]) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for note in notes:
+        for name, kind in note.items():
+            names.setdefault(kind, []).append(name)
+    return names
 
 
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
@@ -89,7 +126,7 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
         A nested dict, list or tuple, flattened to names such as ``"optimizer/0/m"``. An int, float or bool
         becomes a tensor without dimensions.
     metadata
-        Strings to keep with it.
+        Strings to keep with it. Arrays that its note says are float8 become such tensors.
 
     Raises
     ------
@@ -100,6 +137,7 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
         If the operating system refuses; what was there stays.
     """
     arrays = named_arrays(state, "a .safetensors")
+    types = plain_names(read_types(metadata or {}))
     kept = []  # the library takes addresses: what they point to must live until it is written
     tensors = {}
     for name, array in arrays.items():
@@ -108,10 +146,13 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
             reason = "the name is reserved" if kind.name in _KINDS else f"dtype {kind.name} is unknown"
             raise ArgumentError(f"array {name!r}: {reason} in a .safetensors file")
         kept.append(bits := bits.astype(bits.dtype.newbyteorder("<"), copy=False))
-        tensors[name] = _tensor(kind.name, array.shape, bits)
+        native = kind.name == "uint8" and types.get(name) in _FLOAT8.values()
+        tensors[name] = _tensor(types.pop(name) if native else kind.name, array.shape, bits)
+    left = {name: kind for name, kind in types.items() if name in arrays}  # of containers there are none
+    metadata = with_types(metadata or {}, _by_type([left]))
     with replacing(path) as temporary:
         try:
-            library.serialize_file(tensors, str(temporary), metadata=dict(metadata or {}) or None)
+            library.serialize_file(tensors, str(temporary), metadata=metadata or None)
         except library.SafetensorError as error:
             if "I/O" in str(error) or "IoError" in str(error):  # it does not hand on the system's error
                 raise StorageError(errno.EIO, f"cannot write: {error}", str(path)) from error
