@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self
 
 from .chain import KEYFRAME_EVERY, DecodedArray, encode_jobs, plan, wants_keyframe
 from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_file
@@ -40,6 +40,9 @@ class Adapter(Protocol):
 
     def roles(self, state: Any, /) -> Mapping[str, Role]:
         """Return the roles of arrays, by name, that the framework's structures tell."""
+
+
+_ADAPTER: Final = ("to_numpy", "from_numpy", "roles")
 
 
 @dataclass
@@ -102,6 +105,8 @@ class Chain:
     ) -> None:
         if not isinstance(keyframe_every, int) or keyframe_every < 0:
             raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
+        if adapter is not None and not all(hasattr(adapter, name) for name in _ADAPTER):
+            raise ArgumentError(f"adapter is to be one as lccodec.adapters.torch, not {adapter!r}")
         self.directory = Path(directory)
         self.policy = resolve_policy(policy)
         self.keyframe_every = keyframe_every

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -43,7 +44,17 @@ except ImportError:
 from .torch_optimizer import roles
 from .torch_target import load_into
 
-__all__ = ["from_numpy", "load", "load_file", "load_into", "roles", "save", "save_file", "to_numpy"]
+__all__ = [
+    "OnDevice",
+    "from_numpy",
+    "load",
+    "load_file",
+    "load_into",
+    "roles",
+    "save",
+    "save_file",
+    "to_numpy",
+]
 
 Device = str | torch.device
 
@@ -176,6 +187,34 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "", *, devic
         return _tensor(array, kind, name).to(device)
 
     return from_plain(state, metadata, name, leaf)
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """This adapter, but what a chain restores is on a device.
+
+    Parameters
+    ----------
+    device
+        As for `load_file`.
+
+    Examples
+    --------
+    >>> import tempfile, lccodec
+    >>> with lccodec.Chain(tempfile.mkdtemp(), adapter=OnDevice("meta")) as chain:
+    ...     _ = chain.save(0, {"x": torch.ones(2)})
+    ...     chain.restore()["x"].device
+    device(type='meta')
+    """
+
+    device: Device
+
+    to_numpy = staticmethod(to_numpy)
+    roles = staticmethod(roles)
+
+    def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
+        """Return a state of NumPy arrays as one of tensors on the device; as the function of that name."""
+        return from_numpy(state, metadata, name, device=self.device)
 
 
 def _tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
