@@ -6,6 +6,7 @@ import sys
 #: Module of the adapter, package it needs, extra that brings it.
 NEEDS = [
     ("dcp", "torch", "torch"),
+    ("orbax", "orbax", "orbax"),
     ("zarr", "zarr", "zarr"),
     ("numcodecs", "numcodecs", "numcodecs"),
 ]

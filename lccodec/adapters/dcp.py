@@ -27,24 +27,23 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..checkpoint import CheckpointFile, checkpoint_path, directory_steps, open_file
+from ..checkpoint import checkpoint_path, directory_steps, open_file
 from ..container import open_checkpoint
 from ..errors import (
     ArgumentError,
     ChainError,
     DependencyError,
     FormatError,
-    StorageError,
 )
-from ..floats import BFLOAT16_BITS, Array
+from ..floats import Array
 from ..policy import Policy, resolve_policy
+from ..state import leaf_name
 from ..store import Chain
 
 try:
@@ -69,6 +68,8 @@ try:
 except ImportError:
     raise DependencyError("needs PyTorch: pip install 'lccodec[torch]'") from None
 
+from . import torch as adapter
+from .link import open_named
 from .record import KIND, RULE, Part, Value, from_record, is_plain, to_record
 
 __all__ = ["LCStorageReader", "LCStorageWriter"]
@@ -113,10 +114,11 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
         super().__init__()  # `dcp.async_save` copies the state by it, sharded tensors of every kind included
         self._path = Path(path)
         self._chain_directory = None if chain is None else Path(chain)
-        self._options = {
+        self._options: dict[str, Any] = {
             "policy": resolve_policy(policy),
             "keyframe_every": keyframe_every,
             "threads": threads,
+            "adapter": adapter,
         }
         self._allow_pickle = allow_pickle
         self._rank = 0
@@ -156,7 +158,7 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Append the rank's items to its chain."""
-        state: dict[str, Array] = {}
+        state: dict[str, torch.Tensor | Array] = {}
         values: dict[MetadataIndex, Value] = {}
         for item in plan.items:
             name = _item_name(item.index)
@@ -164,7 +166,7 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
                 raise ArgumentError(f"two items of the plan would both be named {name!r}")
             data: Any = planner.resolve_data(item)
             if item.type != WriteItemType.BYTE_IO:
-                state[name] = _to_array(data, name)
+                state[name] = data
             elif (value := _plain_value(data)) is not None:
                 values[item.index] = value
             elif self._allow_pickle:
@@ -187,12 +189,12 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
         )
         return future
 
-    def _append(self, state: dict[str, Array]) -> tuple[Part, int]:
+    def _append(self, state: dict[str, torch.Tensor | Array]) -> tuple[Part, int]:
         """Save to the rank's chain; return the file and its size."""
         base = self._chain_directory or self._path
         directory = base / f"rank-{self._rank}"
         if self._chain is None or self._chain.directory != directory:
-            self._chain = Chain(directory, **self._options)  # type: ignore[arg-type]
+            self._chain = Chain(directory, **self._options)
         # A number of the rank's own: after a save that was cut short some chains are longer than others.
         step = max(self._chain.steps, default=-1) + 1
         size = self._chain.save(step, state, {"rank": str(self._rank)})
@@ -302,18 +304,15 @@ class LCStorageReader(StorageReader):
                 by_part.setdefault(stored, []).append(item)
         tensors: list[tuple[ReadItem, torch.Tensor, torch.Tensor]] = []
         for part, items in by_part.items():
-            with self._open(part) as file:
-                # As the names of leaves, keys are escaped (LCC-STA-07).
-                names = [
-                    _item_name(item.storage_index).replace("~", "~0").replace("/", "~1") for item in items
-                ]
-                arrays = file.state(set(names), "bits")
+            with open_named(self._base / part.file, part.root, self._path, self._threads) as file:
+                names = [leaf_name((_item_name(item.storage_index),)) for item in items]
+                arrays, notes = file.state(set(names), "bits"), file.metadata()
             for item, name in zip(items, names, strict=True):
-                array = arrays[name]
+                found = adapter.from_numpy(arrays[name], notes, name)
                 if item.type == LoadItemType.BYTE_IO:
-                    values.append((item, self._pickle(item, array)))
+                    values.append((item, self._pickle(item, found)))
                 else:
-                    tensors.append((item, planner.resolve_tensor(item).detach(), self._source(item, array)))
+                    tensors.append((item, planner.resolve_tensor(item).detach(), self._source(item, found)))
         for item, target, source in tensors:
             if target.size() != source.size():
                 name, sizes = item.dest_index.fqn, (list(target.size()), list(source.size()))
@@ -332,15 +331,12 @@ class LCStorageReader(StorageReader):
         """Return whether there can be a checkpoint of that name: a path, not an address."""
         return LCStorageWriter.validate_checkpoint_id(checkpoint_id)
 
-    def _source(self, item: ReadItem, array: Array) -> torch.Tensor:
+    def _source(self, item: ReadItem, tensor: torch.Tensor) -> torch.Tensor:
         """Return the region of a stored chunk that an item asks for."""
-        fqn = item.storage_index.fqn
-        entry: Any = self._metadata.state_dict_metadata[fqn]
-        tensor = _to_tensor(array, entry.properties.dtype)
         region = tensor[tuple(map(slice, item.storage_offsets, _sums(item.storage_offsets, item.lengths)))]
         if region.size() != item.lengths:
             message = f"{list(tensor.size())} is not the size that the record says"
-            raise FormatError(RULE, f"{self._path}: {fqn!r}", message)
+            raise FormatError(RULE, f"{self._path}: {item.storage_index.fqn!r}", message)
         return region
 
     def _pickle(self, item: ReadItem, array: Array) -> io.BytesIO:
@@ -350,21 +346,6 @@ class LCStorageReader(StorageReader):
                 "if you trust the file, load it with LCStorageReader(..., allow_pickle=True)"
             )
         return io.BytesIO(array.tobytes())
-
-    @contextmanager
-    def _open(self, part: Part) -> Iterator[CheckpointFile]:
-        """Open the file of a rank, if it is the one that the record names."""
-        path = self._base / part.file
-        try:
-            file = open_file(path, threads=self._threads)
-        except StorageError as error:
-            if path.exists():
-                raise
-            raise ChainError(f"{self._path}: the part of a rank is missing, {path}") from error
-        with file:
-            if file.links[-1].reader.root.hex() != part.root:
-                raise ChainError(f"{self._path}: {path} is of another run, not the part that was committed")
-            yield file
 
 
 def _item_name(index: MetadataIndex) -> str:
@@ -396,25 +377,3 @@ def _torch_bytes(value: Any) -> io.BytesIO:
     torch.save(value, data)
     data.seek(0)
     return data
-
-
-def _to_array(tensor: torch.Tensor, name: str) -> Array:
-    """Return a tensor as an array that shares its memory where it can."""
-    if tensor.is_meta or tensor.is_quantized or tensor.layout != torch.strided:
-        raise ArgumentError(f"{name!r} is a {tensor.dtype} tensor of {tensor.layout} on {tensor.device}")
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    try:
-        if tensor.dtype == torch.bfloat16:
-            return tensor.view(torch.uint16).numpy().view(BFLOAT16_BITS)
-        if tensor.dtype.itemsize == 1 and tensor.is_floating_point():
-            return tensor.view(torch.uint8).numpy()
-        return tensor.numpy()
-    except TypeError as error:
-        raise ArgumentError(f"{name!r}: {error}") from error
-
-
-def _to_tensor(array: Array, dtype: torch.dtype) -> torch.Tensor:
-    if array.dtype == BFLOAT16_BITS:
-        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
-    tensor = torch.from_numpy(array)
-    return tensor.view(dtype) if dtype.itemsize == 1 and dtype.is_floating_point else tensor
