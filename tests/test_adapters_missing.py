@@ -7,6 +7,9 @@ import sys
 NEEDS = [
     ("dcp", "torch", "torch"),
     ("orbax", "orbax", "orbax"),
+    ("lightning", "lightning", "lightning"),
+    ("transformers", "transformers", "transformers"),
+    ("accelerate", "accelerate", "accelerate"),
     ("zarr", "zarr", "zarr"),
     ("numcodecs", "numcodecs", "numcodecs"),
 ]

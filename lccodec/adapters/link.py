@@ -10,21 +10,57 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from ..checkpoint import CheckpointFile, checkpoint_path, open_file
 from ..container import open_checkpoint
-from ..errors import ChainError, FormatError, StorageError
+from ..errors import ArgumentError, ChainError, FormatError, StorageError
 from ..files import save_file
+from ..policy import Policy, resolve_policy
 from ..roles import Role
 from ..store import Chain
 
-__all__ = ["open_linked", "open_named", "save_linked"]
+__all__ = ["linked_chain", "local_path", "open_linked", "open_named", "save_linked"]
 
 #: The key of a link in the metadata; also what errors name as their rule.
 _LINK: Final = "lccodec.link"
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path of a file system; frameworks take addresses too.
+
+    Raises
+    ------
+    ArgumentError
+        For an address.
+    """
+    if "://" in os.fspath(path):
+        raise ArgumentError(f"only paths of a file system, not {os.fspath(path)!r}")
+    return Path(path)
+
+
+def linked_chain(
+    directory: str | os.PathLike[str] | None, policy: str | Policy, keyframe_every: int, threads: int
+) -> Callable[[], Chain | None]:
+    """Check the options of a chain, and return what makes it when there is something to save.
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown policy, or a lossy one without a chain: what stands alone is exact.
+    """
+    policy = resolve_policy(policy)
+    if directory is None and policy != resolve_policy("lossless"):
+        raise ArgumentError(f"policy {policy.name!r} is for deltas, and they need a chain")
+
+    def make() -> Chain | None:
+        if directory is None:
+            return None
+        return Chain(directory, policy, keyframe_every=keyframe_every, threads=threads)
+
+    return make
 
 
 def save_linked(

@@ -40,8 +40,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DependencyError
-from ..policy import Policy, resolve_policy
+from ..errors import DependencyError
+from ..policy import Policy
 from ..store import Chain
 
 try:
@@ -50,17 +50,10 @@ try:
 except ImportError:
     raise DependencyError("needs Orbax: pip install 'lccodec[orbax]'") from None
 
-from .link import save_linked
+from .link import linked_chain, local_path, save_linked
 from .pytree import abstract_tree, part_path, read_tree, take_part
 
 __all__ = ["LCCheckpointHandler", "LCHandler", "LCRestore", "LCSave"]
-
-
-def _local(directory: Any) -> Path:
-    text = os.fspath(directory)
-    if "://" in text:
-        raise ArgumentError(f"only directories of a file system, not {text!r}")
-    return Path(text)
 
 
 class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
@@ -89,15 +82,10 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         keyframe_every: int = 32,
         threads: int = 1,
     ) -> None:
-        policy = resolve_policy(policy)
-        if chain is None and policy != resolve_policy("lossless"):
-            raise ArgumentError("a policy is for deltas, and they need a chain")
         self._directory = chain
-        self._options: dict[str, Any] = {
-            "policy": policy,
-            "keyframe_every": keyframe_every,
-            "threads": threads,
-        }
+        self._options = policy, keyframe_every, threads
+        self._threads = threads
+        linked_chain(chain, *self._options)  # a check: the process is not known yet
         self._chain: Chain | None = None
 
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:
@@ -105,18 +93,18 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         state = take_part(args.item)
 
         async def write() -> None:
-            await asyncio.to_thread(self._write, state, _local(directory))
+            await asyncio.to_thread(self._write, state, local_path(directory))
 
         return [ocp.future.CommitFutureAwaitingContractedSignals(write(), name="lccodec_save")]
 
     def save(self, directory: Any, args: LCSave) -> None:
         """Write the tree."""
-        self._write(take_part(args.item), _local(directory))
+        self._write(take_part(args.item), local_path(directory))
 
     def _write(self, state: dict[str, Any], directory: Path) -> None:
         process = state["process"]
         if self._directory is not None and self._chain is None:
-            self._chain = Chain(Path(self._directory) / f"process-{process}", **self._options)
+            self._chain = linked_chain(Path(self._directory) / f"process-{process}", *self._options)()
         save_linked(state, part_path(directory, process), {}, self._chain)
 
     def restore(self, directory: Any, args: LCRestore | None = None) -> Any:
@@ -131,11 +119,11 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         DataError
             If stored bytes break a rule.
         """
-        return read_tree(_local(directory), args and args.item, self._options["threads"])
+        return read_tree(local_path(directory), args and args.item, self._threads)
 
     def metadata(self, directory: Any) -> Any:
         """Return the tree with `jax.ShapeDtypeStruct` in the place of arrays."""
-        return abstract_tree(_local(directory))
+        return abstract_tree(local_path(directory))
 
 
 @ocp.args.register_with_handler(LCCheckpointHandler, for_save=True)
@@ -168,7 +156,7 @@ class LCHandler:
         state = take_part(checkpointable)
 
         async def write() -> None:
-            path = _local(await directory.await_creation())
+            path = local_path(await directory.await_creation())
             await asyncio.to_thread(self._handler._write, state, path)
 
         return write()
@@ -177,13 +165,13 @@ class LCHandler:
         """Return what reads the tree; errors as `LCCheckpointHandler.restore`."""
 
         async def read() -> Any:
-            return read_tree(_local(directory), abstract_checkpointable)
+            return read_tree(local_path(directory), abstract_checkpointable)
 
         return read()
 
     async def metadata(self, directory: Any) -> Any:
         """Return the tree with `jax.ShapeDtypeStruct` in the place of arrays."""
-        return abstract_tree(_local(directory))
+        return abstract_tree(local_path(directory))
 
     def is_handleable(self, checkpointable: Any) -> bool:
         """Return whether all leaves are arrays or plain values."""

@@ -1,0 +1,116 @@
+"""Lightning: a plugin that writes the trainer's checkpoints.
+
+>>> import tempfile, torch
+>>> from lccodec.adapters.lightning import LCCheckpointIO
+>>> run = tempfile.mkdtemp()
+>>> plugin = LCCheckpointIO(chain=f"{run}/chain", policy="balanced")     # Trainer(plugins=[plugin])
+>>> for epoch in range(2):
+...     plugin.save_checkpoint({"epoch": epoch, "state_dict": {"w": torch.ones(3)}}, f"{run}/{epoch}.ckpt")
+>>> plugin.remove_checkpoint(f"{run}/0.ckpt")
+>>> plugin.load_checkpoint(f"{run}/1.ckpt")
+{'epoch': 1, 'state_dict': {'w': tensor([1., 1., 1.])}}
+
+`Trainer.fit(ckpt_path=...)` resumes from such a file. A checkpoint may hold what a `state_dict` does: tensors
+and plain values in dicts and lists, no objects. Without a chain each is a lossless file of its own; with one
+it is a link into the chain (`lccodec.adapters.link`), where Lightning deletes nothing. It can be wrapped in
+Lightning's `AsyncCheckpointIO`. ``Module.load_from_checkpoint`` does not ask plugins: load what
+`load_checkpoint` returns. Needs the extra ``lightning``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..errors import ArgumentError, DependencyError
+from ..policy import Policy
+from ..store import Chain
+from .link import linked_chain, local_path, open_linked, save_linked
+
+try:
+    import torch
+    from lightning.fabric.plugins import CheckpointIO
+except ImportError:
+    raise DependencyError("needs Lightning: pip install 'lccodec[lightning]'") from None
+
+from . import torch as adapter
+
+__all__ = ["LCCheckpointIO"]
+
+
+class LCCheckpointIO(CheckpointIO):
+    """Saves and loads the checkpoints of a trainer.
+
+    Parameters
+    ----------
+    chain
+        Directory for a chain of deltas; without it each checkpoint stands alone.
+    policy, keyframe_every
+        As for `Chain`, but exact unless a lossy policy is asked for.
+    threads
+        How many to encode and decode with, 0 for one each core.
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown policy, or one without a chain.
+    """
+
+    def __init__(
+        self,
+        chain: str | os.PathLike[str] | None = None,
+        policy: str | Policy = "lossless",
+        *,
+        keyframe_every: int = 32,
+        threads: int = 1,
+    ) -> None:
+        self._make_chain = linked_chain(chain, policy, keyframe_every, threads)
+        self._chain: Chain | None = None
+        self._threads = threads
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
+    ) -> None:
+        """Write a checkpoint, atomically; a file of that name is replaced.
+
+        Raises
+        ------
+        ArgumentError
+            If it holds what cannot be stored, which is named; for storage options, or a path that is no file.
+        StorageError
+            If the operating system refuses.
+        """
+        if storage_options is not None:
+            raise ArgumentError("there are no storage options: checkpoints are files")
+        if self._chain is None:
+            self._chain = self._make_chain()
+        target = local_path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        state, metadata = adapter.to_numpy(checkpoint)
+        save_linked(state, target, metadata, self._chain, adapter.roles(checkpoint))
+
+    def load_checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        map_location: Any = None,
+        weights_only: bool | None = None,  # noqa: ARG002 - nothing else is ever loaded
+    ) -> dict[str, Any]:
+        """Return a checkpoint; its tensors are on the CPU unless `map_location` is a device.
+
+        Raises
+        ------
+        ChainError
+            If what a link names is missing.
+        DataError, StorageError
+            As `lccodec.load_file`.
+        """
+        device = map_location if isinstance(map_location, str | torch.device) else "cpu"
+        with open_linked(local_path(path), self._threads) as file:
+            state: dict[str, Any] = adapter.from_numpy(
+                file.state(dtype="bits"), file.metadata(), device=device
+            )
+        return state
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Delete a checkpoint; of one in a chain, the link."""
+        local_path(path).unlink(missing_ok=True)

@@ -1,0 +1,94 @@
+"""transformers: a callback that packs the checkpoints of a `Trainer`.
+
+>>> import tempfile, torch
+>>> from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+>>> from lccodec.adapters.transformers import LCCallback, unpacked
+>>> run, rows = tempfile.mkdtemp(), [{"input_ids": torch.arange(8), "labels": torch.arange(8)}] * 8
+>>> model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=1, n_embd=8, n_positions=8, vocab_size=8))
+>>> args = TrainingArguments(run, max_steps=4, save_steps=2, report_to="none", disable_tqdm=True,
+...                          use_cpu=True, dataloader_pin_memory=False)
+>>> callback = LCCallback(chain=f"{run}/chain", policy="balanced")
+>>> trainer = Trainer(model, args, train_dataset=rows, callbacks=[callback])
+>>> _ = trainer.train()  # doctest: +ELLIPSIS
+{'train_runtime': ...
+>>> _ = trainer.train(resume_from_checkpoint=unpacked(f"{run}/checkpoint-2"))  # doctest: +ELLIPSIS
+{'train_runtime': ...
+
+The trainer saves as ever, when its arguments say so; then the weights and the optimizer's state move into
+``lccodec.lcc.h5`` in the checkpoint's folder, or into the chain, where the trainer's rotation of checkpoints
+deletes nothing (`lccodec.adapters.folder`). All else in the folder stays. To resume, unpack the folder. Needs
+the extra ``transformers``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import DependencyError
+from ..policy import Policy
+from .link import linked_chain
+
+try:
+    from transformers import TrainerCallback
+except ImportError:
+    raise DependencyError("needs transformers: pip install 'lccodec[transformers]'") from None
+
+from .folder import PACKED, pack, unpack
+
+__all__ = ["LCCallback", "unpacked"]
+
+
+class LCCallback(TrainerCallback):
+    """Packs each checkpoint once the trainer has saved it.
+
+    Parameters
+    ----------
+    chain
+        Directory for a chain of deltas; without it each checkpoint stands alone.
+    policy, keyframe_every
+        As for `Chain`, but exact unless a lossy policy is asked for.
+    threads
+        How many to encode with, 0 for one each core.
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown policy, or one without a chain.
+    """
+
+    def __init__(
+        self,
+        chain: str | os.PathLike[str] | None = None,
+        policy: str | Policy = "lossless",
+        *,
+        keyframe_every: int = 32,
+        threads: int = 1,
+    ) -> None:
+        self._make_chain = linked_chain(chain, policy, keyframe_every, threads)
+        self._chain: Any = None
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - as it is called
+        """Pack the checkpoint that was just saved; errors as `lccodec.adapters.folder.pack`."""
+        if not state.is_world_process_zero:
+            return
+        self._chain = self._chain or self._make_chain()
+        # The best weights are loaded at the end from where the trainer put them.
+        pack(Path(args.output_dir, f"checkpoint-{state.global_step}"), self._chain,
+             keep_weights=args.load_best_model_at_end)  # fmt: skip
+
+
+def unpacked(folder: str | os.PathLike[str], threads: int = 1) -> str:
+    """Unpack a checkpoint's folder if it is packed, and return it for ``resume_from_checkpoint``.
+
+    Raises
+    ------
+    ChainError
+        If the checkpoint is in a chain, and missing there.
+    DataError, StorageError
+        If it cannot be read.
+    """
+    if Path(folder, PACKED).exists():
+        unpack(folder, threads)
+    return os.fspath(folder)

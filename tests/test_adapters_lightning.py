@@ -1,0 +1,144 @@
+"""A Lightning run that is interrupted and resumed through the plugin ends where the other one does."""
+
+import shutil
+
+import lightning
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.plugins.io import AsyncCheckpointIO
+
+import lccodec
+from lccodec.adapters.lightning import LCCheckpointIO
+from lccodec.errors import ArgumentError, ChainError, StorageError
+
+pytestmark = [
+    # Of Lightning: a class of PyTorch it should not use any more, and advice on a data set of 64 rows and on
+    # a directory that is there on purpose.
+    pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The '.*dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
+    pytest.mark.filterwarnings("ignore:The number of training batches"),
+]
+
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.save_hyperparameters({"width": 16})
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1)
+        )
+
+    def training_step(self, batch, _):
+        rows = batch[0]
+        return (self.layers(rows) - rows.sum(1, keepdim=True)).square().mean()
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)]
+
+
+def fit(root, plugin, epochs, resume=None, callbacks=()):
+    lightning.seed_everything(1, verbose=False)
+    rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    # With a generator of its own the loader draws nothing from the one that dropout uses.
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(rows), batch_size=16, generator=torch.Generator()
+    )
+    module = Module()
+    trainer = lightning.Trainer(
+        default_root_dir=root, max_epochs=epochs, accelerator="cpu", plugins=[plugin] if plugin else [],
+        logger=False, enable_progress_bar=False, enable_model_summary=False,
+        enable_checkpointing=bool(callbacks), callbacks=list(callbacks),
+    )  # fmt: skip
+    trainer.fit(module, loader, ckpt_path=resume)
+    return module
+
+
+class Random(lightning.Callback):
+    """The state of the generator, so that dropout goes on as it would have."""
+
+    def state_dict(self):
+        return {"random": torch.get_rng_state()}
+
+    def load_state_dict(self, state):
+        self.state = state["random"]
+
+    def on_train_epoch_start(self, trainer, module):  # noqa: ARG002
+        if hasattr(self, "state"):
+            torch.set_rng_state(self.state)
+            del self.state
+
+
+@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained, asynchronous):
+    expected = fit(tmp_path, None, 4, callbacks=[Random()]).state_dict()
+    plugin = LCCheckpointIO(tmp_path / "chain" if chained else None)
+    saved = tmp_path / "saved"
+
+    def saver():
+        return ModelCheckpoint(saved, "{epoch}", save_top_k=-1)
+
+    fit(tmp_path, AsyncCheckpointIO(plugin) if asynchronous else plugin, 2, callbacks=[saver(), Random()])
+    assert sorted(path.name for path in saved.iterdir()) == ["epoch=0.ckpt", "epoch=1.ckpt"]
+    last = saved / "epoch=1.ckpt"
+    resumed = fit(tmp_path, LCCheckpointIO(), 4, resume=str(last), callbacks=[saver(), Random()])
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in resumed.state_dict().items())
+    assert b"torch" not in last.read_bytes().replace(b"pytorch-lightning", b"")
+    if chained:
+        with lccodec.Chain(tmp_path / "chain") as chain:
+            assert [chain.info(step).parent for step in chain.steps] == [None, 0]
+
+
+def test_lightning_deletes_what_it_does_not_keep(tmp_path):
+    plugin = LCCheckpointIO(tmp_path / "chain", policy="lc-3")
+    saver = ModelCheckpoint(tmp_path / "saved", "{epoch}", save_top_k=1)
+    module = fit(tmp_path, plugin, 3, callbacks=[saver])
+    assert [path.name for path in (tmp_path / "saved").iterdir()] == ["epoch=2.ckpt"]
+    found = plugin.load_checkpoint(tmp_path / "saved" / "epoch=2.ckpt")
+    assert found["hyper_parameters"] == {"width": 16}
+    for name, tensor in module.state_dict().items():
+        assert torch.allclose(found["state_dict"][name], tensor, atol=0.1), name
+    fresh = Module()
+    fresh.load_state_dict(found["state_dict"])
+
+
+def test_what_cannot_be_stored_is_named_and_leaves_nothing(tmp_path):
+    plugin = LCCheckpointIO()
+    with pytest.raises(ArgumentError, match="callbacks/mine"):
+        plugin.save_checkpoint({"callbacks": {"mine": object()}}, tmp_path / "a.ckpt")
+    with pytest.raises(ArgumentError, match="storage options"):
+        plugin.save_checkpoint({}, tmp_path / "a.ckpt", storage_options={})
+    with pytest.raises(ArgumentError, match="file system"):
+        plugin.save_checkpoint({}, "s3://bucket/a.ckpt")
+    with pytest.raises(ArgumentError, match="need a chain"):
+        LCCheckpointIO(policy="lc-2")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(StorageError):
+        plugin.load_checkpoint(tmp_path / "a.ckpt")
+    plugin.remove_checkpoint(tmp_path / "a.ckpt")
+
+
+def test_a_link_whose_checkpoint_is_missing_or_of_another_run(tmp_path):
+    for run in ("one", "other"):
+        plugin = LCCheckpointIO(tmp_path / run / "chain")
+        plugin.save_checkpoint({"x": torch.randn(4)}, tmp_path / run / "a.ckpt")
+    target = tmp_path / "one" / "chain" / "000000000000.lcc.h5"
+    shutil.copy(tmp_path / "other" / "chain" / target.name, target)
+    with pytest.raises(ChainError, match="of another run"):
+        plugin.load_checkpoint(tmp_path / "one" / "a.ckpt")
+    target.unlink()
+    with pytest.raises(ChainError, match="is missing"):
+        plugin.load_checkpoint(tmp_path / "one" / "a.ckpt")
+    # Link and chain can be moved together.
+    shutil.move(tmp_path / "other", tmp_path / "elsewhere")
+    assert plugin.load_checkpoint(tmp_path / "elsewhere" / "a.ckpt")["x"].shape == (4,)
+
+
+def test_a_link_that_is_none(tmp_path):
+    for text in ("", "[]", '{"chain": 1, "step": 0, "root": ""}', '{"chain": "x"}'):
+        lccodec.save_file(None, tmp_path / "a", {"lccodec.link": text})
+        with pytest.raises(lccodec.FormatError, match="not a link"):
+            LCCheckpointIO().load_checkpoint(tmp_path / "a")

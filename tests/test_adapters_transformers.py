@@ -1,0 +1,163 @@
+"""A Trainer's run that is interrupted and resumed from packed checkpoints ends where the other one does."""
+
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+
+import lccodec
+from lccodec.adapters.folder import PACKED, pack, unpack
+from lccodec.adapters.transformers import LCCallback, unpacked
+from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+
+
+def trainer(root, steps, callback=None, **options):
+    torch.manual_seed(0)
+    config = GPT2Config(
+        n_layer=1, n_head=2, n_embd=16, n_positions=16, vocab_size=32, bos_token_id=0, eos_token_id=0
+    )
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randint(0, 32, (40, 16), generator=generator)
+    arguments = TrainingArguments(
+        str(root), max_steps=steps, per_device_train_batch_size=4, save_steps=4, learning_rate=1e-2,
+        use_cpu=True, report_to="none", disable_tqdm=True, logging_strategy="no", seed=3,
+        dataloader_pin_memory=False, **options,
+    )  # fmt: skip
+    rows = [{"input_ids": row, "labels": row} for row in rows]
+    callbacks = [callback] if callback else []
+    return Trainer(
+        GPT2LMHeadModel(config), arguments, train_dataset=rows, eval_dataset=rows, callbacks=callbacks
+    )
+
+
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **_):  # noqa: ARG002
+        if state.global_step == 11:
+            raise RuntimeError("the power is out")
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    run = trainer(tmp_path_factory.mktemp("whole"), 14, save_strategy="no")
+    run.train()
+    return {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, expected, chained):
+    chain = tmp_path / "chain" if chained else None
+    run = trainer(tmp_path / "run", 14, LCCallback(chain), save_total_limit=1)
+    run.add_callback(Stop())
+    with pytest.raises(RuntimeError, match="the power is out"):
+        run.train()
+    (folder,) = (tmp_path / "run").iterdir()
+    names = {path.name for path in folder.iterdir()}
+    assert (folder.name, PACKED in names) == ("checkpoint-8", True)
+    assert not names & {"model.safetensors", "optimizer.pt"}
+
+    resumed = trainer(tmp_path / "run", 14, LCCallback(chain))
+    resumed.train(resume_from_checkpoint=unpacked(folder))
+    found = resumed.model.state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    if chained:
+        with lccodec.Chain(chain) as kept:
+            assert kept.info(1).parent == 0
+            assert len(kept.steps) == 4  # 4 and 8, then 12 and 14
+
+
+def test_the_best_weights_stay_for_the_trainer_to_load(tmp_path):
+    run = trainer(tmp_path, 8, LCCallback(), eval_strategy="steps", eval_steps=4, load_best_model_at_end=True)
+    run.train()
+    for step in (4, 8):
+        names = {path.name for path in (tmp_path / f"checkpoint-{step}").iterdir()}
+        assert {PACKED, "model.safetensors"} <= names
+        assert "optimizer.pt" not in names
+    best = load_file(tmp_path / f"checkpoint-{run.state.best_global_step}" / "model.safetensors")
+    assert torch.equal(run.model.transformer.wpe.weight, best["transformer.wpe.weight"])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    tensors = {
+        "w": torch.randn(5, 3),
+        "half": torch.ones(2).bfloat16(),
+        "f8": torch.ones(3).to(torch.float8_e5m2),
+    }
+    place = tmp_path / "folder"
+    (place / "sub").mkdir(parents=True)
+    save_file(tensors, place / "model-00001-of-00002.safetensors", {"format": "pt"})
+    save_file({"v": torch.zeros(2)}, place / "sub" / "adapter_model.safetensors")
+    moments = {0: {"exp_avg": torch.ones(2), "step": torch.tensor(3.0)}}
+    torch.save({"state": moments, "param_groups": [{"params": [0]}]}, place / "optimizer.pt")
+    (place / "config.json").write_text("{}")
+    return place
+
+
+def contents(folder):
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix == ".safetensors":
+            found[path.name] = load_file(path)
+        elif path.suffix == ".pt":
+            found[path.name] = torch.load(path, weights_only=True)
+        elif path.is_file() and path.name != PACKED:
+            found[path.name] = path.read_text()
+    return found
+
+
+def test_all_files_come_back_as_they_were(folder):
+    before = contents(folder)
+    assert len(pack(folder)) == 3
+    assert [path.name for path in folder.iterdir() if path.is_file()] != []
+    assert list(contents(folder)) == ["config.json"]
+    assert lccodec.validate(folder / PACKED, deep=True) == []
+    assert len(unpack(folder)) == 3
+    after = contents(folder)
+    assert after.pop("config.json") == before.pop("config.json")
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    assert unpack(folder) == []  # what is there stays
+    assert pack(folder.parent / "empty") == []
+
+
+@pytest.mark.parametrize("name", ["../optimizer.pt", "/tmp/optimizer.pt", "config.json"])  # noqa: S108
+def test_files_outside_of_the_folder_are_never_written(folder, name):
+    lccodec.save_file({"files": {name: {}}, "metadata": {}}, folder / PACKED)
+    with pytest.raises(FormatError, match="not a large file of the folder"):
+        unpack(folder)
+    lccodec.save_file({"x": 1}, folder / PACKED)
+    with pytest.raises(FormatError, match="not the large files"):
+        unpack(folder)
+
+
+def test_what_cannot_be_packed_is_named_and_nothing_is_removed(folder):
+    torch.save({"x": test_all_files_come_back_as_they_were}, folder / "optimizer_1.pt")
+    with pytest.raises(ArgumentError, match=r"optimizer_1.pt holds more than tensors"):
+        pack(folder)
+    (folder / "optimizer_1.pt").write_bytes(b"PK\x03\x04")
+    with pytest.raises(FormatError, match=r"optimizer_1.pt"):
+        pack(folder)
+    (folder / "optimizer_1.pt").unlink()
+    (folder / "a.safetensors").write_bytes(b"nothing")
+    with pytest.raises(FormatError, match=r"a.safetensors"):
+        pack(folder)
+    assert (folder / "optimizer.pt").exists()
+    assert not (folder / PACKED).exists()
+    with pytest.raises(StorageError):
+        unpack(folder)
+    assert unpacked(folder) == str(folder)
+
+
+def test_a_chain_that_is_gone(folder, tmp_path):
+    with lccodec.Chain(tmp_path / "chain") as chain:
+        pack(folder, chain)
+    shutil.rmtree(tmp_path / "chain")
+    with pytest.raises(ChainError, match="is missing"):
+        unpacked(folder)
