@@ -228,6 +228,17 @@ def test_the_role_of_a_shard_is_that_of_its_tensor():
     assert find_roles([name])[name] == "second_moment"
 
 
+def test_a_writer_can_be_sent_to_a_process(tmp_path):
+    """As `dcp.async_save` does with AsyncCheckpointerType.PROCESS."""
+    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain")
+    for step in range(2):
+        dcp.save({"x": torch.ones(3) * step}, checkpoint_id=tmp_path / str(step), storage_writer=writer)
+        writer = copy.deepcopy(writer)  # in the way of pickle
+    assert load({"x": torch.zeros(3)}, tmp_path / "1")["x"][0] == 1
+    with lccodec.Chain(tmp_path / "chain" / "rank-0") as chain:
+        assert chain.info(1).parent == 0
+
+
 def test_saves_to_one_path_are_numbered(tmp_path):
     for value in (1.0, 2.0):
         save({"x": torch.full((3,), value)}, tmp_path)
@@ -306,6 +317,17 @@ def test_a_record_that_is_not_as_it_should_be(two, change, kind, word):
     with lccodec.Chain(two[0]) as chain:
         chain.save(0, record)
     check_refused(two[0], kind, word)
+
+
+def test_a_tensor_that_its_part_does_not_have(two):
+    path = two[0] / "000000000000.lcc.h5"
+    record = lccodec.load_file(path)
+    record["entries"]["else"] = record["entries"]["a"]
+    path.unlink()
+    with lccodec.Chain(two[0]) as chain:
+        chain.save(0, record)
+    error = failure(load, {"else": torch.zeros(40, 40)}, two[0])
+    assert isinstance(error, FormatError), error
 
 
 def test_a_chunk_that_is_smaller_than_the_record_says(two):

@@ -192,9 +192,9 @@ def test_deltas_are_small_and_survive_the_deletion_of_other_steps(tmp_path):
         LCCheckpointHandler(policy="lc-2")
 
 
-def context():
+def context(handler=LCHandler):
     registry = ocp1.handlers.local_registry()
-    registry.add(LCHandler, checkpointable_name="training")
+    registry.add(handler, checkpointable_name="training")
     options = ocp1.Context()
     options.checkpointables.registry = registry
     return options
@@ -224,6 +224,19 @@ def test_the_checkpointer_of_version_1_keeps_so_many(tmp_path):
         found = steps.load_checkpointables(3, {"training": {"x": jnp.zeros(3, int)}})
         assert found["training"]["x"].tolist() == [3, 3, 3]
         assert [checkpoint.step for checkpoint in steps.checkpoints] == [2, 3]
+
+
+def test_a_handler_of_version_1_with_a_chain(tmp_path):
+    class Deltas(LCHandler):
+        options = {"chain": tmp_path / "chain", "policy": "lc-3"}  # noqa: RUF012
+
+    with context(Deltas):
+        for step in range(2):
+            ocp1.save_checkpointables(tmp_path / str(step), {"training": {"x": np.full(9, step / 2)}})
+        found = ocp1.load_checkpointables(tmp_path / "1", {"training": {"x": np.zeros(9)}})
+    assert np.allclose(found["training"]["x"], 0.5)
+    with lccodec.Chain(tmp_path / "chain" / "process-0") as chain:
+        assert len(chain.steps) == 2
 
 
 def free_port():
@@ -328,6 +341,10 @@ def change(path, **entries):
         ({"table": '[[["w"], {"dtype": "float32", "shape": [4], "shards": [[[0], [4], 0]]}]]'}, FormatError),
         ({"table": '[[["k"], {"dtype": "uint32", "impl": "?", "shape": [2], "shards": []}]]'}, FormatError),
         ({"table": '[[["w"], {"empty": "set"}]]'}, FormatError),
+        ({"table": '[[["no such value"], {}]]'}, FormatError),
+        ({"table": '[[["x"], {"dtype": "float32", "shape": [3], "shards": [[[0], [3], 0]]}]]'}, FormatError),
+        ({"table": '[[["w"], {"dtype": "float32", "shape": [1e9], "shards": []}]]'}, FormatError),
+        ({"table": '[[["w"], {"dtype": "float32", "shape": [1000000000], "shards": []}]]'}, FormatError),
     ],
 )
 def test_a_part_that_is_not_as_it_should_be(saved, entries, kind):

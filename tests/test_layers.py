@@ -54,6 +54,7 @@ LAYERS = [
     ["adapters/dcp"],
     ["adapters/numcodecs"],
     ["adapters/zarr"],
+    ["adapters/parts"],
     ["adapters/pytree"],
     ["adapters/orbax"],
     ["adapters/folder"],
@@ -68,8 +69,8 @@ WITHOUT_IO = [m for layer in LAYERS[: RANK["hdf5"]] for m in layer] + ["policy",
 WITHOUT_IO.remove("parallel")  # asks the system for its number of cores
 CORE_DEPENDENCIES = {"numpy", "h5py"}
 OPTIONAL = {
-    "ml_dtypes": {"floats", "adapters/jax", "adapters/pytree"},
-    "jax": {"adapters/jax", "adapters/jax_tree", "adapters/pytree", "adapters/orbax"},
+    "ml_dtypes": {"floats", "adapters/jax", "adapters/parts"},
+    "jax": {"adapters/jax", "adapters/jax_tree", "adapters/parts", "adapters/pytree", "adapters/orbax"},
     "safetensors": {"adapters/safetensors", "adapters/folder"},
     "torch": {
         *("adapters/torch", "adapters/torch_optimizer", "adapters/torch_target"),

@@ -118,11 +118,14 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
             "policy": resolve_policy(policy),
             "keyframe_every": keyframe_every,
             "threads": threads,
-            "adapter": adapter,
         }
         self._allow_pickle = allow_pickle
         self._rank = 0
         self._chain: Chain | None = None  # of this rank; keeps the last state, which the next delta refers to
+
+    def __getstate__(self) -> dict[str, Any]:
+        # `dcp.async_save` sends the writer to a process, which reads the chain's last state from the disk.
+        return {**self.__dict__, "_chain": None}
 
     @property
     def checkpoint_id(self) -> StrPath:
@@ -194,7 +197,7 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
         base = self._chain_directory or self._path
         directory = base / f"rank-{self._rank}"
         if self._chain is None or self._chain.directory != directory:
-            self._chain = Chain(directory, **self._options)
+            self._chain = Chain(directory, **self._options, adapter=adapter)
         # A number of the rank's own: after a save that was cut short some chains are longer than others.
         step = max(self._chain.steps, default=-1) + 1
         size = self._chain.save(step, state, {"rank": str(self._rank)})
@@ -306,7 +309,11 @@ class LCStorageReader(StorageReader):
         for part, items in by_part.items():
             with open_named(self._base / part.file, part.root, self._path, self._threads) as file:
                 names = [leaf_name((_item_name(item.storage_index),)) for item in items]
-                arrays, notes = file.state(set(names), "bits"), file.metadata()
+                try:
+                    arrays, notes = file.state(set(names), "bits"), file.metadata()
+                except ArgumentError as error:
+                    where = str(self._base / part.file)
+                    raise FormatError(RULE, where, f"not what the record says: {error}") from error
             for item, name in zip(items, names, strict=True):
                 found = adapter.from_numpy(arrays[name], notes, name)
                 if item.type == LoadItemType.BYTE_IO:

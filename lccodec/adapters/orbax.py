@@ -33,10 +33,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -51,7 +51,8 @@ except ImportError:
     raise DependencyError("needs Orbax: pip install 'lccodec[orbax]'") from None
 
 from .link import linked_chain, local_path, save_linked
-from .pytree import abstract_tree, part_path, read_tree, take_part
+from .parts import part_path
+from .pytree import abstract_tree, read_tree, take_part
 
 __all__ = ["LCCheckpointHandler", "LCHandler", "LCRestore", "LCSave"]
 
@@ -146,10 +147,16 @@ class LCRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
 
 
 class LCHandler:
-    """Saves and loads a pytree in Orbax's v1 API; a `CheckpointableHandler`."""
+    """Saves and loads a pytree in Orbax's v1 API; a `CheckpointableHandler`.
+
+    Orbax takes a class and makes it itself: what `LCCheckpointHandler` would be told stands in `options` of a
+    subclass.
+    """
+
+    options: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self) -> None:
-        self._handler = LCCheckpointHandler()
+        self._handler = LCCheckpointHandler(**self.options)
 
     async def save(self, directory: Any, checkpointable: Any) -> Awaitable[None]:
         """Copy the tree, and return what writes it."""
