@@ -1,7 +1,7 @@
 """The codec's paths at a size that tells something, by pytest-benchmark.
 
-By default every one runs once, as an ordinary test that holds the result; with ``--benchmark-enable``
-they are timed: ``pytest benchmarks/test_speed.py --benchmark-enable --benchmark-group-by=group``.
+By default (``--benchmark-disable`` in pyproject.toml) every one runs once, as an ordinary test that holds the
+result; ``pytest benchmarks/test_speed.py --benchmark-enable --benchmark-group-by=group`` times them.
 Ratios to np.copyto, and peers, are in ``throughput.py``.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from deltas import as_dtype, load_walk, symbols_of_entropy
 
 import lccodec
+from benchmarks.deltas import as_dtype, load_walk, symbols_of_entropy
 from lccodec.bits import Cursor
 from lccodec.constants import MAX_STREAM_DEPTH
 from lccodec.symbols import read_stream, write_stream
