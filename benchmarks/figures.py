@@ -7,9 +7,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-__all__ = ["COPY", "Figure", "better", "dump", "find", "load", "losses", "markdown"]
+__all__ = [
+    "COPY",
+    "NANOSECONDS",
+    "ONE_THREAD",
+    "Figure",
+    "better",
+    "dump",
+    "find",
+    "load",
+    "losses",
+    "markdown",
+]
 
 COPY = "np.copyto"
+NANOSECONDS, ONE_THREAD = "nanoseconds a value", "shares of one thread's time"  # bases that a heading names
 TOLERANCE = 1.15  # a ratio that grew by more than this factor is a loss
 
 
@@ -73,6 +85,8 @@ class Figure:
         """The ratio as the table shows it."""
         if self.base == COPY:
             return f"1/{self.ratio:.3g}" if self.ratio < 100 else f"1/{self.ratio:,.0f}"
+        if self.base in (NANOSECONDS, ONE_THREAD):
+            return f"{self.ratio:.2f}"
         amount = f" ({self.amount / 2**20:,.2f} MiB)" if self.amount is not None else ""
         return f"{self.ratio:.3g} x {self.base}{amount}"
 

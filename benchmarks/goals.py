@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chains import POLICIES
-from figures import Figure, find
+from figures import NANOSECONDS, ONE_THREAD, Figure, find
+from stages import TOTALS
 
-__all__ = ["Goal", "goals", "table"]
+__all__ = ["Goal", "goals", "limits", "summary", "table"]
 
 SIXTEEN_MILLION = "16,000,000"
 MIB = 1 << 20
+MOST_STAGES = 5  # named of each gap
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,9 @@ class Goal:
         What it is to be in the end, or ``None`` where that is `must`.
     unit
         ``"copies"`` (times of np.copyto of the same bytes), ``"x"``, ``"ms"`` or ``"MiB"``.
+    spent
+        Section, beginning of the heading and name of what says where its time goes: a column of the
+        profile, a row of the threads.
     """
 
     what: str
@@ -37,6 +42,12 @@ class Goal:
     must: float | None
     goal: float | None
     unit: str = "copies"
+    spent: tuple[str, str, str] | None = None
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it was measured and its bound, if it has one, is kept."""
+        return self.measured is not None and (self.must is None or self.measured <= self.must)
 
     @property
     def state(self) -> str:
@@ -61,6 +72,33 @@ def table(found: Sequence[Goal]) -> str:
         lines.append(f"| {g.what} | " + " | ".join(cells) + f" | {g.state} |")
     unknown = sum(g.measured is None for g in found)
     return "\n".join([*lines, *([f"\nNot measured in this run: {unknown} more."] if unknown else [])])
+
+
+def summary(found: Sequence[Goal]) -> str:
+    """Return which of the bounds that were measured are kept, and which are not."""
+    bounds = [g for g in found if g.must is not None and g.measured is not None]
+    missed = [g.what for g in bounds if not g.is_met]
+    lines = [f"{len(bounds) - len(missed)} of {len(bounds)} bounds are met."]
+    return "\n".join([*lines, *(["Not met:", "", *(f"- {what}" for what in missed)] if missed else [])])
+
+
+def limits(found: Sequence[Goal], figures: Sequence[Figure]) -> str:
+    """Return where the time of each goal that is not reached goes, as far as it was measured."""
+    lines = [f"| what | | {NANOSECONDS}, largest stages first; or {ONE_THREAD} |", "|---|---|---|"]
+    for goal in found:
+        if goal.spent is None or goal.measured is None or goal.state == "reached":
+            continue
+        section, case, name = goal.spent
+        here = [f for f in figures if f.section == section and f.case.startswith(case)]
+        if section == "threads":
+            shown = [f"{f.column} {f.ratio:.2f}" for f in here if f.subject == name]
+        else:
+            stages = [f for f in here if f.action == name and f.subject not in TOTALS]
+            stages.sort(key=lambda f: -f.ratio)
+            shown = [f"{f.subject} {f.ratio:.2f}" for f in stages[:MOST_STAGES]]
+        if shown:
+            lines.append(f"| {goal.what} | {goal.state} | {', '.join(shown)} |")
+    return "\n".join(lines)
 
 
 def _shown(value: float | None, unit: str) -> str:
@@ -100,17 +138,19 @@ def _arrays(figures: Sequence[Figure]) -> list[Goal]:
     for name in ("lc-2", "lc-3", "uniform, 2 x rms"):
         encode, into = real(name, "encode"), real(name, "decode into")
         found += [
-            Goal(f"encode 16 M, {name}", _ratio(encode), 10, 5),
+            Goal(f"encode 16 M, {name}", _ratio(encode), 10, 5, spent=("profile", "encode", name)),
             Goal(
-                f"the same, over zstd -1's time, {name}",
+                f"encode 16 M, over zstd -1's time, {name}",
                 _times(encode, real("zstd -1", "encode")),
                 1,
                 None,
                 "x",
             ),
-            Goal(f"decode and apply 16 M, {name}", _ratio(into), 5, 2.5),
             Goal(
-                f"the same, over zstd -1's time, {name}",
+                f"decode and apply 16 M, {name}", _ratio(into), 5, 2.5, spent=("profile", "decode into", name)
+            ),
+            Goal(
+                f"decode and apply 16 M, over zstd -1's time, {name}",
                 _times(into, real("zstd -1", "decode, fresh")),
                 0.5,
                 None,
@@ -120,16 +160,28 @@ def _arrays(figures: Sequence[Figure]) -> list[Goal]:
         if real(name, "encode", 2) is not None:
             for action in ("encode", "decode into"):
                 of_one = _times(real(name, action, 2), real(name, action))
-                found.append(
-                    Goal(f"two threads, {action}, over one's time, {name}", of_one, 1 / 1.7, None, "x")
-                )
+                what = f"two threads, {action}, over one's time, {name}"
+                spent = ("threads", "", f"{action}, {name}")
+                found.append(Goal(what, of_one, 1 / 1.7, None, "x", spent))
     for suffix in ("max error 0.6 x rms", "max error 1.2 x rms"):
         for own, other in (("encode", "encode"), ("decode into", "decode, fresh")):
             against = _times(real(f"uniform, {suffix}", own), real(f"SZ3, {suffix}", other))
             found.append(Goal(f"{own}, over SZ3's time, {suffix}", against, 1 / 4, 1 / 8, "x"))
     found += [
-        Goal("lossless planes, encode 16 M", _ratio(real("lossless", "encode")), 15, None),
-        Goal("lossless planes, decode 16 M", _ratio(real("lossless", "decode into")), 8, None),
+        Goal(
+            "lossless planes, encode 16 M",
+            _ratio(real("lossless", "encode")),
+            15,
+            None,
+            spent=("profile", "encode", "lossless"),
+        ),
+        Goal(
+            "lossless planes, decode 16 M",
+            _ratio(real("lossless", "decode into")),
+            8,
+            None,
+            spent=("profile", "decode into", "lossless"),
+        ),
     ]
     zlib = "zlib Z_HUFFMAN_ONLY"
     for action in ("encode", "decode, fresh"):
@@ -172,9 +224,15 @@ def _states(figures: Sequence[Figure]) -> list[Goal]:
         mib = None if peak is None or peak.amount is None else peak.amount / MIB
         depth = f" ({deep.note})" if deep else ""
         found += [
-            Goal(f"Chain.save, {policy}{_size(save)}", _ratio(save), 14, None),
             Goal(
-                f"the same, over the time to write its bytes, {policy}",
+                f"Chain.save, {policy}{_size(save)}",
+                _ratio(save),
+                14,
+                None,
+                spent=("profile", "Chain.save of", policy),
+            ),
+            Goal(
+                f"Chain.save, over the time to write its bytes, {policy}",
                 _times(save, write),
                 None,
                 1.2,
@@ -186,6 +244,7 @@ def _states(figures: Sequence[Figure]) -> list[Goal]:
                 4,
                 2,
                 "x",
+                ("profile", "Chain.restore of", "deepest") if policy == "lc-3" else None,
             ),
             Goal(
                 f"peak memory of a save beyond state and reference, {policy}{_size(peak)}",
@@ -200,7 +259,8 @@ def _states(figures: Sequence[Figure]) -> list[Goal]:
             against = _times(find(figures, "many", subject, action), find(figures, "many", "np.savez", peer))
             size = _size(find(figures, "many", subject, action))
             what = f"small arrays, {action} over that of np.savez, {subject}{size}"
-            found.append(Goal(what, against, 1, None, "x"))
+            spent = ("profile", "small arrays", f"{action} {subject}")
+            found.append(Goal(what, against, 1, None, "x", spent))
     one = find(figures, "tensor", "lccodec", "open, read one, close")
     read = find(figures, "tensor", "lccodec", "read")
     milliseconds = None if one is None or one.seconds is None else 1e3 * one.seconds
@@ -208,5 +268,5 @@ def _states(figures: Sequence[Figure]) -> list[Goal]:
     return [
         *found,
         Goal(f"one tensor{_size(one)}", milliseconds, 20, None, "ms"),
-        Goal("the same, bytes read", amount, 2e6 / MIB, None, "MiB"),
+        Goal("one tensor, bytes read", amount, 2e6 / MIB, None, "MiB"),
     ]

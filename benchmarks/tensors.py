@@ -16,7 +16,7 @@ from savers import remove, savers
 
 import lccodec
 
-__all__ = ["many", "one"]
+__all__ = ["SMALL", "many", "one", "small"]
 
 MIB = 1 << 20
 SMALL = 1_000  # values of each of many arrays
@@ -77,7 +77,7 @@ def one(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
 
 def many(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
     """Thousands of small arrays: save and restore beside np.savez and np.load, synced and not."""
-    states = tuple(_small(walk, step, plan.many) for step in (0, 1))
+    states = tuple(small(walk, step, plan.many) for step in (0, 1))
     found, absent = savers()
     peers = [saver for saver in found if saver.name in ("np.savez", "safetensors")]
     with TemporaryDirectory(dir=plan.directory) as name:
@@ -109,6 +109,7 @@ def many(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
     return state_figures("many", case, states[0], timings, peers=names), absent
 
 
-def _small(walk: Walk, step: int, count: int) -> dict[str, np.ndarray]:
+def small(walk: Walk, step: int, count: int) -> dict[str, np.ndarray]:
+    """Return a state of `count` arrays of `SMALL` values."""
     values = walk.array(step, count * SMALL).reshape(count, SMALL)
     return {f"layer{number:05}.weight": row.copy() for number, row in enumerate(values)}

@@ -4,13 +4,16 @@ Every figure is a ratio measured in interleaved rounds of one run; the best roun
 tables and the distance to each goal; ``benchmarks/README.md`` says how to read them.
 
 Run ``python benchmarks/throughput.py [--states FILE.npz | --data DIR] [--quick] [--only SECTION ...]
-[--elements N ...] [--json FILE] [--check STORED.json]``.
+[--elements N ...] [--json FILE] [--add FILE ...] [--results FILE.md] [--check STORED.json]``.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
+import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -20,12 +23,15 @@ from tempfile import TemporaryDirectory
 
 import arrays
 import chains
+import cores
+import stages
 import tensors
 from deltas import Walk, load_walk, train_states
 from figures import COPY, Figure, better, dump, load, losses, markdown
-from goals import goals, table
+from goals import goals, limits, summary, table
 from memory import memory
 from plan import FULL, QUICK, Plan
+from results import put_into
 
 Section = Callable[[Plan, Walk], tuple[list[Figure], list[str]]]
 
@@ -39,7 +45,10 @@ SECTIONS: Mapping[str, Section] = {
     "tensor": tensors.one,
     "many": tensors.many,
     "memory": memory,
+    "profile": stages.profile,
+    "threads": cores.threads,
 }
+TOLD = ("profile", "threads")  # the sections that say where the time goes
 SECOND_LOOKS = 2  # how often what seems lost is measured again
 PACKAGES = (
     "numpy", "h5py", "zstandard", "pcodec", "blosc2", "hdf5plugin", "zfpy", "safetensors", "torch",
@@ -87,6 +96,29 @@ def versions() -> dict[str, str]:
     return found
 
 
+def report(figures: list[Figure], missing: list[str]) -> str:
+    """Return the tables: distance to the goals, what limits the rest, ratios, where the time goes."""
+    found = goals(figures)
+    about = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+    about += ", ".join(f"{name} {version}" for name, version in versions().items())
+    told = [f for f in figures if f.section in TOLD]
+    parts = [
+        f"`{' '.join(['python', 'benchmarks/throughput.py', *shown(sys.argv[1:])])}`; {about}. "
+        f"Not installed or left out: {'; '.join(missing) or 'none'}. "
+        f"Noise: np.copyto's median up to {noise(figures):.2f} x its best.",
+        f"### Goals\n\n{summary(found)}\n\n{table(found)}",
+        f"### Ratios to np.copyto\n\n{markdown([f for f in figures if f not in told])}",
+    ]
+    if told:
+        parts.append(f"### Where the time goes\n\n{limits(found, figures)}\n\n{markdown(told)}")
+    return "\n\n".join(parts)
+
+
+def shown(arguments: Iterable[str]) -> list[str]:
+    """Return the command line with paths as their last part: where files lie is nobody's business."""
+    return [Path(argument).name if "/" in argument else argument for argument in arguments]
+
+
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -98,7 +130,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--state", type=float, metavar="N", help="values of the state that is saved")
     parser.add_argument(
-        "--only", nargs="+", choices=SECTIONS, metavar="SECTION", help=f"of {', '.join(SECTIONS)}"
+        "--only", nargs="*", choices=SECTIONS, metavar="SECTION", help=f"of {', '.join(SECTIONS)}; or none"
     )
     parser.add_argument("--quick", action="store_true", help="small arrays, few rounds: under a minute")
     parser.add_argument("--rounds", type=int, metavar="N")
@@ -106,6 +138,12 @@ def parse_arguments() -> argparse.Namespace:
         "--directory", type=Path, metavar="DIR", help="where to write (default: a temporary one)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--add", type=Path, nargs="+", default=[], metavar="FILE", help="report figures of --json as well"
+    )
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="write its part of benchmarks/RESULTS.md"
+    )
     parser.add_argument(
         "--check", type=Path, metavar="FILE", help="compare with figures of --json; exit 1 on a loss"
     )
@@ -128,7 +166,7 @@ def main() -> int:
     """Measure, print, store, compare; return the exit status."""
     options = parse_arguments()
     start = time.perf_counter()
-    names = options.only or list(SECTIONS)
+    names = list(SECTIONS) if options.only is None else options.only
     stored = load(options.check) if options.check else []
     with TemporaryDirectory(prefix="lccodec-throughput-", dir=options.directory) as directory:
         if options.data:
@@ -137,13 +175,12 @@ def main() -> int:
         plan = plan_of(options, Path(directory))
         walk = load_walk(options.states)
         figures, missing = measure(plan, walk, names)
-        print(markdown(figures))
-        print(
-            f"\nNot installed or left out: {'; '.join(missing) or 'none'}. "
-            + f"Noise: np.copyto's median up to {noise(figures):.2f} x its best."
-        )
-        print("\n" + table(goals(figures)))
-        print(f"\n{time.perf_counter() - start:.0f} s")
+        known = {f.key for f in figures}
+        figures += [f for path in options.add for f in load(path) if f.key not in known]
+        text = report(figures, missing)
+        print(f"{text}\n\n{time.perf_counter() - start:.0f} s")
+        if options.results:
+            put_into(options.results, "throughput.py", text)
         if options.json:
             about = {"data": walk.source, "quick": options.quick, "versions": versions(), "missing": missing}
             dump(figures, about, options.json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import importlib
 import json
 import math
@@ -170,6 +171,59 @@ def test_every_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_stages_begin_at_functions_of_the_library() -> None:
+    stages = module("stages")
+    for place in stages.STAGES:
+        name, _, function = place.partition(".")
+        source = (Path(lccodec.__file__).parent / f"{name}.py").read_text()
+        assert not function or f"def {function}(" in source, place
+
+
+@pytest.mark.parametrize("threshold", [1, 2])
+def test_the_profile_divides_all_of_the_time(threshold: int) -> None:
+    stages = module("stages")
+    array, reference = module("deltas").load_walk(None).pair(200_000)
+    profile = cProfile.Profile()
+    profile.runcall(lccodec.encode, array, lccodec.ExponentBuckets(bits=threshold), reference)
+    seconds = stages.stage_seconds(profile)
+    assert sum(seconds.values()) == pytest.approx(sum(own for _, _, own, _, _ in profile.stats.values()))
+    assert {stages.FIND, stages.FIT, stages.QUANTIZE, stages.RUNS, stages.HUFFMAN, stages.SUM} <= set(seconds)
+    assert stages.PLANES not in seconds
+    assert all(share >= -1e-9 for share in seconds.values())
+
+
+def test_gaps_are_named_with_their_stages() -> None:
+    figures, goals, stages = module("figures"), module("goals"), module("stages")
+    real = [
+        figures.Figure("real", "16,000,000 float32, made", name, "encode", ratio, seconds=1.0)
+        for name, ratio in (("lc-2", 4.0), ("lc-3", 11.0))
+    ]
+    times = ((stages.FIT, 1.0), (stages.HUFFMAN, 2.0), (stages.ALL, 3.0))
+    profile = [
+        figures.Figure("profile", "encode, made", stage, name, ratio, base=figures.NANOSECONDS)
+        for name in ("lc-2", "lc-3")
+        for stage, ratio in times
+    ]
+    found = goals.goals(real)
+    text = goals.summary(found)
+    assert text.startswith("1 of 2 bounds are met.") and text.endswith("- encode 16 M, lc-3")
+    (line,) = goals.limits(found, [*real, *profile]).splitlines()[2:]
+    assert line.startswith("| encode 16 M, lc-3 | 1.10 x the bound, 2.20 x the goal |")
+    assert line.endswith("| Huffman code 2.00, fitting the quantizer 1.00 |")
+
+
+def test_a_script_writes_its_own_part_of_the_results(tmp_path: Path) -> None:
+    put_into, path = module("results").put_into, tmp_path / "results.md"
+    for script, text in (("a.py", "one"), ("b.py", "two"), ("a.py", "three")):
+        put_into(path, script, text)
+    path.write_text("# Title\n" + path.read_text() + "behind\n")
+    put_into(path, "b.py", "four")
+    text = path.read_text()
+    assert text.startswith("# Title\n") and text.endswith("behind\n")
+    assert "one" not in text and "two" not in text
+    assert text.index("three") < text.index("four") and text.count("<!--") == 4
+
+
 def figure(ratio: float, subject: str = "lc-3", *, peer: bool = False):
     return module("figures").Figure("real", "a case", subject, "encode", ratio, peer=peer, bits=1.5)
 
@@ -226,6 +280,16 @@ def test_command_line(run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     path.write_text(json.dumps({"figures": []}))
     assert run("--only", "huffman", "--check", path) == 2
     assert "none of its figures" in capsys.readouterr().out
+
+
+def test_figures_of_several_runs_are_reported_together(
+    run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--only", "huffman", "--json", tmp_path / "huffman.json") == 0
+    assert run("--only", "--add", tmp_path / "huffman.json", "--results", tmp_path / "results.md") == 0
+    out, written = capsys.readouterr().out, (tmp_path / "results.md").read_text()
+    assert out.count("| zlib Z_HUFFMAN_ONLY |") == 2 and written.count("| zlib Z_HUFFMAN_ONLY |") == 1
+    assert "--add huffman.json" in written and str(tmp_path) not in written
 
 
 @pytest.mark.filterwarnings("default")
