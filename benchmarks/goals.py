@@ -97,7 +97,7 @@ def limits(found: Sequence[Goal], figures: Sequence[Figure]) -> str:
             stages.sort(key=lambda f: -f.ratio)
             shown = [f"{f.subject} {f.ratio:.2f}" for f in stages[:MOST_STAGES]]
         if shown:
-            lines.append(f"| {goal.what} | {goal.state} | {', '.join(shown)} |")
+            lines.append(f"| {goal.what} | {goal.state} | {'; '.join(shown)} |")
     return "\n".join(lines)
 
 

@@ -209,7 +209,7 @@ def test_gaps_are_named_with_their_stages() -> None:
     assert text.startswith("1 of 2 bounds are met.") and text.endswith("- encode 16 M, lc-3")
     (line,) = goals.limits(found, [*real, *profile]).splitlines()[2:]
     assert line.startswith("| encode 16 M, lc-3 | 1.10 x the bound, 2.20 x the goal |")
-    assert line.endswith("| Huffman code 2.00, fitting the quantizer 1.00 |")
+    assert line.endswith("| Huffman code 2.00; fitting the quantizer 1.00 |")
 
 
 def test_a_script_writes_its_own_part_of_the_results(tmp_path: Path) -> None:
