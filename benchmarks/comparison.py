@@ -10,7 +10,9 @@ from typing import Any
 
 from trials import CASES, EXACT, OLDER, Piece
 
-__all__ = ["Row", "draw", "gather", "markdown"]
+__all__ = ["Row", "as_json", "draw", "gather", "markdown", "put_into"]
+
+BEGIN, END = "<!-- training.py writes from here -->", "<!-- to here -->"
 
 Spread = tuple[float, float, float]  # mean, least and largest over the seeds
 
@@ -29,6 +31,8 @@ class Row:
         What was measured of the chain, ``None`` where nothing was yet.
     gaps
         For each mark the mean, least and largest gap of the resumed runs over the seeds.
+    rework
+        The gap at the first mark in iterations of the exact run; ``None`` if that makes no headway.
     degradation
         Of the loss after ten restores, as a share.
     """
@@ -39,6 +43,7 @@ class Row:
     lossless: bool
     trial: Mapping[str, Any]
     gaps: Mapping[int, Spread]
+    rework: Spread | None
     degradation: float | None
 
 
@@ -60,6 +65,11 @@ def gather(pieces: Sequence[Piece], own: set[str], lossless: set[str]) -> list[R
             if all(ours and exact for ours, exact in both) and both:
                 found = [ours["losses"][number] - exact["losses"][number] for ours, exact in both]
                 gaps[mark] = (mean(found), min(found), max(found))
+        slope = headway(pieces, case)
+        rework = None
+        if slope and gaps:
+            middle, low, high = (gap / slope for gap in gaps[marks[case][0]])
+            rework = middle, low, high
         restores = results.get((case, scheme, "restores", 0))
         rows.append(
             Row(
@@ -69,6 +79,7 @@ def gather(pieces: Sequence[Piece], own: set[str], lossless: set[str]) -> list[R
                 lossless=scheme in lossless,
                 trial=trial,
                 gaps=gaps,
+                rework=rework,
                 degradation=restores["degradation"] if restores else None,
             )
         )
@@ -85,6 +96,21 @@ def exact_spread(pieces: Sequence[Piece], case: str) -> dict[int, tuple[float, f
     return {m: (mean(c), max(c) - min(c)) for m, c in zip(marks, columns, strict=False)}
 
 
+def headway(pieces: Sequence[Piece], case: str) -> float | None:
+    """Return by how much the loss of the exact run falls in an iteration, ``None`` if it does not.
+
+    Between the first and the last mark of the resumed runs, or from where they resume to their only mark.
+    """
+    points = {mark: loss for mark, (loss, _) in exact_spread(pieces, case).items()}
+    chain = next((p.result for p in pieces if (p.case, p.scheme, p.kind) == (case, EXACT, "chain")), None)
+    if len(points) == 1 and chain:
+        points[0] = chain["loss"]
+    if len(points) < 2:
+        return None
+    slope = (points[min(points)] - points[max(points)]) / (max(points) - min(points))
+    return slope if slope > 0 else None
+
+
 def markdown(rows: Sequence[Row], pieces: Sequence[Piece]) -> str:
     """Return a table for each case, best ratio first."""
     tables = []
@@ -96,7 +122,7 @@ def markdown(rows: Sequence[Row], pieces: Sequence[Piece]) -> str:
         late = any(row.trial.get("late_gap") is not None for row in here)
         head = ["scheme", "W, bytes", "W"]
         head += ["W+m+v, bytes", "W+m+v"] if moments else []
-        head += ["accuracy", "loss", "rework", *(f"+{mark}, gap" for mark in marks)]
+        head += ["accuracy", "loss", *(f"+{mark}, gap" for mark in marks), "rework"]
         head += ["ten restores"] if restores else []
         head += ["worst accuracy gap"] if late else []
         head += ["impossible v"] if moments else []
@@ -137,7 +163,10 @@ def _cells(row: Row, moments: bool, marks: Sequence[int], restores: bool, late: 
         else:
             gaps.append("")
     cells = [f"**{row.scheme}**" if row.own else row.scheme, *sizes]
-    cells += [f"{trial['accuracy']:.2%}", f"{trial['loss']:.4f}", f"{trial['rework']:.1f}", *gaps]
+    cells += [f"{trial['accuracy']:.2%}", f"{trial['loss']:.4f}", *gaps]
+    cells.append(
+        "0" if row.lossless else "" if row.rework is None else "{:.0f} ({:.0f} to {:.0f})".format(*row.rework)
+    )
     if restores:
         degradation = 0.0 if row.lossless else row.degradation
         cells.append("" if degradation is None else f"{degradation:+.2%}")
@@ -151,6 +180,15 @@ def _cells(row: Row, moments: bool, marks: Sequence[int], restores: bool, late: 
 def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the rows ready for JSON."""
     return [asdict(row) for row in rows]
+
+
+def put_into(path: Path, text: str) -> None:
+    """Write `text` between the two marks of a file, which are put at its end where they are missing."""
+    before = path.read_text() if path.exists() else ""
+    if BEGIN not in before:
+        before += f"\n{BEGIN}\n{END}\n"
+    head, rest = before.split(BEGIN)
+    path.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END, 1)[1]}")
 
 
 def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
@@ -170,29 +208,32 @@ def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
     figure, panels = plt.subplots(1, len(cases), figsize=(6.4 * len(cases), 5.2), squeeze=False)
     for panel, case in zip(panels[0], cases, strict=True):
         key = "ratio" if CASES[case].task in {"gpt", "finetune"} else "weight_ratio"
-        marked = [row for row in rows if row.case == case and key in row.trial]
-        for row in marked:
+        here = [row for row in rows if row.case == case and (row.rework or row.lossless)]
+        for row in here:
+            middle, low, high = row.rework or (0.0, 0.0, 0.0)
+            if row.scheme == OLDER:
+                panel.axhline(middle, color="black", linewidth=0.7, linestyle=":")
+                panel.annotate(OLDER, (1.05, middle), fontsize=7, va="bottom")
+            if key not in row.trial:
+                continue
             color = "tab:red" if row.own else "tab:gray" if row.lossless else "tab:blue"
-            x, y = row.trial[key], row.trial["rework"]
-            panel.plot(x, y, "o", color=color, markersize=7 if row.own else 5)
+            ratio = row.trial[key]
+            panel.errorbar(
+                ratio, middle, [[middle - low], [high - middle]], fmt="o", color=color, linewidth=0.8
+            )
             panel.annotate(
                 row.scheme,
-                (x, y),
+                (ratio, middle),
                 xytext=(4, 4),
                 textcoords="offset points",
                 fontsize=8 if row.own else 7,
                 color=color,
                 weight="bold" if row.own else "normal",
             )
-        older = [row for row in rows if (row.case, row.scheme) == (case, OLDER)]
-        for row in older:
-            panel.axhline(row.trial["rework"], color="black", linewidth=0.7, linestyle=":")
-            panel.annotate(OLDER, (1.05, row.trial["rework"]), fontsize=7, va="bottom")
         panel.set_xscale("log")
         panel.set_yscale("symlog", linthresh=10)
-        panel.set_ylim(-0.5, None)
         panel.set_xlabel("ratio of " + ("weights and moments" if key == "ratio" else "weights"))
-        panel.set_ylabel("rework, iterations")
+        panel.set_ylabel("rework, iterations (mean and range of three seeds)")
         panel.set_title(case)
     figure.tight_layout()
     figure.savefig(stem.with_suffix(".png"), dpi=110, metadata={"Software": None})

@@ -78,6 +78,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument("--minutes", type=float, default=float("inf"), metavar="N", help="stop after so long")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="put the tables into this markdown file")
     parser.add_argument("--plot", type=Path, metavar="STEM", help="draw STEM.png and STEM.svg")
     parser.add_argument("--quick", action="store_true", help="small networks, fewer cases, for a look")
     return parser.parse_args()
@@ -100,11 +101,14 @@ def main() -> int:
 
     own, lossless = ({s.name for s in schemes if getattr(s, what)} for what in ("own", "lossless"))
     rows = comparison.gather(asked, own, lossless)
-    print(comparison.markdown(rows, asked))
+    tables = [comparison.markdown(rows, asked)]
     if absent:
-        print(f"\nNot installed: {', '.join(absent)}.")
+        tables.append(f"Not installed: {', '.join(absent)}.")
     if left:
-        print(f"\n{left} of {len(asked)} pieces are not measured yet: run the same command again.")
+        tables.append(f"{left} of {len(asked)} pieces are not measured yet: run the same command again.")
+    print("\n\n".join(tables))
+    if arguments.results:
+        comparison.put_into(arguments.results, "\n\n".join(tables))
     if arguments.json:
         report = {"quick": arguments.quick, "torch": torch.__version__, "absent": absent}
         report["rows"] = comparison.as_json(rows)

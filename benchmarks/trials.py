@@ -167,7 +167,6 @@ class Piece:
         return {
             "accuracy": judged.accuracy,
             "loss": judged.loss,
-            "rework": resume.rework(found, judged.loss),
             "impossible": impossible,
         }
 

@@ -252,18 +252,40 @@ def test_any_gradients_make_possible_moments() -> None:
     assert first / np.sqrt(second) < resume.STEEPEST
 
 
-def test_rework_is_read_off_the_exact_losses(tmp_path: Path) -> None:
-    resume, trajectories = module("resume"), module("trajectories")
-    run = trajectories.Trajectory(None, tmp_path, (10, 20, 30, 40), (4.0, 3.0, 2.0, 1.0))
-    assert resume.rework(run, 0.5) == 0
-    assert resume.rework(run, 1.0) == 0
-    assert resume.rework(run, 1.5) == pytest.approx(5)
-    assert resume.rework(run, 3.0) == pytest.approx(20)
-    assert resume.rework(run, 99.0) == 40
-    noisy = trajectories.Trajectory(None, tmp_path, (10, 20, 30, 40), (4.0, 2.0, 2.5, 1.5))
-    assert 0 < resume.rework(noisy, 2.0) < resume.rework(noisy, 3.0) < 40
-    flat = trajectories.Trajectory(None, tmp_path, (10, 20), (1.0, 2.0))
-    assert resume.rework(flat, 2.1) == 20
+def test_rework_is_the_gap_by_the_slope_of_the_exact_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparison, trials = module("comparison"), module("trials")
+    stored = {
+        ("exact", "chain", 0): {"loss": 9.0},
+        ("TOPN, 1/64", "chain", 0): {"loss": 3.0, "weight_ratio": 32.0},
+        **{("exact", "resume", seed): {"losses": [2.0 + seed, 1.4 + seed]} for seed in (1, 2, 3)},
+        **{("TOPN, 1/64", "resume", seed): {"losses": [2.0 + 1.5 * seed, 1.4 + seed]} for seed in (1, 2, 3)},
+    }
+    monkeypatch.setattr(trials.Piece, "result", property(lambda p: stored.get((p.scheme, p.kind, p.seed))))
+    asked = trials.pieces(["lenet every 20"], ["TOPN, 1/64"], tmp_path, tmp_path, quick=False)
+    assert comparison.headway(asked, "lenet every 20") == pytest.approx(0.6 / 240)
+    exact, topn = comparison.gather(asked, set(), set())
+    assert exact.rework == (0, 0, 0)
+    assert topn.gaps[60] == pytest.approx((1.0, 0.5, 1.5))
+    assert topn.rework == pytest.approx((400, 200, 600))
+    assert topn.gaps[300] == pytest.approx((0, 0, 0))
+    for seed in (1, 2, 3):
+        stored["exact", "resume", seed]["losses"] = [1.0, 2.0]
+    assert comparison.gather(asked, set(), set())[1].rework is None
+    quick = trials.pieces(["lenet every 20"], ["TOPN, 1/64"], tmp_path, tmp_path, quick=True)
+    assert comparison.headway(quick, "lenet every 20") == pytest.approx(8 / 60)
+
+
+def test_tables_are_put_between_their_marks(tmp_path: Path) -> None:
+    comparison, path = module("comparison"), tmp_path / "RESULTS.md"
+    path.write_text("# Results\n")
+    comparison.put_into(path, "one")
+    path.write_text(path.read_text() + "\n## After\n")
+    comparison.put_into(path, "two")
+    text = path.read_text()
+    assert text.startswith("# Results\n") and text.endswith("\n## After\n")
+    assert "two" in text and "one" not in text
 
 
 def tiny_task(name: str, *_: object, **__: object) -> object:
@@ -365,7 +387,7 @@ def test_command(training, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert len(rows) == len(CASES) * (len(SCHEMES) + 2)
     for row in rows:
         if row["scheme"] == "exact":
-            assert row["trial"]["rework"] == 0 and set(map(tuple, row["gaps"].values())) == {(0.0, 0.0, 0.0)}
+            assert set(map(tuple, row["gaps"].values())) == {(0.0, 0.0, 0.0)}
         elif not row["lossless"]:
             assert len(row["gaps"]) == (2 if row["case"] == "gpt every 20" else 1)
             assert (row["degradation"] is not None) == (
