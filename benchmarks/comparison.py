@@ -51,24 +51,14 @@ def gather(pieces: Sequence[Piece], own: set[str], lossless: set[str]) -> list[R
     """Return a row for every scheme and case whose chain was measured."""
     rows = []
     results = {(p.case, p.scheme, p.kind, p.seed): p.result for p in pieces}
-    marks = {p.case: p.marks for p in pieces}
-    seeds = sorted({p.seed for p in pieces if p.kind == "resume"})
     for (case, scheme, kind, _), trial in results.items():
         if kind != "chain" or trial is None:
             continue
-        gaps = {}
-        for number, mark in enumerate(marks[case]):
-            both = [
-                (results.get((case, scheme, "resume", seed)), results.get((case, EXACT, "resume", seed)))
-                for seed in seeds
-            ]
-            if all(ours and exact for ours, exact in both) and both:
-                found = [ours["losses"][number] - exact["losses"][number] for ours, exact in both]
-                gaps[mark] = (mean(found), min(found), max(found))
+        gaps = _gaps(pieces, case, scheme)
         slope = headway(pieces, case)
         rework = None
         if slope and gaps:
-            middle, low, high = (gap / slope for gap in gaps[marks[case][0]])
+            middle, low, high = (gap / slope for gap in gaps[min(gaps)])
             rework = middle, low, high
         restores = results.get((case, scheme, "restores", 0))
         rows.append(
@@ -86,6 +76,19 @@ def gather(pieces: Sequence[Piece], own: set[str], lossless: set[str]) -> list[R
     return rows
 
 
+def _gaps(pieces: Sequence[Piece], case: str, scheme: str) -> dict[int, Spread]:
+    """Return the gaps of a scheme at each mark; none unless all seeds are there."""
+    resumed = {(p.scheme, p.seed): p for p in pieces if (p.case, p.kind) == (case, "resume")}
+    pairs = [(p.result, resumed[EXACT, seed].result) for (name, seed), p in resumed.items() if name == scheme]
+    if not pairs or not all(ours and exact for ours, exact in pairs):
+        return {}
+    found = {}
+    for number, mark in enumerate(next(iter(resumed.values())).marks):
+        gaps = [ours["losses"][number] - exact["losses"][number] for ours, exact in pairs if ours and exact]
+        found[mark] = mean(gaps), min(gaps), max(gaps)
+    return found
+
+
 def exact_spread(pieces: Sequence[Piece], case: str) -> dict[int, tuple[float, float]]:
     """Return mean loss of the exact resumed runs at each mark, and how far the seeds lie apart."""
     found = [p.result for p in pieces if (p.case, p.scheme, p.kind) == (case, EXACT, "resume")]
@@ -100,7 +103,12 @@ def headway(pieces: Sequence[Piece], case: str) -> float | None:
     """Return by how much the loss of the exact run falls in an iteration, ``None`` if it does not.
 
     Between the first and the last mark of the resumed runs, or from where they resume to their only mark.
+    ``None`` as well where the seeds do not agree that the state of an interval before is behind: what is
+    less than an interval cannot be told from noise there.
     """
+    gaps = _gaps(pieces, case, OLDER)
+    if not gaps or gaps[min(gaps)][1] <= 0:
+        return None
     points = {mark: loss for mark, (loss, _) in exact_spread(pieces, case).items()}
     chain = next((p.result for p in pieces if (p.case, p.scheme, p.kind) == (case, EXACT, "chain")), None)
     if len(points) == 1 and chain:

@@ -72,9 +72,9 @@ class Case:
 CASES = {
     case.name: case
     for case in (
-        Case("logistic every 1", "logistic", 50, 1),
+        Case("logistic every 1", "logistic", 50, 1, marks=(10,)),
         Case("logistic every 20", "logistic", 50, 20, restores=True),
-        Case("lenet every 1", "lenet", 50, 1),
+        Case("lenet every 1", "lenet", 50, 1, marks=(10,)),
         Case("lenet every 20", "lenet", 50, 20, marks=(60, 300), restores=True),
         Case("batchnorm every 20", "batchnorm", 20, 20),
         Case("gpt every 20", "gpt", 20, 20, marks=(60, 300), restores=True),

@@ -260,6 +260,10 @@ def test_rework_is_the_gap_by_the_slope_of_the_exact_run(
         ("exact", "chain", 0): {"loss": 9.0},
         ("TOPN, 1/64", "chain", 0): {"loss": 3.0, "weight_ratio": 32.0},
         **{("exact", "resume", seed): {"losses": [2.0 + seed, 1.4 + seed]} for seed in (1, 2, 3)},
+        **{
+            ("exact, one interval older", "resume", seed): {"losses": [2.1 + seed, 1.4 + seed]}
+            for seed in (1, 2, 3)
+        },
         **{("TOPN, 1/64", "resume", seed): {"losses": [2.0 + 1.5 * seed, 1.4 + seed]} for seed in (1, 2, 3)},
     }
     monkeypatch.setattr(trials.Piece, "result", property(lambda p: stored.get((p.scheme, p.kind, p.seed))))
@@ -271,10 +275,12 @@ def test_rework_is_the_gap_by_the_slope_of_the_exact_run(
     assert topn.rework == pytest.approx((400, 200, 600))
     assert topn.gaps[300] == pytest.approx((0, 0, 0))
     for seed in (1, 2, 3):
-        stored["exact", "resume", seed]["losses"] = [1.0, 2.0]
-    assert comparison.gather(asked, set(), set())[1].rework is None
+        stored["exact", "resume", seed]["losses"] = [1.0 + seed, 9.0]
+    assert comparison.gather(asked, set(), set())[1].rework is None  # it makes no headway
     quick = trials.pieces(["lenet every 20"], ["TOPN, 1/64"], tmp_path, tmp_path, quick=True)
-    assert comparison.headway(quick, "lenet every 20") == pytest.approx(8 / 60)
+    assert comparison.headway(quick, "lenet every 20") == pytest.approx(6 / 60)
+    stored["exact, one interval older", "resume", 2]["losses"] = [2.9, 2.9]
+    assert comparison.headway(quick, "lenet every 20") is None  # an interval cannot be told from noise
 
 
 def test_tables_are_put_between_their_marks(tmp_path: Path) -> None:
