@@ -10,9 +10,7 @@ from typing import Any
 
 from trials import CASES, EXACT, OLDER, Piece
 
-__all__ = ["Row", "as_json", "draw", "gather", "markdown", "put_into"]
-
-BEGIN, END = "<!-- training.py writes from here -->", "<!-- to here -->"
+__all__ = ["Row", "as_json", "draw", "gather", "markdown"]
 
 Spread = tuple[float, float, float]  # mean, least and largest over the seeds
 
@@ -188,15 +186,6 @@ def _cells(row: Row, moments: bool, marks: Sequence[int], restores: bool, late: 
 def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the rows ready for JSON."""
     return [asdict(row) for row in rows]
-
-
-def put_into(path: Path, text: str) -> None:
-    """Write `text` between the two marks of a file, which are put at its end where they are missing."""
-    before = path.read_text() if path.exists() else ""
-    if BEGIN not in before:
-        before += f"\n{BEGIN}\n{END}\n"
-    head, rest = before.split(BEGIN)
-    path.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END, 1)[1]}")
 
 
 def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:

@@ -19,6 +19,7 @@ import comparison
 import torch
 from contenders import contenders
 from datasets import data_directory
+from results import put_into
 from trials import CASES, Piece, pieces
 
 DRAWN = ("gpt every 20", "lenet every 20")
@@ -108,7 +109,7 @@ def main() -> int:
         tables.append(f"{left} of {len(asked)} pieces are not measured yet: run the same command again.")
     print("\n\n".join(tables))
     if arguments.results:
-        comparison.put_into(arguments.results, "\n\n".join(tables))
+        put_into(arguments.results, "training.py", "\n\n".join(tables))
     if arguments.json:
         report = {"quick": arguments.quick, "torch": torch.__version__, "absent": absent}
         report["rows"] = comparison.as_json(rows)

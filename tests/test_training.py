@@ -284,11 +284,11 @@ def test_rework_is_the_gap_by_the_slope_of_the_exact_run(
 
 
 def test_tables_are_put_between_their_marks(tmp_path: Path) -> None:
-    comparison, path = module("comparison"), tmp_path / "RESULTS.md"
+    results, path = module("results"), tmp_path / "RESULTS.md"
     path.write_text("# Results\n")
-    comparison.put_into(path, "one")
+    results.put_into(path, "a.py", "one")
     path.write_text(path.read_text() + "\n## After\n")
-    comparison.put_into(path, "two")
+    results.put_into(path, "a.py", "two")
     text = path.read_text()
     assert text.startswith("# Results\n") and text.endswith("\n## After\n")
     assert "two" in text and "one" not in text
