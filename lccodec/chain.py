@@ -204,6 +204,8 @@ def plan(
         elif _equal(bits, parent.bits):
             continue
         quantizer = choose(name, kind, array.size, parent is not None)
+        if quantizer.absolute:
+            parent = None
         job = Job([index], kind, [array.shape], [bits], quantizer, None if parent is None else [parent])
         if not 0 < bits.size <= RUN_ARRAY:
             jobs.append(job)

@@ -140,10 +140,15 @@ def _write_frame(
 
 
 def _patterns(representatives: Array, header: FrameHeader) -> Array:
-    """Return representatives as components."""
+    """Return representatives as components; one past the largest number, of an empty bin, is that."""
+    kind = header.kind
     if header.ordered:
-        return ordered_steps(representatives, header.kind)
-    return unwork(representatives, header.kind)
+        return ordered_steps(representatives, kind)
+    patterns = unwork(representatives, kind)
+    sign = kind.bits.type(1 << (8 * kind.size - 1))
+    largest = kind.bits.type(int(sign) - (1 << kind.mantissa) - 1)
+    finite: Array = (patterns & sign) | np.minimum(patterns & ~sign, largest)
+    return finite
 
 
 def _fit_run(

@@ -67,6 +67,8 @@ def encode(array: Array, quantizer: Quantizer, reference: Array | None = None, *
     array = np.asanyarray(array)
     kind, bits = components(array)
     base = None if reference is None else _reference_components(reference, kind, array.shape)
+    if quantizer.absolute:
+        base = None
     threads = thread_count(threads)
     return b"".join(encode_components(bits, kind, [array.shape], quantizer, base, threads=threads))
 

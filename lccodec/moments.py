@@ -70,6 +70,7 @@ class LogSteps:
     """
 
     ordered: ClassVar[bool] = True
+    absolute: ClassVar[bool] = False
 
     step: float = 1.0
 

@@ -64,9 +64,14 @@ class Quantizer(Protocol):
     ----------
     ordered
         Whether differences and representatives are those of the order-preserving integers (SPEC 7.6).
+    absolute
+        Whether an array is coded without its reference, for which it takes as many bytes or fewer.
     """
 
     ordered: ClassVar[bool]
+
+    @property
+    def absolute(self) -> bool: ...  # noqa: D102 - described above
 
     def fit(self, residual: Residual) -> Partition | None:
         """Return the partition for floating point components, or ``None`` to store them exactly."""
@@ -80,6 +85,7 @@ class Lossless:
     """Store every bit pattern exactly, as byte planes (SPEC 7.5)."""
 
     ordered: ClassVar[bool] = False
+    absolute: ClassVar[bool] = False
 
     def fit(self, residual: Residual) -> None:  # noqa: ARG002
         """Return ``None``: there is nothing to choose."""
@@ -108,6 +114,7 @@ class ExponentBuckets:
     """
 
     ordered: ClassVar[bool] = False
+    absolute: ClassVar[bool] = False
 
     bits: int = 3
     representative: Literal["midpoint", "mean"] = "midpoint"
@@ -187,7 +194,7 @@ class _Buckets:
 class UniformDeadzone:
     """Equal steps with a dead zone of 0.6 steps on either side of 0, and centroid representatives.
 
-    Give exactly one parameter.
+    Give exactly one of the first three parameters.
 
     Parameters
     ----------
@@ -199,11 +206,15 @@ class UniformDeadzone:
     relative_step
         The step as a multiple of the root mean square of the differences (in a large array,
         estimated on evenly spread pieces).
+    absolute
+        Whether to quantize the values themselves and not their differences to the reference: for what
+        forgets its past between two checkpoints, as a first moment does. A value then decodes as 0, or
+        with its sign and at most 8/3 times as large.
 
     Raises
     ------
     ArgumentError
-        Unless exactly one is given, positive and finite.
+        Unless exactly one of the first three is given, positive and finite.
     """
 
     ordered: ClassVar[bool] = False
@@ -211,6 +222,7 @@ class UniformDeadzone:
     step: float | None = None
     max_error: float | None = None
     relative_step: float | None = None
+    absolute: bool = False
 
     def __post_init__(self) -> None:
         given = [v for v in (self.step, self.max_error, self.relative_step) if v is not None]
@@ -218,6 +230,8 @@ class UniformDeadzone:
             raise ArgumentError("UniformDeadzone: give exactly one of step, max_error and relative_step")
         if not (isinstance(given[0], int | float) and math.isfinite(given[0]) and given[0] > 0):
             raise ArgumentError(f"UniformDeadzone: a positive finite number is needed, not {given[0]!r}")
+        if not isinstance(self.absolute, bool):
+            raise ArgumentError(f"UniformDeadzone: absolute is True or False, not {self.absolute!r}")
 
     def fit(self, residual: Residual) -> _Grid | None:
         """Choose the step and the centroids; ``None`` where exact storage is at least as small."""

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, ExponentBuckets, Lossless, UniformDeadzone, decode, encode
+from lccodec.encoder import encode_components
 from lccodec.floats import components
+from lccodec.frame import decode_components
 from lccodec.residual import PIECE
 
 from .oracle import lc_reconstruct
@@ -184,3 +186,37 @@ def test_a_step_out_of_the_range_of_the_type_is_lossless() -> None:
 def test_quantizers_are_values() -> None:
     assert ExponentBuckets(3) == ExponentBuckets(bits=3)
     assert len({Lossless(), Lossless(), UniformDeadzone(step=1)}) == 2
+
+
+@given(array_and_reference(["float16", "bfloat16", "float32"]), st.sampled_from([0.1, 4.0]))
+def test_absolute_values_keep_their_sign_and_grow_by_a_bounded_factor(
+    pair: tuple[np.ndarray, np.ndarray | None], step: float
+) -> None:
+    array, reference = pair
+    quantizer = UniformDeadzone(relative_step=step, absolute=True)
+    frame = encode(array, quantizer, reference)
+    restored = decode(frame)  # needs no reference
+    with np.errstate(invalid="ignore"):
+        finite = np.isfinite(array)
+    before, after = array[finite].astype(np.longdouble), restored[finite].astype(np.longdouble)
+    assert (after * before >= 0).all()
+    assert (np.abs(after) <= np.abs(before) * 2.69).all()  # 8/3 and a rounding to bfloat16
+    np.testing.assert_array_equal(bits_of(restored[~finite]), bits_of(array[~finite]))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_the_bins_next_to_the_largest_number_have_finite_representatives(name: str) -> None:
+    """The middle of a bin without elements can lie past the largest number."""
+    kind, _ = components(np.zeros(0, dtype_of(name)))
+    largest = np.array([(1 << (8 * kind.size - 1)) - (1 << kind.mantissa) - 1], kind.bits).view(
+        dtype_of(name)
+    )
+    array = np.concatenate([largest, np.zeros(40, largest.dtype), largest / 3])
+    for step in (0.1, 0.7, 1.0):
+        round_trip(array, UniformDeadzone(relative_step=step))
+        frame = b"".join(
+            encode_components(
+                components(array)[1], kind, [(2,), (40,)], UniformDeadzone(relative_step=step), None, run=True
+            )
+        )
+        decode_components(frame, None)

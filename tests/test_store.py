@@ -481,3 +481,25 @@ def test_frames_read_in_parts_are_verified_like_others(
         with pytest.raises(ChecksumError) as caught:
             chain.restore(1)
     assert caught.value.rule == "LCC-MAN-08"
+
+
+def test_absolute_quantizers_need_no_parent(tmp_path: Path) -> None:
+    """Neither alone nor in a run; what is unchanged is still taken from the parent."""
+    generator = np.random.default_rng(0)
+    policy = Policy("m", {"first_moment": UniformDeadzone(relative_step=1.0, absolute=True)})
+    names = ["exp_avg/large", "exp_avg/small", "exp_avg/smaller"]
+    moments = {
+        name: generator.normal(size=size).astype(np.float32)
+        for name, size in zip(names, (40_000, 500, 5), strict=True)
+    }
+    with Chain(tmp_path, policy=policy) as chain:
+        chain.save(0, {**moments, "w": np.ones(3)})
+        moments = {name: -moment for name, moment in moments.items()}
+        chain.save(1, {**moments, "w": np.ones(3)})
+        restored = chain.restore()
+        info = chain.info()
+    assert info.parent == 0
+    assert not any(array.relative for array in info.arrays)
+    for name, moment in moments.items():
+        assert (restored[name] * moment >= 0).all()
+        assert 0.5 < np.linalg.norm(restored[name]) / np.linalg.norm(moment) < 1.1
