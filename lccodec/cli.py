@@ -20,11 +20,14 @@ import numpy as np
 import lccodec
 
 from . import tables
+from .adapters.conversion import Exchange
+from .adapters.conversion import convert as convert_state
 from .adapters.files import check_suffix, load_file, save_file
 from .adapters.formats import plain_names, steps_in_names
 from .checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_file
 from .difference import Leaves, compare_states
 from .errors import ArgumentError, DataError, LccodecError
+from .exchange import load_rules
 from .policy import POLICIES, Policy
 from .store import Chain
 from .summary import summarize
@@ -42,6 +45,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _CHAIN_OR_FILE: Final = click.Path(exists=True, path_type=Path)
 _NEW: Final = click.Path(path_type=Path)
 _STEP: Final = click.IntRange(min=0)
+_FRAMEWORK: Final = click.Choice(["torch", "flax"])
 
 
 class _Program(click.Group):
@@ -262,17 +266,51 @@ def _save_file(state: Any, output: Path, metadata: dict[str, str]) -> dict[str, 
 @_verb
 @click.argument("source", metavar="FILE", type=_FILE)
 @click.argument("output", metavar="OUTPUT", type=_NEW)
-def convert(source: Path, output: Path, as_json: bool) -> None:
+@click.option("--from", "source_framework", type=_FRAMEWORK, help="Whose module's state it is ...")
+@click.option("--to", "output_framework", type=_FRAMEWORK, help="... and whose it is to be.")
+@click.option("--rules", type=_FILE, help="Your rules for names and layouts, in TOML or JSON.")
+@click.option("--like", type=_FILE, help="A state of the other framework to be like: it decides and checks.")
+@click.option("--model", metavar="NAME", help="The entry with the module's state.  [default: all is]")
+@click.option("--optimizer", metavar="NAME", help="The entry with that of Adam, whose moments come along.")
+def convert(
+    source: Path,
+    output: Path,
+    source_framework: str | None,
+    output_framework: str | None,
+    rules: Path | None,
+    like: Path | None,
+    model: str | None,
+    optimizer: str | None,
+    as_json: bool,
+) -> None:
     """Convert a file of one format into another, lossless and with its metadata.
 
     Formats go by suffixes: .npz, .safetensors, .lcc.h5, and .safetensors.index.json, whose shards are one
-    state. OUTPUT is replaced if it exists.
+    state. OUTPUT is replaced if it exists. With --from and --to the state becomes that of the same module in
+    the other framework, by rules for names and layouts.
     """
     check_suffix(output, write=True)
+    exchange, left_out = None, list[str]()
+    if source_framework and output_framework and source_framework != output_framework:
+        own = () if rules is None else load_rules(rules)
+        exchange = Exchange(source_framework, own, like, model, optimizer)
+    elif any((source_framework, output_framework, rules, like, model, optimizer)):
+        raise click.UsageError("an exchange needs --from one framework and --to the other")
     state, metadata = load_file(source)
+    if exchange is not None:
+        state, metadata, left_out = convert_state(state, metadata, exchange)
+        if left_out:
+            names = ", ".join(map(tables.printable, left_out))
+            click.echo(f"lccodec: note: only the model and its optimizer, left out: {names}", err=True)
     kept = _save_file(state, output, metadata)
     size = output.stat().st_size
-    document = {"source": str(source), "file": str(output), "bytes": size, "metadata": kept}
+    document = {
+        "source": str(source),
+        "file": str(output),
+        "bytes": size,
+        "metadata": kept,
+        "left_out": left_out,
+    }
     text = f"{tables.printable(source)}: {size:,} bytes  {tables.printable(output)}"
     click.echo(tables.dump_json(document) if as_json else text)
 

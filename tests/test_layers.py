@@ -59,6 +59,7 @@ LAYERS = [
     ["adapters/orbax"],
     ["adapters/folder"],
     ["adapters/lightning", "adapters/transformers", "adapters/accelerate"],
+    ["adapters/conversion"],
     ["tables"],
     ["cli"],
     ["__main__"],
