@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 import lccodec
+from lccodec import exchange
 
 PUBLIC = {
     "ArgumentError",
@@ -50,9 +51,20 @@ def test_public_names() -> None:
     assert all(hasattr(lccodec, name) for name in PUBLIC)
 
 
+def test_public_names_of_the_exchange() -> None:
+    names = {"LAYOUTS", "RULES", "Rule", "adam_to_flax", "adam_to_torch", "load_rules", "to_flax", "to_torch"}
+    assert set(exchange.__all__) == names
+    assert all(inspect.getdoc(getattr(exchange, name)) for name in names - {"LAYOUTS", "RULES"})
+
+
 @pytest.mark.parametrize(
     ("function", "parameters"),
     [
+        (exchange.Rule, ["torch", "flax", "layout", "size", "rank"]),
+        (exchange.to_flax, ["state", "rules", "like"]),
+        (exchange.to_torch, ["state", "rules", "like"]),
+        (exchange.adam_to_flax, ["optimizer", "names", "rules", "like"]),
+        (exchange.adam_to_torch, ["state", "names", "rules", "like"]),
         (lccodec.encode, ["array", "quantizer", "reference", "threads"]),
         (lccodec.decode, ["frame", "reference", "out", "dtype", "threads"]),
         (lccodec.save, ["state", "metadata"]),

@@ -55,7 +55,7 @@ def image(*shape):
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
-@pytest.mark.parametrize(("dimensions", "groups"), [(1, 1), (2, 1), (2, 2), (3, 1)])
+@pytest.mark.parametrize(("dimensions", "groups"), [(1, 1), (2, 2), (3, 1)])
 def test_convolutions(dimensions, groups):
     window, size = (3, 2, 4)[:dimensions], (6, 5, 7)[:dimensions]
     ours = filled([nn.Conv1d, nn.Conv2d, nn.Conv3d][dimensions - 1](4, 6, window, groups=groups))
@@ -64,14 +64,28 @@ def test_convolutions(dimensions, groups):
     assert_equal_outputs(ours, theirs, image(2, 4, *size))
 
 
-@pytest.mark.parametrize(("dimensions", "stride"), [(1, 1), (2, 1), (2, 2), (3, 2)])
-def test_transposed_convolutions(dimensions, stride):
+TURNED = [Rule("**.weight", "**/kernel", "conv-transposed")]
+
+
+@pytest.mark.parametrize(("dimensions", "stride", "padding"), [(1, 1, 0), (2, 2, 1), (3, 2, 1)])
+def test_transposed_convolutions(dimensions, stride, padding):
     window, size = (3, 2, 4)[:dimensions], (6, 5, 7)[:dimensions]
     layer = [nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d][dimensions - 1]
-    ours = filled(layer(4, 6, window, stride))
-    theirs = nnx.ConvTranspose(4, 6, window, (stride,) * dimensions, padding="VALID", rngs=nnx.Rngs(0))
-    exchanged(ours, theirs, [Rule("**.weight", "**/kernel", "conv-transposed")])
+    ours = filled(layer(4, 6, window, stride, padding))
+    around = [
+        (length - 1 - padding,) * 2 for length in window
+    ]  # of the input, where torch's is of the output
+    theirs = nnx.ConvTranspose(4, 6, window, (stride,) * dimensions, padding=around, rngs=nnx.Rngs(0))
+    exchanged(ours, theirs, TURNED)
     assert_equal_outputs(ours, theirs, image(2, 4, *size))
+
+
+def test_transposed_convolutions_that_end_where_they_should_or_turn_the_kernel_themselves():
+    ours = filled(nn.ConvTranspose2d(4, 6, (3, 2), 2))
+    for rules, options in ((TURNED, {}), ([], {"transpose_kernel": True})):
+        theirs = nnx.ConvTranspose(4, 6, (3, 2), (2, 2), padding="VALID", rngs=nnx.Rngs(0), **options)
+        exchanged(ours, theirs, rules)
+        assert_equal_outputs(ours, theirs, image(2, 4, 6, 5))
 
 
 @pytest.mark.parametrize(
@@ -117,8 +131,7 @@ def test_attention(bias, other):
 class Stacked(nnx.Module):
     """Two layers, in a List or in a Sequential."""
 
-    def __init__(self, cell, listed):
-        layers = [nnx.RNN(cell(3, 4)), nnx.RNN(cell(4, 4))]
+    def __init__(self, layers, listed):
         self.rnn = nnx.List(layers) if listed else nnx.Sequential(*layers)
 
     def __call__(self, x):
@@ -155,19 +168,32 @@ def without_inner_bias(ours):
     return ours
 
 
-@pytest.mark.parametrize("form", ["one layer", "in a list", "in a sequential", "both ways"])
-@pytest.mark.parametrize("kind", RECURRENT)
-def test_recurrent_layers(kind, form):
+@pytest.mark.parametrize(
+    ("kind", "form", "both_ways"),
+    [
+        *((kind, "one layer", False) for kind in RECURRENT),
+        ("gru", "one layer", True),
+        ("lstm, gate by gate", "in a list", False),
+        ("lstm", "in a list", True),
+        ("gru", "in a sequential", False),
+        ("lstm", "in a sequential", True),
+    ],
+)
+def test_recurrent_layers(kind, form, both_ways):
     layer, cell = RECURRENT[kind]
-    both_ways = form == "both ways"
-    layers = 2 if form.startswith("in a") else 1
-    ours = without_inner_bias(filled(layer(3, 4, layers, batch_first=True, bidirectional=both_ways)))
-    if layers == 2:
-        theirs = Stacked(cell, form == "in a list")
-    elif both_ways:
-        theirs = Named(nnx.Bidirectional(nnx.RNN(cell(3, 4)), nnx.RNN(cell(3, 4)), rngs=nnx.Rngs(0)))
+
+    def flax_layer(features):
+        if both_ways:
+            ways = [nnx.RNN(cell(features, 4)) for _ in range(2)]
+            return nnx.Bidirectional(*ways, rngs=nnx.Rngs(0))
+        return nnx.RNN(cell(features, 4))
+
+    if form == "one layer":
+        ours, theirs = layer(3, 4, batch_first=True, bidirectional=both_ways), Named(flax_layer(3))
     else:
-        theirs = Named(nnx.RNN(cell(3, 4)))
+        ours = layer(3, 4, 2, batch_first=True, bidirectional=both_ways)
+        theirs = Stacked([flax_layer(3), flax_layer(8 if both_ways else 4)], form == "in a list")
+    ours = without_inner_bias(filled(ours))
     x = image(2, 5, 3)
     # From torch, whose two biases are one in Flax, and from there back again.
     state, like = torch_state(nn.ModuleDict({"rnn": ours})), flax_state(theirs)
@@ -203,6 +229,15 @@ def test_cells(ours, kind):
     expected = expected if kind is nnx.GRUCell else expected[0]
     found = np.asarray(theirs(h if kind is nnx.GRUCell else (c, h), x)[1])
     assert np.abs(found - expected.numpy()).max() <= 1e-5
+
+
+def test_a_simple_recurrent_layer_by_a_rule():
+    ours, theirs = filled(nn.RNN(3, 4, batch_first=True)), nnx.RNN(nnx.SimpleCell(3, 4, rngs=nnx.Rngs(0)))
+    rules = [Rule(("**.bias_ih_l0", "**.bias_hh_l0"), "**/cell/dense_i/bias", "summed")]
+    nnx.update(theirs, to_flax(torch_state(ours), rules, flax_state(theirs)))
+    x = image(2, 5, 3)
+    expected = ours(torch.tensor(x))[0].detach().numpy()
+    assert np.abs(np.asarray(theirs(x)) - expected).max() <= 1e-5
 
 
 def test_a_gru_that_flax_cannot_hold():

@@ -205,9 +205,14 @@ RULES: Final = (
     Rule("**.out_proj.weight", "**/out/kernel", "heads-out"),
     Rule("**.out_proj.bias", "**/out/bias", rank=1),
     *_recurrent("", ""),  # a cell
-    *_recurrent("_l0", "cell/"),  # a layer in an RNN
-    *_recurrent("_l*", "*/cell/"),  # several in a List
-    *_recurrent("_l*", "layers/*/cell/"),  # or in a Sequential
-    *_recurrent("_l0", "forward_rnn/cell/"),  # Bidirectional
-    *_recurrent("_l0_reverse", "backward_rnn/cell/"),
+    *_recurrent("_l0", "cell/"),  # one layer: an RNN
+    *(
+        rule for place in ("*/", "layers/*/") for rule in _recurrent("_l*", f"{place}cell/")
+    ),  # List, Sequential
+    *(
+        rule
+        for layer, place in (("_l0", ""), ("_l*", "*/"), ("_l*", "layers/*/"))
+        for suffix, way in ((layer, "forward"), (f"{layer}_reverse", "backward"))
+        for rule in _recurrent(suffix, f"{place}{way}_rnn/cell/")
+    ),
 )
