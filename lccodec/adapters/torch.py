@@ -127,7 +127,8 @@ class _ToNumpy:
 def _unfit(tensor: torch.Tensor) -> str | None:
     """Say why a tensor cannot be stored."""
     if type(tensor) not in _TENSORS:
-        return f"is a {type(tensor).__module__}.{type(tensor).__qualname__}, which is more than its values"
+        kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
+        return f"is a {kind}, which is more than its values (lccodec.adapters.dcp saves sharded ones)"
     if tensor.device.type == "meta":
         return "is on the meta device and has no values"
     if tensor.is_nested:
