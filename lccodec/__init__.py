@@ -1,6 +1,7 @@
 """lccodec: a portable, pure-NumPy codec for training checkpoints."""
 
 from ._version import __version__
+from .balanced import Balanced
 from .checkpoint import ArrayInfo, CheckpointFile, CheckpointInfo
 from .checkpoint import open_file as open
 from .errors import (
@@ -20,7 +21,8 @@ from .files import load, load_file, save, save_file
 from .floats import BFLOAT16_BITS
 from .frame import decode, encode
 from .moments import LogSteps
-from .policy import POLICIES, Policy
+from .policy import Policy
+from .presets import POLICIES
 from .quantize import ExponentBuckets, Lossless, UniformDeadzone
 from .roles import ROLES
 from .store import Chain
@@ -32,6 +34,7 @@ __all__ = [
     "ROLES",
     "ArgumentError",
     "ArrayInfo",
+    "Balanced",
     "Chain",
     "ChainError",
     "CheckpointFile",

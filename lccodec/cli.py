@@ -28,7 +28,8 @@ from .checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_fi
 from .difference import Leaves, compare_states
 from .errors import ArgumentError, DataError, LccodecError
 from .exchange import load_rules
-from .policy import POLICIES, Policy
+from .policy import Policy
+from .presets import POLICIES, resolve_policy
 from .store import Chain
 from .summary import summarize
 from .validate import validate
@@ -204,7 +205,7 @@ def save(
 def _recorded_policy(latest: CheckpointInfo | None) -> str | Policy:
     """Return the policy that a chain was written with, the default where that is not known."""
     try:
-        return "balanced" if latest is None else Policy.from_json(latest.policy)
+        return "balanced" if latest is None else resolve_policy(latest.policy)
     except ArgumentError:
         return "balanced"
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from .errors import ArgumentError
-from .floats import ElementType
+from .floats import Array, ElementType
 from .moments import LogSteps
 from .quantize import ExponentBuckets, Lossless, Quantizer, UniformDeadzone
 from .roles import ROLES, Role
 
-__all__ = ["POLICIES", "Policy", "parse_quantizer", "quantizer_json", "resolve_policy"]
+__all__ = ["Candidate", "Policy", "parse_quantizer", "quantizer_json"]
 
 _Json: TypeAlias = Any
 
@@ -22,6 +22,26 @@ _Json: TypeAlias = Any
 QUANTIZERS: Final = MappingProxyType(
     {quantizer.__name__: quantizer for quantizer in (ExponentBuckets, LogSteps, Lossless, UniformDeadzone)}
 )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An array of a delta, as a policy that weighs arrays against each other looks at it.
+
+    Parameters
+    ----------
+    name, role, kind, shape
+        What it is.
+    bits, reference
+        Components of the array and of the parent's, as decoded; ``None`` where it stands alone.
+    """
+
+    name: str
+    role: Role
+    kind: ElementType
+    shape: tuple[int, ...]
+    bits: Array
+    reference: Array | None
 
 
 @dataclass(frozen=True)
@@ -97,6 +117,10 @@ class Policy:
             return Lossless()
         return self.roles.get(role, Lossless())
 
+    def settle(self, candidates: Iterable[Candidate]) -> Policy:  # noqa: ARG002
+        """Return the policy that chooses for the arrays of one delta: this one, but in `Balanced`."""
+        return self
+
     def __str__(self) -> str:
         rows = list(self.patterns.items())
         if self.smallest:
@@ -108,9 +132,7 @@ class Policy:
         )
 
     def to_json(self) -> _Json:
-        """Return the policy as a JSON value: the name of a preset, or an object that says all."""
-        if POLICIES.get(self.name) == self:
-            return self.name
+        """Return the policy as a JSON object that says all."""
         return {
             "name": self.name,
             "roles": {role: quantizer_json(quantizer) for role, quantizer in self.roles.items()},
@@ -119,30 +141,30 @@ class Policy:
         }
 
     @classmethod
-    def from_json(cls, value: _Json) -> Policy:
-        """Return the policy that :meth:`to_json` made a JSON value of.
+    def from_json(cls, value: _Json) -> Self:
+        """Return the policy that :meth:`to_json` made a JSON object of.
 
         Raises
         ------
         ArgumentError
             If it is none.
         """
-        if isinstance(value, str):
-            return resolve_policy(value)
         members = ["name", "roles", "patterns", "smallest"]
-        if not isinstance(value, dict) or list(value) != members or not isinstance(value["name"], str):
-            raise ArgumentError(
-                f"a policy is a name or an object of {', '.join(members)}, not {value!r:.100}"
-            )
-        name, roles, patterns, smallest = value.values()
+        if not isinstance(value, dict) or list(value)[:4] != members or not isinstance(value["name"], str):
+            raise ArgumentError(f"a policy is an object of {', '.join(members)}, not {value!r:.100}")
+        name, roles, patterns, smallest, *_ = value.values()
         if not isinstance(roles, dict) or not isinstance(patterns, dict):
             raise ArgumentError(f"policy {name!r}: roles and patterns are objects")
-        return cls(
-            name,
-            {role: parse_quantizer(quantizer) for role, quantizer in roles.items()},
-            {pattern: parse_quantizer(quantizer) for pattern, quantizer in patterns.items()},
-            smallest,
-        )
+        try:
+            return cls(
+                name,
+                {role: parse_quantizer(quantizer) for role, quantizer in roles.items()},
+                {pattern: parse_quantizer(quantizer) for pattern, quantizer in patterns.items()},
+                smallest,
+                **{member: value[member] for member in list(value)[4:]},
+            )
+        except TypeError as error:
+            raise ArgumentError(f"policy {name!r}: {error}") from error
 
 
 def _settings(quantizer: Quantizer) -> dict[str, Any]:
@@ -186,40 +208,3 @@ def parse_quantizer(value: _Json) -> Quantizer:
         return QUANTIZERS[value["quantizer"]](**settings)
     except TypeError as error:
         raise ArgumentError(f"quantizer {value!r:.100}: {error}") from error
-
-
-_SIGNED: Final[tuple[Role, ...]] = ("weight", "first_moment")
-_POSITIVE: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(1.0)}
-
-#: The presets. ``lc-2`` and ``lc-3`` are the paper's scheme with the buckets chosen per array, for all but
-#: second moments, which have to stay positive, and statistics; ``balanced`` is provisional.
-POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
-    {
-        policy.name: policy
-        for policy in (
-            Policy("lossless"),
-            Policy("lc-2", dict.fromkeys(_SIGNED, ExponentBuckets(bits=2)) | _POSITIVE),
-            Policy("lc-3", dict.fromkeys(_SIGNED, ExponentBuckets(bits=3)) | _POSITIVE),
-            Policy(
-                "balanced",
-                dict.fromkeys(_SIGNED, UniformDeadzone(relative_step=1.0)) | _POSITIVE,
-                smallest=256,
-            ),
-        )
-    }
-)
-
-
-def resolve_policy(policy: str | Policy) -> Policy:
-    """Return the preset of that name, or the policy itself.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown name.
-    """
-    if isinstance(policy, Policy):
-        return policy
-    if not isinstance(policy, str) or policy not in POLICIES:
-        raise ArgumentError(f"unknown policy {policy!r}; there are {', '.join(POLICIES)}")
-    return POLICIES[policy]

@@ -18,7 +18,7 @@ moments lie side by side.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -26,7 +26,7 @@ from typing import Final, Literal, get_args
 
 from .errors import ArgumentError
 
-__all__ = ["ROLES", "Role", "check_roles", "find_roles"]
+__all__ = ["ROLES", "Role", "check_roles", "find_curvatures", "find_roles"]
 
 Role = Literal["weight", "first_moment", "second_moment", "other"]
 
@@ -79,7 +79,7 @@ def find_roles(
     {'m/fc': 'other', 'v/fc': 'second_moment', 'attention/v': 'weight'}
     """
     given = check_roles(given or {})
-    paths = {name: re.split("[/.]|~1", name.lower()) for name in names}
+    paths = {name: _path(name) for name in names}
     places = {(*path[:depth], word) for path in paths.values() for depth, word in enumerate(path)}
     roles = {}
     for name, path in paths.items():
@@ -88,6 +88,36 @@ def find_roles(
             role = next((role for pattern, role in given.items() if fnmatchcase(name, pattern)), None)
         roles[name] = role or (known or {}).get(name) or _role(path, places)
     return roles
+
+
+def find_curvatures(roles: Mapping[str, Role], shapes: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    """Return the second moment of each weight that has one of its shape, by name.
+
+    They share the end of their paths (``params/fc/kernel``, ``opt/nu/params/fc/kernel``); or there are as
+    many of both, in one order, as in the state of a PyTorch optimizer.
+    """
+    weights = [name for name, role in roles.items() if role == "weight"]
+    moments = [name for name, role in roles.items() if role == "second_moment"]
+    ends: dict[tuple[str, ...], str | None] = {}
+    for name in weights:
+        path = _path(name)
+        for start in range(len(path)):
+            end = tuple(path[start:])
+            ends[end] = None if end in ends else name  # more than one has it
+    found = {}
+    for name in moments:
+        path = _path(name)
+        same = (ends.get(tuple(path[start:])) for start in range(1, len(path)))
+        weight = next((w for w in same if w is not None and shapes[w] == shapes[name]), None)
+        if weight is not None:
+            found[weight] = name
+    if not found and [shapes[name] for name in weights] == [shapes[name] for name in moments]:
+        return dict(zip(weights, moments, strict=True))
+    return found
+
+
+def _path(name: str) -> list[str]:
+    return re.split("[/.]|~1", name.lower())
 
 
 def check_roles(given: Mapping[str, Role]) -> Mapping[str, Role]:

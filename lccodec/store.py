@@ -6,7 +6,7 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self
@@ -16,13 +16,14 @@ from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directo
 from .commit import CheckpointWriter, remove_stale_temporaries
 from .constants import MAX_STEP
 from .errors import ArgumentError, ChainError, FormatError, StorageError
-from .floats import ElementType
+from .floats import ElementType, components
 from .manifest import INHERITED, Manifest, Parent
 from .parallel import thread_count
-from .policy import Policy, resolve_policy
+from .policy import Candidate, Policy
+from .presets import record_policy, resolve_policy
 from .quantize import Lossless, Quantizer
 from .roles import Role, find_roles
-from .state import Json, flatten
+from .state import Flat, Json, flatten
 
 __all__ = ["Adapter", "Chain"]
 
@@ -179,16 +180,17 @@ class Chain:
         found = find_roles(flat.names, roles, known)
 
         def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
-            return self.policy.choose(name, found[name], kind, size) if relative else Lossless()
+            return policy.choose(name, found[name], kind, size) if relative else Lossless()
 
         remove_stale_temporaries(self.directory)
         tail = self._current_tail(steps[-1]) if steps else None
         keyframe = tail is None or wants_keyframe(
             tail.deltas, tail.delta_bytes, tail.keyframe_bytes, self.keyframe_every
         )
+        arrays = dict(tail.arrays) if tail else {}
+        policy = self.policy if keyframe else self.policy.settle(_candidates(flat, found, arrays))
         # Arrays of the tail are overwritten as they are coded, so a failure must not leave it in place.
         self._tail = None
-        arrays = dict(tail.arrays) if tail else {}
         jobs = plan(flat.arrays, flat.names, arrays, choose, keyframe)
         numbers = [0] * len(flat.arrays)
         entries = []
@@ -202,7 +204,7 @@ class Chain:
             manifest = Manifest(
                 step=step,
                 parent=None if keyframe or tail is None else Parent(tail.step, tail.root),
-                policy=self.policy.to_json(),
+                policy=record_policy(self.policy),
                 metadata=dict(metadata or {}),
                 tree=INHERITED if inherited else flat.tree,
                 scalars=flat.scalars,
@@ -306,6 +308,22 @@ class Chain:
         """Return what is stored for a step (the latest by default), without decoding it."""
         with self._open(step) as file:
             return file.info()
+
+
+def _candidates(
+    flat: Flat, roles: Mapping[str, Role], parents: Mapping[str, DecodedArray]
+) -> Iterator[Candidate]:
+    """Yield the arrays of a delta with their references."""
+    for name, array in zip(flat.names, flat.arrays, strict=True):
+        try:
+            kind, bits = components(array)
+        except ArgumentError:
+            continue  # which `plan` tells with its name
+        parent = parents.get(name)
+        fits = parent is not None and parent.kind == kind and parent.shape == array.shape
+        yield Candidate(
+            name, roles[name], kind, array.shape, bits, parent.bits if fits and parent is not None else None
+        )
 
 
 def _same_tree(left: Json, right: Json) -> bool:

@@ -12,6 +12,7 @@ from lccodec import exchange
 PUBLIC = {
     "ArgumentError",
     "ArrayInfo",
+    "Balanced",
     "BFLOAT16_BITS",
     "Chain",
     "ChainError",

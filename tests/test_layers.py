@@ -21,12 +21,15 @@ LAYERS = [
     ["runs"],
     ["quantize"],
     ["moments"],
+    ["balance"],
     ["planes", "codebook"],
     ["header"],
     ["encoder"],
     ["frame"],
     ["roles"],
     ["policy", "chain", "state", "hdf5"],
+    ["balanced"],
+    ["presets"],
     ["manifest", "trailer", "system"],
     ["container"],
     ["commit"],
@@ -66,7 +69,13 @@ LAYERS = [
 ]
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 #: No file access below the container: arrays in, bytes out.
-WITHOUT_IO = [m for layer in LAYERS[: RANK["hdf5"]] for m in layer] + ["policy", "chain", "state"]
+WITHOUT_IO = [m for layer in LAYERS[: RANK["hdf5"]] for m in layer] + [
+    "policy",
+    "balanced",
+    "presets",
+    "chain",
+    "state",
+]
 WITHOUT_IO.remove("parallel")  # asks the system for its number of cores
 CORE_DEPENDENCIES = {"numpy", "h5py"}
 OPTIONAL = {

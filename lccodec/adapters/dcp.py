@@ -42,7 +42,8 @@ from ..errors import (
     FormatError,
 )
 from ..floats import Array
-from ..policy import Policy, resolve_policy
+from ..policy import Policy
+from ..presets import resolve_policy
 from ..state import leaf_name
 from ..store import Chain
 

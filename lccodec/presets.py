@@ -1,0 +1,57 @@
+"""The policies that have names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from .balanced import STEPS, Balanced
+from .errors import ArgumentError
+from .moments import LogSteps
+from .policy import Policy
+from .quantize import ExponentBuckets, Quantizer
+from .roles import Role
+
+__all__ = ["POLICIES", "record_policy", "resolve_policy"]
+
+_SIGNED: Final[tuple[Role, ...]] = ("weight", "first_moment")
+_POSITIVE: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(1.0)}
+
+#: The presets. ``lc-2`` and ``lc-3`` are the paper's scheme with the buckets chosen per array, for all but
+#: second moments, which have to stay positive, and statistics; ``balanced`` and ``small`` differ in how
+#: much they lose.
+POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
+    {
+        policy.name: policy
+        for policy in (
+            Policy("lossless"),
+            Policy("lc-2", dict.fromkeys(_SIGNED, ExponentBuckets(bits=2)) | _POSITIVE),
+            Policy("lc-3", dict.fromkeys(_SIGNED, ExponentBuckets(bits=3)) | _POSITIVE),
+            Balanced("balanced", error=0.8),
+            Balanced("small", STEPS | {"second_moment": LogSteps(3.0)}, error=1.2),
+        )
+    }
+)
+
+
+def resolve_policy(policy: str | Policy | Mapping[str, Any]) -> Policy:
+    """Return the preset of that name, the policy of a JSON object, or the policy itself.
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown name, or what is no policy.
+    """
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, Mapping):
+        return (Balanced if len(policy) > 4 else Policy).from_json(policy)
+    if not isinstance(policy, str) or policy not in POLICIES:
+        raise ArgumentError(f"unknown policy {policy!r}; there are {', '.join(POLICIES)}")
+    return POLICIES[policy]
+
+
+def record_policy(policy: Policy) -> Any:
+    """Return what a checkpoint records of a policy, for `resolve_policy`: a preset's name, or JSON."""
+    return policy.name if POLICIES.get(policy.name) == policy else policy.to_json()

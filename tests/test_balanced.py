@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lccodec import POLICIES, ArgumentError, Balanced, Chain, LogSteps, Lossless, Policy, UniformDeadzone
+from lccodec.chain import RUN_ARRAY
+from lccodec.presets import record_policy, resolve_policy
+from lccodec.roles import find_curvatures, find_roles
+
+State = dict[str, dict[str, np.ndarray]]
+
+#: Sizes of arrays, and the root of the second moments there: some matter more than others.
+ARRAYS = {
+    "large": (3 * RUN_ARRAY, 1e-2),
+    "flat": (3 * RUN_ARRAY, 1e-4),
+    "small": (900, 1e-3),
+    "tiny": (9, 1.0),
+}
+
+
+def adam_states(count: int, seed: int = 0) -> list[State]:
+    """States of something like Adam: weights walk by as much whatever the size of the gradients."""
+    rng = np.random.default_rng(seed)
+    w = {name: rng.normal(0, 0.05, size) for name, (size, _) in ARRAYS.items()}
+    v = {name: (scale * 2.0 ** rng.normal(0, 2, size)) ** 2 for name, (size, scale) in ARRAYS.items()}
+    states = []
+    for _ in range(count):
+        m = {name: 0.3 * np.sqrt(v[name]) * rng.standard_t(4, w[name].size) for name in w}
+        states.append(
+            {
+                part: {name: array.astype(np.float32) for name, array in arrays.items()}
+                for part, arrays in (("model", w), ("exp_avg", m), ("exp_avg_sq", v))
+            }
+        )
+        w = {name: array + 1e-3 * rng.standard_t(5, array.size) for name, array in w.items()}
+        v = {name: array * 2.0 ** rng.normal(0.05, 0.1, array.size) for name, array in v.items()}
+    return states
+
+
+def deltas(policy: Policy, directory: Path, states: list[State]) -> tuple[list[int], State]:
+    with Chain(directory, policy, keyframe_every=100) as chain:
+        sizes = [chain.save(step, state) for step, state in enumerate(states)]
+        return sizes[1:], chain.restore()
+
+
+def full(state: State) -> int:
+    return sum(array.nbytes for part in state.values() for array in part.values())
+
+
+@pytest.mark.parametrize("ratio", [20, 40])
+def test_the_ratio_is_met(tmp_path: Path, ratio: float) -> None:
+    states = adam_states(6)
+    sizes, _ = deltas(Balanced(ratio=ratio), tmp_path, states)
+    for size in sizes:
+        assert 0.85 * ratio < full(states[0]) / size < 1.5 * ratio
+
+
+def test_the_bytes_are_met(tmp_path: Path) -> None:
+    sizes, _ = deltas(Balanced(max_bytes=50_000), tmp_path, adam_states(4))
+    assert 35_000 < max(sizes) < 57_000
+
+
+@pytest.mark.parametrize("error", [0.3, 0.8])
+def test_the_error_is_met_by_all_weights_together(tmp_path: Path, error: float) -> None:
+    """Without second moments that tell them apart."""
+    states = [{"model": state["model"]} for state in adam_states(8)]
+    _, restored = deltas(Balanced(error=error), tmp_path, states)
+    off = moved = 0.0
+    for name in ("large", "flat"):
+        last, before = (s["model"][name].astype(np.float64) for s in states[:-3:-1])
+        off += np.square(restored["model"][name] - last).sum()
+        moved += np.square(last - before).sum()
+    assert np.sqrt(off / moved) == pytest.approx(error, rel=0.2)
+
+
+def test_what_matters_more_gets_more_bytes(tmp_path: Path) -> None:
+    states = adam_states(5)
+    _, restored = deltas(Balanced(ratio=30), tmp_path, states)
+    errors = {name: np.std(restored["model"][name] - states[-1]["model"][name]) for name in ("large", "flat")}
+    assert errors["large"] < 0.6 * errors["flat"]
+
+
+@pytest.mark.parametrize("name", ["balanced", "small"])
+def test_an_update_of_the_presets_stays_bounded(tmp_path: Path, name: str) -> None:
+    """|m / (sqrt(v) + eps)| of every element, after five lossy deltas."""
+    states = adam_states(6)
+    _, restored = deltas(POLICIES[name], tmp_path, states)
+    for array in ARRAYS:
+        before, after = (
+            np.abs(s["exp_avg"][array].astype(float)) / (np.sqrt(s["exp_avg_sq"][array].astype(float)) + 1e-8)
+            for s in (states[-1], restored)
+        )
+        assert (after <= before * 8 / 3 * LogSteps(3.0).max_ratio ** 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "match"),
+    [
+        ({"ratio": 1e6}, r"ratio=1000000.0 cannot be met; the nearest is about \d"),
+        ({"max_bytes": 10}, r"max_bytes=10 cannot be met; the nearest is about \d"),
+        ({"error": 1e-6}, r"error=1e-06 cannot be met; the nearest is about 0\.\d"),
+    ],
+)
+def test_a_target_that_cannot_be_met_tells_the_nearest(
+    tmp_path: Path, target: dict[str, float], match: str
+) -> None:
+    first, second = adam_states(2)
+    with Chain(tmp_path, Balanced(**target)) as chain:  # type: ignore[arg-type]
+        chain.save(0, first)
+        with pytest.raises(ArgumentError, match=match):
+            chain.save(1, second)
+        assert chain.steps == [0]
+        chain.policy = POLICIES["lossless"]
+        chain.save(1, second)
+
+
+@pytest.mark.parametrize("hard", [np.nan, np.inf, -1.0, 0.0])
+def test_hard_second_moments(tmp_path: Path, hard: float) -> None:
+    """They are kept as they are, and weights are balanced without them."""
+    states = adam_states(3)
+    for state in states:
+        state["exp_avg_sq"]["large"][:] = hard
+        state["exp_avg_sq"]["flat"][::2] = hard
+        del state["exp_avg_sq"]["small"]  # a moment without its partner
+    _, restored = deltas(POLICIES["balanced"], tmp_path, states)
+    np.testing.assert_array_equal(restored["exp_avg_sq"]["large"], states[-1]["exp_avg_sq"]["large"])
+    np.testing.assert_array_equal(restored["exp_avg_sq"]["flat"][::2], states[-1]["exp_avg_sq"]["flat"][::2])
+
+
+def test_states_without_anything_to_balance(tmp_path: Path) -> None:
+    for number, state in enumerate(({"n": np.arange(5)}, {}, {"w": np.ones(3)}, {"w": np.zeros(1000)})):
+        with Chain(tmp_path / str(number), Balanced(error=1.0)) as chain:
+            chain.save(0, state)
+            chain.save(1, {name: array + 1 for name, array in state.items()})
+            for name, array in chain.restore().items():
+                np.testing.assert_allclose(array, state[name] + 1)
+
+
+def test_json() -> None:
+    policy = Balanced("mine", patterns={"*head*": Lossless()}, max_bytes=1e6)
+    assert resolve_policy(policy.to_json()) == policy
+    assert record_policy(POLICIES["small"]) == "small"
+    assert resolve_policy(POLICIES["small"].to_json()) == POLICIES["small"]
+    with pytest.raises(ArgumentError, match="unexpected"):
+        resolve_policy(policy.to_json() | {"speed": 1})
+
+
+@pytest.mark.parametrize(
+    "target", [{}, {"ratio": 2, "error": 1}, {"ratio": 0}, {"error": float("nan")}, {"max_bytes": "1"}]
+)
+def test_exactly_one_sound_target(target: dict[str, float]) -> None:
+    with pytest.raises(ArgumentError, match="policy 'balanced'"):
+        Balanced(**target)  # type: ignore[arg-type]
+
+
+def test_a_role_may_be_given_another_quantizer(tmp_path: Path) -> None:
+    policy = Balanced(error=1.0, roles={"weight": UniformDeadzone(max_error=1e-4)})
+    states = adam_states(3)
+    _, restored = deltas(policy, tmp_path, states)
+    for name, array in states[-1]["model"].items():
+        assert np.abs(restored["model"][name] - array).max() <= 1e-4
+        np.testing.assert_array_equal(restored["exp_avg_sq"][name], states[-1]["exp_avg_sq"][name])
+
+
+def test_weights_and_their_second_moments() -> None:
+    shapes = {"a/fc/w": (2, 3), "a/fc/b": (3,), "opt/0/nu/a/fc/w": (2, 3), "opt/0/nu/a/fc/b": (3,)}
+    roles = find_roles(shapes)
+    assert find_curvatures(roles, shapes) == {
+        "a/fc/w": "opt/0/nu/a/fc/w",
+        "a/fc/b": "opt/0/nu/a/fc/b",
+    }
+    numbered = {"m.w": (2, 3), "m.b": (3,), "state/0/exp_avg_sq": (2, 3), "state/1/exp_avg_sq": (3,)}
+    assert find_curvatures(find_roles(numbered), numbered) == {
+        "m.w": "state/0/exp_avg_sq",
+        "m.b": "state/1/exp_avg_sq",
+    }
+    assert find_curvatures(find_roles(["w", "opt/v"]), {"w": (2,), "opt/v": (3,)}) == {}
