@@ -4,6 +4,7 @@ from ._version import __version__
 from .balanced import Balanced
 from .checkpoint import ArrayInfo, CheckpointFile, CheckpointInfo
 from .checkpoint import open_file as open
+from .clusters import Clusters
 from .errors import (
     ArgumentError,
     ChainError,
@@ -26,6 +27,7 @@ from .presets import POLICIES
 from .quantize import ExponentBuckets, Lossless, UniformDeadzone
 from .roles import ROLES
 from .store import Chain
+from .tuning import Trial, tune
 from .validate import Problem, validate
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "CheckpointFile",
     "CheckpointInfo",
     "ChecksumError",
+    "Clusters",
     "DataError",
     "DependencyError",
     "ExponentBuckets",
@@ -51,6 +54,7 @@ __all__ = [
     "Policy",
     "Problem",
     "StorageError",
+    "Trial",
     "TruncatedError",
     "UniformDeadzone",
     "UnsupportedError",
@@ -62,5 +66,6 @@ __all__ = [
     "open",
     "save",
     "save_file",
+    "tune",
     "validate",
 ]

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias
 
+from .clusters import Clusters
 from .errors import ArgumentError
 from .floats import Array, ElementType
 from .moments import LogSteps
@@ -20,7 +21,10 @@ _Json: TypeAlias = Any
 
 #: The quantizers that a policy's JSON may name.
 QUANTIZERS: Final = MappingProxyType(
-    {quantizer.__name__: quantizer for quantizer in (ExponentBuckets, LogSteps, Lossless, UniformDeadzone)}
+    {
+        quantizer.__name__: quantizer
+        for quantizer in (Clusters, ExponentBuckets, LogSteps, Lossless, UniformDeadzone)
+    }
 )
 
 

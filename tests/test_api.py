@@ -19,6 +19,7 @@ PUBLIC = {
     "CheckpointFile",
     "CheckpointInfo",
     "ChecksumError",
+    "Clusters",
     "DataError",
     "DependencyError",
     "ExponentBuckets",
@@ -32,6 +33,7 @@ PUBLIC = {
     "Problem",
     "ROLES",
     "StorageError",
+    "Trial",
     "TruncatedError",
     "UniformDeadzone",
     "UnsupportedError",
@@ -43,6 +45,7 @@ PUBLIC = {
     "open",
     "save",
     "save_file",
+    "tune",
     "validate",
 }
 

@@ -77,7 +77,7 @@ def test_json() -> None:
     ("change", "match"),
     [
         ({"roles": {"weights": {"quantizer": "Lossless"}}}, "unknown role 'weights'; there are weight"),
-        ({"roles": {"weight": {"quantizer": "Huffman"}}}, "unknown quantizer .*; there are ExponentBuckets"),
+        ({"roles": {"weight": {"quantizer": "Huffman"}}}, "unknown quantizer .*; there are Clusters"),
         ({"roles": {"weight": {"quantizer": ["Lossless"]}}}, "unknown quantizer"),
         ({"roles": {"weight": "Lossless"}}, "unknown quantizer"),
         ({"roles": {"weight": {"quantizer": "Lossless", "x": 1}}}, "Lossless.*unexpected"),
