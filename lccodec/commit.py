@@ -67,7 +67,7 @@ class CheckpointWriter:
     ...     entry = writer.write_frame(b"a frame")
     ...     root = writer.commit(Manifest(7, None, "lossless", {}, {"w": 0}, [], (1,), (entry,)))
     >>> with open_checkpoint(path) as reader:
-    ...     reader.manifest.step, reader.frame(0), reader.root == root
+    ...     reader.manifest.step, bytes(reader.frame(0)), reader.root == root
     (7, b'a frame', True)
     """
 

@@ -18,7 +18,8 @@ from ..checkpoint import CheckpointFile, checkpoint_path, open_file
 from ..container import open_checkpoint
 from ..errors import ArgumentError, ChainError, FormatError, StorageError
 from ..files import save_file
-from ..policy import Policy, resolve_policy
+from ..policy import Policy
+from ..presets import resolve_policy
 from ..roles import Role
 from ..store import Chain
 
