@@ -81,7 +81,7 @@ def _gaps(pieces: Sequence[Piece], case: str, scheme: str) -> dict[int, Spread]:
     if not pairs or not all(ours and exact for ours, exact in pairs):
         return {}
     found = {}
-    for number, mark in enumerate(next(iter(resumed.values())).marks):
+    for number, mark in enumerate(next(p.marks for (name, _), p in resumed.items() if name == scheme)):
         gaps = [ours["losses"][number] - exact["losses"][number] for ours, exact in pairs if ours and exact]
         found[mark] = mean(gaps), min(gaps), max(gaps)
     return found
@@ -93,7 +93,7 @@ def exact_spread(pieces: Sequence[Piece], case: str) -> dict[int, tuple[float, f
     if not found or not all(found):
         return {}
     columns = zip(*(result["losses"] for result in found if result), strict=False)
-    marks = next(p.marks for p in pieces if p.case == case)
+    marks = next(p.marks for p in pieces if (p.case, p.scheme) == (case, EXACT))
     return {m: (mean(c), max(c) - min(c)) for m, c in zip(marks, columns, strict=False)}
 
 

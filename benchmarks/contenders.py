@@ -14,7 +14,7 @@ from schemes import Codec, CodecSession, LccodecSession, Scheme
 
 import lccodec
 
-__all__ = ["contenders"]
+__all__ = ["contenders", "is_close"]
 
 # What a name needs to be measured, and what makes its codec.
 PUBLISHED: dict[str, Callable[[], Codec]] = {
@@ -48,6 +48,14 @@ LOSSLESS: dict[str, tuple[str, Callable[[], Codec]]] = {
     "ZipNN": ("zipnn", compressors.zipnn),
     "blosc2": ("blosc2", compressors.blosc2),
 }
+
+# Those of the literature that are looked at as closely as lccodec's policies: longer, and in more cases.
+CLOSE = ("LC-Checkpoint, 3 bits", "Inshrinkerator, 32 centres", "ExCP, threshold at its cap", "SZ3, 1.4")
+
+
+def is_close(name: str) -> bool:
+    """Return whether a scheme is looked at closely."""
+    return name in lccodec.POLICIES or name in CLOSE
 
 
 def contenders() -> tuple[list[Scheme], list[str]]:

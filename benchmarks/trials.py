@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import resume
-from contenders import contenders
+from contenders import contenders, is_close
 from schemes import LccodecSession, Scheme, State, roles
 from tasks import WEIGHT, task
 from trajectories import Trajectory, trajectory
@@ -42,9 +42,12 @@ class Case:
     checkpoints, every
         Their number, iterations apart.
     marks
-        Iterations after which resumed runs are compared.
+        Iterations after which resumed runs are compared; those that are not looked at closely only
+        after the first.
     restores
-        Whether there is a run of ten restores.
+        Whether there is a run of ten restores, of those that are looked at closely.
+    close
+        Whether only those are measured at all.
     thinned
         Iterations apart of the checkpoints that are used of a trajectory; all of them if 0.
     """
@@ -55,6 +58,7 @@ class Case:
     every: int
     marks: tuple[int, ...] = (60,)
     restores: bool = False
+    close: bool = False
     thinned: int = 0
 
     def trajectory(self, data: Path, cache: Path, *, quick: bool) -> Trajectory:
@@ -75,11 +79,11 @@ CASES = {
         Case("logistic every 1", "logistic", 50, 1, marks=(10,)),
         Case("logistic every 20", "logistic", 50, 20, restores=True),
         Case("lenet every 1", "lenet", 50, 1, marks=(10,)),
-        Case("lenet every 20", "lenet", 50, 20, marks=(60, 300), restores=True),
+        Case("lenet every 20", "lenet", 50, 20, restores=True),
         Case("batchnorm every 20", "batchnorm", 20, 20),
         Case("gpt every 20", "gpt", 20, 20, marks=(60, 300), restores=True),
-        Case("gpt every 100", "gpt", 20, 20, thinned=100),
-        Case("finetune every 20", "finetune", 11, 20),
+        Case("gpt every 100", "gpt", 20, 20, close=True, thinned=100),
+        Case("finetune every 20", "finetune", 11, 20, close=True),
     )
 }
 
@@ -113,7 +117,8 @@ class Piece:
     @property
     def marks(self) -> tuple[int, ...]:
         """Iterations after which resumed runs are compared."""
-        return CASES[self.case].marks[: 1 if self.quick else None]
+        close = self.scheme in {EXACT, OLDER} or is_close(self.scheme)
+        return CASES[self.case].marks[: 1 if self.quick or not close else None]
 
     @cached_property
     def path(self) -> Path:
@@ -244,14 +249,14 @@ def pieces(cases: list[str], names: list[str], data: Path, cache: Path, *, quick
     """Return all pieces in the order they are to be run in: what a table needs most comes first."""
     make: Callable[..., Piece] = lambda *a, **k: Piece(*a, data=data, cache=cache, quick=quick, **k)  # noqa: E731
     lossless = {scheme.name for scheme in contenders()[0] if scheme.lossless}
-    rows = [EXACT, OLDER, *names]
-    lossy = [name for name in rows if name not in lossless]
-    found = [make(case, name, "chain") for case in cases for name in rows]
-    found += [make(case, name, "resume", seed=seed) for seed in SEEDS for case in cases for name in lossy]
-    return found + [
-        make(case, name, "restores")
+    rows = [
+        (case, name)
         for case in cases
-        if CASES[case].restores
-        for name in lossy
-        if name in names
+        for name in (EXACT, OLDER, *names)
+        if name in {EXACT, OLDER} or is_close(name) or not CASES[case].close
     ]
+    lossy = [(case, name) for case, name in rows if name not in lossless]
+    found = [make(case, name, "chain") for case, name in rows]
+    found += [make(case, name, "resume", seed=seed) for seed in SEEDS for case, name in lossy]
+    restored = [(case, name) for case, name in lossy if CASES[case].restores and is_close(name)]
+    return found + [make(case, name, "restores") for case, name in restored]
