@@ -35,6 +35,7 @@ _FACTORS: Final = [round(2.0 ** (place / 8), 3) for place in range(-24, 25)]
 _POOLED: Final = 1 << 14  # arrays of at most so many elements lie in one run, and share a factor
 _LEAST_FINITE: Final = 0.75  # share of differences: arrays with fewer are not looked at
 _OVERHEAD: Final = 1.03  # of a frame over the entropy of its symbols
+_FILE: Final = 2400  # bytes of a file beside its frames: its metadata, trailer and the rest of its manifest
 _FRAME: Final = 64  # bytes of a frame's header, codebook and sums, and of its entry in the manifest
 _SPREAD: Final = 4.0  # most that one array's step may differ from what it would be without the others
 
@@ -59,7 +60,8 @@ class Balanced(Policy):
         As in `Policy`. The `relative_step` of a `UniformDeadzone` is multiplied. Nothing else is: `LogSteps`
         of a changing width would code at once all that had waited in a wider dead zone.
     ratio
-        Bytes of all arrays over those of a delta's file, at least; estimated, within about a tenth.
+        Bytes of all arrays over those of a delta's file, at least; estimated, within about a tenth
+        where that file has some 100,000 bytes or more, and less well below.
     max_bytes
         Of a delta's file, at most; estimated in the same way.
     error
@@ -127,7 +129,7 @@ class Balanced(Policy):
         judged = [part for part in parts if part.role == "weight"] or parts
 
         def bytes_of(factor: float) -> float:
-            return max(exact + sum(part.nbytes(factor) for part in parts), 1.0)
+            return _FILE + exact + sum(part.nbytes(factor) for part in parts)
 
         if self.error is not None:
             bound = self.error
