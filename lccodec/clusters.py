@@ -96,9 +96,11 @@ class Clusters:
         low, high = magnitude[first], magnitude[last - 1]
         kept = d[(np.abs(d) >= low) & (np.abs(d) <= high)]
         # Buckets of the logarithm on either side: a sketch of a few thousand numbers at most.
-        keys = np.ceil(np.log(np.abs(kept) / low) / np.log(_GAMMA)).astype(np.int64) * 2 + (kept < 0)
+        logs = np.log(np.abs(kept)) - np.log(low)
+        keys = np.ceil(logs / np.log(_GAMMA)).astype(np.int64).clip(0) * 2 + (kept < 0)
         held = np.bincount(keys)
-        sums = np.bincount(keys, kept)
+        with np.errstate(under="ignore"):
+            sums = np.bincount(keys, kept / high)  # in units of the largest, whose sums cannot overflow
         filled = np.flatnonzero(held)
         points = sums[filled] / held[filled]
         order = np.argsort(points)
@@ -106,9 +108,10 @@ class Clusters:
         weights = self.sigma * counts / counts.sum()
         weights += (1 - self.sigma) * np.abs(points) / np.abs(points).sum()
         centres = _means(points, weights, min(self.centres, points.size))
-        representatives = np.unique(centres.astype(kind.work))
+        with np.errstate(under="ignore"):
+            representatives = np.unique((centres * high).astype(kind.work))
         with np.errstate(over="ignore"):
-            edges = (representatives[1:].astype(np.float64) + representatives[:-1]) / 2
+            edges = representatives[1:].astype(np.float64) / 2 + representatives[:-1].astype(np.float64) / 2
         return _Centres(representatives, _zone(low, kind), edges, float(high))
 
 

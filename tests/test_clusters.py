@@ -58,6 +58,14 @@ def test_any_array(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
     np.testing.assert_array_equal(bits_of(restored[hard]), bits_of(array[hard]))
 
 
+def test_the_whole_range_of_a_type() -> None:
+    array = np.array([-8e-140, 5e24, 4e-258, 5e-324, 1.7e308, -1.7e308, -1e201, 2e-177] * 40)
+    for settings in ((2, 0.0, 0.0), (8, 0.2, 0.0), (255, 0.0, 0.2)):
+        restored = decode(encode(array, Clusters(*settings)))
+        assert np.isfinite(restored).all()
+        assert (np.sign(restored[np.abs(array) > 1e300]) == np.sign(array[np.abs(array) > 1e300])).all()
+
+
 @pytest.mark.parametrize("sizes", [[500, 3, 1, 4000], [RUN_ARRAY + 1]])
 def test_in_a_chain(tmp_path: object, sizes: list[int]) -> None:
     policy = Policy("clusters", {"weight": Clusters(centres=16, pruned=0.2, protected=0.0)})
