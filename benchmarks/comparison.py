@@ -219,7 +219,7 @@ def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
                 ratio, middle, [[middle - low], [high - middle]], fmt="o", color=color, linewidth=0.8
             )
             panel.annotate(
-                row.scheme,
+                "" if row.lossless else row.scheme,
                 (ratio, middle),
                 xytext=(4, 4),
                 textcoords="offset points",
@@ -227,8 +227,14 @@ def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
                 color=color,
                 weight="bold" if row.own else "normal",
             )
+        panel.annotate("lossless", (1.2, 0), xytext=(0, -12), textcoords="offset points", fontsize=7)
         panel.set_xscale("log")
+        panel.set_xlim(1, 300)
+        panel.set_xticks([1, 2, 5, 10, 20, 50, 100, 200])
+        panel.xaxis.set_major_formatter("{x:g}x")
+        panel.xaxis.set_minor_formatter("")
         panel.set_yscale("symlog", linthresh=10)
+        panel.yaxis.set_major_formatter("{x:g}")
         panel.set_xlabel("ratio of " + ("weights and moments" if key == "ratio" else "weights"))
         panel.set_ylabel("rework, iterations (mean and range of three seeds)")
         panel.set_title(case)
