@@ -39,7 +39,7 @@ def encode(array: Array, quantizer: Quantizer, reference: Array | None = None, *
         Any shape, order and byte order; a dtype of SPEC 5.2. Integers and bool are stored exactly
         whatever the quantizer.
     quantizer
-        `ExponentBuckets`, `UniformDeadzone` or `Lossless`.
+        `ExponentBuckets`, `UniformDeadzone`, `LogSteps`, `Clusters` or `Lossless`.
     reference
         Array of the same dtype and shape that :func:`decode` will be given: the parent *as decoded*.
     threads

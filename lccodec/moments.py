@@ -92,8 +92,11 @@ class LogSteps:
         """Choose the centroids of the steps; ``None`` where exact storage is at least as small."""
         if residual.reference is None:
             return None
-        exact = sum(np.count_nonzero(np.isnan(d)) for d in residual.sample())
-        if exact > _MOST_EXACT * sum(d.size for d in residual.sample()):
+        exact = seen = 0
+        for d in residual.sample():
+            exact += int(np.count_nonzero(np.isnan(d)))
+            seen += d.size
+        if exact > _MOST_EXACT * seen:
             return None
         grid = self._grid.fit(residual)
         if grid is None:
