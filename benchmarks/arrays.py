@@ -226,7 +226,7 @@ def huffman(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:  # noqa: AR
         return b"".join(write_stream(symbols, MAX_STREAM_DEPTH))
 
     def decode(coded: bytes, _: int) -> Any:
-        return read_stream(Cursor(memoryview(coded), "stream"), symbols.size, MAX_STREAM_DEPTH)
+        return read_stream(Cursor(memoryview(coded), "stream"), symbols.size)
 
     if not np.array_equal(decode(encode(1), 1), symbols):
         raise SystemExit("the Huffman stage returned other symbols")

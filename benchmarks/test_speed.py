@@ -92,7 +92,7 @@ def test_huffman_decode(benchmark: Benchmark) -> None:
     """The Huffman stage gives the symbols back."""
     symbols = symbols_of_entropy(3.70, 41, VALUES)
     stream = memoryview(b"".join(write_stream(symbols, MAX_STREAM_DEPTH)))
-    decoded = benchmark(lambda: read_stream(Cursor(stream, "stream"), VALUES, MAX_STREAM_DEPTH))
+    decoded = benchmark(lambda: read_stream(Cursor(stream, "stream"), VALUES))
     assert np.array_equal(decoded, symbols)
 
 

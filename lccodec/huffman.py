@@ -12,7 +12,9 @@ length-limited Huffman codes", J. ACM 37 (1990) (package-merge).
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from .constants import MAX_CODE_BITS, MAX_LANE_SYMBOLS
 from .errors import FormatError, LimitError
 from .floats import Array
 
-__all__ = ["code_lengths", "decode", "encode", "size_bound"]
+__all__ = ["Run", "code_lengths", "decode", "encode", "read_run", "size_bound"]
 
 # What an encoder may choose: tables of 2**12 entries stay in the first cache level, and cost
 # next to nothing in length; lanes of about that many bits spend under 1 % on their directory.
@@ -31,6 +33,8 @@ LANE_STEPS: Final = 400
 MOST_LANES: Final = 4096  # what is kept of every lane while it is written stays in the cache
 
 _BATCH: Final = 1 << 16  # symbols written at a time: their codes stay in the cache
+_FEW_LANES: Final = 512  # runs of fewer are decoded together: their calls cost more than their work
+_STEP_COST: Final = 500  # of a step of few lanes, in entries of a table made
 _ENTRY_BITS: Final = 6  # of an entry of joined codes hold their length
 
 # The 15-bit numbers with their bits in reverse order.
@@ -240,8 +244,33 @@ def read_lengths(cursor: Cursor) -> Array:
     return lengths
 
 
-def decode(cursor: Cursor, count: int) -> Array:
-    """Read a Huffman run of `count` symbols.
+@dataclass(frozen=True)
+class Run:
+    """A Huffman run as it is stored.
+
+    Parameters
+    ----------
+    lengths
+        Of the codes, uint8.
+    count
+        Symbols.
+    data
+        The lanes, uint8.
+    ends
+        Where each lane ends in `data`, int64.
+    where
+        The place that errors name.
+    """
+
+    lengths: Array
+    count: int
+    data: Array
+    ends: Array
+    where: str
+
+
+def read_run(cursor: Cursor, count: int) -> Run:
+    """Read a Huffman run of `count` symbols, for :func:`decode`.
 
     Parameters
     ----------
@@ -249,11 +278,6 @@ def decode(cursor: Cursor, count: int) -> Array:
         Placed at the table of code lengths.
     count
         Number of symbols, at least 1; the caller has bounded it.
-
-    Returns
-    -------
-    ndarray
-        uint8 of shape ``(count,)``.
 
     Raises
     ------
@@ -272,45 +296,107 @@ def decode(cursor: Cursor, count: int) -> Array:
     if width:
         stored = cursor.take(packed_size(lanes, width), "lane sizes")
         sizes += np.frombuffer(stored, "<u2") if width == 16 else unpack(stored, lanes, width)
-    total = int(sizes.sum())
-    stored = cursor.take(total, "lanes")  # it is there: now memory may be taken for it
-    data = np.zeros(total + 8, np.uint8)
-    data[:total] = np.frombuffer(stored, np.uint8)
     ends = np.cumsum(sizes)
-    out = np.empty(count, np.uint8)
-    position = _read_lanes(data, (ends - sizes) * 8, lengths, out)
-    # Exact consumption (LCC-LAN-04): every lane ends in its last byte, and the bits behind are 0.
-    if not np.array_equal((position + 7) >> 3, ends):
-        raise FormatError("LCC-LAN-04", cursor.where, "a lane does not end where its size says")
-    if (data[ends - 1] >> ((position - 1) & 7).astype(np.uint8) > 1).any():
-        raise FormatError("LCC-LAN-04", cursor.where, "the padding of a lane is not zero")
-    return out
+    data = np.frombuffer(cursor.take(int(ends[-1]), "lanes"), np.uint8)
+    return Run(lengths, count, data, ends, cursor.where)
 
 
-def _read_lanes(data: Array, position: Array, lengths: Array, out: Array) -> Array:
-    """Decode all lanes in lock step into `out`; return the bit position each lane ends at."""
-    lanes, position = position.size, position.astype(np.uint64)
+def decode(runs: Sequence[Run]) -> list[Array]:
+    """Return the symbols (uint8) of Huffman runs; those of few lanes are decoded together, in one lock step.
+
+    Raises
+    ------
+    FormatError
+        If a lane does not end where it has to (LCC-LAN-04).
+    """
+    groups: list[list[Run]] = []
+    for run in sorted(runs, key=lambda run: int(run.lengths.max())):
+        group = [*groups[-1], run] if groups else [run]
+        if groups and _lookups(group)[0] < _lookups(groups[-1])[0] + _lookups([run])[0]:
+            groups[-1] = group
+        else:
+            groups.append([run])
+    symbols = {
+        id(run): found for group in groups for run, found in zip(group, _read_lanes(group), strict=True)
+    }
+    return [symbols[id(run)] for run in runs]
+
+
+def _lookups(runs: Sequence[Run]) -> tuple[float, int]:
+    """Return what it costs to decode runs together, and the symbols that a lookup had best give.
+
+    The more symbols a lookup gives, the fewer are the steps and the larger the tables; many lanes
+    would wait in every step for those of a run that others go on with.
+    """
+    longest = max(int(run.lengths.max()) for run in runs)
+    steps = max(-(-run.count // run.ends.size) for run in runs)
+    if len(runs) > 1 and any(run.ends.size >= _FEW_LANES for run in runs):
+        return float("inf"), 1
+    return min(
+        (_STEP_COST * steps / k + len(runs) * k * (1 << (longest * k)), k)
+        for k in range(1, 5)
+        if k == 1 or longest * k <= 16
+    )
+
+
+def _read_lanes(runs: Sequence[Run]) -> list[Array]:
+    """Decode the lanes of some runs in lock step; return the symbols of each."""
+    stored = np.array([run.data.size for run in runs])
+    data = np.zeros(int(stored.sum()) + 8, np.uint8)
+    np.concatenate([run.data for run in runs], out=data[:-8])
     # A 64-bit little-endian word from every byte position: the word at a bit position, shifted
     # by up to 7, still holds 57 valid bits, enough for several codes.
     words = np.ndarray(data.size - 7, "<u8", data, strides=(1,)).copy()
-    together = 1
-    while together < 4 and int(lengths.max()) * (together + 1) <= min(16, (out.size // 32).bit_length()):
-        together += 1
-    grouped = out.size // (together * lanes)
-    done = grouped * together * lanes
-    _read_rows(words, position, lengths, out[:done].reshape(grouped, together, lanes))
-    for start in range(done, out.size, lanes):
-        row = out[start : start + lanes]
-        _read_rows(words, position[: row.size], lengths, row.reshape(1, 1, -1))
-    return position.view(np.int64)
+    before = np.cumsum(stored) - stored
+    ends = np.concatenate([run.ends + start for run, start in zip(runs, before.tolist(), strict=True)])
+    starts = np.concatenate([[0], ends[:-1]])
+    # The lanes with most symbols first: those that go on are always the first ones.
+    counts = np.concatenate([(run.count - np.arange(run.ends.size) - 1) // run.ends.size + 1 for run in runs])
+    order = np.argsort(-counts, kind="stable")
+    counts = counts[order]
+    rows = np.empty((int(counts[0]), order.size), np.uint8)
+    number = np.repeat(np.arange(len(runs)), [run.ends.size for run in runs])[order]
+    position = starts[order].astype(np.uint64) * np.uint64(8)
+    longest = max(int(run.lengths.max()) for run in runs)
+    together = _lookups(runs)[1]
+    tables = {k: _lookup_tables(runs, longest, k) for k in {1, together}}
+    first = 0
+    for last in np.unique(counts).tolist():
+        lanes = int(np.searchsorted(-counts, -last, side="right"))
+        for k in (together, 1):
+            count = (last - first) // k * k
+            part = rows[first : first + count].reshape(-1, k, order.size)[:, :, :lanes]
+            _read_rows(words, position[:lanes], tables[k], number[:lanes] if len(runs) > 1 else None, part)
+            first += count
+    _check_ends(data, position.view(np.int64), ends[order], runs[0].where)
+    if len(runs) == 1:
+        return [rows.reshape(-1)[: runs[0].count]]
+    lane = np.argsort(order)
+    parts = np.split(lane, np.cumsum([run.ends.size for run in runs])[:-1])
+    steps = [-(-run.count // run.ends.size) for run in runs]
+    return [
+        rows[:step].take(part, axis=1).reshape(-1)[: run.count]
+        for run, part, step in zip(runs, parts, steps, strict=True)
+    ]
 
 
-def _read_rows(words: Array, position: Array, lengths: Array, rows: Array) -> None:
-    """Decode a symbol of every lane into each of `rows`, (lookups, symbols a lookup, lanes)."""
-    lookups, together, lanes = rows.shape
-    symbols_of, length_of = _lookup_tables(lengths, together)
-    mask = np.uint64(length_of.size - 1)
-    batch = 57 // int(mask).bit_length()
+def _check_ends(data: Array, position: Array, ends: Array, where: str) -> None:
+    """Check that lanes were used up exactly (LCC-LAN-04): to the last byte, and the bits behind are 0."""
+    if not np.array_equal((position + 7) >> 3, ends):
+        raise FormatError("LCC-LAN-04", where, "a lane does not end where its size says")
+    if (data[ends - 1] >> ((position - 1) & 7).astype(np.uint8) > 1).any():
+        raise FormatError("LCC-LAN-04", where, "the padding of a lane is not zero")
+
+
+def _read_rows(words: Array, position: Array, tables: _Tables, number: Array | None, rows: Array) -> None:
+    """Decode a symbol of every lane into each of `rows`, (lookups, symbols a lookup, lanes).
+
+    `position`, in bits, goes on; `number` is that of the table of each lane, ``None`` if there is one.
+    """
+    lookups, _, lanes = rows.shape
+    mask = np.uint64((1 << tables.bits) - 1)
+    base = None if number is None else number.astype(np.uint64) << np.uint64(tables.bits)
+    batch = 57 // tables.bits
     word, byte, used = (np.empty(lanes, np.uint64) for _ in range(3))
     index, length = (np.empty((batch, lanes), np.uint64) for _ in range(2))
     places = index.view(np.int64)  # the type NumPy indexes with; the same memory
@@ -322,29 +408,45 @@ def _read_rows(words: Array, position: Array, lengths: Array, rows: Array) -> No
         np.right_shift(word, used, out=word)
         for step in range(steps):
             np.bitwise_and(word, mask, out=index[step])
-            length_of.take(places[step], out=length[step], mode="clip")
+            if base is not None:
+                np.bitwise_or(index[step], base, out=index[step])
+            tables.length.take(places[step], out=length[step], mode="clip")
             np.right_shift(word, length[step], out=word)
         np.add.reduce(length[:steps], axis=0, out=used)
         np.add(position, used, out=position)
-        for place, symbol_of in enumerate(symbols_of):
-            symbol_of.take(places[:steps], out=rows[start : start + steps, place], mode="clip")
+        for place, symbol in enumerate(tables.symbols):
+            symbol.take(places[:steps], out=rows[start : start + steps, place], mode="clip")
 
 
-def _lookup_tables(lengths: Array, together: int) -> tuple[Array, Array]:
-    """Return the `together` symbols that every value of the next bits begins with, and their length."""
-    longest = int(lengths.max())
-    # Codes in canonical order fill the table most significant bit first, and the reversal of its
-    # index makes it lowest bit first.
-    order = np.lexsort((np.arange(lengths.size), lengths))
-    order = order[lengths[order] > 0]
-    by_code = np.repeat(order, 1 << (longest - lengths[order].astype(np.int64)))
-    by_bits = by_code[_REVERSED[: 1 << longest] >> (MAX_CODE_BITS - longest)]
-    bits = np.arange(1 << (together * longest))
-    symbols = np.empty((together, bits.size), np.uint8)
-    used = np.zeros(bits.size, np.uint64)
-    for place in range(together):
-        symbols[place] = by_bits[bits & ((1 << longest) - 1)]
-        length = lengths[symbols[place]]
-        bits >>= length
-        used += length
-    return symbols, used
+class _Tables(NamedTuple):
+    """What the next bits of a lane begin with, for one code behind the other.
+
+    ``symbols`` (uint8) of shape ``(symbols a lookup, entries)``, their ``length`` in bits together
+    (uint64), and the ``bits`` looked at: a code has ``2**bits`` entries.
+    """
+
+    symbols: Array
+    length: Array
+    bits: int
+
+
+def _lookup_tables(runs: Sequence[Run], longest: int, together: int) -> _Tables:
+    """Return the tables of `together` symbols a lookup of some codes of at most `longest` bits."""
+    size = 1 << (longest * together)
+    symbols = np.empty((together, len(runs), size), np.uint8)
+    used = np.zeros((len(runs), size), np.uint64)
+    for number, run in enumerate(runs):
+        own = int(run.lengths.max())
+        # Codes in canonical order fill the table most significant bit first, and the reversal of its
+        # index makes it lowest bit first.
+        order = np.lexsort((np.arange(run.lengths.size), run.lengths))
+        order = order[run.lengths[order] > 0]
+        by_code = np.repeat(order, 1 << (own - run.lengths[order].astype(np.int64)))
+        by_bits = by_code[_REVERSED[: 1 << own] >> (MAX_CODE_BITS - own)]
+        bits = np.arange(size)
+        for place in range(together):
+            symbols[place, number] = by_bits[bits & ((1 << own) - 1)]
+            length = run.lengths[symbols[place, number]]
+            bits >>= length
+            used[number] += length
+    return _Tables(symbols.reshape(together, -1), used.reshape(-1), longest * together)

@@ -10,7 +10,7 @@ import numpy as np
 from .bits import Cursor
 from .floats import Array, ElementType, unzigzag, zigzag
 from .residual import PIECE
-from .symbols import Piece, dense, read_stream, write_stream
+from .symbols import Piece, dense, read_streams, write_stream
 
 __all__ = ["read_block", "write_block"]
 
@@ -28,7 +28,7 @@ def write_block(bits: Array, reference: Array | None, kind: ElementType) -> list
 
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
     """Read one block into `out`, which may be `reference`; both are components of the block."""
-    planes = [dense(read_stream(cursor, out.size), out.size) for _ in range(kind.size)]
+    planes = [dense(run, out.size) for run in read_streams(cursor, [out.size] * kind.size)]
     for start in range(0, out.size, PIECE):
         part = slice(start, start + PIECE)
         codes = planes[-1][part].astype(kind.bits)

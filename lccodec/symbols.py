@@ -11,7 +11,7 @@ Source: SPEC 7.1 (packing) and 7.4 (streams).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -30,7 +30,17 @@ from .constants import (
 from .errors import FormatError, LimitError, UnsupportedError
 from .floats import Array
 
-__all__ = ["Packed", "Piece", "Sparse", "dense", "places_of", "read_stream", "write_places", "write_stream"]
+__all__ = [
+    "Packed",
+    "Piece",
+    "Sparse",
+    "dense",
+    "places_of",
+    "read_stream",
+    "read_streams",
+    "write_places",
+    "write_stream",
+]
 
 #: A Huffman run must be smaller than the raw symbols by this factor to be worth its time.
 _WORTH_CODING: Final = 0.97
@@ -79,6 +89,10 @@ class Packed:
 
     groups: Array
     width: int
+
+
+#: A run of symbols, in the form it is stored in.
+Form: TypeAlias = Array | Sparse | Packed
 
 
 def _symbol_width(largest: int) -> int:
@@ -209,7 +223,7 @@ def _split_gaps(gaps: Array, values: Array, reach: int) -> tuple[Array, Array]:
     return np.insert(gaps, before, reach - 1), np.insert(values, before, 0)
 
 
-def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Array | Sparse | Packed:
+def read_stream(cursor: Cursor, count: int) -> Form:
     """Read a stream of `count` symbols.
 
     Returns
@@ -222,58 +236,100 @@ def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Array | Sparse | 
     DataError
         If the stream breaks a rule of SPEC 7.
     """
-    if depth > MAX_STREAM_DEPTH:
-        raise LimitError("LCC-STR-03", cursor.where, f"streams nested more than {MAX_STREAM_DEPTH} deep")
-    mode = cursor.integer("B", "stream mode")
-    if mode == STREAM_CONSTANT:
-        value = cursor.integer("B", "constant")
-        if value == 0:
-            return Sparse(np.empty(0, np.int64), np.empty(0, np.uint8))
-        return np.full(count, value, np.uint8)
-    if mode == STREAM_RAW:
-        return np.frombuffer(cursor.take(count, "raw symbols"), np.uint8)
-    if mode == STREAM_HUFFMAN:
-        if count == 0:
-            raise FormatError("LCC-STR-02", cursor.where, "a Huffman run of no symbols")
-        return huffman.decode(cursor, count)
-    if mode == STREAM_PACKED:
-        width = cursor.integer("B", "packing width")
+    return read_streams(cursor, [count])[0]
+
+
+def read_streams(cursor: Cursor, counts: Iterable[int]) -> list[Form]:
+    """Read streams that lie one behind the other; as :func:`read_stream`, and faster than one by one."""
+    parser = _Parser(cursor)
+    finishes = [parser.stream(count, 1) for count in counts]
+    parser.decode()
+    return [finish() for finish in finishes]
+
+
+class _Parser:
+    """Reads streams without decoding their Huffman runs, which all are decoded together."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._runs: list[huffman.Run] = []
+        self._symbols: list[Array] = []
+
+    def decode(self) -> None:
+        """Decode all Huffman runs of the streams that were read."""
+        self._symbols = huffman.decode(self._runs)
+
+    def stream(self, count: int, depth: int) -> Callable[[], Form]:
+        """Read a stream; return what makes its symbols of the decoded runs."""
+        cursor = self._cursor
+        if depth > MAX_STREAM_DEPTH:
+            raise LimitError("LCC-STR-03", cursor.where, f"streams nested more than {MAX_STREAM_DEPTH} deep")
+        mode = cursor.integer("B", "stream mode")
+        if mode == STREAM_CONSTANT:
+            value = cursor.integer("B", "constant")
+            if value == 0:
+                return lambda: Sparse(np.empty(0, np.int64), np.empty(0, np.uint8))
+            return lambda: np.full(count, value, np.uint8)
+        if mode == STREAM_RAW:
+            symbols = np.frombuffer(cursor.take(count, "raw symbols"), np.uint8)
+            return lambda: symbols
+        if mode == STREAM_HUFFMAN:
+            if count == 0:
+                raise FormatError("LCC-STR-02", cursor.where, "a Huffman run of no symbols")
+            number = len(self._runs)
+            self._runs.append(huffman.read_run(cursor, count))
+            return lambda: self._symbols[number]
+        if mode == STREAM_PACKED:
+            return self._packed(count, depth)
+        if mode == STREAM_SPARSE:
+            return self._sparse(count, depth)
+        raise UnsupportedError("LCC-STR-01", cursor.where, f"stream mode {mode} is not defined")
+
+    def _packed(self, count: int, depth: int) -> Callable[[], Packed]:
+        where = self._cursor.where
+        width = self._cursor.integer("B", "packing width")
         if width not in (1, 2, 4):
-            raise FormatError("LCC-STR-05", cursor.where, f"packing width {width} is not 1, 2 or 4")
-        groups = dense(read_stream(cursor, packed_size(count, width), depth + 1), packed_size(count, width))
-        used = count * width % 8
-        if used and groups[-1] >> used:
-            raise FormatError("LCC-STR-05", cursor.where, "the filling of the last group is not zero")
-        return Packed(groups, width)
-    if mode == STREAM_SPARSE:
-        return _read_sparse(cursor, count, depth)
-    raise UnsupportedError("LCC-STR-01", cursor.where, f"stream mode {mode} is not defined")
+            raise FormatError("LCC-STR-05", where, f"packing width {width} is not 1, 2 or 4")
+        size = packed_size(count, width)
+        read = self.stream(size, depth + 1)
 
+        def finish() -> Packed:
+            groups = dense(read(), size)
+            used = count * width % 8
+            if used and groups[-1] >> used:
+                raise FormatError("LCC-STR-05", where, "the filling of the last group is not zero")
+            return Packed(groups, width)
 
-def _read_sparse(cursor: Cursor, count: int, depth: int) -> Sparse:
-    low = cursor.integer("B", "low bits")
-    stored = cursor.integer("I", "count of gaps")
-    if low > 8 or stored > count:
-        raise FormatError(
-            "LCC-STR-06", cursor.where, f"{stored} gaps with {low} low bits for {count} symbols"
-        )
-    gaps = dense(read_stream(cursor, stored, depth + 1), stored).astype(np.int64)
-    if low:
+        return finish
+
+    def _sparse(self, count: int, depth: int) -> Callable[[], Sparse]:
+        cursor = self._cursor
+        low = cursor.integer("B", "low bits")
+        stored = cursor.integer("I", "count of gaps")
+        if low > 8 or stored > count:
+            message = f"{stored} gaps with {low} low bits for {count} symbols"
+            raise FormatError("LCC-STR-06", cursor.where, message)
+        read_high = self.stream(stored, depth + 1)
         packed = cursor.take(packed_size(stored, low), "low bits of the gaps")
-        gaps <<= low
-        gaps |= unpack(packed, stored, low)
-    values = dense(read_stream(cursor, stored, depth + 1), stored)
-    gaps += 1
-    positions = np.cumsum(gaps, out=gaps)
-    positions -= 1
-    if stored and int(positions[-1]) >= count:
-        raise FormatError(
-            "LCC-STR-06", cursor.where, f"a gap leads to {int(positions[-1])}, past {count} symbols"
-        )
-    return Sparse(positions, values)
+        read_values = self.stream(stored, depth + 1)
+
+        def finish() -> Sparse:
+            gaps = dense(read_high(), stored).astype(np.int64)
+            if low:
+                gaps <<= low
+                gaps |= unpack(packed, stored, low)
+            gaps += 1
+            positions = np.cumsum(gaps, out=gaps)
+            positions -= 1
+            if stored and int(positions[-1]) >= count:
+                message = f"a gap leads to {int(positions[-1])}, past {count} symbols"
+                raise FormatError("LCC-STR-06", cursor.where, message)
+            return Sparse(positions, dense(read_values(), stored))
+
+        return finish
 
 
-def dense(run: Array | Sparse | Packed, count: int) -> Array:
+def dense(run: Form, count: int) -> Array:
     """Return a run of `count` symbols as uint8 of shape ``(count,)``."""
     if isinstance(run, Packed):
         return unpack(run.groups, count, run.width)
@@ -284,7 +340,7 @@ def dense(run: Array | Sparse | Packed, count: int) -> Array:
     return run
 
 
-def places_of(run: Array | Sparse | Packed, count: int) -> Array:
+def places_of(run: Form, count: int) -> Array:
     """Return the places (int64, rising) of the symbols of a run of `count` that are not 0."""
     if isinstance(run, Sparse):
         positions: Array = run.positions[run.values != 0]

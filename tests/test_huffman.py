@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lccodec.bits import Cursor
 from lccodec.errors import DataError, FormatError, LimitError
-from lccodec.huffman import canonical_codes, choose_lengths, code_lengths, decode, encode
+from lccodec.huffman import canonical_codes, choose_lengths, code_lengths, encode, read_run
+from lccodec.huffman import decode as decode_runs
 
 counts_of = st.lists(st.integers(0, 10_000), min_size=2, max_size=256).filter(
     lambda c: sum(v > 0 for v in c) > 1
@@ -40,6 +41,10 @@ def limited_cost(counts: list[int], limit: int) -> int:
         if sum(2.0**-b for b in lengths) <= 1:
             best = min(best, sum(c * b for c, b in zip(counts, lengths, strict=True)))
     return best
+
+
+def decode(cursor: Cursor, count: int) -> np.ndarray:
+    return decode_runs([read_run(cursor, count)])[0]
 
 
 def run(data: np.ndarray, lengths: np.ndarray | None = None) -> bytes:
@@ -150,3 +155,33 @@ def test_every_prefix_is_truncated() -> None:
         with pytest.raises(DataError) as caught:
             decode(Cursor(memoryview(stored[:length]), "run"), 400)
         assert caught.value.rule == "LCC-FRM-02"
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 7), st.integers(2, 256)), min_size=2, max_size=9)
+)
+def test_runs_decoded_together_are_those_decoded_alone(kinds: list[tuple[int, int, int]]) -> None:
+    rng = np.random.default_rng(0)
+    runs = []
+    for count, skew, alphabet in kinds:
+        data = np.minimum(rng.integers(0, alphabet, count), rng.integers(0, alphabet, count) >> skew)
+        data[-1], data[0] = 1, 0  # two symbols at least, where there is room for them
+        runs.append(data.astype(np.uint8))
+    runs = [data for data in runs if np.unique(data).size > 1]
+    if runs:
+        read = [read_run(Cursor(memoryview(run(data)), "run"), data.size) for data in runs]
+        for data, decoded in zip(runs, decode_runs(read), strict=True):
+            np.testing.assert_array_equal(decoded, data)
+
+
+def test_a_lane_too_long_is_found_among_other_runs() -> None:
+    data = np.arange(2000, dtype=np.uint8) % 7
+    stored = bytearray(run(data))
+    stored[-1] |= 0x80  # padding, or a code
+    good = read_run(Cursor(memoryview(run(data)), "run"), data.size)
+    bad = read_run(Cursor(memoryview(stored), "run"), data.size)
+    assert (decode_runs([good, good])[1] == data).all()
+    try:
+        assert not np.array_equal(decode_runs([good, bad])[1], data)
+    except FormatError as error:
+        assert error.rule == "LCC-LAN-04"
