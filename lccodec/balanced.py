@@ -20,7 +20,7 @@ from .policy import Candidate, Policy
 from .quantize import Quantizer, UniformDeadzone
 from .roles import Role, find_curvatures
 
-__all__ = ["STEPS", "Balanced"]
+__all__ = ["STEPS", "TARGETS", "Balanced"]
 
 #: Steps of the roles, for a factor of 1. A first moment forgets its past in some ten steps.
 STEPS: Final[dict[Role, Quantizer]] = {
@@ -28,6 +28,9 @@ STEPS: Final[dict[Role, Quantizer]] = {
     "first_moment": UniformDeadzone(relative_step=5.0, absolute=True),
     "second_moment": LogSteps(2.0),
 }
+
+#: What can be asked of a policy, one of them.
+TARGETS: Final = ("ratio", "max_bytes", "error")
 
 #: Factors that are tried, rounded so that they are the same on every machine.
 _FACTORS: Final = [round(2.0 ** (place / 8), 3) for place in range(-24, 25)]
@@ -54,7 +57,7 @@ class Balanced(Policy):
 
     Parameters
     ----------
-    name, patterns, smallest
+    name, patterns, smallest, effort
         As in `Policy`.
     roles
         As in `Policy`. The `relative_step` of a `UniformDeadzone` is multiplied. Nothing else is: `LogSteps`
@@ -101,7 +104,7 @@ class Balanced(Policy):
 
     @property
     def _given(self) -> dict[str, float]:
-        targets = {"ratio": self.ratio, "max_bytes": self.max_bytes, "error": self.error}
+        targets = {name: getattr(self, name) for name in TARGETS}
         return {name: value for name, value in targets.items() if value is not None}
 
     def __str__(self) -> str:

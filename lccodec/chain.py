@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from .bits import Stored
-from .encoder import encode_components
+from .encoder import Effort, encode_components
 from .errors import ArgumentError, ChainError, DataError, FormatError
 from .floats import Array, ElementType, components, from_components
 from .frame import decode_components
@@ -115,7 +115,7 @@ class Job:
     quantizer: Quantizer
     parents: list[DecodedArray] | None
 
-    def encode(self, threads: int = 1) -> tuple[Iterator[bytes], list[DecodedArray]]:
+    def encode(self, effort: Effort, threads: int = 1) -> tuple[Iterator[bytes], list[DecodedArray]]:
         """Return the pieces of the frame, and the arrays as they decode once all pieces are made.
 
         The memory of the parents is reused for the result.
@@ -125,26 +125,34 @@ class Job:
             reference, out = None, np.empty_like(bits)
         else:
             reference = out = _joined([parent.bits for parent in self.parents])
-        return self._pieces(bits, reference, out, threads), _split(out, self.kind, self.shapes)
+        return self._pieces(bits, reference, out, effort, threads), _split(out, self.kind, self.shapes)
 
     def encode_alone(self) -> Iterator[bytes]:
         """Yield the pieces of a frame that nothing will be relative to: without memory for a result."""
-        return self._pieces(self._components(), None, None, 1)
+        return self._pieces(self._components(), None, None, "normal", 1)
 
     def _components(self) -> Array:
         return np.concatenate(self.bits) if len(self.bits) > 1 else self.bits[0]
 
     def _pieces(
-        self, bits: Array, reference: Array | None, out: Array | None, threads: int
+        self, bits: Array, reference: Array | None, out: Array | None, effort: Effort, threads: int
     ) -> Iterator[bytes]:
         run = len(self.indices) > 1
         return encode_components(
-            bits, self.kind, self.shapes, self.quantizer, reference, out, run=run, threads=threads
+            bits,
+            self.kind,
+            self.shapes,
+            self.quantizer,
+            reference,
+            out,
+            run=run,
+            effort=effort,
+            threads=threads,
         )
 
 
 def encode_jobs(
-    jobs: Sequence[Job], threads: int
+    jobs: Sequence[Job], effort: Effort, threads: int
 ) -> Iterator[tuple[Job, Iterable[bytes], list[DecodedArray]]]:
     """Yield each job with what it encodes to, in order.
 
@@ -154,7 +162,7 @@ def encode_jobs(
 
     def encode(job: Job) -> tuple[Job, Iterable[bytes], list[DecodedArray]]:
         large = threads == 1 or sum(map(len, job.bits)) > LARGE
-        pieces, arrays = job.encode(threads if large else 1)
+        pieces, arrays = job.encode(effort, threads if large else 1)
         return job, pieces if large else list(pieces), arrays
 
     return ordered(encode, jobs, threads)

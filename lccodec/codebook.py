@@ -144,7 +144,7 @@ def _change(reference: Array, positions: Array, symbols: Array, codebook: Codebo
     add_at(out, positions, codebook.expand(symbols), codebook.kind)
 
 
-def write_block(symbols: Sparse, escapes: Array, exact: Array) -> list[Piece]:
+def write_block(symbols: Sparse, escapes: Array, exact: Array, columns: int = 0) -> list[Piece]:
     """Return the pieces of one block: symbols, and the escapes if there are any (SPEC 6.3).
 
     Parameters
@@ -155,12 +155,16 @@ def write_block(symbols: Sparse, escapes: Array, exact: Array) -> list[Piece]:
         Places of the elements stored exactly, rising; their symbols are 0.
     exact
         Components of the whole block; those escaped are stored.
+    columns
+        Components in a row, where they are those of a matrix.
     """
     if symbols.values.dtype == np.uint8:
-        pieces = write_places(symbols, exact.size)
+        pieces = write_places(symbols, exact.size, columns)
     else:
         halves = symbols.values.view(np.uint8).reshape(-1, 2).T
-        pieces = [piece for half in halves for piece in write_places(_nonzero(symbols, half), exact.size)]
+        pieces = [
+            piece for half in halves for piece in write_places(_nonzero(symbols, half), exact.size, columns)
+        ]
     if escapes.size == 0:
         return [b"\x00", *pieces]
     marks = Sparse(escapes, np.ones(escapes.size, np.uint8))

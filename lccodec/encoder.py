@@ -6,14 +6,16 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
 from . import codebook as codebooks
 from . import planes
+from .classes import row_length
 from .codebook import Codebook, RunCodebook, reconstruct
 from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW
+from .errors import ArgumentError
 from .floats import Array, ElementType, octaves, ordered_steps, unwork, work
 from .header import FrameHeader, Shape
 from .parallel import ordered
@@ -22,12 +24,22 @@ from .residual import PIECE, Residual, difference
 from .runs import FittedRun
 from .symbols import Piece, Sparse
 
-__all__ = ["TAIL", "array_sum", "encode_components", "padding", "part_of"]
+__all__ = ["TAIL", "Effort", "array_sum", "check_effort", "encode_components", "padding", "part_of"]
+
+#: How hard the encoder tries: ``"high"`` codes symbols by the class of their row and column.
+Effort: TypeAlias = Literal["normal", "high"]
+_EFFORTS: Final = ("normal", "high")
 
 TAIL: Final = struct.Struct("<QI")
 _BLOCK_LOG2: Final = 22  # an encoder's choice: enough symbols for many lanes, little to hold at once
 _SUM_MASK: Final = (1 << 64) - 1
 _ODD: Final = np.arange(1, 2 * PIECE, 2, dtype=np.uint64)
+
+
+def check_effort(effort: object) -> None:
+    """Raise ``ArgumentError`` for what is no effort."""
+    if effort not in _EFFORTS:
+        raise ArgumentError(f"unknown effort {effort!r}; there are {', '.join(_EFFORTS)}")
 
 
 def array_sum(bits: Array, first: int = 0) -> int:
@@ -65,15 +77,17 @@ def encode_components(
     out: Array | None = None,
     *,
     run: bool = False,
+    effort: Effort = "normal",
     threads: int = 1,
 ) -> Iterator[bytes]:
     """Code components as a frame, yielded block by block, so that no frame need be held whole.
 
     What the frame decodes to is written into `out`, which may be `reference`, as it goes on. With
     `run`, the components are those of several arrays, none of them empty, together at most 2**22.
+    `effort` is described in :func:`lccodec.encode`.
     """
     crc = 0
-    for piece in _write_frame(bits, kind, shapes, quantizer, reference, out, run, threads):
+    for piece in _write_frame(bits, kind, shapes, quantizer, reference, out, run, effort, threads):
         crc = zlib.crc32(piece, crc)
         yield piece
     yield struct.pack("<I", crc)
@@ -87,6 +101,7 @@ def _write_frame(
     reference: Array | None,
     out: Array | None,
     run: bool,
+    effort: Effort,
     threads: int,
 ) -> Iterator[bytes]:
     """Yield all of a frame but its CRC-32."""
@@ -106,12 +121,13 @@ def _write_frame(
         header = replace(header, method=METHOD_CODEBOOK, ordered=quantizer.ordered)
         codebook = fitted.counts.astype("<u2").tobytes() + _patterns(fitted.representatives, header).tobytes()
     head = header.to_bytes() + codebook
+    columns = row_length(shapes[0], kind.components) if effort == "high" and not run else 0
 
     def write_block(start: int) -> tuple[bytes, int]:
         part = slice(start, start + (1 << _BLOCK_LOG2))
         base, target = part_of(reference, part), part_of(out, part)
         if partition is not None and book is not None:
-            pieces, block_sum = _quantize_block(residual, part, partition, book, out)
+            pieces, block_sum = _quantize_block(residual, part, partition, book, out, columns)
         elif fitted is not None:
             pieces, block_sum = _quantize_run(bits, reference, header, fitted, target)
         else:
@@ -191,7 +207,7 @@ def padding(decoded: int, length: int) -> int:
 
 
 def _quantize_block(
-    residual: Residual, block: slice, partition: Partition, book: Codebook, out: Array | None
+    residual: Residual, block: slice, partition: Partition, book: Codebook, out: Array | None, columns: int
 ) -> tuple[list[Piece], int]:
     """Return the pieces of a block and its part of the array sum.
 
@@ -234,7 +250,7 @@ def _quantize_block(
         places.append(place + (start - block.start))
         symbols.append(symbol)
     found = Sparse(np.concatenate(places), np.concatenate(symbols))
-    return codebooks.write_block(found, np.concatenate(escapes), bits[block]), checksum
+    return codebooks.write_block(found, np.concatenate(escapes), bits[block], columns), checksum
 
 
 def _within_bound(original: Array, decoded: Array, bound: float, kind: ElementType, ordered: bool) -> Array:

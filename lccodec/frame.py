@@ -18,7 +18,7 @@ from . import planes
 from .bits import Cursor, Stored
 from .codebook import Codebook, RunCodebook
 from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_RAW
-from .encoder import TAIL, array_sum, encode_components, padding, part_of
+from .encoder import TAIL, Effort, array_sum, check_effort, encode_components, padding, part_of
 from .errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from .floats import ELEMENT_TYPES, Array, ElementType, components, from_components, work
 from .header import FrameHeader, parse_header
@@ -30,7 +30,14 @@ __all__ = ["decode", "decode_components", "encode"]
 _ALIGNMENT: Final = 64  # bytes: a cache line
 
 
-def encode(array: Array, quantizer: Quantizer, reference: Array | None = None, *, threads: int = 1) -> bytes:
+def encode(
+    array: Array,
+    quantizer: Quantizer,
+    reference: Array | None = None,
+    *,
+    effort: Effort = "normal",
+    threads: int = 1,
+) -> bytes:
     """Code an array as a frame.
 
     Parameters
@@ -42,6 +49,10 @@ def encode(array: Array, quantizer: Quantizer, reference: Array | None = None, *
         `ExponentBuckets`, `UniformDeadzone`, `LogSteps`, `Clusters` or `Lossless`.
     reference
         Array of the same dtype and shape that :func:`decode` will be given: the parent *as decoded*.
+    effort
+        ``"high"`` looks at a lossy array as a matrix whose rows and columns change more or less than
+        others: a frame of a trained layer is up to 15 % smaller for it, and takes one and a half
+        times to twice as long to encode, and 1.2 to 2 times as long to decode.
     threads
         How many to use, 0 for one each core; the frame is the same whatever the number.
 
@@ -53,7 +64,7 @@ def encode(array: Array, quantizer: Quantizer, reference: Array | None = None, *
     Raises
     ------
     ArgumentError
-        For a dtype that cannot be stored, or a reference of another dtype or shape.
+        For a dtype that cannot be stored, a reference of another dtype or shape, or an unknown effort.
 
     Examples
     --------
@@ -69,8 +80,11 @@ def encode(array: Array, quantizer: Quantizer, reference: Array | None = None, *
     base = None if reference is None else _reference_components(reference, kind, array.shape)
     if quantizer.absolute:
         base = None
+    check_effort(effort)
     threads = thread_count(threads)
-    return b"".join(encode_components(bits, kind, [array.shape], quantizer, base, threads=threads))
+    return b"".join(
+        encode_components(bits, kind, [array.shape], quantizer, base, effort=effort, threads=threads)
+    )
 
 
 def _reference_components(reference: Array, kind: ElementType, shape: tuple[int, ...]) -> Array:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias
 
 from .clusters import Clusters
+from .encoder import Effort, check_effort
 from .errors import ArgumentError
 from .floats import Array, ElementType
 from .moments import LogSteps
@@ -65,11 +66,13 @@ class Policy:
         `smallest`.
     smallest
         Arrays of fewer elements are lossless: they cost little and often matter much.
+    effort
+        ``"high"`` for frames some percent smaller that take longer to make, as in :func:`lccodec.encode`.
 
     Raises
     ------
     ArgumentError
-        For an unknown role, or what is no quantizer.
+        For an unknown role or effort, or what is no quantizer.
 
     Examples
     --------
@@ -94,6 +97,7 @@ class Policy:
     roles: Mapping[Role, Quantizer] = field(default_factory=dict)
     patterns: Mapping[str, Quantizer] = field(default_factory=dict)
     smallest: int = 0
+    effort: Effort = field(default="normal", kw_only=True)
 
     def __post_init__(self) -> None:
         where = f"policy {self.name!r}"
@@ -107,6 +111,7 @@ class Policy:
                 raise ArgumentError(f"{where}: {place!r}: {quantizer!r} is no quantizer")
         if not isinstance(self.smallest, int) or self.smallest < 0:
             raise ArgumentError(f"{where}: smallest is a number of elements, not {self.smallest!r}")
+        check_effort(self.effort)
         object.__setattr__(self, "roles", {role: self.roles[role] for role in ROLES if role in self.roles})
         object.__setattr__(self, "patterns", dict(self.patterns))
 
@@ -131,9 +136,8 @@ class Policy:
             rows.append((f"below {self.smallest} values", Lossless()))
         rows += [*self.roles.items(), ("all else", Lossless())]
         width = max(len(place) for place, _ in rows)
-        return "\n".join(
-            [self.name, *(f"  {place:{width}}  {_text(quantizer)}" for place, quantizer in rows)]
-        )
+        head = self.name if self.effort == "normal" else f"{self.name}, effort={self.effort}"
+        return "\n".join([head, *(f"  {place:{width}}  {_text(quantizer)}" for place, quantizer in rows)])
 
     def to_json(self) -> _Json:
         """Return the policy as a JSON object that says all."""
@@ -142,6 +146,7 @@ class Policy:
             "roles": {role: quantizer_json(quantizer) for role, quantizer in self.roles.items()},
             "patterns": {pattern: quantizer_json(quantizer) for pattern, quantizer in self.patterns.items()},
             "smallest": self.smallest,
+            **({} if self.effort == "normal" else {"effort": self.effort}),
         }
 
     @classmethod

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from .balanced import STEPS, Balanced
+from .balanced import STEPS, TARGETS, Balanced
 from .errors import ArgumentError
 from .moments import LogSteps
 from .policy import Policy
@@ -29,7 +29,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             Policy("lc-2", dict.fromkeys(_SIGNED, ExponentBuckets(bits=2)) | _POSITIVE),
             Policy("lc-3", dict.fromkeys(_SIGNED, ExponentBuckets(bits=3)) | _POSITIVE),
             Balanced("balanced", error=0.8),
-            Balanced("small", STEPS | {"second_moment": LogSteps(3.0)}, error=1.2),
+            Balanced("small", STEPS | {"second_moment": LogSteps(3.0)}, error=1.2, effort="high"),
         )
     }
 )
@@ -46,7 +46,7 @@ def resolve_policy(policy: str | Policy | Mapping[str, Any]) -> Policy:
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, Mapping):
-        return (Balanced if len(policy) > 4 else Policy).from_json(policy)
+        return (Balanced if not policy.keys().isdisjoint(TARGETS) else Policy).from_json(policy)
     if not isinstance(policy, str) or policy not in POLICIES:
         raise ArgumentError(f"unknown policy {policy!r}; there are {', '.join(POLICIES)}")
     return POLICIES[policy]

@@ -195,7 +195,7 @@ class Chain:
         numbers = [0] * len(flat.arrays)
         entries = []
         with CheckpointWriter(checkpoint_path(self.directory, step)) as writer:
-            for job, pieces, decoded in encode_jobs(jobs, self.threads):
+            for job, pieces, decoded in encode_jobs(jobs, self.policy.effort, self.threads):
                 entries.append(writer.write_frame(pieces))
                 for index, array in zip(job.indices, decoded, strict=True):
                     numbers[index] = len(entries)

@@ -1,9 +1,10 @@
-"""Runs of small symbols <-> streams: constant, raw, Huffman, sparse (gaps + values) or packed.
+"""Runs of small symbols <-> streams: constant, raw, Huffman, sparse (gaps + values), packed or classed.
 
 A *stream* codes a known number of bytes. Single symbols cannot go below one bit each under a Huffman
 code, so a mostly-zero run is stored *sparse*, as the gaps between its non-zero symbols and their
 values, and a run over a small alphabet is *packed*, several symbols into one group that gets one code.
-Both contain streams again. Nothing here knows what the symbols mean.
+A *classed* run is a matrix whose cells are apart by the level of their row and column. All three contain
+streams again. Nothing here knows what the symbols mean.
 
 Source: SPEC 7.1 (packing) and 7.4 (streams).
 """
@@ -19,8 +20,12 @@ import numpy as np
 
 from . import huffman
 from .bits import Cursor, pack, packed_size, unpack
+from .classes import Classes, find_classes
 from .constants import (
+    MAX_CLASSES,
+    MAX_COLUMNS,
     MAX_STREAM_DEPTH,
+    STREAM_CLASSED,
     STREAM_CONSTANT,
     STREAM_HUFFMAN,
     STREAM_PACKED,
@@ -57,6 +62,7 @@ _SPARSE_ENOUGH: Final = 3  # the same in long runs, where time counts more than 
 _MODE: Final = struct.Struct("<B")
 _SPARSE: Final = struct.Struct("<BBI")  # mode, low bits, count
 _PAIR: Final = struct.Struct("<BB")
+_CLASSED: Final = struct.Struct("<BHB")  # mode, columns, classes
 
 # _OCCURRENCES[width][group, symbol]: how often a symbol occurs in a group of 8 // width symbols.
 _OCCURRENCES: Final = {
@@ -139,11 +145,38 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     return write()
 
 
-def write_places(symbols: Sparse, count: int) -> list[Piece]:
-    """Code a run of `count` symbols that is known by its non-zero places; as :func:`write_stream`."""
+def write_places(symbols: Sparse, count: int, columns: int = 0, depth: int = 1) -> list[Piece]:
+    """Code a run of symbols that is known by its non-zero places; as :func:`write_stream`.
+
+    Parameters
+    ----------
+    symbols
+        Those that are not 0.
+    count
+        Of all symbols.
+    columns
+        In a row, where they are those of a matrix and this is the outermost stream.
+    depth
+        As in :func:`write_stream`.
+    """
+    if 0 < columns <= MAX_COLUMNS:
+        classes = find_classes(symbols.positions, symbols.values, count, columns)
+        if classes is not None:
+            return _write_classed(symbols, classes)
     if symbols.positions.size and _is_sparse(symbols.positions.size, count):
-        return _write_sparse(symbols, 1)
-    return write_stream(dense(symbols, count))
+        return _write_sparse(symbols, depth)
+    return write_stream(dense(symbols, count), depth)
+
+
+def _write_classed(symbols: Sparse, classes: Classes) -> list[Piece]:
+    sizes = np.array(classes.sizes, "<u4")
+    pieces: list[Piece] = [_CLASSED.pack(STREAM_CLASSED, classes.columns.size, sizes.size)]
+    pieces += [classes.bounds.tobytes(), sizes[:-1].tobytes()]
+    for levels in (classes.rows, classes.columns):
+        pieces += write_stream(levels, 2)
+    for size, (few, places) in zip(classes.sizes, classes.deal(symbols.positions), strict=True):
+        pieces += write_places(Sparse(places, symbols.values.take(few)), size, depth=2)
+    return pieces
 
 
 def _is_sparse(nonzero: int, count: int) -> bool:
@@ -283,6 +316,8 @@ class _Parser:
             return self._packed(count, depth)
         if mode == STREAM_SPARSE:
             return self._sparse(count, depth)
+        if mode == STREAM_CLASSED:
+            return self._classed(count, depth)
         raise UnsupportedError("LCC-STR-01", cursor.where, f"stream mode {mode} is not defined")
 
     def _packed(self, count: int, depth: int) -> Callable[[], Packed]:
@@ -328,6 +363,53 @@ class _Parser:
 
         return finish
 
+    def _classed(self, count: int, depth: int) -> Callable[[], Sparse]:
+        cursor = self._cursor
+        columns = cursor.integer("H", "columns")
+        number = cursor.integer("B", "classes")
+        if depth > 1 or not 0 < columns <= count or not 1 < number <= MAX_CLASSES:
+            message = f"{number} classes of {columns} columns for {count} symbols at depth {depth}"
+            raise FormatError("LCC-STR-07", cursor.where, message)
+        bounds = np.frombuffer(cursor.take(number - 1, "bounds of classes"), np.uint8)
+        sizes = np.frombuffer(cursor.take(4 * number - 4, "sizes of classes"), "<u4").tolist()
+        rows = -(-count // columns)
+        sizes.append(rows * columns - sum(sizes))
+        if sizes[-1] < 0 or (bounds[1:] <= bounds[:-1]).any():
+            raise FormatError("LCC-STR-07", cursor.where, f"classes of {sizes} with bounds {bounds.tolist()}")
+        read_levels = [self.stream(extent, depth + 1) for extent in (rows, columns)]
+        read_classes = [self.stream(size, depth + 1) for size in sizes]
+
+        def finish() -> Sparse:
+            levels = [
+                dense(read(), extent) for read, extent in zip(read_levels, (rows, columns), strict=True)
+            ]
+            classes = Classes(levels[0], levels[1], bounds)
+            if classes.sizes != sizes:
+                message = f"classes of {sizes}, but their cells are {classes.sizes}"
+                raise FormatError("LCC-STR-07", cursor.where, message)
+            cells = []
+            for k, (read, size) in enumerate(zip(read_classes, sizes, strict=True)):
+                found = _as_sparse(read(), size)
+                cells.append(classes.collect(k, found.positions) << 8 | found.values)
+            # Each class is in order already, which a stable sort makes use of.
+            together = np.sort(np.concatenate(cells), kind="stable")
+            positions = together >> 8
+            if together.size and int(positions[-1]) >= count:
+                raise FormatError("LCC-STR-07", cursor.where, "a symbol behind the last one is not 0")
+            return Sparse(positions, together.astype(np.uint8))
+
+        return finish
+
+
+def _as_sparse(run: Form, count: int) -> Sparse:
+    """Return the symbols of a run that are not 0."""
+    if not isinstance(run, Sparse):
+        return _sparse(dense(run, count))
+    if run.values.all():
+        return run
+    few = np.flatnonzero(run.values != 0)
+    return Sparse(run.positions.take(few), run.values.take(few))
+
 
 def dense(run: Form, count: int) -> Array:
     """Return a run of `count` symbols as uint8 of shape ``(count,)``."""
@@ -342,7 +424,4 @@ def dense(run: Form, count: int) -> Array:
 
 def places_of(run: Form, count: int) -> Array:
     """Return the places (int64, rising) of the symbols of a run of `count` that are not 0."""
-    if isinstance(run, Sparse):
-        positions: Array = run.positions[run.values != 0]
-        return positions
-    return np.flatnonzero(dense(run, count) != 0)
+    return _as_sparse(run, count).positions

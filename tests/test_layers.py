@@ -14,7 +14,7 @@ LAYERS = [
     ["_version", "constants", "errors"],
     ["floats"],
     ["bits", "parallel"],
-    ["huffman"],
+    ["huffman", "classes"],
     ["symbols"],
     ["promote"],
     ["residual"],

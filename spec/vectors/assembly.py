@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -109,6 +109,25 @@ def packed(width: int, groups: bytes) -> bytes:
     return bytes([4, width]) + groups
 
 
+def classed(
+    columns: int,
+    bounds: Sequence[int],
+    levels: tuple[Sequence[int], Sequence[int]],
+    symbols: Sequence[int],
+    coded: Callable[[Sequence[int]], bytes],
+) -> bytes:
+    """Return a classed stream, cell by cell; `levels` are those of rows and of columns."""
+    classes: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
+    for cell in range(len(levels[0]) * columns):
+        level = levels[0][cell // columns] + levels[1][cell % columns]
+        number = sum(bound <= level for bound in bounds)
+        classes[number].append(symbols[cell] if cell < len(symbols) else 0)
+    sizes = [len(cells) for cells in classes[:-1]]
+    head = struct.pack("<BHB", 5, columns, len(classes)) + bytes(bounds)
+    head += struct.pack(f"<{len(sizes)}I", *sizes) + raw(levels[0]) + raw(levels[1])
+    return head + b"".join(map(coded, classes))
+
+
 def huffman(lengths: Sequence[int], symbols: Sequence[int], lanes: int, width: int | None = None) -> bytes:
     """Return a Huffman stream, one bit at a time; `width` is that of lane sizes, the least by default."""
     codes, code, before = {}, 0, 0
@@ -199,6 +218,23 @@ def _of_every_stream() -> Iterator[Frame]:
             packed(width, raw(_packed_symbols(symbols, width))),
             symbols,
         )
+    symbols = [row * column % 7 for row in range(5) for column in range(6)]
+    levels = ([0, 1, 2, 3, 3], [0, 2, 1, 0, 2, 255])
+    yield planes("classed", "three classes of a matrix", classed(6, [2, 4], levels, symbols, raw), symbols)
+    stream = classed(
+        6, [1, 200], levels, symbols[:27], lambda cells: packed(4, raw(_packed_symbols(cells, 4)))
+    )
+    yield planes(
+        "classed-part-row", "two classes in use, packed; the last row not full", stream, symbols[:27]
+    )
+    stream = classed(
+        1,
+        [0, 255],
+        ([0] * 9, [0]),
+        [0] * 8 + [3],
+        lambda cells: sparse(0, 1, raw([8]), b"", raw([3])) if cells else raw([]),
+    )
+    yield planes("classed-column", "one column, classes without cells", stream, [0] * 8 + [3])
     # Gaps 0, 0, 0, 3 of a stream of depth 1: their one gap, 3, and its value, 3, lie at depths 3 and 4.
     stream = sparse(0, 4, sparse(0, 1, packed(4, raw([3])), b"", raw([3])), b"", packed(4, constant(0x55)))
     run = [0] * 30
@@ -467,5 +503,14 @@ def _walk(data: bytes, at: int, count: int, found: set[str]) -> int:
         found.add("sparse with low bits" if low else "sparse")
         at = _walk(data, at + 5, gaps, found) + -(-gaps * low // 8)
         return _walk(data, at, gaps, found)
+    if form == 5:
+        found.add("classed")
+        columns, classes = struct.unpack_from("<HB", data, at)
+        sizes = struct.unpack_from(f"<{classes - 1}I", data, at + 2 + classes)
+        at += 2 + classes + 4 * len(sizes)
+        rows = -(-count // columns)
+        for extent in (rows, columns, *sizes, rows * columns - sum(sizes)):
+            at = _walk(data, at, extent, found)
+        return at
     found.add(f"packed {data[at]}")
     return _walk(data, at + 1, -(-count * data[at] // 8), found)

@@ -82,11 +82,16 @@ def little(array: Array) -> bytes:
 
 
 def encoded(
-    name: str, description: str, array: Array, quantizer: Any = None, reference: Array | None = None
+    name: str,
+    description: str,
+    array: Array,
+    quantizer: Any = None,
+    reference: Array | None = None,
+    effort: str = "normal",
 ) -> Frame:
     """Return the vector of an array as the encoder stores it; the method is the first word of the name."""
     quantizer = quantizer or lccodec.Lossless()
-    data = lccodec.encode(array, quantizer, reference)
+    data = lccodec.encode(array, quantizer, reference, effort=effort)
     if METHODS[data[3]] != name.split("-", maxsplit=1)[0]:
         raise ValueError(f"{name} is coded by the {METHODS[data[3]]} method")
     if isinstance(quantizer, lccodec.Lossless):
@@ -156,6 +161,11 @@ def of_every_shape() -> Iterator[Frame]:
     wide = lccodec.UniformDeadzone(max_error=0.015)
     yield encoded("codebook-wide", "symbols of two bytes", values, wide)
     yield encoded("codebook-wide-relative", "the same", values, wide, np.ones(1000, np.float32))
+    activity = np.repeat([0.2, 2.0], 800)
+    half = elements(numbers(KINDS["float16"], activity * bell(1600, 6)), KINDS["float16"], (40, 40))
+    yield encoded(
+        "codebook-classed", "rows that move more", half, lccodec.UniformDeadzone(step=1.0), effort="high"
+    )
     for bits, share in ((1, 0.02), (1, 0.9), (2, 0.5), (8, 1.0)):
         after = elements(numbers(single, 1 + bell(1000, 5, share) / 8), single)
         yield encoded(
