@@ -69,7 +69,7 @@ def test_public_names_of_the_exchange() -> None:
         (exchange.to_torch, ["state", "rules", "like"]),
         (exchange.adam_to_flax, ["optimizer", "names", "rules", "like"]),
         (exchange.adam_to_torch, ["state", "names", "rules", "like"]),
-        (lccodec.encode, ["array", "quantizer", "reference", "threads"]),
+        (lccodec.encode, ["array", "quantizer", "reference", "effort", "threads"]),
         (lccodec.decode, ["frame", "reference", "out", "dtype", "threads"]),
         (lccodec.save, ["state", "metadata"]),
         (lccodec.save_file, ["state", "path", "metadata"]),
