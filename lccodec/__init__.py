@@ -27,6 +27,7 @@ from .presets import POLICIES
 from .quantize import ExponentBuckets, Lossless, UniformDeadzone
 from .roles import ROLES
 from .store import Chain
+from .trigger import Triggered
 from .tuning import Trial, tune
 from .validate import Problem, validate
 
@@ -55,6 +56,7 @@ __all__ = [
     "Problem",
     "StorageError",
     "Trial",
+    "Triggered",
     "TruncatedError",
     "UniformDeadzone",
     "UnsupportedError",

@@ -19,6 +19,7 @@ from .moments import LogSteps
 from .policy import Candidate, Policy
 from .quantize import Quantizer, UniformDeadzone
 from .roles import Role, find_curvatures
+from .trigger import Triggered
 
 __all__ = ["STEPS", "TARGETS", "Balanced"]
 
@@ -61,7 +62,8 @@ class Balanced(Policy):
         As in `Policy`.
     roles
         As in `Policy`. The `relative_step` of a `UniformDeadzone` is multiplied. Nothing else is: `LogSteps`
-        of a changing width would code at once all that had waited in a wider dead zone.
+        of a changing width would code at once all that had waited in a wider dead zone. `Triggered` arrays
+        that wait take no bytes, and their error is not counted.
     ratio
         Bytes of all arrays over those of a delta's file, at least; estimated, within about a tenth
         where that file has some 100,000 bytes or more, and less well below.
@@ -125,10 +127,11 @@ class Balanced(Policy):
             If the target cannot be met; tells the nearest that can.
         """
         everything = list(candidates)
-        parts = self._parts(everything)
+        waiting = {c.name for c in everything if self._waits(c)}
+        parts = self._parts(everything, waiting)
         total = sum(c.bits.nbytes for c in everything)
         stepped = {name for part in parts for name in part.names}
-        exact = sum(c.bits.nbytes for c in everything if c.name not in stepped)
+        exact = sum(c.bits.nbytes for c in everything if c.name not in stepped | waiting)
         judged = [part for part in parts if part.role == "weight"] or parts
 
         def bytes_of(factor: float) -> float:
@@ -158,14 +161,22 @@ class Balanced(Policy):
         factors = {name: part.scale * _FACTORS[place] for part in parts for name in part.names}
         return _Settled(self.name, self.roles, self.patterns, self.smallest, factors)
 
-    def _parts(self, candidates: list[Candidate]) -> list[_Part]:
+    def _waits(self, c: Candidate) -> bool:
+        quantizer = self.choose(c.name, c.role, c.kind, c.bits.size)
+        if c.reference is None or not isinstance(quantizer, Triggered):
+            return False
+        return quantizer.waits(c.bits, c.reference, c.kind)
+
+    def _parts(self, candidates: list[Candidate], waiting: set[str]) -> list[_Part]:
         """Return the arrays whose steps are chosen, those together that share one."""
         moments = find_curvatures({c.name: c.role for c in candidates}, {c.name: c.shape for c in candidates})
         by_name = {c.name: c for c in candidates}
         pools: dict[object, list[tuple[Candidate, Array, float]]] = {}
         for c in candidates:
-            quantizer = self.choose(c.name, c.role, c.kind, c.bits.size)
-            if c.reference is None or c.bits.size == 0 or not (quantizer.ordered or _is_relative(quantizer)):
+            quantizer = _awake(self.choose(c.name, c.role, c.kind, c.bits.size))
+            if c.name in waiting or c.reference is None or c.bits.size == 0:
+                continue
+            if not (quantizer.ordered or _is_relative(quantizer)):
                 continue
             d, finite = sample(c.bits, None if quantizer.absolute else c.reference, c.kind, quantizer.ordered)
             if finite < _LEAST_FINITE:
@@ -184,7 +195,7 @@ class Balanced(Policy):
             first = pool[0][0]
             curvature = _mean([(curvature, c.bits.size) for c, _, curvature in pool])
             harm = curvature / mean if mean > 0 and curvature > 0 else 1.0
-            quantizer = self.choose(first.name, first.role, first.kind, first.bits.size)
+            quantizer = _awake(self.choose(first.name, first.role, first.kind, first.bits.size))
             d = np.concatenate([d for _, d, _ in pool])
             count = sum(c.bits.size for c, _, _ in pool)
             parts.append(_Part([c.name for c, _, _ in pool], first.role, count, d, quantizer, harm))
@@ -236,9 +247,21 @@ class _Settled(Policy):
     def choose(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
         """Return the quantizer for an array of `size` elements, its step multiplied."""
         quantizer = super().choose(name, role, kind, size)
-        if name in self.factors and isinstance(quantizer, UniformDeadzone) and quantizer.relative_step:
-            return replace(quantizer, relative_step=quantizer.relative_step * self.factors[name])
-        return quantizer
+        return _multiplied(quantizer, self.factors[name]) if name in self.factors else quantizer
+
+
+def _multiplied(quantizer: Quantizer, factor: float) -> Quantizer:
+    """Return a quantizer with its step, if it is relative, multiplied."""
+    if isinstance(quantizer, Triggered):
+        return replace(quantizer, then=_multiplied(quantizer.then, factor))
+    if isinstance(quantizer, UniformDeadzone) and quantizer.relative_step:
+        return replace(quantizer, relative_step=quantizer.relative_step * factor)
+    return quantizer
+
+
+def _awake(quantizer: Quantizer) -> Quantizer:
+    """Return the quantizer of an array that does not wait."""
+    return quantizer.then if isinstance(quantizer, Triggered) else quantizer
 
 
 def _is_relative(quantizer: Quantizer) -> bool:

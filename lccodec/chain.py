@@ -27,6 +27,7 @@ from .header import FrameHeader, Shape
 from .parallel import ordered
 from .quantize import Quantizer
 from .residual import PIECE
+from .trigger import Triggered
 
 __all__ = ["DecodedArray", "Job", "Link", "array_header", "encode_jobs", "plan", "replay", "wants_keyframe"]
 
@@ -212,6 +213,10 @@ def plan(
         elif _equal(bits, parent.bits):
             continue
         quantizer = choose(name, kind, array.size, parent is not None)
+        if isinstance(quantizer, Triggered):
+            if parent is not None and quantizer.waits(bits, parent.bits, kind):
+                continue
+            quantizer = quantizer.then
         if quantizer.absolute:
             parent = None
         job = Job([index], kind, [array.shape], [bits], quantizer, None if parent is None else [parent])

@@ -15,6 +15,7 @@ from .floats import Array, ElementType
 from .moments import LogSteps
 from .quantize import ExponentBuckets, Lossless, Quantizer, UniformDeadzone
 from .roles import ROLES, Role
+from .trigger import Triggered
 
 __all__ = ["Candidate", "Policy", "parse_quantizer", "quantizer_json"]
 
@@ -24,7 +25,7 @@ _Json: TypeAlias = Any
 QUANTIZERS: Final = MappingProxyType(
     {
         quantizer.__name__: quantizer
-        for quantizer in (Clusters, ExponentBuckets, LogSteps, Lossless, UniformDeadzone)
+        for quantizer in (Clusters, ExponentBuckets, LogSteps, Lossless, Triggered, UniformDeadzone)
     }
 )
 
@@ -72,7 +73,7 @@ class Policy:
     Raises
     ------
     ArgumentError
-        For an unknown role or effort, or what is no quantizer.
+        For an unknown role or effort, what is no quantizer, or `Triggered` second moments.
 
     Examples
     --------
@@ -107,8 +108,9 @@ class Policy:
             if role not in ROLES:
                 raise ArgumentError(f"{where}: unknown role {role!r}; there are {', '.join(ROLES)}")
         for place, quantizer in [*self.roles.items(), *self.patterns.items()]:
-            if not isinstance(place, str) or type(quantizer) not in QUANTIZERS.values():
+            if not isinstance(place, str) or not _is_quantizer(quantizer):
                 raise ArgumentError(f"{where}: {place!r}: {quantizer!r} is no quantizer")
+        self._check_trigger("roles", "second_moment", self.roles.get("second_moment", Lossless()))
         if not isinstance(self.smallest, int) or self.smallest < 0:
             raise ArgumentError(f"{where}: smallest is a number of elements, not {self.smallest!r}")
         check_effort(self.effort)
@@ -116,15 +118,29 @@ class Policy:
         object.__setattr__(self, "patterns", dict(self.patterns))
 
     def choose(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
-        """Return the quantizer for an array of `size` elements."""
+        """Return the quantizer for an array of `size` elements.
+
+        Raises
+        ------
+        ArgumentError
+            If a pattern lets a second moment wait for a trigger.
+        """
         if not kind.is_float:
             return Lossless()
         for pattern, quantizer in self.patterns.items():
             if fnmatchcase(name, pattern):
+                self._check_trigger(name, role, quantizer)
                 return quantizer
         if size < self.smallest:
             return Lossless()
         return self.roles.get(role, Lossless())
+
+    def _check_trigger(self, place: str, role: Role, quantizer: Quantizer) -> None:
+        if role == "second_moment" and isinstance(quantizer, Triggered):
+            raise ArgumentError(
+                f"policy {self.name!r}: {place!r}: second moments are not to be Triggered: the small ones"
+                " would be far off unseen; LogSteps waits by itself, element by element"
+            )
 
     def settle(self, candidates: Iterable[Candidate]) -> Policy:  # noqa: ARG002
         """Return the policy that chooses for the arrays of one delta: this one, but in `Balanced`."""
@@ -184,8 +200,15 @@ def _settings(quantizer: Quantizer) -> dict[str, Any]:
     }
 
 
+def _is_quantizer(value: Any) -> bool:
+    return type(value) in QUANTIZERS.values()
+
+
 def _text(quantizer: Quantizer) -> str:
-    settings = ", ".join(f"{name}={value!r}" for name, value in _settings(quantizer).items())
+    settings = ", ".join(
+        f"{name}={_text(value) if _is_quantizer(value) else repr(value)}"
+        for name, value in _settings(quantizer).items()
+    )
     return f"{type(quantizer).__name__}({settings})"
 
 
@@ -197,9 +220,13 @@ def quantizer_json(quantizer: Quantizer) -> _Json:
     ArgumentError
         For what is no quantizer.
     """
-    if type(quantizer) not in QUANTIZERS.values():
+    if not _is_quantizer(quantizer):
         raise ArgumentError(f"{quantizer!r} is no quantizer; there are {', '.join(QUANTIZERS)}")
-    return {"quantizer": type(quantizer).__name__, **_settings(quantizer)}
+    settings = {
+        name: quantizer_json(value) if _is_quantizer(value) else value
+        for name, value in _settings(quantizer).items()
+    }
+    return {"quantizer": type(quantizer).__name__, **settings}
 
 
 def parse_quantizer(value: _Json) -> Quantizer:
@@ -212,7 +239,11 @@ def parse_quantizer(value: _Json) -> Quantizer:
     """
     if not isinstance(value, dict) or value.get("quantizer") not in list(QUANTIZERS):
         raise ArgumentError(f"unknown quantizer {value!r:.100}; there are {', '.join(QUANTIZERS)}")
-    settings = {name: setting for name, setting in value.items() if name != "quantizer"}
+    settings: dict[str, Any] = {
+        name: parse_quantizer(setting) if isinstance(setting, dict) else setting
+        for name, setting in value.items()
+        if name != "quantizer"
+    }
     try:
         return QUANTIZERS[value["quantizer"]](**settings)
     except TypeError as error:

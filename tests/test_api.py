@@ -34,6 +34,7 @@ PUBLIC = {
     "ROLES",
     "StorageError",
     "Trial",
+    "Triggered",
     "TruncatedError",
     "UniformDeadzone",
     "UnsupportedError",

@@ -21,7 +21,7 @@ LAYERS = [
     ["runs"],
     ["quantize"],
     ["moments", "clusters"],
-    ["balance"],
+    ["balance", "trigger"],
     ["planes", "codebook"],
     ["header"],
     ["encoder"],
