@@ -25,7 +25,8 @@ from .floats import Array, ElementType, components, from_components
 from .frame import decode_components
 from .header import FrameHeader, Shape
 from .parallel import ordered
-from .quantize import Quantizer
+from .planes import alone_is_smaller
+from .quantize import Lossless, Quantizer
 from .residual import PIECE
 from .trigger import Triggered
 
@@ -105,8 +106,9 @@ class Job:
     quantizer
         What to code them with.
     parents
-        The arrays of the same names in the parent, which the frame is relative to; ``None`` if it
-        stands alone.
+        The arrays of the same names in the parent; ``None`` if it has none of this type and shape.
+    relative
+        Whether the frame is relative to them.
     """
 
     indices: list[int]
@@ -115,6 +117,7 @@ class Job:
     bits: list[Array]
     quantizer: Quantizer
     parents: list[DecodedArray] | None
+    relative: bool
 
     def encode(self, effort: Effort = "normal", threads: int = 1) -> tuple[Iterator[bytes], list[DecodedArray]]:
         """Return the pieces of the frame, and the arrays as they decode once all pieces are made.
@@ -123,9 +126,10 @@ class Job:
         """
         bits = self._components()
         if self.parents is None:
-            reference, out = None, np.empty_like(bits)
+            out = np.empty_like(bits)
         else:
-            reference = out = _joined([parent.bits for parent in self.parents])
+            out = _joined([parent.bits for parent in self.parents])
+        reference = out if self.relative else None
         return self._pieces(bits, reference, out, effort, threads), _split(out, self.kind, self.shapes)
 
     def encode_alone(self) -> Iterator[bytes]:
@@ -217,13 +221,13 @@ def plan(
             if parent is not None and quantizer.waits(bits, parent.bits, kind):
                 continue
             quantizer = quantizer.then
-        if quantizer.absolute:
-            parent = None
-        job = Job([index], kind, [array.shape], [bits], quantizer, None if parent is None else [parent])
+        relative = parent is not None and not _stands_alone(quantizer, bits, parent.bits, kind)
+        parts = None if parent is None else [parent]
+        job = Job([index], kind, [array.shape], [bits], quantizer, parts, relative)
         if not 0 < bits.size <= RUN_ARRAY:
             jobs.append(job)
             continue
-        like = (kind, quantizer, parent is None)
+        like = (kind, quantizer, parent is None, relative)
         run, total = open_runs.get(like, (job, RUN_TOTAL))
         if total + bits.size > RUN_TOTAL:
             open_runs[like] = job, bits.size
@@ -243,6 +247,12 @@ class Chooser(Protocol):
 
     def __call__(self, name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
         """Return the quantizer."""
+
+
+def _stands_alone(quantizer: Quantizer, bits: Array, reference: Array, kind: ElementType) -> bool:
+    """Whether an array is coded without its reference; one so small that it shares a run is not looked at."""
+    exact = isinstance(quantizer, Lossless) and bits.size > RUN_ARRAY
+    return quantizer.absolute or (exact and alone_is_smaller(bits, reference, kind))
 
 
 def _equal(left: Array, right: Array) -> bool:

@@ -21,15 +21,19 @@ from lccodec import (
     DataError,
     ExponentBuckets,
     FormatError,
+    Lossless,
     Policy,
     StorageError,
     UniformDeadzone,
+    encode,
 )
+from lccodec.chain import RUN_ARRAY
 from lccodec.presets import resolve_policy
 from lccodec.system import System
 
 from .oracle import lc_reconstruct
 from .strategies import ALL_DTYPES, bits_of, random_array
+from .test_balanced import adam_states
 
 
 def walk(steps: int, seed: int = 0, shape: tuple[int, ...] = (40, 30)) -> list[dict[str, Any]]:
@@ -482,6 +486,38 @@ def test_frames_read_in_parts_are_verified_like_others(
         with pytest.raises(ChecksumError) as caught:
             chain.restore(1)
     assert caught.value.rule == "LCC-MAN-08"
+
+
+def test_lossless_takes_the_smaller_coding(tmp_path: Path) -> None:
+    """A first moment alone, weights and second moments as differences, every bit of all."""
+    states = adam_states(3)
+    with Chain(tmp_path, "lossless") as chain:
+        for step, state in enumerate(states):
+            chain.save(step, state)
+            restored = chain.restore()
+            for part, arrays in state.items():
+                for name, array in arrays.items():
+                    np.testing.assert_array_equal(restored[part][name], array)
+        stored = {array.name: array for array in chain.info().arrays}
+    for name, array in stored.items():
+        if array.shape[0] > RUN_ARRAY:
+            assert array.relative == (not name.startswith("exp_avg/"))
+    last, before = (state["exp_avg"]["large"] for state in states[:0:-1])
+    assert stored["exp_avg/large"].stored_bytes < 0.98 * len(encode(last, Lossless(), before))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_starts_at_zero_takes_no_more_than_its_difference(tmp_path: Path, dtype: type) -> None:
+    """As the moments of a run that is tuned finely from another's weights."""
+    rng = np.random.default_rng(0)
+    m = (1e-4 * rng.standard_normal(100_000)).astype(dtype)
+    state = {"exp_avg": m, "exp_avg_sq": m**2}
+    with Chain(tmp_path, "lossless") as chain:
+        chain.save(0, {name: np.zeros_like(array) for name, array in state.items()})
+        chain.save(1, state)
+        for array in chain.info().arrays:
+            frame = encode(state[array.name], Lossless(), np.zeros_like(m))
+            assert array.stored_bytes <= 1.0001 * len(frame)
 
 
 def test_absolute_quantizers_need_no_parent(tmp_path: Path) -> None:
