@@ -47,16 +47,26 @@ def pack(values: Array, width: int) -> Array:
     if values.size % 8:
         values = np.concatenate([values, np.zeros(-values.size % 8, np.uint8)])
     # Eight values fill exactly `width` bytes: move them together in a 64-bit word and keep its low bytes.
-    apart = values.view("<u8")
-    words = np.zeros(apart.size, "<u8")
-    for place in range(8):
-        words |= (apart >> (place * (8 - width))) & _field(place * width, width)
+    words = values.view("<u8")
+    for low, used, apart in _pairs(width):
+        words = (words & low) | (words >> apart) & (low << used)
+    if width in (2, 4):
+        return words.astype(f"<u{width}").view(np.uint8)[:size]
     return np.ascontiguousarray(words.view(np.uint8).reshape(-1, 8)[:, :width]).reshape(-1)[:size]
 
 
-def _field(start: int, width: int) -> np.uint64:
-    """Return a word with the `width` bits from bit `start` on set."""
-    return np.uint64(((1 << width) - 1) << start)
+def _pairs(width: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
+    """Return how fields are moved together in a word: by twos, the pairs by twos, and the two fours.
+
+    For each move: the mask of the lower field of every pair, the bits of a field, and how far the upper
+    one is from it.
+    """
+    moves = []
+    for half in (8, 16, 32):
+        used = width * half // 8
+        low = sum(((1 << used) - 1) << start for start in range(0, 64, 2 * half))
+        moves.append((np.uint64(low), np.uint64(used), np.uint64(half - used)))
+    return moves
 
 
 def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
@@ -69,12 +79,14 @@ def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
     rows = -(-count // 8)
     padded = np.zeros(rows * width, np.uint8)
     padded[: packed.size] = packed
-    fields = np.zeros((rows, 8), np.uint8)
-    fields[:, :width] = padded.reshape(rows, width)
-    together = fields.view("<u8")[:, 0]
-    words = np.zeros(rows, "<u8")
-    for place in range(8):
-        words |= (together << (place * (8 - width))) & _field(8 * place, width)
+    if width in (2, 4):
+        words = padded.view(f"<u{width}").astype("<u8")
+    else:
+        fields = np.zeros((rows, 8), np.uint8)
+        fields[:, :width] = padded.reshape(rows, width)
+        words = fields.view("<u8")[:, 0]
+    for low, used, apart in reversed(_pairs(width)):
+        words = (words & low) | (words & low << used) << apart
     return words.view(np.uint8)[:count]
 
 

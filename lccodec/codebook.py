@@ -11,7 +11,7 @@ import numpy as np
 from .bits import Cursor
 from .errors import FormatError
 from .floats import Array, ElementType, add, add_at, unwork, work
-from .symbols import Packed, Piece, Sparse, dense, places_of, read_stream, write_places
+from .symbols import Packed, Piece, Sparse, dense, places_of, read_stream, write_places, write_stream
 
 __all__ = [
     "Codebook",
@@ -112,12 +112,18 @@ class RunCodebook:
         chosen = np.ones(self.values.size, bool)
         chosen[starts] = False
         self.values[chosen] = representatives if ordered else work(representatives, kind)
-        self.base = np.repeat(starts, sizes)
-        self.last = np.repeat(counts, sizes)
+        self._counts = counts
+        self._sizes = sizes
+        self._base = np.repeat(starts, sizes)
 
-    def expand(self, symbols: Array, part: slice) -> Array:
-        """Return the values (``kind.work``) of the symbols of the components `part` of the run."""
-        return self.values.take(self.base[part] + symbols, mode="clip")
+    @property
+    def last(self) -> Array:
+        """The largest symbol of each component's array."""
+        return np.repeat(self._counts, self._sizes)
+
+    def expand(self, symbols: Array, part: slice | Array) -> Array:
+        """Return the values (``kind.work``) of the symbols of some components of the run."""
+        return self.values.take(self._base[part] + symbols, mode="clip")
 
 
 def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: Array) -> None:
@@ -144,13 +150,13 @@ def _change(reference: Array, positions: Array, symbols: Array, codebook: Codebo
     add_at(out, positions, codebook.expand(symbols), codebook.kind)
 
 
-def write_block(symbols: Sparse, escapes: Array, exact: Array, columns: int = 0) -> list[Piece]:
+def write_block(symbols: Sparse | Array, escapes: Array, exact: Array, columns: int = 0) -> list[Piece]:
     """Return the pieces of one block: symbols, and the escapes if there are any (SPEC 6.3).
 
     Parameters
     ----------
     symbols
-        Those that are not 0, of uint8, or uint16 for a wide codebook.
+        All (uint8), or those that are not 0, of uint8, or uint16 for a wide codebook.
     escapes
         Places of the elements stored exactly, rising; their symbols are 0.
     exact
@@ -158,7 +164,9 @@ def write_block(symbols: Sparse, escapes: Array, exact: Array, columns: int = 0)
     columns
         Components in a row, where they are those of a matrix.
     """
-    if symbols.values.dtype == np.uint8:
+    if not isinstance(symbols, Sparse):
+        pieces = write_stream(symbols)
+    elif symbols.values.dtype == np.uint8:
         pieces = write_places(symbols, exact.size, columns)
     else:
         halves = symbols.values.view(np.uint8).reshape(-1, 2).T

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -21,7 +21,6 @@ from .header import FrameHeader, Shape
 from .parallel import ordered
 from .quantize import Partition, Quantizer
 from .residual import PIECE, Residual, difference
-from .runs import FittedRun
 from .symbols import Piece, Sparse
 
 __all__ = ["TAIL", "Effort", "array_sum", "check_effort", "encode_components", "padding", "part_of"]
@@ -33,6 +32,7 @@ _EFFORTS: Final = ("normal", "high")
 TAIL: Final = struct.Struct("<QI")
 _BLOCK_LOG2: Final = 22  # an encoder's choice: enough symbols for many lanes, little to hold at once
 _SUM_MASK: Final = (1 << 64) - 1
+_TOGETHER: Final = 256  # arrays of a run handled at a time, each with tables of its own
 _ODD: Final = np.arange(1, 2 * PIECE, 2, dtype=np.uint64)
 
 
@@ -110,16 +110,16 @@ def _write_frame(
     lossy = kind.is_float and bits.size > 0
     residual = Residual(bits, reference, kind, quantizer.ordered)
     partition = quantizer.fit(residual) if lossy and not run else None
-    fitted = _fit_run(bits, reference, header, quantizer) if lossy and run else None
+    coded = _quantize_run(bits, reference, header, quantizer, out) if lossy and run else None
     book = None
     codebook = b""
     if partition is not None:
         header = replace(header, method=METHOD_CODEBOOK, ordered=quantizer.ordered)
         book = Codebook(_patterns(partition.representatives, header), kind, relative, header.ordered)
         codebook = struct.pack("<H", book.representatives.size) + book.representatives.tobytes()
-    elif fitted is not None:
+    elif coded is not None:
         header = replace(header, method=METHOD_CODEBOOK, ordered=quantizer.ordered)
-        codebook = fitted.counts.astype("<u2").tobytes() + _patterns(fitted.representatives, header).tobytes()
+        codebook = coded.codebook
     head = header.to_bytes() + codebook
     columns = row_length(shapes[0], kind.components) if effort == "high" and not run else 0
 
@@ -128,8 +128,8 @@ def _write_frame(
         base, target = part_of(reference, part), part_of(out, part)
         if partition is not None and book is not None:
             pieces, block_sum = _quantize_block(residual, part, partition, book, out, columns)
-        elif fitted is not None:
-            pieces, block_sum = _quantize_run(bits, reference, header, fitted, target)
+        elif coded is not None:
+            pieces, block_sum = coded.pieces, coded.checksum
         else:
             pieces = planes.write_block(bits[part], base, kind)
             block_sum = array_sum(bits[part], start * kind.size // 8)
@@ -167,38 +167,68 @@ def _patterns(representatives: Array, header: FrameHeader) -> Array:
     return finite
 
 
-def _fit_run(
-    bits: Array, reference: Array | None, header: FrameHeader, quantizer: Quantizer
-) -> FittedRun | None:
-    if quantizer.ordered and reference is None:
-        return None
-    d = difference(bits, reference, header.kind, quantizer.ordered)
-    d = np.where(np.isfinite(d), d, d.dtype.type(0))
-    return quantizer.fit_run(d, np.array(header.sizes), header.kind)
+@dataclass(frozen=True)
+class _Run:
+    """What a run was coded to: its codebook, the pieces of its one block, and the array sum."""
+
+    codebook: bytes
+    pieces: list[Piece]
+    checksum: int
 
 
 def _quantize_run(
-    bits: Array, reference: Array | None, header: FrameHeader, fitted: FittedRun, out: Array | None
-) -> tuple[list[Piece], int]:
-    """Do for a whole run what :func:`_quantize_block` does for a block of an array."""
+    bits: Array, reference: Array | None, header: FrameHeader, quantizer: Quantizer, out: Array | None
+) -> _Run | None:
+    """Do for a whole run what :func:`_quantize_block` does for a block; ``None`` to store it exactly."""
+    if quantizer.ordered and reference is None:
+        return None
+    header = replace(header, ordered=quantizer.ordered)
     kind = header.kind
-    patterns = _patterns(fitted.representatives, header)
-    book = RunCodebook(fitted.counts, patterns, np.array(header.sizes), kind, header.relative, header.ordered)
-    symbols = fitted.symbols
-    result = np.empty_like(bits)
-    reconstruct(book.expand(symbols, slice(None)), reference, kind, result)
-    value = work(result, kind)
-    d = difference(bits, reference, kind, header.ordered)
-    escape = fitted.outside | ~np.isfinite(d) | ~np.isfinite(value)
-    if fitted.max_error is not None:
-        escape |= ~_within_bound(bits, result, fitted.max_error, kind, header.ordered)
+    decoded = np.empty_like(bits) if out is None else out
+    symbols = np.empty(bits.size, np.uint8)
+    counts, patterns, escapes = [], [], []
+    for sizes, part in _stretches(np.array(header.sizes)):
+        original, base, result = bits[part], part_of(reference, part), decoded[part]
+        if base is not None and reference is out:
+            base = result
+        d = difference(original, base, kind, quantizer.ordered)
+        kept = np.isfinite(d)
+        if not kept.all():
+            d = np.where(kept, d, d.dtype.type(0))
+        fitted = quantizer.fit_run(d, sizes, kind)
+        if fitted is None:
+            return None
+        if fitted.outside is not None:
+            kept &= ~fitted.outside
+        wanted = fitted.symbols != 0
+        wanted |= ~kept
+        if fitted.max_error is not None:  # what is near the bound is compared with it exactly
+            with np.errstate(over="ignore", under="ignore"):
+                wanted |= np.abs(d) > kind.work.type(0.99 * fitted.max_error)
+        place = np.flatnonzero(wanted)
+        counts.append(fitted.counts)
+        patterns.append(_patterns(fitted.representatives, header))
+        book = RunCodebook(fitted.counts, patterns[-1], sizes, kind, header.relative, header.ordered)
+        values = book.expand(fitted.symbols.take(place, mode="clip"), place)
+        escaped = _settle(original, base, result, place, values, kept.take(place), kind, fitted.max_error)
+        symbols[part] = fitted.symbols
+        escapes.append(place[escaped] + part.start)
+    escape = np.concatenate(escapes)
     symbols[escape] = 0
-    result[escape] = bits[escape]
-    if out is not None:
-        out[:] = result
-    places = np.flatnonzero(symbols != 0)
-    found = Sparse(places, symbols.take(places))
-    return codebooks.write_block(found, np.flatnonzero(escape), bits), array_sum(result)
+    codebook = np.concatenate(counts).astype("<u2").tobytes() + np.concatenate(patterns).tobytes()
+    return _Run(codebook, codebooks.write_block(symbols, escape, bits), array_sum(decoded))
+
+
+def _stretches(sizes: Array) -> Iterator[tuple[Array, slice]]:
+    """Yield the sizes of some arrays of a run at a time, and where they lie: what stays in the cache."""
+    ends = np.cumsum(sizes)
+    first = start = 0
+    while first < sizes.size:
+        last = int(np.searchsorted(ends, start + PIECE, "right"))
+        last = min(max(last, first + 1), first + _TOGETHER)
+        stop = int(ends[last - 1])
+        yield sizes[first:last], slice(start, stop)
+        first, start = last, stop
 
 
 def padding(decoded: int, length: int) -> int:
@@ -227,30 +257,49 @@ def _quantize_block(
         symbol, unfit = partition.symbols(d)
         if unfit is not None:
             kept &= ~unfit
-        values = np.empty(d.size, bits.dtype)
-        before = None if base is None else base.take(place, mode="clip")
-        reconstruct(book.expand(symbol), before, kind, values)
-        numbers = work(values, kind)
-        kept &= np.isfinite(numbers)  # the sum can overflow where the difference did not
-        if partition.max_error is not None:
-            exact = original.take(place, mode="clip")
-            kept &= _within_bound(exact, values, partition.max_error, kind, residual.ordered)
-        if not kept.all():
-            escaped = np.flatnonzero(~kept)
-            symbol[escaped] = 0
-            values[escaped] = original[place[escaped]]
-            escapes.append(place[escaped] + (start - block.start))
         result = np.empty_like(original) if out is None else out[part]
-        if base is None:
-            result[:] = 0
-        elif out is not residual.reference:
-            result[:] = base
-        result[place] = values
+        if base is not None and residual.reference is out:
+            base = result
+        escaped = _settle(original, base, result, place, book.expand(symbol), kept, kind, partition.max_error)
+        symbol[escaped] = 0
+        escapes.append(place[escaped] + (start - block.start))
         checksum += array_sum(result, start * kind.size // 8)
         places.append(place + (start - block.start))
         symbols.append(symbol)
     found = Sparse(np.concatenate(places), np.concatenate(symbols))
     return codebooks.write_block(found, np.concatenate(escapes), bits[block], columns), checksum
+
+
+def _settle(
+    original: Array,
+    base: Array | None,
+    result: Array,
+    place: Array,
+    values: Array,
+    kept: Array,
+    kind: ElementType,
+    max_error: float | None,
+) -> Array:
+    """Write what a part of an array decodes to into `result`; return which of the places are escapes.
+
+    All but `values`, what the symbols at the places stand for, are components; `base`, the reference, may be
+    `result`. What does not fit, not being `kept` so far or for what it would decode to, is exact.
+    """
+    decoded = np.empty(place.size, original.dtype)
+    reconstruct(values, None if base is None else base.take(place, mode="clip"), kind, decoded)
+    kept &= np.isfinite(work(decoded, kind))  # the sum can overflow where the difference did not
+    if max_error is not None:
+        exact = original.take(place, mode="clip")
+        kept &= _within_bound(exact, decoded, max_error, kind, ordered=values.dtype == kind.bits)
+    escaped = np.flatnonzero(np.logical_not(kept, out=kept))
+    if escaped.size:
+        decoded[escaped] = original[place[escaped]]
+    if base is None:
+        result[:] = 0
+    elif base is not result:
+        result[:] = base
+    result[place] = decoded
+    return escaped
 
 
 def _within_bound(original: Array, decoded: Array, bound: float, kind: ElementType, ordered: bool) -> Array:

@@ -49,7 +49,9 @@ def promote_each(owners: Array, exponents: Array, negative: Array, bits: int) ->
         Indices of the promoted buckets (int64), those of one array adjacent and in the order of their
         symbols; and their symbols (uint8), from 1 on in each array.
     """
-    order = np.lexsort((negative, -exponents.astype(np.int64), owners))
+    exponents = exponents.astype(np.int64)
+    largest = int(exponents.max(initial=0))
+    order = np.argsort((owners * (largest + 1) + largest - exponents) * 2 + negative)
     owner = owners[order]
     place = np.arange(order.size)
     first = np.concatenate([[True], owner[1:] != owner[:-1]])[: order.size]

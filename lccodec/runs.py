@@ -35,7 +35,7 @@ class FittedRun:
     symbols
         Of all components, uint8.
     outside
-        Components that fit no part, to be stored exactly; bool.
+        Components that fit no part, to be stored exactly, with symbol 0; bool, ``None`` where there are none.
     max_error
         As in `Partition`.
     """
@@ -43,7 +43,7 @@ class FittedRun:
     counts: Array
     representatives: Array
     symbols: Array
-    outside: Array
+    outside: Array | None = None
     max_error: float | None = None
 
 
@@ -61,7 +61,7 @@ def fit_buckets(d: Array, sizes: Array, kind: ElementType, bits: int, mean: bool
     Parameters
     ----------
     d
-        Finite differences of all arrays, ``kind.work``, at most ``2**24`` of them.
+        Finite differences of all arrays, ``kind.work``.
     sizes
         Components of each array, int64.
     bits, mean
@@ -70,35 +70,35 @@ def fit_buckets(d: Array, sizes: Array, kind: ElementType, bits: int, mean: bool
     shift = 23 if kind.name == "bfloat16" else kind.mantissa
     patterns = d.view(f"u{d.itemsize}")
     keys = 1 << (8 * d.itemsize - shift)  # sign and exponent field of a difference
-    fields = (patterns >> shift).astype(np.int64)
-    normal = np.flatnonzero(fields & (keys // 2 - 1))
-    owner = np.repeat(np.arange(sizes.size), sizes)
-    # Sort by array, sign and exponent: the components of a bucket become adjacent. The place is part
-    # of the sorted number, which is cheaper than to sort by a key.
-    buckets = ((owner[normal] * keys + fields[normal]) << 24) | normal
-    buckets.sort()
-    normal = buckets & ((1 << 24) - 1)
-    buckets >>= 24
-    starts = np.flatnonzero(np.concatenate([[True], buckets[1:] != buckets[:-1]])[: buckets.size])
-    buckets = buckets[starts]
-    exponents, negative = buckets & (keys // 2 - 1), buckets % keys >= keys // 2
-    promoted, symbol = promote_each(buckets // keys, exponents, negative, bits)
+    fields = (patterns >> shift).astype(np.intp)
+    # Few of the fields occur. Only those get numbers, from 1 on, so that a table for each array stays small.
+    occurs = np.zeros(keys, bool)
+    occurs[fields] = True
+    occurs[[0, keys // 2]] = False  # zero and the subnormals have no bucket
+    field_of = np.append(0, np.flatnonzero(occurs))
+    span = field_of.size
+    number = np.zeros(keys, np.intp)
+    number[field_of] = np.arange(span)
+    bucket = number.take(fields, mode="clip")
+    bucket += np.repeat(np.arange(0, sizes.size * span, span), sizes)
+    held = np.bincount(bucket, minlength=sizes.size * span)
+    held[::span] = 0
+    occupied = np.flatnonzero(held)
+    field = field_of[occupied % span]
+    promoted, symbol = promote_each(occupied // span, field & (keys // 2 - 1), field >= keys // 2, bits)
+    promoted = occupied[promoted]
     if mean:
-        sums = np.add.reduceat(d[normal].astype(np.float64), starts) if starts.size else np.zeros(0)
-        lengths = np.diff(np.append(starts, normal.size))
-        middle = (sums[promoted] / lengths[promoted]).astype(kind.work)
-    elif starts.size:
-        values = patterns[normal]
-        low = np.minimum.reduceat(values, starts)[promoted].view(d.dtype)
-        middle = midpoints(low, np.maximum.reduceat(values, starts)[promoted].view(d.dtype), kind)
+        middle = (np.bincount(bucket, d, held.size)[promoted] / held[promoted]).astype(kind.work)
     else:
-        middle = np.zeros(0, kind.work)
-    symbol_of = np.zeros(starts.size, np.uint8)
-    symbol_of[promoted] = symbol
-    symbols = np.zeros(d.size, np.uint8)
-    symbols[normal] = np.repeat(symbol_of, np.diff(np.append(starts, normal.size)))
-    counts = np.bincount(buckets[promoted] // keys, minlength=sizes.size)
-    return FittedRun(counts, middle, symbols, np.zeros(d.size, bool))
+        least = np.full(held.size, np.iinfo(patterns.dtype).max, patterns.dtype)
+        most = np.zeros(held.size, patterns.dtype)
+        np.minimum.at(least, bucket, patterns)  # of one sign, the order of patterns is that of magnitudes
+        np.maximum.at(most, bucket, patterns)
+        middle = midpoints(least[promoted].view(d.dtype), most[promoted].view(d.dtype), kind)
+    table = np.zeros(held.size, np.uint8)
+    table[promoted] = symbol
+    counts = np.bincount(promoted // span, minlength=sizes.size)
+    return FittedRun(counts, middle, table.take(bucket, mode="clip"))
 
 
 def centroids(

@@ -122,6 +122,18 @@ def test_each_array_of_a_run_has_its_own_buckets(bits: int) -> None:
             np.testing.assert_array_equal(bits_of(decoded[step][name]), bits_of(alone[step][name]))
 
 
+@pytest.mark.parametrize("size", [1, 700])
+@pytest.mark.parametrize("quantizer", [ExponentBuckets(3), UniformDeadzone(relative_step=1.0)])
+def test_each_array_of_a_long_run_is_coded_as_in_a_short_one(size: int, quantizer: object) -> None:
+    """More arrays and values than are handled at a time: neither the first nor the last is special."""
+    states = walk(2, tuple((size,) for _ in range(600)))
+    states[1]["w599"][0] = np.nan
+    whole = links_of(states, quantizer)[1][1]
+    for first in (0, 250, 590):
+        part = [{name: state[name] for name in list(state)[first : first + 10]} for state in states]
+        assert_equal(links_of(part, quantizer)[1][1], {name: whole[name] for name in part[0]})
+
+
 def test_bounds_and_exact_values_hold_in_a_run() -> None:
     states = walk(2, MANY)
     states[1]["w0"][:3] = [np.nan, np.inf, -np.inf]
