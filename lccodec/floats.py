@@ -11,7 +11,7 @@ Sources: SPEC 5.2 (element types), SPEC 7.6 (reconstruction), IEEE 754-2019.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -43,9 +43,11 @@ Array = npt.NDArray[Any]
 BFLOAT16_BITS: Final = np.dtype([("bfloat16", "<u2")])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ElementType:
     """One element type of the format (SPEC 5.2).
+
+    There is one object of each, in `ELEMENT_TYPES`: they are compared by identity, array by array.
 
     Parameters
     ----------
@@ -82,12 +84,12 @@ class ElementType:
         """Whether components are IEEE-754 numbers, so that a lossy quantizer applies."""
         return self.mantissa > 0
 
-    @property
+    @cached_property
     def bits(self) -> np.dtype[Any]:
         """Unsigned integer type of a component's bit pattern."""
         return np.dtype(f"u{self.size}")
 
-    @property
+    @cached_property
     def work(self) -> np.dtype[Any]:
         """Floating type NumPy computes a component in; bfloat16 is widened to float32."""
         return np.dtype("f4") if self.name == "bfloat16" else np.dtype(f"f{self.size}")

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 from .errors import ArgumentError
@@ -79,15 +80,22 @@ def find_roles(
     {'m/fc': 'other', 'v/fc': 'second_moment', 'attention/v': 'weight'}
     """
     given = check_roles(given or {})
-    paths = {name: _path(name) for name in names}
-    places = {(*path[:depth], word) for path in paths.values() for depth, word in enumerate(path)}
-    roles = {}
-    for name, path in paths.items():
+    roles = dict(_named_roles(tuple(names)))
+    roles.update((name, role) for name, role in (known or {}).items() if role and name in roles)
+    for name in roles if given else ():
         role = given.get(name)
         if role is None:
             role = next((role for pattern, role in given.items() if fnmatchcase(name, pattern)), None)
-        roles[name] = role or (known or {}).get(name) or _role(path, places)
+        roles[name] = role or roles[name]
     return roles
+
+
+@lru_cache(maxsize=4)  # the states of a run have the same names, save after save
+def _named_roles(names: tuple[str, ...]) -> Mapping[str, Role]:
+    """Return the roles that the names of all arrays of a state tell; not to be changed."""
+    paths = {name: _path(name) for name in names}
+    places = {(*path[:depth], word) for path in paths.values() for depth, word in enumerate(path)}
+    return MappingProxyType({name: _role(path, places) for name, path in paths.items()})
 
 
 def find_curvatures(roles: Mapping[str, Role], shapes: Mapping[str, Sequence[int]]) -> dict[str, str]:

@@ -43,6 +43,8 @@ Keys: TypeAlias = tuple[str, ...]  # the way from the root to a node
 
 _INTEGER_BOUND: Final = 10**MAX_INTEGER_DIGITS  # LCC-LIM-07
 _MAX_FLOAT_LENGTH: Final = len("-2.2250738585072014e-308")
+_NUMPY: Final = (np.ndarray, np.generic)
+_NO_NUMBERS: Final = (np.flexible, np.datetime64, np.timedelta64)
 _ACCEPTED: Final = "a dict, list, tuple, NumPy array, int, float, bool, str, bytes or None"
 
 
@@ -119,7 +121,7 @@ def leaf_name(keys: Keys) -> str:
     >>> leaf_name(("model", "a/b", "0"))
     'model/a~1b/0'
     """
-    return "/".join(key.replace("~", "~0").replace("/", "~1") for key in keys)
+    return "/".join([key.replace("~", "~0").replace("/", "~1") for key in keys])
 
 
 def array_names(tree: Json) -> dict[str, int]:
@@ -284,7 +286,7 @@ class _Flattener:
         self._seen: dict[int, tuple[int, object]] = {}
 
     def node(self, value: Any, keys: Keys) -> Json:
-        if isinstance(value, np.ndarray | np.generic):
+        if isinstance(value, _NUMPY):
             return self._array(value, keys)
         if isinstance(value, dict):
             return {key: self.node(child, self._below(keys, key)) for key, child in value.items()}
@@ -299,7 +301,7 @@ class _Flattener:
         if isinstance(value, np.ma.MaskedArray):
             _refuse(keys, "is a masked array: save its data and its mask")
         array = np.asarray(value)
-        if array.dtype.hasobject or isinstance(value, np.flexible | np.datetime64 | np.timedelta64):
+        if array.dtype.hasobject or isinstance(value, _NO_NUMBERS):
             _refuse(keys, f"has dtype {array.dtype}: only numbers and booleans can be stored")
         # A NumPy scalar is immutable, the array it comes back as is not: two places must not share it.
         if isinstance(value, np.ndarray) and id(value) in self._seen:

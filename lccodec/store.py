@@ -22,7 +22,7 @@ from .parallel import thread_count
 from .policy import Candidate, Policy
 from .presets import record_policy, resolve_policy
 from .quantize import Lossless, Quantizer
-from .roles import Role, find_roles
+from .roles import Role, check_roles, find_roles
 from .state import Flat, Json, flatten
 
 __all__ = ["Adapter", "Chain"]
@@ -177,7 +177,7 @@ class Chain:
             plain, metadata = self.adapter.to_numpy(state, metadata)
             state, known = plain, self.adapter.roles(state)
         flat = flatten(state)
-        found = find_roles(flat.names, roles, known)
+        check_roles(roles or {})
 
         def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
             return policy.choose(name, found[name], kind, size) if relative else Lossless()
@@ -188,6 +188,7 @@ class Chain:
             tail.deltas, tail.delta_bytes, tail.keyframe_bytes, self.keyframe_every
         )
         arrays = dict(tail.arrays) if tail else {}
+        found = {} if keyframe else find_roles(flat.names, roles, known)  # which keyframes do not go by
         policy = self.policy if keyframe else self.policy.settle(_candidates(flat, found, arrays))
         # Arrays of the tail are overwritten as they are coded, so a failure must not leave it in place.
         self._tail = None
@@ -328,11 +329,15 @@ def _candidates(
 
 def _same_tree(left: Json, right: Json) -> bool:
     """Whether two trees are the same, the order of their keys included (which `==` ignores)."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        return list(left) == list(right) and all(_same_tree(left[key], right[key]) for key in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_same_tree, left, right))
-    return type(left) is type(right) and bool(left == right)
+    return bool(left == right) and _same_order(left, right)
+
+
+def _same_order(left: Json, right: Json) -> bool:
+    """Whether the keys of two equal trees are in the same order; leaves, which are many, are left out."""
+    if isinstance(left, dict):
+        inner = [key for key, child in left.items() if isinstance(child, dict | list)]
+        return list(left) == list(right) and all(_same_order(left[key], right[key]) for key in inner)
+    return not isinstance(left, list) or all(map(_same_order, left, right))
 
 
 def _nearest(steps: list[int], step: Any) -> str:
