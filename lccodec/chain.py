@@ -119,7 +119,9 @@ class Job:
     parents: list[DecodedArray] | None
     relative: bool
 
-    def encode(self, effort: Effort = "normal", threads: int = 1) -> tuple[Iterator[bytes], list[DecodedArray]]:
+    def encode(
+        self, effort: Effort = "normal", threads: int = 1
+    ) -> tuple[Iterator[bytes], list[DecodedArray]]:
         """Return the pieces of the frame, and the arrays as they decode once all pieces are made.
 
         The memory of the parents is reused for the result.
