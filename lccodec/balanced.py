@@ -15,7 +15,7 @@ import numpy as np
 from .balance import entropy, left, sample
 from .errors import ArgumentError
 from .floats import Array, ElementType
-from .moments import LogSteps
+from .moments import LogSteps, logarithms
 from .policy import Candidate, Policy
 from .quantize import Quantizer, UniformDeadzone
 from .roles import Role, find_curvatures
@@ -132,7 +132,8 @@ class Balanced(Policy):
         total = sum(c.bits.nbytes for c in everything)
         stepped = {name for part in parts for name in part.names}
         exact = sum(c.bits.nbytes for c in everything if c.name not in stepped | waiting)
-        judged = [part for part in parts if part.role == "weight"] or parts
+        scaled = [part for part in parts if not part.quantizer.ordered]
+        judged = [part for part in scaled if part.role == "weight"] or scaled
 
         def bytes_of(factor: float) -> float:
             return _FILE + exact + sum(part.nbytes(factor) for part in parts)
@@ -179,7 +180,9 @@ class Balanced(Policy):
             if not (quantizer.ordered or _is_relative(quantizer)):
                 continue
             d, finite = sample(c.bits, None if quantizer.absolute else c.reference, c.kind, quantizer.ordered)
-            if finite < _LEAST_FINITE:
+            if finite < _LEAST_FINITE and quantizer.ordered:  # it will be coded without its reference
+                d = logarithms(np.abs(sample(c.bits, None, c.kind, ordered=False)[0]))
+            elif finite < _LEAST_FINITE:
                 continue
             unit = 1.0 if quantizer.ordered else math.sqrt(float(np.mean(d**2)))
             moment = by_name.get(moments.get(c.name, ""))

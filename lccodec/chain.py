@@ -24,6 +24,7 @@ from .errors import ArgumentError, ChainError, DataError, FormatError
 from .floats import Array, ElementType, components, from_components
 from .frame import decode_components
 from .header import FrameHeader, Shape
+from .moments import LogSteps
 from .parallel import ordered
 from .planes import alone_is_smaller
 from .quantize import Lossless, Quantizer
@@ -253,8 +254,11 @@ class Chooser(Protocol):
 
 def _stands_alone(quantizer: Quantizer, bits: Array, reference: Array, kind: ElementType) -> bool:
     """Whether an array is coded without its reference; one so small that it shares a run is not looked at."""
-    exact = isinstance(quantizer, Lossless) and bits.size > RUN_ARRAY
-    return quantizer.absolute or (exact and alone_is_smaller(bits, reference, kind))
+    if quantizer.absolute or bits.size <= RUN_ARRAY:
+        return quantizer.absolute
+    if isinstance(quantizer, LogSteps):
+        return quantizer.alone(bits, reference, kind)
+    return isinstance(quantizer, Lossless) and alone_is_smaller(bits, reference, kind)
 
 
 def _equal(left: Array, right: Array) -> bool:

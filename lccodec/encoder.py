@@ -108,17 +108,18 @@ def _write_frame(
     relative = reference is not None
     header = FrameHeader(METHOD_PLANES, kind, relative, tuple(shapes), _BLOCK_LOG2, run)
     lossy = kind.is_float and bits.size > 0
-    residual = Residual(bits, reference, kind, quantizer.ordered)
+    steps = quantizer.ordered and relative  # an ordered frame needs a reference
+    residual = Residual(bits, reference, kind, steps)
     partition = quantizer.fit(residual) if lossy and not run else None
     coded = _quantize_run(bits, reference, header, quantizer, out) if lossy and run else None
     book = None
     codebook = b""
     if partition is not None:
-        header = replace(header, method=METHOD_CODEBOOK, ordered=quantizer.ordered)
+        header = replace(header, method=METHOD_CODEBOOK, ordered=steps)
         book = Codebook(_patterns(partition.representatives, header), kind, relative, header.ordered)
         codebook = struct.pack("<H", book.representatives.size) + book.representatives.tobytes()
     elif coded is not None:
-        header = replace(header, method=METHOD_CODEBOOK, ordered=quantizer.ordered)
+        header = replace(header, method=METHOD_CODEBOOK, ordered=steps)
         codebook = coded.codebook
     head = header.to_bytes() + codebook
     columns = row_length(shapes[0], kind.components) if effort == "high" and not run else 0

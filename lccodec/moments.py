@@ -23,17 +23,22 @@ from typing import ClassVar, Final
 import numpy as np
 
 from .errors import ArgumentError
-from .floats import Array, ElementType
+from .floats import Array, ElementType, work
 from .quantize import DEAD_ZONE, Partition, UniformDeadzone
-from .residual import Residual
+from .residual import Residual, Zone
 from .runs import FittedRun
 
-__all__ = ["LogSteps"]
+__all__ = ["LogSteps", "logarithms"]
 
 #: log2(1 + f) - f is at most this for a fraction f in 0..1, and its slope at most 1 / ln 2.
 _LINE: Final = 0.0861
 
 _COUNTED: Final = 16  # pieces of a large array that steps up and down are counted in, at least
+
+_MOST_BINS: Final = (1 << 16) - 1  # symbols of 16 bits
+
+#: A zone that holds no number: zeros have to be told from negative ones.
+_NOWHERE: Final[Zone] = (np.float32(0), np.float32(0))
 
 #: Where more of an array than this fits no step, as after a first step from 0, planes are smaller.
 _MOST_EXACT: Final = 0.25
@@ -43,9 +48,9 @@ _MOST_EXACT: Final = 0.25
 class LogSteps:
     """Equal steps of the base-2 logarithm with a dead zone, for arrays of positive numbers.
 
-    Against a reference only; without one an array is stored exactly. Every element that is, or whose
-    reference is, zero, negative, subnormal, infinite or NaN is stored exactly, unless it is unchanged.
-    So 0 decodes as 0, and nothing else does.
+    Against a reference; without one, the numbers themselves in bins of the logarithm. Every element that is,
+    or whose reference is, zero, negative, subnormal, infinite or NaN is stored exactly, unless it is
+    unchanged. So 0 decodes as 0, and nothing else does.
 
     Parameters
     ----------
@@ -91,12 +96,8 @@ class LogSteps:
     def fit(self, residual: Residual) -> Partition | None:
         """Choose the centroids of the steps; ``None`` where exact storage is at least as small."""
         if residual.reference is None:
-            return None
-        exact = seen = 0
-        for d in residual.sample():
-            exact += int(np.count_nonzero(np.isnan(d)))
-            seen += d.size
-        if exact > _MOST_EXACT * seen:
+            return self._fit_alone(residual)
+        if _starts_anew(residual):
             return None
         grid = self._grid.fit(residual)
         if grid is None:
@@ -108,6 +109,28 @@ class LogSteps:
         drift = np.array((up - down) / max(up + down, 1))
         ahead = self._ahead(grid.representatives, codes, drift, residual.kind)
         return replace(grid, representatives=ahead)
+
+    def alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:
+        """Return whether an array had better be coded without its reference, as after a first step from 0."""
+        return _starts_anew(Residual(bits, reference, kind, ordered=True))
+
+    def _fit_alone(self, residual: Residual) -> _LogBins | None:
+        """Choose bins for the numbers themselves: as wide as the bound allows, with their middles."""
+        kind = residual.kind
+        width = 2 * (DEAD_ZONE * self.step - 2.0**-kind.mantissa)
+        low, high = math.inf, -math.inf
+        for start in residual.pieces():
+            d = residual.outside(start, _NOWHERE)[1]
+            places = logarithms(d[_positive(d, kind)])
+            low, high = min(low, places.min(initial=low)), max(high, places.max(initial=high))
+        bins = (high - low) / width + 1 if low <= high and width > 0 else math.inf
+        if bins > min(_MOST_BINS, residual.bits.size / 8):
+            return None
+        middles = low + (np.arange(int(bins)) + 0.5) * width
+        exponents = np.floor(middles)
+        with np.errstate(over="ignore"):
+            representatives = np.ldexp(middles - exponents + 1, exponents.astype(np.int64))
+            return _LogBins(representatives.astype(kind.work), kind, low, width)
 
     def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun | None:
         """Choose the centroids of each array of a run."""
@@ -137,3 +160,47 @@ class LogSteps:
         size = np.abs(representatives.astype(np.float64))
         size += np.maximum(drift * sign, 0) * np.maximum(farthest - size, 0)
         return (sign * size).astype(representatives.dtype)
+
+
+@dataclass(frozen=True)
+class _LogBins:
+    """Bins of the logarithm of positive numbers, without a reference."""
+
+    representatives: Array
+    kind: ElementType
+    low: float  # where the first bin begins
+    width: float
+    zone: Zone = _NOWHERE
+    max_error: None = None
+
+    def symbols(self, differences: Array) -> tuple[Array, Array]:
+        """Return the number of each bin, 0 for +0.0, and which numbers are neither."""
+        positive = _positive(differences, self.kind)
+        bins = (logarithms(np.where(positive, differences, 1)) - self.low) * (1 / self.width)
+        few = self.representatives.size < 256
+        symbols = np.where(positive, np.minimum(bins, self.representatives.size - 1) + 1, 0)
+        nothing = (differences == 0) & ~np.signbit(differences)
+        return symbols.astype(np.uint8 if few else np.uint16), ~positive & ~nothing
+
+
+def logarithms(numbers: Array) -> Array:
+    """Return logarithms in base 2 (float64) of positive numbers, a straight line within each power of two."""
+    fractions, exponents = np.frexp(numbers.astype(np.float64))
+    lines: Array = 2 * fractions + exponents - 2
+    return lines
+
+
+def _positive(numbers: Array, kind: ElementType) -> Array:
+    """Return where numbers are positive normal ones of their type."""
+    least = work(np.array([1 << kind.mantissa], kind.bits), kind)[0]
+    positive: Array = (numbers >= least) & np.isfinite(numbers)
+    return positive
+
+
+def _starts_anew(residual: Residual) -> bool:
+    """Return whether so many elements fit no step that steps do not pay."""
+    exact = seen = 0
+    for d in residual.sample():
+        exact += int(np.count_nonzero(np.isnan(d)))
+        seen += d.size
+    return exact > _MOST_EXACT * seen
