@@ -98,6 +98,8 @@ def seeds() -> Iterator[bytes]:
                     for reference in (None, base):
                         yield lccodec.encode(array, quantizer, reference)
         yield from _runs(kind, quantizers if kind.is_float else quantizers[:1])
+        if kind.is_float:
+            yield from _classed(kind)
 
 
 def _runs(kind: ElementType, quantizers: Sequence[Quantizer]) -> Iterator[bytes]:
@@ -109,6 +111,17 @@ def _runs(kind: ElementType, quantizers: Sequence[Quantizer]) -> Iterator[bytes]
     for quantizer in quantizers:
         for reference in (None, base):
             yield b"".join(encode_components(bits, kind, shapes, quantizer, reference, run=True))
+
+
+def _classed(kind: ElementType) -> Iterator[bytes]:
+    """Yield frames of rows of which some change much more than others."""
+    base = reference_array(kind, (50, 60))
+    rng = np.random.default_rng(2)
+    for share in (0.1, 0.6):
+        active = np.repeat([share / 20, share], base.size * kind.components // 2)
+        change = (rng.standard_normal(active.size) * (rng.random(active.size) < active)).astype(np.float32)
+        array = from_components(_plus(base, change, kind), kind, base.shape, "bits")
+        yield lccodec.encode(array, lccodec.UniformDeadzone(step=0.5), base, effort="high")
 
 
 def _plus(base: Array, change: Array, kind: ElementType) -> Array:
