@@ -54,7 +54,6 @@ STAGES: Mapping[str, str | None] = {
     "runs": FIT,
     "encoder._quantize_block": QUANTIZE,
     "encoder._quantize_run": QUANTIZE,
-    "encoder._settle": QUANTIZE,
     "encoder.array_sum": SUM,
     "symbols": RUNS,
     "symbols.dense": None,

@@ -45,7 +45,7 @@ RUN_TOTAL: Final = 1 << 20
 LARGE: Final = 1 << 23
 
 
-@dataclass
+@dataclass(slots=True)
 class DecodedArray:
     """An array as a reader of the chain has it: the reference of the next delta.
 
@@ -55,11 +55,14 @@ class DecodedArray:
         Element type and shape.
     bits
         Components, 1-D. Arrays of a run are views of one buffer.
+    start
+        Where the components begin in that buffer.
     """
 
     kind: ElementType
     shape: Shape
     bits: Array
+    start: int = 0
 
     def array(self, dtype: str | None = None) -> Array:
         """Return it as a NumPy array that shares the memory; `dtype` as in :func:`lccodec.decode`."""
@@ -131,7 +134,7 @@ class Job:
         if self.parents is None:
             out = np.empty_like(bits)
         else:
-            out = _joined([parent.bits for parent in self.parents])
+            out = _joined(self.parents)
         reference = out if self.relative else None
         return self._pieces(bits, reference, out, effort, threads), _split(out, self.kind, self.shapes)
 
@@ -208,7 +211,7 @@ def plan(
         For an array that cannot be stored; names it.
     """
     jobs: list[Job] = []
-    open_runs: dict[object, tuple[Job, int]] = {}  # the run that more arrays may join, and its components
+    open_runs: dict[object, tuple[Job | None, int]] = {}  # that more arrays may join, and their components
     for index, (array, name) in enumerate(zip(arrays, names, strict=True)):
         try:
             kind, bits = components(array)
@@ -225,23 +228,19 @@ def plan(
                 continue
             quantizer = quantizer.then
         relative = parent is not None and not _stands_alone(quantizer, bits, parent.bits, kind)
-        parts = None if parent is None else [parent]
-        job = Job([index], kind, [array.shape], [bits], quantizer, parts, relative)
-        if not 0 < bits.size <= RUN_ARRAY:
-            jobs.append(job)
-            continue
         like = (kind, quantizer, parent is None, relative)
-        run, total = open_runs.get(like, (job, RUN_TOTAL))
-        if total + bits.size > RUN_TOTAL:
-            open_runs[like] = job, bits.size
+        small = 0 < bits.size <= RUN_ARRAY
+        job, total = open_runs.get(like, (None, 0)) if small else (None, 0)
+        if job is None or total + bits.size > RUN_TOTAL:
+            job, total = Job([], kind, [], [], quantizer, None if parent is None else [], relative), 0
             jobs.append(job)
-        else:
-            open_runs[like] = run, total + bits.size
-            run.indices.append(index)
-            run.shapes.append(array.shape)
-            run.bits.append(bits)
-            if run.parents is not None and parent is not None:
-                run.parents.append(parent)
+        if small:
+            open_runs[like] = job, total + bits.size
+        job.indices.append(index)
+        job.shapes.append(array.shape)
+        job.bits.append(bits)
+        if job.parents is not None and parent is not None:
+            job.parents.append(parent)
     return jobs
 
 
@@ -271,28 +270,30 @@ def _equal(left: Array, right: Array) -> bool:
     )
 
 
-def _joined(parts: list[Array]) -> Array:
-    """Return arrays end to end; without a copy where they are all of one buffer, in its order."""
+def _joined(parts: list[DecodedArray]) -> Array:
+    """Return components end to end; without a copy where they are all of one buffer, in its order."""
     if len(parts) == 1:
-        return parts[0]
-    whole = parts[0].base
-    if isinstance(whole, np.ndarray) and whole.size == sum(map(len, parts)):
-        start = whole.ctypes.data
+        return parts[0].bits
+    whole = parts[0].bits.base
+    if isinstance(whole, np.ndarray) and whole.size == sum(part.bits.size for part in parts):
+        end = 0
         for part in parts:
-            if part.base is not whole or part.__array_interface__["data"][0] != start:
+            if part.bits.base is not whole or part.start != end:
                 break
-            start += part.nbytes
+            end += part.bits.size
         else:
             return whole
-    return np.concatenate(parts)
+    return np.concatenate([part.bits for part in parts])
 
 
 def _split(bits: Array, kind: ElementType, shapes: Sequence[Shape]) -> list[DecodedArray]:
     """Return the arrays of a frame, views of its components."""
+    if len(shapes) == 1:
+        return [DecodedArray(kind, shapes[0], bits)]
     arrays, start = [], 0
     for shape in shapes:
         stop = start + math.prod(shape) * kind.components
-        arrays.append(DecodedArray(kind, shape, bits if len(shapes) == 1 else bits[start:stop]))
+        arrays.append(DecodedArray(kind, shape, bits[start:stop], start))
         start = stop
     return arrays
 
@@ -370,7 +371,7 @@ def _decode_frame(
         found = [parents[name] for name in names]
         if any(p.kind != header.kind for p in found) or tuple(p.shape for p in found) != header.shapes:
             raise FormatError("LCC-CHN-03", where, "not of the type and shape of the parent's array")
-        reference = _joined([parent.bits for parent in found])
+        reference = _joined(found)
     try:
         bits = decode_components(link.frame(number), reference, reference, check_sum=last, threads=threads)
     except DataError as error:

@@ -121,8 +121,8 @@ class RunCodebook:
         """The largest symbol of each component's array."""
         return np.repeat(self._counts, self._sizes)
 
-    def expand(self, symbols: Array, part: slice | Array) -> Array:
-        """Return the values (``kind.work``) of the symbols of some components of the run."""
+    def expand(self, symbols: Array, part: slice) -> Array:
+        """Return the values (``kind.work``) of the symbols of the components `part` of the run."""
         return self.values.take(self._base[part] + symbols, mode="clip")
 
 

@@ -190,8 +190,6 @@ def _quantize_run(
     counts, patterns, escapes = [], [], []
     for sizes, part in _stretches(np.array(header.sizes)):
         original, base, result = bits[part], part_of(reference, part), decoded[part]
-        if base is not None and reference is out:
-            base = result
         d = difference(original, base, kind, quantizer.ordered)
         kept = np.isfinite(d)
         if not kept.all():
@@ -199,21 +197,19 @@ def _quantize_run(
         fitted = quantizer.fit_run(d, sizes, kind)
         if fitted is None:
             return None
-        if fitted.outside is not None:
-            kept &= ~fitted.outside
-        wanted = fitted.symbols != 0
-        wanted |= ~kept
-        if fitted.max_error is not None:  # what is near the bound is compared with it exactly
-            with np.errstate(over="ignore", under="ignore"):
-                wanted |= np.abs(d) > kind.work.type(0.99 * fitted.max_error)
-        place = np.flatnonzero(wanted)
         counts.append(fitted.counts)
         patterns.append(_patterns(fitted.representatives, header))
         book = RunCodebook(fitted.counts, patterns[-1], sizes, kind, header.relative, header.ordered)
-        values = book.expand(fitted.symbols.take(place, mode="clip"), place)
-        escaped = _settle(original, base, result, place, values, kept.take(place), kind, fitted.max_error)
+        reconstruct(book.expand(fitted.symbols, slice(None)), base, kind, result)
+        kept &= np.isfinite(work(result, kind))
+        if fitted.outside is not None:
+            kept &= ~fitted.outside
+        if fitted.max_error is not None:
+            kept &= _within_bound(original, result, fitted.max_error, kind, header.ordered)
+        escape = np.flatnonzero(~kept)
+        result[escape] = original[escape]
+        escapes.append(escape + part.start)
         symbols[part] = fitted.symbols
-        escapes.append(place[escaped] + part.start)
     escape = np.concatenate(escapes)
     symbols[escape] = 0
     codebook = np.concatenate(counts).astype("<u2").tobytes() + np.concatenate(patterns).tobytes()
@@ -258,49 +254,30 @@ def _quantize_block(
         symbol, unfit = partition.symbols(d)
         if unfit is not None:
             kept &= ~unfit
+        values = np.empty(d.size, bits.dtype)
+        before = None if base is None else base.take(place, mode="clip")
+        reconstruct(book.expand(symbol), before, kind, values)
+        numbers = work(values, kind)
+        kept &= np.isfinite(numbers)  # the sum can overflow where the difference did not
+        if partition.max_error is not None:
+            exact = original.take(place, mode="clip")
+            kept &= _within_bound(exact, values, partition.max_error, kind, residual.ordered)
+        if not kept.all():
+            escaped = np.flatnonzero(~kept)
+            symbol[escaped] = 0
+            values[escaped] = original[place[escaped]]
+            escapes.append(place[escaped] + (start - block.start))
         result = np.empty_like(original) if out is None else out[part]
-        if base is not None and residual.reference is out:
-            base = result
-        escaped = _settle(original, base, result, place, book.expand(symbol), kept, kind, partition.max_error)
-        symbol[escaped] = 0
-        escapes.append(place[escaped] + (start - block.start))
+        if base is None:
+            result[:] = 0
+        elif out is not residual.reference:
+            result[:] = base
+        result[place] = values
         checksum += array_sum(result, start * kind.size // 8)
         places.append(place + (start - block.start))
         symbols.append(symbol)
     found = Sparse(np.concatenate(places), np.concatenate(symbols))
     return codebooks.write_block(found, np.concatenate(escapes), bits[block], columns), checksum
-
-
-def _settle(
-    original: Array,
-    base: Array | None,
-    result: Array,
-    place: Array,
-    values: Array,
-    kept: Array,
-    kind: ElementType,
-    max_error: float | None,
-) -> Array:
-    """Write what a part of an array decodes to into `result`; return which of the places are escapes.
-
-    All but `values`, what the symbols at the places stand for, are components; `base`, the reference, may be
-    `result`. What does not fit, not being `kept` so far or for what it would decode to, is exact.
-    """
-    decoded = np.empty(place.size, original.dtype)
-    reconstruct(values, None if base is None else base.take(place, mode="clip"), kind, decoded)
-    kept &= np.isfinite(work(decoded, kind))  # the sum can overflow where the difference did not
-    if max_error is not None:
-        exact = original.take(place, mode="clip")
-        kept &= _within_bound(exact, decoded, max_error, kind, ordered=values.dtype == kind.bits)
-    escaped = np.flatnonzero(np.logical_not(kept, out=kept))
-    if escaped.size:
-        decoded[escaped] = original[place[escaped]]
-    if base is None:
-        result[:] = 0
-    elif base is not result:
-        result[:] = base
-    result[place] = decoded
-    return escaped
 
 
 def _within_bound(original: Array, decoded: Array, bound: float, kind: ElementType, ordered: bool) -> Array:

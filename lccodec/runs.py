@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from .floats import Array, ElementType
-from .promote import promote_each
+from .promote import promotion_order
 
 __all__ = ["FittedRun", "centroids", "fit_buckets", "fit_grid", "midpoints"]
 
@@ -71,31 +71,34 @@ def fit_buckets(d: Array, sizes: Array, kind: ElementType, bits: int, mean: bool
     patterns = d.view(f"u{d.itemsize}")
     keys = 1 << (8 * d.itemsize - shift)  # sign and exponent field of a difference
     fields = (patterns >> shift).astype(np.intp)
-    # Few of the fields occur. Only those get numbers, from 1 on, so that a table for each array stays small.
+    # Few of the fields occur. Those get numbers, from 1 on in the order of promotion, so that the tables of
+    # all arrays stay small and each array's buckets are in that order.
     occurs = np.zeros(keys, bool)
     occurs[fields] = True
     occurs[[0, keys // 2]] = False  # zero and the subnormals have no bucket
-    field_of = np.append(0, np.flatnonzero(occurs))
-    span = field_of.size
+    occurring = np.flatnonzero(occurs)
+    order = promotion_order(occurring & (keys // 2 - 1), occurring >= keys // 2)
+    span = order.size + 1
     number = np.zeros(keys, np.intp)
-    number[field_of] = np.arange(span)
+    number[occurring[order]] = np.arange(1, span)
     bucket = number.take(fields, mode="clip")
     bucket += np.repeat(np.arange(0, sizes.size * span, span), sizes)
-    held = np.bincount(bucket, minlength=sizes.size * span)
-    held[::span] = 0
-    occupied = np.flatnonzero(held)
-    field = field_of[occupied % span]
-    promoted, symbol = promote_each(occupied // span, field & (keys // 2 - 1), field >= keys // 2, bits)
-    promoted = occupied[promoted]
+    most = np.zeros(sizes.size * span, patterns.dtype)
+    np.maximum.at(most, bucket, patterns)  # of one sign, the order of patterns is that of magnitudes
+    most[::span] = 0
+    occupied = np.flatnonzero(most)
+    before = np.searchsorted(occupied, np.arange(sizes.size) * span)  # buckets of the arrays before each
+    symbol = np.arange(1, occupied.size + 1) - before[occupied // span]
+    kept = symbol < 1 << bits
+    promoted, symbol = occupied[kept], symbol[kept]
     if mean:
-        middle = (np.bincount(bucket, d, held.size)[promoted] / held[promoted]).astype(kind.work)
+        sums, held = np.bincount(bucket, d, most.size), np.bincount(bucket, minlength=most.size)
+        middle = (sums[promoted] / held[promoted]).astype(kind.work)
     else:
-        least = np.full(held.size, np.iinfo(patterns.dtype).max, patterns.dtype)
-        most = np.zeros(held.size, patterns.dtype)
-        np.minimum.at(least, bucket, patterns)  # of one sign, the order of patterns is that of magnitudes
-        np.maximum.at(most, bucket, patterns)
+        least = np.full(most.size, np.iinfo(patterns.dtype).max, patterns.dtype)
+        np.minimum.at(least, bucket, patterns)
         middle = midpoints(least[promoted].view(d.dtype), most[promoted].view(d.dtype), kind)
-    table = np.zeros(held.size, np.uint8)
+    table = np.zeros(most.size, np.uint8)
     table[promoted] = symbol
     counts = np.bincount(promoted // span, minlength=sizes.size)
     return FittedRun(counts, middle, table.take(bucket, mode="clip"))

@@ -81,3 +81,12 @@ def test_every_role_can_be_found() -> None:
     assert tuple(find_roles(names).values()) == ROLES
     for order in itertools.permutations(names):
         assert find_roles(order) == find_roles(names)
+
+
+def test_roles_given_once_are_not_kept() -> None:
+    names = ["m/fc", "v/fc"]
+    found = find_roles(names, {"m/fc": "other"}, {"v/fc": "weight"})
+    assert found == {"m/fc": "other", "v/fc": "weight"}
+    found["m/fc"] = "weight"
+    assert find_roles(names) == {"m/fc": "first_moment", "v/fc": "second_moment"}
+    assert find_roles(names, {"m/*": "other"}, {"m/fc": "weight", "gone": "other"})["m/fc"] == "other"

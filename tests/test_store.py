@@ -198,6 +198,41 @@ def test_what_did_not_change_costs_at_most_16_bytes(tmp_path: Path) -> None:
     assert with_still - without <= 16 * len(still)
 
 
+@pytest.mark.parametrize("policy", ["lossless", "lc-3", "balanced"])
+def test_the_tree_may_change_from_step_to_step(tmp_path: Path, policy: str) -> None:
+    """Arrays come, go, and change their places: runs and roles are those of the step."""
+    rng = np.random.default_rng(0)
+    values = {name: rng.standard_normal(300, np.float32) for name in "abcdef"}
+    trees = ["ab", "abc", "abc", "cab", "cab", "fab", "abcdef", "fedcba", "bd", "abd", "abd"]
+    chain, saved = Chain(tmp_path, policy=policy), []
+    for step, names in enumerate(trees):
+        values = {name: value + 0.01 * rng.standard_normal(300, np.float32) for name, value in values.items()}
+        chain.save(step, {name: values[name] for name in names})
+        # What goes on in memory and what goes on from the files are the same.
+        saved.append(Chain(tmp_path, policy=policy).restore())
+        assert list(saved[-1]) == list(names)
+        for name in names:
+            np.testing.assert_allclose(saved[-1][name], values[name], atol=0.2)
+            if policy == "lossless":
+                assert_same(saved[-1][name], values[name])
+    for step, state in enumerate(saved):
+        assert_same(chain.restore(step), state)
+
+
+def test_a_role_is_that_of_the_names_of_the_step(tmp_path: Path) -> None:
+    """``m`` is a weight until there is ``v`` beside it."""
+    policy = Policy("mine", {"weight": UniformDeadzone(step=10.0), "first_moment": lccodec.Lossless()})
+    chain = Chain(tmp_path, policy=policy)
+    for step, names in enumerate(["m", "m", "mv", "m", "mv"]):
+        chain.save(step, {name: np.full(300, step, np.float32) for name in names})
+        exact = step == 0 or "v" in names
+        assert bool((chain.restore()["m"] == step).all()) == exact
+    with pytest.raises(ArgumentError, match="unknown role"):
+        chain.save(9, {"m": np.ones(3)}, roles={"m": "no role"})  # type: ignore[dict-item]
+    with pytest.raises(ArgumentError, match="unknown role"):  # of a keyframe too, which needs none
+        Chain(tmp_path / "new").save(0, {"m": np.ones(3)}, roles={"m": "no role"})  # type: ignore[dict-item]
+
+
 def test_one_object_twice_is_stored_once(tmp_path: Path) -> None:
     shared = np.random.default_rng(0).standard_normal((50, 50))
     with Chain(tmp_path, policy="lossless") as chain:
