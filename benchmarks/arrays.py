@@ -17,7 +17,8 @@ from rounds import Job, Timing, measure, thread_counts, threaded
 import lccodec
 from lccodec.bits import Cursor
 from lccodec.constants import MAX_STREAM_DEPTH
-from lccodec.symbols import read_stream, write_stream
+from lccodec.streams import read_stream
+from lccodec.symbols import write_stream
 
 __all__ = ["DTYPES", "dtypes", "huffman", "real", "zeros"]
 

@@ -19,7 +19,8 @@ import lccodec
 from benchmarks.deltas import as_dtype, load_walk, symbols_of_entropy
 from lccodec.bits import Cursor
 from lccodec.constants import MAX_STREAM_DEPTH
-from lccodec.symbols import read_stream, write_stream
+from lccodec.streams import read_stream
+from lccodec.symbols import write_stream
 
 Benchmark = Callable[..., Any]
 

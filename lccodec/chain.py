@@ -131,10 +131,7 @@ class Job:
         The memory of the parents is reused for the result.
         """
         bits = self._components()
-        if self.parents is None:
-            out = np.empty_like(bits)
-        else:
-            out = _joined(self.parents)
+        out = np.empty_like(bits) if self.parents is None else _joined(self.parents)
         reference = out if self.relative else None
         return self._pieces(bits, reference, out, effort, threads), _split(out, self.kind, self.shapes)
 

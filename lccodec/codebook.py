@@ -11,7 +11,9 @@ import numpy as np
 from .bits import Cursor
 from .errors import FormatError
 from .floats import Array, ElementType, add, add_at, unwork, work
-from .symbols import Packed, Piece, Sparse, dense, places_of, read_stream, write_places, write_stream
+from .forms import Packed, Sparse, dense, places_of
+from .streams import read_stream
+from .symbols import Piece, write_places, write_stream
 
 __all__ = [
     "Codebook",

@@ -17,11 +17,12 @@ from .codebook import Codebook, RunCodebook, reconstruct
 from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW
 from .errors import ArgumentError
 from .floats import Array, ElementType, octaves, ordered_steps, unwork, work
+from .forms import Sparse
 from .header import FrameHeader, Shape
 from .parallel import ordered
 from .quantize import Partition, Quantizer
 from .residual import PIECE, Residual, difference
-from .symbols import Piece, Sparse
+from .symbols import Piece
 
 __all__ = ["TAIL", "Effort", "array_sum", "check_effort", "encode_components", "padding", "part_of"]
 

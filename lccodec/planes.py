@@ -11,8 +11,10 @@ import numpy as np
 
 from .bits import Cursor
 from .floats import Array, ElementType, unzigzag, zigzag
+from .forms import dense
 from .residual import PIECE
-from .symbols import Piece, dense, read_streams, write_stream
+from .streams import read_streams
+from .symbols import Piece, write_stream
 
 __all__ = ["alone_is_smaller", "read_block", "write_block"]
 

@@ -11,7 +11,9 @@ import lccodec
 from lccodec.bits import Cursor
 from lccodec.classes import Classes, find_classes, row_length
 from lccodec.errors import DataError, FormatError
-from lccodec.symbols import Sparse, dense, read_stream, write_places
+from lccodec.forms import Sparse, dense
+from lccodec.streams import read_stream
+from lccodec.symbols import write_places
 
 
 def matrix(rows: int, columns: int, share: float, spread: float, seed: int, alphabet: int = 8) -> np.ndarray:

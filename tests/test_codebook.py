@@ -9,7 +9,7 @@ from lccodec.bits import Cursor
 from lccodec.codebook import Codebook, read_block, write_block
 from lccodec.errors import FormatError
 from lccodec.floats import components, element_type
-from lccodec.symbols import Sparse
+from lccodec.forms import Sparse
 
 FLOAT = element_type(np.dtype("float32"))
 

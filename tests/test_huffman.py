@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from lccodec.bits import Cursor
 from lccodec.errors import DataError, FormatError, LimitError
-from lccodec.huffman import canonical_codes, choose_lengths, code_lengths, encode, read_run
-from lccodec.huffman import decode as decode_runs
+from lccodec.huffman import canonical_codes, choose_lengths, code_lengths
+from lccodec.lanes import decode as decode_runs
+from lccodec.lanes import encode, read_run
 
 counts_of = st.lists(st.integers(0, 10_000), min_size=2, max_size=256).filter(
     lambda c: sum(v > 0 for v in c) > 1

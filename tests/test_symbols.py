@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from lccodec.bits import Cursor
 from lccodec.errors import DataError, FormatError, LimitError, UnsupportedError
-from lccodec.symbols import Packed, Sparse, dense, read_stream, write_stream
+from lccodec.forms import Packed, Sparse, dense
+from lccodec.streams import read_stream
+from lccodec.symbols import write_stream
 
 from .oracle import order0_entropy_bits
 
