@@ -13,16 +13,19 @@ Sources: Shoham & Gersho, "Efficient bit allocation for an arbitrary set of quan
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from .floats import Array, ElementType
 from .quantize import DEAD_ZONE
 from .residual import difference
 
-__all__ = ["entropy", "left", "sample"]
+__all__ = ["SAMPLE", "entropy", "left", "sample"]
 
-_STRETCHES = 16  # of an array's sample, spread evenly
-_STRETCH = 256
+_STRETCHES: Final = 16  # of an array's sample, spread evenly
+_STRETCH: Final = 256
+SAMPLE: Final = _STRETCHES * _STRETCH  # elements of an array that are looked at, about
 
 
 def sample(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> tuple[Array, float]:
@@ -33,12 +36,15 @@ def sample(bits: Array, reference: Array | None, kind: ElementType, ordered: boo
     tuple
         float64, and the share that was finite.
     """
-    distance = max(bits.size // _STRETCHES, _STRETCH)
-    parts = []
-    for start in range(0, bits.size, distance):
-        part = slice(start, start + _STRETCH)
-        parts.append(difference(bits[part], None if reference is None else reference[part], kind, ordered))
-    d = np.concatenate(parts)
+    if bits.size <= SAMPLE:
+        d = difference(bits, reference, kind, ordered)
+    else:
+        parts = []
+        for start in range(0, bits.size, bits.size // _STRETCHES):
+            part = slice(start, start + _STRETCH)
+            base = None if reference is None else reference[part]
+            parts.append(difference(bits[part], base, kind, ordered))
+        d = np.concatenate(parts)
     finite = d[np.isfinite(d)].astype(np.float64)
     return finite, finite.size / max(d.size, 1)
 
@@ -55,5 +61,6 @@ def left(d: Array, step: float) -> float:
     """Return the mean of what is left of the squared differences: all in the dead zone, little in a bin."""
     if d.size == 0:
         return 0.0
-    magnitude = np.abs(d)
-    return float(np.where(magnitude < DEAD_ZONE * step, magnitude**2, step**2 / 12).mean())
+    dropped = d[np.abs(d) < DEAD_ZONE * step]
+    kept = d.size - dropped.size
+    return float(np.add.reduce(np.square(dropped)) + kept * step**2 / 12) / d.size

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
-from .balance import entropy, left, sample
+from .balance import SAMPLE, entropy, left, sample
 from .errors import ArgumentError
 from .floats import Array, ElementType
 from .moments import LogSteps, logarithms
@@ -37,6 +38,7 @@ TARGETS: Final = ("ratio", "max_bytes", "error")
 _FACTORS: Final = [round(2.0 ** (place / 8), 3) for place in range(-24, 25)]
 
 _POOLED: Final = 1 << 14  # arrays of at most so many elements lie in one run, and share a factor
+_POOL: Final = 1 << 20  # samples that are kept of all those arrays, about
 _LEAST_FINITE: Final = 0.75  # share of differences: arrays with fewer are not looked at
 _OVERHEAD: Final = 1.03  # of a frame over the entropy of its symbols
 _FILE: Final = 2400  # bytes of a file beside its frames: its metadata, trailer and the rest of its manifest
@@ -173,6 +175,7 @@ class Balanced(Policy):
         moments = find_curvatures({c.name: c.role for c in candidates}, {c.name: c.shape for c in candidates})
         by_name = {c.name: c for c in candidates}
         pools: dict[object, list[tuple[Candidate, Array, float]]] = {}
+        thin = max(sum(min(c.bits.size, SAMPLE) for c in candidates if c.bits.size <= _POOLED) // _POOL, 1)
         for c in candidates:
             quantizer = _awake(self.choose(c.name, c.role, c.kind, c.bits.size))
             if c.name in waiting or c.reference is None or c.bits.size == 0:
@@ -184,14 +187,15 @@ class Balanced(Policy):
                 d = logarithms(np.abs(sample(c.bits, None, c.kind, ordered=False)[0]))
             elif finite < _LEAST_FINITE:
                 continue
-            unit = 1.0 if quantizer.ordered else math.sqrt(float(np.mean(d**2)))
+            unit = 1.0 if quantizer.ordered else math.sqrt(np.add.reduce(np.square(d)) / d.size)
             moment = by_name.get(moments.get(c.name, ""))
             curvature = math.nan
             if moment is not None:
                 v, _ = sample(moment.bits, None, moment.kind, ordered=False)
                 curvature = unit * math.sqrt(max(float(v.mean()) if v.size else math.nan, 0.0))
-            key = c.name if c.bits.size > _POOLED else (quantizer, c.kind)
-            pools.setdefault(key, []).append((c, d / (unit or 1.0), curvature))
+            pooled = c.bits.size <= _POOLED
+            key = (quantizer, c.kind) if pooled else c.name
+            pools.setdefault(key, []).append((c, d[:: thin if pooled else 1] / (unit or 1.0), curvature))
         mean = _mean([(curvature, c.bits.size) for pool in pools.values() for c, _, curvature in pool])
         parts = []
         for pool in pools.values():
@@ -236,7 +240,7 @@ class _Part:
 def _error(parts: list[_Part], factor: float) -> float:
     """Return where the error relative to the movement settles."""
     remaining = sum(p.count * p.harm * left(p.d, p.step(factor)) for p in parts)
-    whole = sum(p.count * p.harm * float(np.mean(p.d**2)) for p in parts if p.d.size)
+    whole = sum(p.count * p.harm * float(np.add.reduce(np.square(p.d))) / p.d.size for p in parts if p.d.size)
     share = remaining / whole if whole else 0.0
     return math.sqrt(share / max(1 - share, 1e-9))
 
@@ -250,21 +254,22 @@ class _Settled(Policy):
     def choose(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
         """Return the quantizer for an array of `size` elements, its step multiplied."""
         quantizer = super().choose(name, role, kind, size)
-        return _multiplied(quantizer, self.factors[name]) if name in self.factors else quantizer
-
-
-def _multiplied(quantizer: Quantizer, factor: float) -> Quantizer:
-    """Return a quantizer with its step, if it is relative, multiplied."""
-    if isinstance(quantizer, Triggered):
-        return replace(quantizer, then=_multiplied(quantizer.then, factor))
-    if isinstance(quantizer, UniformDeadzone) and quantizer.relative_step:
-        return replace(quantizer, relative_step=quantizer.relative_step * factor)
-    return quantizer
+        if name not in self.factors:
+            return quantizer
+        awake = _awake(quantizer)  # what waits has no factor
+        if not isinstance(awake, UniformDeadzone) or not awake.relative_step:
+            return awake
+        return _stepped(awake, awake.relative_step * self.factors[name])
 
 
 def _awake(quantizer: Quantizer) -> Quantizer:
     """Return the quantizer of an array that does not wait."""
     return quantizer.then if isinstance(quantizer, Triggered) else quantizer
+
+
+@lru_cache(maxsize=256)  # small arrays, of which there may be thousands, share a step
+def _stepped(quantizer: UniformDeadzone, step: float) -> UniformDeadzone:
+    return replace(quantizer, relative_step=step)
 
 
 def _is_relative(quantizer: Quantizer) -> bool:

@@ -113,6 +113,8 @@ class Job:
         The arrays of the same names in the parent; ``None`` if it has none of this type and shape.
     relative
         Whether the frame is relative to them.
+    size
+        Components of all arrays.
     """
 
     indices: list[int]
@@ -122,6 +124,7 @@ class Job:
     quantizer: Quantizer
     parents: list[DecodedArray] | None
     relative: bool
+    size: int = 0
 
     def encode(
         self, effort: Effort = "normal", threads: int = 1
@@ -169,7 +172,7 @@ def encode_jobs(
     """
 
     def encode(job: Job) -> tuple[Job, Iterable[bytes], list[DecodedArray]]:
-        large = threads == 1 or sum(map(len, job.bits)) > LARGE
+        large = threads == 1 or job.size > LARGE
         pieces, arrays = job.encode(effort, threads if large else 1)
         return job, pieces if large else list(pieces), arrays
 
@@ -208,7 +211,7 @@ def plan(
         For an array that cannot be stored; names it.
     """
     jobs: list[Job] = []
-    open_runs: dict[object, tuple[Job | None, int]] = {}  # that more arrays may join, and their components
+    open_runs: dict[object, Job] = {}  # that more arrays may join
     for index, (array, name) in enumerate(zip(arrays, names, strict=True)):
         try:
             kind, bits = components(array)
@@ -227,15 +230,16 @@ def plan(
         relative = parent is not None and not _stands_alone(quantizer, bits, parent.bits, kind)
         like = (kind, quantizer, parent is None, relative)
         small = 0 < bits.size <= RUN_ARRAY
-        job, total = open_runs.get(like, (None, 0)) if small else (None, 0)
-        if job is None or total + bits.size > RUN_TOTAL:
-            job, total = Job([], kind, [], [], quantizer, None if parent is None else [], relative), 0
+        job = open_runs.get(like) if small else None
+        if job is None or job.size + bits.size > RUN_TOTAL:
+            job = Job([], kind, [], [], quantizer, None if parent is None else [], relative)
             jobs.append(job)
-        if small:
-            open_runs[like] = job, total + bits.size
+            if small:
+                open_runs[like] = job
         job.indices.append(index)
         job.shapes.append(array.shape)
         job.bits.append(bits)
+        job.size += bits.size
         if job.parents is not None and parent is not None:
             job.parents.append(parent)
     return jobs

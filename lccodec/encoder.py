@@ -207,11 +207,12 @@ def _quantize_run(
             kept &= ~fitted.outside
         if fitted.max_error is not None:
             kept &= _within_bound(original, result, fitted.max_error, kind, header.ordered)
-        escape = np.flatnonzero(~kept)
-        result[escape] = original[escape]
-        escapes.append(escape + part.start)
+        if not kept.all():
+            escape = np.flatnonzero(~kept)
+            result[escape] = original[escape]
+            escapes.append(escape + part.start)
         symbols[part] = fitted.symbols
-    escape = np.concatenate(escapes)
+    escape = np.concatenate([np.zeros(0, np.int64), *escapes])
     symbols[escape] = 0
     codebook = np.concatenate(counts).astype("<u2").tobytes() + np.concatenate(patterns).tobytes()
     return _Run(codebook, codebooks.write_block(symbols, escape, bits), array_sum(decoded))

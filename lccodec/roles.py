@@ -106,6 +106,8 @@ def find_curvatures(roles: Mapping[str, Role], shapes: Mapping[str, Sequence[int
     """
     weights = [name for name, role in roles.items() if role == "weight"]
     moments = [name for name, role in roles.items() if role == "second_moment"]
+    if not moments:
+        return {}
     ends: dict[tuple[str, ...], str | None] = {}
     for name in weights:
         path = _path(name)

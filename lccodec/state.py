@@ -298,9 +298,11 @@ class _Flattener:
         return None
 
     def _array(self, value: Any, keys: Keys) -> int:
-        if isinstance(value, np.ma.MaskedArray):
-            _refuse(keys, "is a masked array: save its data and its mask")
-        array = np.asarray(value)
+        array = value
+        if type(value) is not np.ndarray:
+            if isinstance(value, np.ma.MaskedArray):
+                _refuse(keys, "is a masked array: save its data and its mask")
+            array = np.asarray(value)
         if array.dtype.hasobject or isinstance(value, _NO_NUMBERS):
             _refuse(keys, f"has dtype {array.dtype}: only numbers and booleans can be stored")
         # A NumPy scalar is immutable, the array it comes back as is not: two places must not share it.

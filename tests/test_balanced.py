@@ -5,7 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lccodec import POLICIES, ArgumentError, Balanced, Chain, LogSteps, Lossless, Policy, UniformDeadzone
+from lccodec import (
+    POLICIES,
+    ArgumentError,
+    Balanced,
+    Chain,
+    LogSteps,
+    Lossless,
+    Policy,
+    UniformDeadzone,
+    balanced,
+)
 from lccodec.chain import RUN_ARRAY
 from lccodec.presets import record_policy, resolve_policy
 from lccodec.roles import find_curvatures, find_roles
@@ -61,6 +71,14 @@ def test_the_ratio_is_met(tmp_path: Path, ratio: float) -> None:
 def test_the_bytes_are_met(tmp_path: Path) -> None:
     sizes, _ = deltas(Balanced(max_bytes=50_000), tmp_path, adam_states(4))
     assert 35_000 < max(sizes) < 57_000
+
+
+def test_a_few_of_many_samples_tell_as_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = [{"model": state["model"]} for state in adam_states(4)]
+    all_of_them = deltas(Balanced(error=0.8), tmp_path / "all", states)[0]
+    monkeypatch.setattr(balanced, "_POOL", 3000)
+    few = deltas(Balanced(error=0.8), tmp_path / "few", states)[0]
+    assert all(abs(b / a - 1) < 0.1 for a, b in zip(all_of_them, few, strict=True))
 
 
 @pytest.mark.parametrize("error", [0.3, 0.8])
