@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from .bits import Stored
-from .chain import DecodedArray, array_header, replay
+from .chain import array_header, replay
 from .constants import CHECKPOINT_SUFFIX
 from .container import CheckpointReader, open_bytes, open_checkpoint
 from .errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
 from .header import FrameHeader, parse_header
+from .jobs import DecodedArray
 from .manifest import Manifest, Parent
 from .parallel import thread_count
 from .state import array_names, select, unflatten

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
-from .chain import Job, plan
 from .checkpoint import open_data, open_file
 from .commit import CheckpointWriter
 from .container import to_bytes
+from .jobs import Job, plan
 from .manifest import FrameEntry, Manifest
 from .quantize import Lossless
 from .state import Flat, flatten

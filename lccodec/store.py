@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self
 
-from .chain import KEYFRAME_EVERY, DecodedArray, encode_jobs, plan, wants_keyframe
+from .chain import KEYFRAME_EVERY, wants_keyframe
 from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_file
 from .commit import CheckpointWriter, remove_stale_temporaries
 from .constants import MAX_STEP
 from .errors import ArgumentError, ChainError, FormatError, StorageError
 from .floats import ElementType, components
+from .jobs import DecodedArray, encode_jobs, plan
 from .manifest import INHERITED, Manifest, Parent
 from .parallel import thread_count
 from .policy import Candidate, Policy

@@ -16,7 +16,7 @@ from lccodec import (
     UniformDeadzone,
     balanced,
 )
-from lccodec.chain import RUN_ARRAY
+from lccodec.jobs import RUN_ARRAY
 from lccodec.presets import record_policy, resolve_policy
 from lccodec.roles import find_curvatures, find_roles
 

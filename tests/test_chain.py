@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from lccodec import ChainError, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
-from lccodec.chain import RUN_ARRAY, DecodedArray, array_header, plan, replay, wants_keyframe
+from lccodec.chain import array_header, replay, wants_keyframe
 from lccodec.header import FrameHeader, parse_header
+from lccodec.jobs import RUN_ARRAY, DecodedArray, plan
 
 from .strategies import ALL_DTYPES, bits_of, random_array
 

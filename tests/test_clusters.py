@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 
 from lccodec import ArgumentError, Chain, Clusters, Policy, decode, encode
-from lccodec.chain import RUN_ARRAY
 from lccodec.header import parse_header
+from lccodec.jobs import RUN_ARRAY
 from lccodec.presets import resolve_policy
 
 from .strategies import array_and_reference, bits_of

@@ -28,8 +28,8 @@ LAYERS = [
     ["encoder"],
     ["frame"],
     ["roles"],
-    ["policy", "chain", "state", "hdf5"],
-    ["balanced"],
+    ["policy", "jobs", "state", "hdf5"],
+    ["balanced", "chain"],
     ["presets"],
     ["manifest", "trailer", "system"],
     ["container"],
@@ -73,6 +73,7 @@ RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 #: No file access below the container: arrays in, bytes out.
 WITHOUT_IO = [m for layer in LAYERS[: RANK["hdf5"]] for m in layer] + [
     "policy",
+    "jobs",
     "balanced",
     "presets",
     "chain",

@@ -27,7 +27,7 @@ from lccodec import (
     UniformDeadzone,
     encode,
 )
-from lccodec.chain import RUN_ARRAY
+from lccodec.jobs import RUN_ARRAY
 from lccodec.presets import resolve_policy
 from lccodec.system import System
 

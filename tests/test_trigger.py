@@ -23,8 +23,8 @@ from lccodec import (
     decode,
     encode,
 )
-from lccodec.chain import RUN_ARRAY
 from lccodec.floats import components
+from lccodec.jobs import RUN_ARRAY
 from lccodec.policy import parse_quantizer, quantizer_json
 from lccodec.presets import resolve_policy
 
