@@ -47,11 +47,14 @@ def pack(values: Array, width: int) -> Array:
     if values.size % 8:
         values = np.concatenate([values, np.zeros(-values.size % 8, np.uint8)])
     # Eight values fill exactly `width` bytes: move them together in a 64-bit word and keep its low bytes.
+    if width in (2, 4):  # or a few fill one byte
+        some = values.view(f"<u{8 // width}")
+        for distance in (4,) if width == 4 else (6, 12):
+            some = some | some >> distance
+        return some.astype(np.uint8)[:size]
     words = values.view("<u8")
     for low, used, apart in _pairs(width):
         words = (words & low) | (words >> apart) & (low << used)
-    if width in (2, 4):
-        return words.astype(f"<u{width}").view(np.uint8)[:size]
     return np.ascontiguousarray(words.view(np.uint8).reshape(-1, 8)[:, :width]).reshape(-1)[:size]
 
 

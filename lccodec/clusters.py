@@ -18,7 +18,7 @@ import numpy as np
 from .errors import ArgumentError
 from .floats import Array, ElementType
 from .residual import Residual, Zone
-from .runs import FittedRun
+from .runs import FittedRun, entries
 
 __all__ = ["Clusters"]
 
@@ -81,8 +81,9 @@ class Clusters:
             found.append(partition.representatives)
             symbols.append(np.where(inside, np.uint8(0), symbol))
             outside.append(unfit & ~inside)
+        held, symbol = np.array(counts), np.concatenate(symbols)
         return FittedRun(
-            np.array(counts), np.concatenate(found), np.concatenate(symbols), np.concatenate(outside)
+            held, np.concatenate(found), symbol, entries(symbol, held, sizes), np.concatenate(outside)
         )
 
     def _partition(self, d: Array, kind: ElementType) -> _Centres:

@@ -114,18 +114,12 @@ class RunCodebook:
         chosen = np.ones(self.values.size, bool)
         chosen[starts] = False
         self.values[chosen] = representatives if ordered else work(representatives, kind)
-        self._counts = counts
-        self._sizes = sizes
-        self._base = np.repeat(starts, sizes)
-
-    @property
-    def last(self) -> Array:
-        """The largest symbol of each component's array."""
-        return np.repeat(self._counts, self._sizes)
+        self.base = np.repeat(starts, sizes)
+        self.last = np.repeat(counts, sizes)
 
     def expand(self, symbols: Array, part: slice) -> Array:
         """Return the values (``kind.work``) of the symbols of the components `part` of the run."""
-        return self.values.take(self._base[part] + symbols, mode="clip")
+        return self.values.take(self.base[part] + symbols, mode="clip")
 
 
 def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: Array) -> None:

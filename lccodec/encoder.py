@@ -13,7 +13,7 @@ import numpy as np
 from . import codebook as codebooks
 from . import planes
 from .classes import row_length
-from .codebook import Codebook, RunCodebook, reconstruct
+from .codebook import Codebook, reconstruct
 from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW
 from .errors import ArgumentError
 from .floats import Array, ElementType, octaves, ordered_steps, unwork, work
@@ -200,8 +200,8 @@ def _quantize_run(
             return None
         counts.append(fitted.counts)
         patterns.append(_patterns(fitted.representatives, header))
-        book = RunCodebook(fitted.counts, patterns[-1], sizes, kind, header.relative, header.ordered)
-        reconstruct(book.expand(fitted.symbols, slice(None)), base, kind, result)
+        book = Codebook(patterns[-1], kind, header.relative, header.ordered)
+        reconstruct(book.expand(fitted.entries), base, kind, result)
         kept &= np.isfinite(work(result, kind))
         if fitted.outside is not None:
             kept &= ~fitted.outside

@@ -17,7 +17,7 @@ import numpy as np
 from .floats import Array, ElementType
 from .promote import promotion_order
 
-__all__ = ["FittedRun", "centroids", "fit_buckets", "fit_grid", "midpoints"]
+__all__ = ["FittedRun", "centroids", "entries", "fit_buckets", "fit_grid", "midpoints"]
 
 _MOST_BINS: Final = 127  # bins a side, so that symbols fit 8 bits
 
@@ -34,6 +34,8 @@ class FittedRun:
         Those of the first array, of the second, ..., ``kind.work``.
     symbols
         Of all components, uint8.
+    entries
+        Number of each component's representative among all of them, from 1 on; 0 for symbol 0; int64.
     outside
         Components that fit no part, to be stored exactly, with symbol 0; bool, ``None`` where there are none.
     max_error
@@ -43,8 +45,17 @@ class FittedRun:
     counts: Array
     representatives: Array
     symbols: Array
+    entries: Array
     outside: Array | None = None
     max_error: float | None = None
+
+
+def entries(symbols: Array, counts: Array, sizes: Array) -> Array:
+    """Return the entries of a `FittedRun` for its symbols and counts, and the size of each array."""
+    numbers: Array = np.repeat(np.cumsum(counts) - counts, sizes)
+    numbers += symbols
+    numbers *= symbols != 0
+    return numbers
 
 
 def midpoints(low: Array, high: Array, kind: ElementType) -> Array:
@@ -98,10 +109,11 @@ def fit_buckets(d: Array, sizes: Array, kind: ElementType, bits: int, mean: bool
         least = np.full(most.size, np.iinfo(patterns.dtype).max, patterns.dtype)
         np.minimum.at(least, bucket, patterns)
         middle = midpoints(least[promoted].view(d.dtype), most[promoted].view(d.dtype), kind)
-    table = np.zeros(most.size, np.uint8)
-    table[promoted] = symbol
+    symbol_of, entry_of = np.zeros(most.size, np.uint8), np.zeros(most.size, np.int64)
+    symbol_of[promoted] = symbol
+    entry_of[promoted] = np.arange(1, promoted.size + 1)
     counts = np.bincount(promoted // span, minlength=sizes.size)
-    return FittedRun(counts, middle, table.take(bucket, mode="clip"))
+    return FittedRun(counts, middle, symbol_of.take(bucket, mode="clip"), entry_of.take(bucket, mode="clip"))
 
 
 def centroids(
@@ -172,4 +184,5 @@ def fit_grid(
     at = owners * 256 + code
     with np.errstate(over="ignore"):
         means = centroids(code, steps[owners], sums[at], filled[at], zone, bound).astype(kind.work)
-    return FittedRun(counts, means, codes.astype(np.uint8), outside, bound)
+    symbols = codes.astype(np.uint8)
+    return FittedRun(counts, means, symbols, entries(symbols, counts, sizes), outside, bound)
