@@ -184,12 +184,13 @@ def _quantize_run(
     """Do for a whole run what :func:`_quantize_block` does for a block; ``None`` to store it exactly."""
     if quantizer.ordered and reference is None:
         return None
+    all_sizes = np.array(header.sizes)
     header = replace(header, ordered=quantizer.ordered)
     kind = header.kind
     decoded = np.empty_like(bits) if out is None else out
     symbols = np.empty(bits.size, np.uint8)
     counts, patterns, escapes = [], [], []
-    for sizes, part in _stretches(np.array(header.sizes)):
+    for sizes, part in _stretches(all_sizes):
         original, base, result = bits[part], part_of(reference, part), decoded[part]
         d = difference(original, base, kind, quantizer.ordered)
         kept = np.isfinite(d)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from .bits import Cursor, Stored
@@ -70,7 +71,7 @@ class FrameHeader:
         """``"raw"``, ``"planes"`` or ``"codebook"``."""
         return _METHODS[self.method]
 
-    @property
+    @cached_property  # of a run there are thousands
     def sizes(self) -> list[int]:
         """Number of components of each array."""
         return [math.prod(shape) * self.kind.components for shape in self.shapes]

@@ -180,8 +180,10 @@ class Chain:
         flat = flatten(state)
         check_roles(roles or {})
 
+        exact = Lossless()
+
         def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
-            return policy.choose(name, found[name], kind, size) if relative else Lossless()
+            return policy.choose(name, found[name], kind, size) if relative else exact
 
         remove_stale_temporaries(self.directory)
         tail = self._current_tail(steps[-1]) if steps else None
