@@ -46,12 +46,12 @@ def pack(values: Array, width: int) -> Array:
     size = packed_size(values.size, width)
     if values.size % 8:
         values = np.concatenate([values, np.zeros(-values.size % 8, np.uint8)])
-    # Eight values fill exactly `width` bytes: move them together in a 64-bit word and keep its low bytes.
-    if width in (2, 4):  # or a few fill one byte
+    if width in (2, 4):  # a few values fill one byte
         some = values.view(f"<u{8 // width}")
         for distance in (4,) if width == 4 else (6, 12):
             some = some | some >> distance
         return some.astype(np.uint8)[:size]
+    # Eight values fill exactly `width` bytes: move them together in a 64-bit word and keep its low bytes.
     words = values.view("<u8")
     for low, used, apart in _pairs(width):
         words = (words & low) | (words >> apart) & (low << used)
@@ -79,15 +79,17 @@ def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
         return packed[:count]
     if width == 1:
         return np.unpackbits(packed, count=count, bitorder="little")
+    if width in (2, 4):
+        some = packed.astype(f"<u{8 // width}")
+        for distance, mask in ((4, 0x0F0F),) if width == 4 else ((12, 0x000F000F), (6, 0x03030303)):
+            some = (some | some << distance) & mask
+        return some.view(np.uint8)[:count]
     rows = -(-count // 8)
     padded = np.zeros(rows * width, np.uint8)
     padded[: packed.size] = packed
-    if width in (2, 4):
-        words = padded.view(f"<u{width}").astype("<u8")
-    else:
-        fields = np.zeros((rows, 8), np.uint8)
-        fields[:, :width] = padded.reshape(rows, width)
-        words = fields.view("<u8")[:, 0]
+    fields = np.zeros((rows, 8), np.uint8)
+    fields[:, :width] = padded.reshape(rows, width)
+    words = fields.view("<u8")[:, 0]
     for low, used, apart in reversed(_pairs(width)):
         words = (words & low) | (words & low << used) << apart
     return words.view(np.uint8)[:count]
