@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from .policy import Candidate, Policy
 from .quantize import Quantizer, UniformDeadzone
 from .roles import Role, find_curvatures
 from .trigger import Triggered
+from .weighted import Weighted
 
 __all__ = ["STEPS", "TARGETS", "Balanced"]
 
@@ -74,11 +75,15 @@ class Balanced(Policy):
     error
         Error of the weights relative to their movement since the parent (the root of the mean squares,
         weighted as the damage is); at about 1 a resumed run loses what one more interval costs.
+    joint
+        Whether second moments also set the dead zone of every weight of a large array: wider where the
+        moment is small beside others of the array, narrower where it is large. The estimates above are
+        those without it.
 
     Raises
     ------
     ArgumentError
-        Unless exactly one target is given, positive and finite.
+        Unless exactly one target is given, positive and finite, and `joint` is True or False.
 
     Examples
     --------
@@ -97,6 +102,7 @@ class Balanced(Policy):
     ratio: float | None = field(default=None, kw_only=True)
     max_bytes: float | None = field(default=None, kw_only=True)
     error: float | None = field(default=None, kw_only=True)
+    joint: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,6 +111,8 @@ class Balanced(Policy):
         ((target, value),) = self._given.items()
         if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
             raise ArgumentError(f"policy {self.name!r}: {target} is a positive finite number, not {value!r}")
+        if not isinstance(self.joint, bool):
+            raise ArgumentError(f"policy {self.name!r}: joint is True or False, not {self.joint!r}")
 
     @property
     def _given(self) -> dict[str, float]:
@@ -114,11 +122,12 @@ class Balanced(Policy):
     def __str__(self) -> str:
         ((target, value),) = self._given.items()
         first, *rest = super().__str__().splitlines()
-        return "\n".join([f"{first}, {target}={value}", *rest])
+        joint = ", joint" if self.joint else ""
+        return "\n".join([f"{first}, {target}={value}{joint}", *rest])
 
     def to_json(self) -> Any:
         """Return the policy as a JSON object that says all."""
-        return {**super().to_json(), **self._given}
+        return {**super().to_json(), **self._given, **({"joint": True} if self.joint else {})}
 
     def settle(self, candidates: Iterable[Candidate]) -> Policy:
         """Return the policy with the steps chosen for the arrays of one delta.
@@ -162,7 +171,8 @@ class Balanced(Policy):
                 f"policy {self.name!r}: {target}={value} cannot be met; the nearest is about {nearest:.4g}"
             )
         factors = {name: part.scale * _FACTORS[place] for part in parts for name in part.names}
-        return _Settled(self.name, self.roles, self.patterns, self.smallest, factors)
+        moments = {part.names[0]: part.moment for part in parts if self.joint and part.moment is not None}
+        return _Settled(self.name, self.roles, self.patterns, self.smallest, factors, moments)
 
     def _waits(self, c: Candidate) -> bool:
         quantizer = self.choose(c.name, c.role, c.kind, c.bits.size)
@@ -176,6 +186,7 @@ class Balanced(Policy):
         by_name = {c.name: c for c in candidates}
         pools: dict[object, list[tuple[Candidate, Array, float]]] = {}
         thin = max(sum(min(c.bits.size, SAMPLE) for c in candidates if c.bits.size <= _POOLED) // _POOL, 1)
+        weighing: dict[str, _Moment] = {}
         for c in candidates:
             quantizer = _awake(self.choose(c.name, c.role, c.kind, c.bits.size))
             if c.name in waiting or c.reference is None or c.bits.size == 0:
@@ -193,6 +204,9 @@ class Balanced(Policy):
             if moment is not None:
                 v, _ = sample(moment.bits, None, moment.kind, ordered=False)
                 curvature = unit * math.sqrt(max(float(v.mean()) if v.size else math.nan, 0.0))
+                typical = float(np.mean(np.maximum(v, 0) ** 0.25)) ** 4 if v.size else 0.0
+                if typical > 0 and c.bits.size == moment.bits.size and not quantizer.absolute:
+                    weighing[c.name] = moment.bits, moment.kind, typical
             pooled = c.bits.size <= _POOLED
             key = (quantizer, c.kind) if pooled else c.name
             pools.setdefault(key, []).append((c, d[:: thin if pooled else 1] / (unit or 1.0), curvature))
@@ -205,8 +219,15 @@ class Balanced(Policy):
             quantizer = _awake(self.choose(first.name, first.role, first.kind, first.bits.size))
             d = np.concatenate([d for _, d, _ in pool])
             count = sum(c.bits.size for c, _, _ in pool)
-            parts.append(_Part([c.name for c, _, _ in pool], first.role, count, d, quantizer, harm))
+            moment_of = weighing.get(first.name) if first.bits.size > _POOLED else None
+            parts.append(
+                _Part([c.name for c, _, _ in pool], first.role, count, d, quantizer, harm, moment_of)
+            )
         return parts
+
+
+#: Second moments of all elements of a weight: components, their type, and what is typical of them.
+_Moment: TypeAlias = tuple[Array, ElementType, float]
 
 
 @dataclass(frozen=True)
@@ -219,6 +240,7 @@ class _Part:
     d: Array  # a sample of the differences, in what steps are multiples of
     quantizer: Quantizer  # of the role
     harm: float  # of a squared error, beside that of the mean array
+    moment: _Moment | None  # of a large array
 
     @property
     def scale(self) -> float:
@@ -247,9 +269,10 @@ def _error(parts: list[_Part], factor: float) -> float:
 
 @dataclass(frozen=True)
 class _Settled(Policy):
-    """What `Balanced` has settled on for one delta: factors of the steps by name."""
+    """What `Balanced` has settled on for one delta: factors of steps, and moments to weigh with."""
 
     factors: Mapping[str, float] = field(default_factory=dict)
+    moments: Mapping[str, _Moment] = field(default_factory=dict)
 
     def choose(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
         """Return the quantizer for an array of `size` elements, its step multiplied."""
@@ -259,7 +282,8 @@ class _Settled(Policy):
         awake = _awake(quantizer)  # what waits has no factor
         if not isinstance(awake, UniformDeadzone) or not awake.relative_step:
             return awake
-        return _stepped(awake, awake.relative_step * self.factors[name])
+        stepped = _stepped(awake, awake.relative_step * self.factors[name])
+        return Weighted(stepped, *self.moments[name]) if name in self.moments else stepped
 
 
 def _awake(quantizer: Quantizer) -> Quantizer:

@@ -250,16 +250,23 @@ class UniformDeadzone:
         with np.errstate(over="ignore", under="ignore"):
             zone = (kind.work.type(-reach), kind.work.type(reach))
         most = min(4 * _MAX_BINS, max(residual.bits.size, 8) / 2)
-        largest = 0.0
+        largest, narrowed = 0.0, residual.widths is not None
         for start in residual.pieces():
             d = _finite(residual.outside(start, zone)[1])
             largest = max(largest, float(d.max(initial=0)), -float(d.min(initial=0)))
+            if narrowed and d.size:
+                largest = max(largest, DEAD_ZONE * step)  # for one bin at least
             # A little more than the largest difference, so that rounding leads no element past the last bin.
             bins = largest / step * (1 + 1e-6) + 1 - DEAD_ZONE
             if bins > most:
                 return None  # most elements would be exceptions, or the codebook outgrow the symbols
         grid = _Grid(
-            np.zeros(2 * min(int(bins), _MAX_BINS), kind.work), step, self.max_error, bins > _MAX_BINS, zone
+            np.zeros(2 * min(int(bins), _MAX_BINS), kind.work),
+            step,
+            self.max_error,
+            bins > _MAX_BINS,
+            zone,
+            narrowed,
         )
         return grid.with_centroids(residual)
 
@@ -299,6 +306,7 @@ class _Grid:
     max_error: float | None
     clipped: bool  # whether there are differences past the last bin
     zone: Zone
+    narrowed: bool = False  # whether there are differences before the first bin, which are of it
 
     @property
     def bins(self) -> int:
@@ -310,6 +318,8 @@ class _Grid:
         work = np.promote_types(differences.dtype, np.float32)
         with np.errstate(over="ignore"):
             scaled = np.multiply(differences, work.type(1 / self.step), dtype=work)
+        if self.narrowed:
+            np.copysign(np.maximum(np.abs(scaled), DEAD_ZONE), scaled, out=scaled)
         # Round away from zero above the dead zone: add 0.4 with the sign, then truncate. The signed
         # constant is put together from bits, several times as fast as copysign.
         pattern = np.dtype(f"u{work.itemsize}")

@@ -9,14 +9,14 @@ Source: SPEC 7.7 (LCC-QNT-01).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from .floats import Array, ElementType, octaves, subtract
 
-__all__ = ["PIECE", "Residual", "Zone", "difference"]
+__all__ = ["NARROWEST", "PIECE", "Residual", "Zone", "difference"]
 
 #: Components handled at a time: differences, symbols and results of a piece stay in the cache.
 PIECE: Final = 1 << 16
@@ -24,6 +24,9 @@ PIECE: Final = 1 << 16
 _KEPT: Final = 1 << 22  # differences kept at a time, with their places 12 bytes each in float32
 _SAMPLES: Final = 64  # evenly spread stretches of an array that are looked at for an estimate
 _SAMPLE: Final = 1 << 12  # components of each
+
+#: A zone is nowhere narrower than this share of it.
+NARROWEST: Final = 0.7
 
 #: Differences strictly between the two numbers (``kind.work``) become 0.
 Zone: TypeAlias = tuple[np.floating, np.floating]
@@ -50,6 +53,8 @@ class Residual:
         self.reference = reference
         self.kind = kind
         self.ordered = ordered
+        #: What a zone is multiplied by for these components, at least `NARROWEST`; `None` for 1.
+        self.widths: Callable[[Array], Array] | None = None
         self._found: dict[int, tuple[Zone, Array, Array]] = {}
         self._kept = 0
 
@@ -77,18 +82,28 @@ class Residual:
             known, places, d = self._found[start]
             if known == zone:
                 return places, d
-            few = _outside(d, zone)
+            few = self._few(start, places, d, zone)
             places, d = places.take(few), d.take(few)
             self._kept += d.size - self._found[start][2].size
         else:
             differences = self._differences(start, PIECE)
-            places = _outside(differences, zone)
+            least = NARROWEST if self.widths else 1
+            places = _outside(differences, (zone[0] * least, zone[1] * least))
             d = differences.take(places, mode="clip")
+            if self.widths:
+                few = self._few(start, places, d, zone)
+                places, d = places.take(few), d.take(few)
             if self._kept + d.size > _KEPT:
                 return places, d
             self._kept += d.size
         self._found[start] = zone, places, d
         return places, d
+
+    def _few(self, start: int, places: Array, d: Array, zone: Zone) -> Array:
+        """Return which of some differences, of these places of a piece, are outside a zone."""
+        if self.widths is None:
+            return _outside(d, zone)
+        return _outside(d / self.widths(places + start), zone)
 
     def sample(self) -> Iterator[Array]:
         """Yield the differences of evenly spread stretches; of a small array, all."""

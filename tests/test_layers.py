@@ -22,7 +22,7 @@ LAYERS = [
     ["runs"],
     ["quantize"],
     ["moments", "clusters"],
-    ["balance", "trigger"],
+    ["balance", "trigger", "weighted"],
     ["planes", "codebook"],
     ["header"],
     ["encoder"],
