@@ -201,7 +201,7 @@ class Balanced(Policy):
             unit = 1.0 if quantizer.ordered else math.sqrt(np.add.reduce(np.square(d)) / d.size)
             moment = by_name.get(moments.get(c.name, ""))
             curvature = math.nan
-            if moment is not None:
+            if moment is not None and moment.kind.is_float:
                 v, _ = sample(moment.bits, None, moment.kind, ordered=False)
                 curvature = unit * math.sqrt(max(float(v.mean()) if v.size else math.nan, 0.0))
                 typical = float(np.mean(np.maximum(v, 0) ** 0.25)) ** 4 if v.size else 0.0

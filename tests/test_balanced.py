@@ -154,6 +154,19 @@ def test_hard_second_moments(tmp_path: Path, hard: float) -> None:
     np.testing.assert_array_equal(restored["exp_avg_sq"]["flat"][::2], states[-1]["exp_avg_sq"]["flat"][::2])
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float16])
+def test_second_moments_of_another_type(tmp_path: Path, dtype: type) -> None:
+    """Those of an optimizer of 8 bits are integers, which tell no curvature; all are kept."""
+    states = adam_states(3)
+    for state in states:
+        for name, v in state["exp_avg_sq"].items():
+            state["exp_avg_sq"][name] = (v / v.max() * 255).astype(dtype)
+    _, restored = deltas(Balanced(error=0.8, joint=True), tmp_path, states)
+    if dtype != np.float16:
+        for name, v in states[-1]["exp_avg_sq"].items():
+            np.testing.assert_array_equal(restored["exp_avg_sq"][name], v)
+
+
 def test_states_without_anything_to_balance(tmp_path: Path) -> None:
     for number, state in enumerate(({"n": np.arange(5)}, {}, {"w": np.ones(3)}, {"w": np.zeros(1000)})):
         with Chain(tmp_path / str(number), Balanced(error=1.0)) as chain:
