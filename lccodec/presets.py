@@ -28,8 +28,8 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             Policy("lossless"),
             Policy("lc-2", dict.fromkeys(_SIGNED, ExponentBuckets(bits=2)) | _POSITIVE),
             Policy("lc-3", dict.fromkeys(_SIGNED, ExponentBuckets(bits=3)) | _POSITIVE),
-            Balanced("balanced", error=0.8),
-            Balanced("small", STEPS | {"second_moment": LogSteps(3.0)}, error=1.2, effort="high"),
+            Balanced("balanced", error=0.8, joint=True),
+            Balanced("small", STEPS | {"second_moment": LogSteps(3.0)}, error=1.2, joint=True, effort="high"),
         )
     }
 )
