@@ -56,7 +56,7 @@ class Classes:
     Parameters
     ----------
     rows, columns
-        Level of each row and of each column, uint8.
+        Level of each row and of each column, uint8, of few values.
     bounds
         Rising, uint8: the class of a cell is the number of them that are at most the sum of its levels.
 

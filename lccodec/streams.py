@@ -17,6 +17,8 @@ from .bits import Cursor, packed_size, unpack
 from .classes import Classes
 from .constants import (
     MAX_CLASSES,
+    MAX_LEVEL,
+    MAX_SIDE,
     MAX_STREAM_DEPTH,
     STREAM_CLASSED,
     STREAM_CONSTANT,
@@ -143,12 +145,12 @@ class _Parser:
         cursor = self._cursor
         columns = cursor.integer("H", "columns")
         number = cursor.integer("B", "classes")
-        if depth > 1 or not 0 < columns <= count or not 1 < number <= MAX_CLASSES:
+        rows = -(-count // max(columns, 1))
+        if depth > 1 or not 0 < columns <= count or rows > MAX_SIDE or not 1 < number <= MAX_CLASSES:
             message = f"{number} classes of {columns} columns for {count} symbols at depth {depth}"
             raise FormatError("LCC-STR-07", cursor.where, message)
         bounds = np.frombuffer(cursor.take(number - 1, "bounds of classes"), np.uint8)
         sizes = np.frombuffer(cursor.take(4 * number - 4, "sizes of classes"), "<u4").tolist()
-        rows = -(-count // columns)
         sizes.append(rows * columns - sum(sizes))
         if sizes[-1] < 0 or (bounds[1:] <= bounds[:-1]).any():
             raise FormatError("LCC-STR-07", cursor.where, f"classes of {sizes} with bounds {bounds.tolist()}")
@@ -159,6 +161,8 @@ class _Parser:
             levels = [
                 dense(read(), extent) for read, extent in zip(read_levels, (rows, columns), strict=True)
             ]
+            if max(int(level.max()) for level in levels) > MAX_LEVEL:
+                raise FormatError("LCC-STR-07", cursor.where, f"a level above {MAX_LEVEL}")
             classes = Classes(levels[0], levels[1], bounds)
             if classes.sizes != sizes:
                 message = f"classes of {sizes}, but their cells are {classes.sizes}"

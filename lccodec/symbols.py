@@ -21,7 +21,7 @@ from . import huffman, lanes
 from .bits import pack
 from .classes import Classes, find_classes
 from .constants import (
-    MAX_COLUMNS,
+    MAX_SIDE,
     MAX_STREAM_DEPTH,
     STREAM_CLASSED,
     STREAM_CONSTANT,
@@ -127,7 +127,7 @@ def write_places(symbols: Sparse, count: int, columns: int = 0, depth: int = 1) 
     depth
         As in :func:`write_stream`.
     """
-    if 0 < columns <= MAX_COLUMNS:
+    if 0 < columns <= MAX_SIDE and count <= columns * MAX_SIDE:
         classes = find_classes(symbols.positions, symbols.values, count, columns)
         if classes is not None:
             return _write_classed(symbols, classes)

@@ -36,10 +36,10 @@ def read(stored: bytes, count: int) -> np.ndarray:
     return symbols
 
 
-levels = st.lists(st.integers(0, 255), min_size=1, max_size=12)
+levels = st.lists(st.integers(0, 15), min_size=1, max_size=12)
 
 
-@given(levels, levels, st.sets(st.integers(0, 255), min_size=1, max_size=5))
+@given(levels, levels, st.sets(st.integers(0, 40), min_size=1, max_size=5))
 def test_cells_are_dealt_out_as_the_specification_says(
     rows: list[int], columns: list[int], bounds: set[int]
 ) -> None:
@@ -135,6 +135,7 @@ ZEROS = b"\x00\x00"
         classed(3, [2, 2], [0, 0], ZEROS * 5),  # bounds that do not rise
         classed(3, [1], [7], ZEROS * 4),  # more cells than the matrix has
         classed(3, [1], [2], ZEROS * 4),  # not the cells that the levels give
+        classed(3, [1], [0], b"\x00\x10" + ZEROS * 3),  # a level above 15
         classed(3, [1], [6], ZEROS * 2 + b"\x00\x01" + ZEROS),  # a symbol behind the last
         b"\x04\x04" + classed(1, [1], [3], ZEROS * 4),  # inside another stream
     ],
@@ -180,3 +181,10 @@ def test_an_unknown_effort_is_refused() -> None:
         lccodec.encode(np.zeros(3), lccodec.Lossless(), effort="low")  # type: ignore[arg-type]
     with pytest.raises(lccodec.ArgumentError, match="unknown effort"):
         lccodec.Policy("mine", effort="low")  # type: ignore[arg-type]
+
+
+def test_more_rows_than_there_may_be_have_no_classes() -> None:
+    symbols = matrix(70_000, 3, 0.3, 2.0, 0)
+    assert write(symbols, 3)[0] != 5
+    with pytest.raises(FormatError, match="LCC-STR-07"):
+        read_stream(Cursor(memoryview(classed(1, [1], [0], ZEROS * 4)), "stream"), 65_536)

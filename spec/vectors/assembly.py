@@ -219,10 +219,10 @@ def _of_every_stream() -> Iterator[Frame]:
             symbols,
         )
     symbols = [row * column % 7 for row in range(5) for column in range(6)]
-    levels = ([0, 1, 2, 3, 3], [0, 2, 1, 0, 2, 255])
+    levels = ([0, 1, 2, 3, 3], [0, 2, 1, 0, 2, 15])
     yield planes("classed", "three classes of a matrix", classed(6, [2, 4], levels, symbols, raw), symbols)
     stream = classed(
-        6, [1, 200], levels, symbols[:27], lambda cells: packed(4, raw(_packed_symbols(cells, 4)))
+        6, [1, 17], levels, symbols[:27], lambda cells: packed(4, raw(_packed_symbols(cells, 4)))
     )
     yield planes(
         "classed-part-row", "two classes in use, packed; the last row not full", stream, symbols[:27]
