@@ -63,6 +63,24 @@ def _is_ready(piece: Piece, others: list[Piece]) -> bool:
     )
 
 
+def train(cases: list[str], data: Path, cache: Path, jobs: int, *, quick: bool) -> None:
+    """Make the trajectories that are not there, `jobs` at a time."""
+    tuned = [case for case in cases if CASES[case].task == "finetune"]
+    # What is tuned starts from the last state of a run, so that comes before; the longest run begins first.
+    first = ["gpt every 20"] * bool(tuned) + [case for case in cases if case not in tuned]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=prepare) as pool:
+        for together in (sorted(first, key=lambda case: CASES[case].task != "gpt"), tuned):
+            runs = {(CASES[c].task, CASES[c].checkpoints, CASES[c].every): c for c in together}
+            made = [pool.submit(train_one, case, data, cache, quick) for case in runs.values()]
+            for future in made:
+                future.result()
+
+
+def train_one(case: str, data: Path, cache: Path, quick: bool) -> None:
+    """Make the trajectory of one case; what a process of the pool does."""
+    CASES[case].trajectory(data, cache, quick=quick)
+
+
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="training resumed from restored states, all schemes")
@@ -95,8 +113,7 @@ def main() -> int:
     if arguments.schemes:
         schemes = [scheme for scheme in schemes if scheme.name in arguments.schemes]
     cases = arguments.cases or list(QUICK if arguments.quick else CASES)
-    for case in cases:
-        CASES[case].trajectory(data, arguments.cache, quick=arguments.quick)
+    train(cases, data, arguments.cache, arguments.jobs, quick=arguments.quick)
     asked = pieces(cases, [scheme.name for scheme in schemes], data, arguments.cache, quick=arguments.quick)
     left = run_all([piece for piece in asked if piece.result is None], arguments.jobs, deadline)
 
