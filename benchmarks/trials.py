@@ -253,7 +253,7 @@ def pieces(cases: list[str], names: list[str], data: Path, cache: Path, *, quick
         (case, name)
         for case in cases
         for name in (EXACT, OLDER, *names)
-        if name in {EXACT, OLDER} or is_close(name) or not CASES[case].close
+        if name in {EXACT, OLDER, *lossless} or is_close(name) or not CASES[case].close
     ]
     lossy = [(case, name) for case, name in rows if name not in lossless]
     found = [make(case, name, "chain") for case, name in rows]

@@ -46,6 +46,9 @@ _NOISE_BITS: Final = 7.6
 #: With at most one symbol in this many not 0, no other form than sparse can be smaller, or by much.
 _CLEARLY_SPARSE: Final = 5
 _SPARSE_ENOUGH: Final = 3  # the same in long runs, where time counts more than a percent
+_TOO_MANY: Final = 0.7  # share of symbols not 0 at which positions cost more than they save
+_TOO_MANY_LONG: Final = 0.4  # the same in long runs
+_STRETCH: Final = 1 << 16  # symbols whose gaps are looked at
 
 _MODE: Final = struct.Struct("<B")
 _SPARSE: Final = struct.Struct("<BBI")  # mode, low bits, count
@@ -108,7 +111,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
         counts[0] -= groups.size * (8 // width) - symbols.size  # the filling of the last group
     options.append(_coded(symbols, counts, b""))
     size, write = min(options, key=lambda option: option[0])
-    if inside and _sparse_estimate(counts) < size:
+    if inside and _sparse_estimate(symbols, counts) < size:
         return _write_sparse(sparse(symbols), depth)
     return write()
 
@@ -154,9 +157,7 @@ def _is_sparse(nonzero: int, count: int) -> bool:
 def _is_noise(symbols: Array) -> bool:
     """Whether a sample of the symbols has nearly eight bits each, so that no code is worth its time."""
     sample = symbols[:: symbols.size // (_SAMPLED // 4)]
-    shares = np.bincount(sample, minlength=256) / sample.size
-    shares = shares[shares > 0]
-    return -float(shares @ np.log2(shares)) > _NOISE_BITS
+    return _entropy(np.bincount(sample)) > _NOISE_BITS
 
 
 def _histogram(data: Array) -> Array:
@@ -181,15 +182,34 @@ def _coded(groups: Array, counts: Array, head: bytes) -> tuple[int, Callable[[],
     return raw, lambda: [head, _MODE.pack(STREAM_RAW), groups.data]
 
 
-def _sparse_estimate(counts: Array) -> float:
-    """Bytes a sparse stream would take if its non-zero symbols lay at random places."""
+def _sparse_estimate(symbols: Array, counts: Array) -> float:
+    """Return about what a sparse stream takes, from the gaps of a stretch: real ones lie in clusters."""
     total, nonzero = int(counts.sum()), int(counts[1:].sum())
-    p = nonzero / total
-    if nonzero == 0 or p > 0.4:  # at more than that, positions cost more than they save
+    if nonzero > (_TOO_MANY if total < _SAMPLED else _TOO_MANY_LONG) * total:
         return float("inf")
-    shares = counts[1:][counts[1:] > 0] / nonzero
-    bits = -p * np.log2(p) - (1 - p) * np.log2(1 - p) - p * float(shares @ np.log2(shares))
-    return float(bits) * total / 8 * (1.02 + 0.03 * p) + 40
+    middle = max((total - _STRETCH) // 2, 0)
+    places = np.flatnonzero(symbols[middle : middle + _STRETCH])
+    if places.size < 2:
+        return float("inf")
+    gaps = np.diff(places) - 1
+    low = _low_bits(int(gaps.sum()), gaps.size)
+    bits = low + _entropy(np.bincount(gaps >> low)) + _entropy(counts[1:])
+    return nonzero * bits / 8 * 1.02 + 40
+
+
+def _entropy(counts: Array) -> float:
+    """Return the order-0 entropy of a symbol, in bits."""
+    shares = counts[counts > 0] / counts.sum()
+    return -float(shares @ np.log2(shares))
+
+
+def _low_bits(zeros: int, gaps: int) -> int:
+    """Return how many low bits of gaps are sent as they are.
+
+    Inside a cell much smaller than the mean gap all places are about equally likely, and what is left for
+    the Huffman code is a small alphabet.
+    """
+    return min(max((zeros // gaps).bit_length() - 2, 0), 8)
 
 
 def _write_sparse(symbols: Sparse, depth: int) -> list[Piece]:
@@ -197,10 +217,7 @@ def _write_sparse(symbols: Sparse, depth: int) -> list[Piece]:
     gaps = positions.astype(np.uint32)
     np.subtract(gaps[1:], gaps[:-1].copy(), out=gaps[1:])
     gaps[1:] -= 1
-    # Low bits of a gap are sent as they are: inside a cell much smaller than the mean gap all places
-    # are about equally likely, and what is left for the Huffman code is a small alphabet.
-    mean = (int(positions[-1]) + 1 - positions.size) // positions.size
-    low = min(max(mean.bit_length() - 2, 0), 8)
+    low = _low_bits(int(positions[-1]) + 1 - positions.size, positions.size)
     if int(gaps.max()) >> low > 255:
         gaps, values = _split_gaps(gaps, values, 256 << low)
     high = (gaps >> low).astype(np.uint8)

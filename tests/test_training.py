@@ -373,9 +373,9 @@ class Alone:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def submit(self, function, piece):
+    def submit(self, function, *arguments):
         future = module("concurrent.futures").Future()
-        function(piece)
+        function(*arguments)
         future.set_result(None)
         return future
 
