@@ -193,8 +193,10 @@ def _sparse_estimate(symbols: Array, counts: Array) -> float:
         return float("inf")
     gaps = np.diff(places) - 1
     low = _low_bits(int(gaps.sum()), gaps.size)
-    bits = low + _entropy(np.bincount(gaps >> low)) + _entropy(counts[1:])
-    return nonzero * bits / 8 * 1.02 + 40
+    high = np.bincount(np.minimum(gaps >> low, 255))
+    bits = low + _entropy(high) + _entropy(counts[1:])
+    tables = (high.size + int(np.flatnonzero(counts)[-1])) / 2
+    return nonzero * bits / 8 * 1.02 + tables + 40
 
 
 def _entropy(counts: Array) -> float:
