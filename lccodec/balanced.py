@@ -141,8 +141,8 @@ class Balanced(Policy):
         waiting = {c.name for c in everything if self._waits(c)}
         parts = self._parts(everything, waiting)
         total = sum(c.bits.nbytes for c in everything)
-        stepped = {name for part in parts for name in part.names}
-        exact = sum(c.bits.nbytes for c in everything if c.name not in stepped | waiting)
+        inexact = waiting.union(*(part.names for part in parts))
+        exact = sum(c.bits.nbytes for c in everything if c.name not in inexact)
         scaled = [part for part in parts if not part.quantizer.ordered]
         judged = [part for part in scaled if part.role == "weight"] or scaled
 
