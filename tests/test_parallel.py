@@ -66,10 +66,23 @@ def test_a_large_array_is_the_same_whatever_the_threads(quantizer: Lossless | Ex
         decode(frame, after, threads=2)
 
 
-def test_chains_are_the_same_whatever_the_threads(tmp_path: Path) -> None:
-    states = [{**state, "more": [np.full((200, 200), i, np.float32)] * 2} for i, state in enumerate(walk(5))]
+@pytest.mark.parametrize("policy", ["lc-3", "balanced", "small"])
+def test_chains_are_the_same_whatever_the_threads(policy: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    active = 2 ** rng.normal(
+        0, 2, (300, 1)
+    )  # rows that move more than others, of which `small` makes classes
+    moved = [np.zeros((300, 200)), *(active * rng.standard_normal((4, 300, 200)))]
+    states = [
+        {
+            **state,
+            "more": [np.full((200, 200), i, np.float32)] * 2,
+            "rows": np.cumsum(moved[: i + 1], axis=0)[-1],
+        }
+        for i, state in enumerate(walk(5))
+    ]
     for threads in (1, 2, 7):
-        with Chain(tmp_path / str(threads), policy="lc-3", threads=threads) as chain:
+        with Chain(tmp_path / str(threads), policy=policy, threads=threads) as chain:
             for step, state in enumerate(states):
                 chain.save(step, state)
             for step in chain.steps:
