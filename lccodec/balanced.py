@@ -194,7 +194,8 @@ class Balanced(Policy):
             if not (quantizer.ordered or _is_relative(quantizer)):
                 continue
             d, finite = sample(c.bits, None if quantizer.absolute else c.reference, c.kind, quantizer.ordered)
-            if finite < _LEAST_FINITE and quantizer.ordered:  # it will be coded without its reference
+            if finite < _LEAST_FINITE and quantizer.ordered and c.bits.size > _POOLED:
+                # It will be coded without its reference, as only large arrays are.
                 d = logarithms(np.abs(sample(c.bits, None, c.kind, ordered=False)[0]))
             elif finite < _LEAST_FINITE:
                 continue

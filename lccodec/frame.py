@@ -51,8 +51,8 @@ def encode(
         Array of the same dtype and shape that :func:`decode` will be given: the parent *as decoded*.
     effort
         ``"high"`` looks at a lossy array as a matrix whose rows and columns change more or less than
-        others: a frame of a trained layer is up to 15 % smaller for it, and takes one and a half
-        times to twice as long to encode, and 1.2 to 2 times as long to decode.
+        others: fewer bytes for more time, both to encode and to
+        decode (``spec/decisions/0007-classed-streams.md``).
     threads
         How many to use, 0 for one each core; the frame is the same whatever the number.
 

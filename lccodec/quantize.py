@@ -260,15 +260,8 @@ class UniformDeadzone:
             bins = largest / step * (1 + 1e-6) + 1 - DEAD_ZONE
             if bins > most:
                 return None  # most elements would be exceptions, or the codebook outgrow the symbols
-        grid = _Grid(
-            np.zeros(2 * min(int(bins), _MAX_BINS), kind.work),
-            step,
-            self.max_error,
-            bins > _MAX_BINS,
-            zone,
-            narrowed,
-        )
-        return grid.with_centroids(residual)
+        clipped, empty = bins > _MAX_BINS, np.zeros(2 * min(int(bins), _MAX_BINS), kind.work)
+        return _Grid(empty, step, self.max_error, clipped, zone, narrowed).with_centroids(residual)
 
     def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
         """Choose the steps and the centroids of each array of a run."""

@@ -68,7 +68,7 @@ class Chain:
     directory
         Made if it is not there. A chain that is in it goes on where it stopped.
     policy
-        A preset (``"lossless"``, ``"lc-2"``, ``"lc-3"``, ``"balanced"``) or a `Policy`.
+        A preset (a name of `lccodec.POLICIES`) or a `Policy`.
     keyframe_every
         Most deltas that a restore may replay: after as many, a keyframe is written; sooner when the
         deltas together are larger than their keyframe.
@@ -179,7 +179,6 @@ class Chain:
             state, known = plain, self.adapter.roles(state)
         flat = flatten(state)
         check_roles(roles or {})
-
         exact = Lossless()
 
         def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
