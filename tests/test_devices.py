@@ -1,0 +1,144 @@
+"""States on every device that PyTorch and JAX have here: the CPU, and accelerators where there are some."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from torch.distributed import checkpoint as dcp
+
+import lccodec
+from lccodec.adapters import jax as jax_adapter
+from lccodec.adapters import torch as torch_adapter
+from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
+
+TORCH_DEVICES = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+JAX_DEVICES = {str(device): device for device in [*jax.devices("cpu"), *jax.devices()]}
+
+
+def torch_run(device: str) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 1)).to(device)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def torch_train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> float:
+    device = next(model.parameters()).device
+    for step in steps:
+        x = torch.randn(128, 64, generator=torch.Generator().manual_seed(step)).to(device)
+        optimizer.zero_grad()
+        loss = (model(x) - x.sin().sum(1, keepdim=True)).square().mean()
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+def tensors(state: Any) -> list[torch.Tensor]:
+    children = state.values() if isinstance(state, dict) else state if isinstance(state, list) else []
+    return [state] if isinstance(state, torch.Tensor) else [t for child in children for t in tensors(child)]
+
+
+@pytest.mark.parametrize("device", TORCH_DEVICES)
+def test_a_torch_run_goes_on_where_its_device_was(tmp_path, device):
+    model, optimizer = torch_run(device)
+    adapter = torch_adapter.OnDevice(device)
+    with lccodec.Chain(tmp_path, policy="lossless", adapter=adapter) as chain:
+        for step in range(3):
+            torch_train(model, optimizer, range(5 * step, 5 * step + 5))
+            chain.save(step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+        loss = torch_train(model, optimizer, range(15, 25))
+        back = chain.restore()
+    assert {t.device for t in tensors(back["model"])} == {torch.device(device)}
+    resumed, again = torch_run(device)
+    torch_adapter.load_into({"model": resumed, "optimizer": again}, back)
+    moments = [t for t in tensors(again.state_dict()) if t.ndim]
+    assert {t.device for t in [*resumed.parameters(), *moments]} == {torch.device(device)}
+    assert torch_train(resumed, again, range(15, 25)) == loss
+
+
+@pytest.mark.parametrize("device", TORCH_DEVICES)
+def test_a_lossy_chain_is_the_same_from_every_device(tmp_path, device):
+    model, optimizer = torch_run("cpu")
+    states = []
+    for step in range(3):
+        torch_train(model, optimizer, range(5 * step, 5 * step + 5))
+        states.append({name: value.clone() for name, value in model.state_dict().items()})
+    restored = []
+    for number, place in enumerate(("cpu", device)):
+        with lccodec.Chain(tmp_path / str(number), policy="balanced", adapter=torch_adapter) as chain:
+            for step, state in enumerate(states):
+                chain.save(step, {name: value.to(place) for name, value in state.items()})
+            restored.append([t for step in chain.steps for t in tensors(chain.restore(step))])
+    for left, right in zip(*restored, strict=True):
+        assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize("device", TORCH_DEVICES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float8_e4m3fn", "int64", "complex64"])
+def test_views_on_a_device_come_back_bit_for_bit(device, dtype):
+    base = torch.arange(48, dtype=torch.float32).reshape(6, 8).to(getattr(torch, dtype)).to(device)
+    state = {"whole": base, "turned": base.t(), "every other": base[::2, 1::3], "tied": base}
+    back = torch_adapter.load(torch_adapter.save(state), device=device)
+    for name, value in state.items():
+        assert (back[name].device, back[name].dtype) == (value.device, value.dtype)
+        assert torch.equal(back[name].contiguous().view(torch.uint8), value.contiguous().view(torch.uint8))
+
+
+@pytest.mark.parametrize("device", TORCH_DEVICES)
+def test_dcp_loads_into_tensors_of_a_device(tmp_path, device):
+    model, optimizer = torch_run(device)
+    torch_train(model, optimizer, range(5))
+    saved = {"model": model.state_dict(), "moments": optimizer.state_dict()["state"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own, of a single process
+        dcp.save(saved, storage_writer=LCStorageWriter(tmp_path))
+        blank = torch_run(device)
+        torch_train(*blank, range(100, 101))
+        found = {"model": blank[0].state_dict(), "moments": blank[1].state_dict()["state"]}
+        dcp.load(found, storage_reader=LCStorageReader(tmp_path))
+    for want, got in zip(tensors(saved["model"]), tensors(found["model"]), strict=True):
+        assert got.device == want.device
+        assert torch.equal(got, want)
+    for number, moments in saved["moments"].items():
+        assert torch.equal(found["moments"][number]["exp_avg_sq"], moments["exp_avg_sq"])
+
+
+@pytest.mark.parametrize("name", JAX_DEVICES)
+def test_a_jax_run_goes_on_where_its_device_was(tmp_path, name):
+    device = JAX_DEVICES[name]
+    optimizer = optax.adamw(1e-2)
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        return jnp.mean((jnp.tanh(x @ params["in"]) @ params["out"] - jnp.sin(x).sum(1)) ** 2)
+
+    @jax.jit
+    def update(params: Any, moments: Any, x: jax.Array) -> tuple[Any, Any]:
+        changes, moments = optimizer.update(jax.grad(loss)(params, x), moments, params)
+        return optax.apply_updates(params, changes), moments
+
+    def train(params: Any, moments: Any, steps: range) -> tuple[Any, Any]:
+        for step in steps:
+            x = jax.device_put(np.random.default_rng(step).standard_normal((64, 32), np.float32), device)
+            params, moments = update(params, moments, x)
+        return params, moments
+
+    rng = np.random.default_rng(0)
+    weights = {"in": rng.standard_normal((32, 128), np.float32), "out": rng.standard_normal(128, np.float32)}
+    params = jax.device_put(weights, device)
+    moments = jax.device_put(optimizer.init(params), device)
+    with lccodec.Chain(tmp_path, policy="lossless", adapter=jax_adapter) as chain:
+        for step in range(3):
+            params, moments = train(params, moments, range(5 * step, 5 * step + 5))
+            chain.save(step, {"params": params, "moments": moments})
+        back = jax_adapter.load_into({"params": params, "moments": moments}, chain.restore())
+    assert {leaf.device for leaf in jax.tree.leaves(back)} == {device}
+    want, got = (train(s["params"], s["moments"], range(15, 20)) for s in
+                 ({"params": params, "moments": moments}, back))  # fmt: skip
+    for left, right in zip(jax.tree.leaves(want), jax.tree.leaves(got), strict=True):
+        np.testing.assert_array_equal(left, right)
