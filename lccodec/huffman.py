@@ -44,40 +44,55 @@ def code_lengths(counts: Array, limit: int = MAX_CODE_BITS) -> Array:
     ndarray
         uint8, 0 where the count is 0.
     """
-    symbols = np.flatnonzero(counts)
-    order = symbols[np.argsort(counts[symbols], kind="stable")]
-    leaves = counts[order].astype(np.int64)
-    # Level by level, pair up the items of the level below (packages) and merge them with the leaves.
-    items, leaf_flags = leaves, []
-    for level in range(limit):
-        if level:
-            even = items.size & ~1
-            packages = items[:even].reshape(-1, 2).sum(axis=1)
-            merged = np.concatenate([leaves, packages])
-            by_weight = np.argsort(merged, kind="stable")
-            items = merged[by_weight]
-            leaf_flags.append(by_weight < leaves.size)
-        else:
-            leaf_flags.append(np.ones(leaves.size, bool))
-    # Walk back: of the chosen items at a level, each leaf adds a bit to its symbol (the leaves are
-    # the smallest ones, so a prefix of them), each package stands for two items of the level below.
-    bits = np.zeros(leaves.size, np.int64)
-    chosen = 2 * leaves.size - 2
-    for flags in reversed(leaf_flags):
-        taken = int(np.count_nonzero(flags[:chosen]))
-        bits[:taken] += 1
-        chosen = 2 * (chosen - taken)
-    lengths = np.zeros(counts.size, np.uint8)
-    lengths[order] = bits
-    return lengths
+    return _PackageMerge(counts).lengths(limit)
+
+
+class _PackageMerge:
+    """The lists of package-merge for some counts, of which a limit takes as many as it has bits."""
+
+    def __init__(self, counts: Array) -> None:
+        symbols = np.flatnonzero(counts)
+        self._order = symbols[np.argsort(counts[symbols], kind="stable")]
+        self._leaves = counts[self._order].astype(np.int64)
+        self._items = self._leaves
+        self._flags = [np.ones(self._leaves.size, bool)]  # of each list, which items are leaves
+        self._settled = False  # whether all lists from here on are the same
+        self._alphabet = counts.size
+
+    def _next(self) -> Array:
+        """Make the next list: the items of the one before in pairs (packages), merged with the leaves."""
+        paired = self._items[: self._items.size & ~1]
+        merged = np.concatenate([self._leaves, paired[0::2] + paired[1::2]])
+        by_weight = np.argsort(merged, kind="stable")
+        items = merged.take(by_weight)
+        self._settled = items.size == self._items.size and bool((items == self._items).all())
+        self._items = items
+        return by_weight < self._leaves.size
+
+    def lengths(self, limit: int) -> Array:
+        """Return the code lengths (uint8) of at most `limit` bits."""
+        while len(self._flags) < limit:
+            self._flags.append(self._flags[-1] if self._settled else self._next())
+        # Walk back: of the chosen items of a list, each leaf adds a bit to its symbol (the leaves are
+        # the smallest ones, so a prefix of them), each package stands for two items of the list before.
+        bits = np.zeros(self._leaves.size, np.int64)
+        chosen = 2 * self._leaves.size - 2
+        for flags in reversed(self._flags[:limit]):
+            taken = int(np.count_nonzero(flags[:chosen]))
+            bits[:taken] += 1
+            chosen = 2 * (chosen - taken)
+        lengths = np.zeros(self._alphabet, np.uint8)
+        lengths[self._order] = bits
+        return lengths
 
 
 def choose_lengths(counts: Array) -> Array:
     """Return code lengths for an encoder: short tables first, longer codes where they pay."""
-    lengths = code_lengths(counts, PREFERRED_CODE_BITS)
+    lists = _PackageMerge(counts)
+    lengths = lists.lengths(PREFERRED_CODE_BITS)
     if int(lengths.max()) < PREFERRED_CODE_BITS:
         return lengths
-    free = code_lengths(counts)
+    free = lists.lengths(MAX_CODE_BITS)
     saved = int(counts @ lengths) - int(counts @ free)
     return free if saved * 500 > int(counts @ free) else lengths
 
