@@ -28,6 +28,7 @@ __all__ = ["ExponentBuckets", "Lossless", "Partition", "Quantizer", "UniformDead
 DEAD_ZONE: Final = 0.6
 
 _MAX_BINS: Final = (1 << 15) - 1  # bins a side, so that symbols fit 16 bits
+_SAMPLED: Final = 1 << 14  # elements from which on a first stretch is looked at before all are
 _LEARNED: Final = 16  # pieces of a large array that the means of the bins are taken of, at least
 
 
@@ -141,6 +142,17 @@ class ExponentBuckets:
         sums = np.zeros(keys)
         promoted = np.empty(0, np.int64)
         zone: Zone = (-edges[1], edges[1])  # zero and the subnormals have no bucket
+
+        def promote_occupied(occupied: Array) -> None:
+            nonlocal promoted, zone
+            promoted = occupied[promote(exponents[occupied], negative[occupied], self.bits)]
+            if promoted.size == (1 << self.bits) - 1:  # what is smaller than the last one stays out
+                last = int(exponents[promoted[-1]])
+                zone = (-edges[last if negative[promoted[-1]] else last + 1], edges[last])
+
+        if residual.bits.size > _SAMPLED:  # all of the first piece would be outside the zone
+            found = np.bincount(_finite(next(residual.sample())).view(pattern) >> shift, minlength=keys)
+            promote_occupied(np.flatnonzero((found > 0) & (exponents > 0)))
         for start in residual.pieces():
             d = _finite(residual.outside(start, zone)[1])
             if d.size == 0:
@@ -159,11 +171,7 @@ class ExponentBuckets:
             if self.representative == "mean":
                 sums[here] += np.add.reduceat(patterns.view(work).astype(np.float64), starts)
             if np.count_nonzero(counts) > seen:
-                occupied = np.flatnonzero(counts)
-                promoted = occupied[promote(exponents[occupied], negative[occupied], self.bits)]
-                if promoted.size == (1 << self.bits) - 1:  # what is smaller than the last one stays out
-                    last = int(exponents[promoted[-1]])
-                    zone = (-edges[last if negative[promoted[-1]] else last + 1], edges[last])
+                promote_occupied(np.flatnonzero(counts))
         if self.representative == "mean":
             middle = sums[promoted] / counts[promoted]
         else:
