@@ -1,7 +1,7 @@
 """Huffman runs: symbols dealt out to lanes, which are written and read side by side.
 
 Huffman decoding is serial inside a bit stream and parallel across streams, so symbol ``i`` of a run goes to
-lane ``i % lanes``. One NumPy call then handles a step of every lane, and of the lanes of several short runs.
+lane ``i % lanes``. One NumPy call then handles a step of every lane.
 A code begins in the lowest bit, so that a 64-bit little-endian word read at a lane's position starts with the
 next code.
 
@@ -11,8 +11,7 @@ Source: SPEC 7.3.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from .errors import FormatError, LimitError
 from .floats import Array
 from .huffman import REVERSED, canonical_codes, read_lengths
 
-__all__ = ["Run", "decode", "encode", "read_run"]
+__all__ = ["decode", "encode"]
 
 # What an encoder may choose: lanes of about so many bits spend under 1 % on their directory.
 LANE_BITS: Final = 1400
@@ -31,8 +30,9 @@ LANE_STEPS: Final = 400
 MOST_LANES: Final = 4096  # what is kept of every lane while it is written stays in the cache
 
 _BATCH: Final = 1 << 16  # symbols written at a time: their codes stay in the cache
-_FEW_LANES: Final = 512  # runs of fewer are decoded together: their calls cost more than their work
 _STEP_COST: Final = 500  # of a step of few lanes, in entries of a table made
+_STEP_PLACES: Final = 300  # the same in bits of lanes looked at
+_MOST_PLACES: Final = 1 << 20  # to look at: some 40 bytes of memory each
 _ENTRY_BITS: Final = 6  # of an entry of joined codes hold their length
 
 
@@ -139,33 +139,8 @@ def _join(words: Array, bits: Array) -> tuple[Array, Array]:
     return words, bits
 
 
-@dataclass(frozen=True)
-class Run:
-    """A Huffman run as it is stored.
-
-    Parameters
-    ----------
-    lengths
-        Of the codes, uint8.
-    count
-        Symbols.
-    data
-        The lanes, uint8.
-    ends
-        Where each lane ends in `data`, int64.
-    where
-        The place that errors name.
-    """
-
-    lengths: Array
-    count: int
-    data: Array
-    ends: Array
-    where: str
-
-
-def read_run(cursor: Cursor, count: int) -> Run:
-    """Read a Huffman run of `count` symbols, for :func:`decode`.
+def decode(cursor: Cursor, count: int) -> Array:
+    """Read a Huffman run of `count` symbols.
 
     Parameters
     ----------
@@ -173,6 +148,11 @@ def read_run(cursor: Cursor, count: int) -> Run:
         Placed at the table of code lengths.
     count
         Number of symbols, at least 1; the caller has bounded it.
+
+    Returns
+    -------
+    ndarray
+        uint8 of shape ``(count,)``.
 
     Raises
     ------
@@ -193,104 +173,87 @@ def read_run(cursor: Cursor, count: int) -> Run:
         sizes += np.frombuffer(stored, "<u2") if width == 16 else unpack(stored, lanes, width)
     ends = np.cumsum(sizes)
     data = np.frombuffer(cursor.take(int(ends[-1]), "lanes"), np.uint8)
-    return Run(lengths, count, data, ends, cursor.where)
+    starts = 8 * (ends - sizes)
+    steps = -(-count // lanes)
+    together = _symbols_together(int(lengths.max()), steps)
+    if 8 * data.size <= min(_STEP_PLACES * steps // together, _MOST_PLACES):
+        symbols, position = _jump(data, starts, lengths, count)
+    else:
+        symbols, position = _step(data, starts, lengths, count, together)
+    # Lanes are used up exactly (LCC-LAN-04): to the last byte, and the bits behind are 0.
+    if not np.array_equal((position + 7) >> 3, ends):
+        raise FormatError("LCC-LAN-04", cursor.where, "a lane does not end where its size says")
+    if (data[ends - 1] >> ((position - 1) & 7).astype(np.uint8) > 1).any():
+        raise FormatError("LCC-LAN-04", cursor.where, "the padding of a lane is not zero")
+    return symbols
 
 
-def decode(runs: Sequence[Run]) -> list[Array]:
-    """Return the symbols (uint8) of Huffman runs; those of few lanes are decoded together, in one lock step.
+def _symbols_together(longest: int, steps: int) -> int:
+    """Return how many symbols a lookup had best give: the more, the fewer steps and the larger tables."""
+    choices = [k for k in range(1, 5) if k == 1 or longest * k <= 16]
+    return min(choices, key=lambda k: _STEP_COST * steps / k + k * (1 << (longest * k)))
 
-    Raises
-    ------
-    FormatError
-        If a lane does not end where it has to (LCC-LAN-04).
+
+def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:
+    """Decode short lanes: look at every bit as if a code began there, then go from code to code.
+
+    Returns the symbols, and where each lane ends, in bits. A step of few lanes costs a call, not work;
+    four times as many places cost less than a fourth of the steps.
     """
-    groups: list[list[Run]] = []
-    for run in sorted(runs, key=lambda run: int(run.lengths.max())):
-        group = [*groups[-1], run] if groups else [run]
-        if groups and _lookups(group)[0] < _lookups(groups[-1])[0] + _lookups([run])[0]:
-            groups[-1] = group
-        else:
-            groups.append([run])
-    symbols = {
-        id(run): found for group in groups for run, found in zip(group, _read_lanes(group), strict=True)
-    }
-    return [symbols[id(run)] for run in runs]
+    lanes = starts.size
+    tables = _lookup_tables(lengths, 1)
+    padded = np.zeros(data.size + 8, np.uint8)
+    padded[: data.size] = data
+    words = np.ndarray(data.size + 4, "<u4", padded, strides=(1,)).astype(np.int64)
+    codes = words[:, None] >> np.arange(8)
+    codes &= (1 << tables.bits) - 1
+    codes = codes.reshape(-1)
+    after = tables.length.view(np.int64).take(codes, mode="clip")
+    after += np.arange(after.size)
+    # Whatever goes on behind the data stays where no lane ends.
+    after[8 * data.size :] = after.size - 1
+    after_two = after.take(after, mode="clip")
+    after_four = after_two.take(after_two, mode="clip")
+    places = np.empty((-(-count // (4 * lanes)), 4, lanes), np.int64)
+    places[0, 0] = starts
+    for before, here in pairwise(places[:, 0]):
+        after_four.take(before, out=here, mode="clip")
+    places[:, 2] = after_two.take(places[:, 0], mode="clip")
+    places[:, 1::2] = after.take(places[:, ::2], mode="clip")
+    used = places.reshape(-1)[:count]
+    # The last symbols of the lanes begin with that of the lane behind the last one.
+    position = np.roll(after.take(used[-lanes:], mode="clip"), count % lanes)
+    return tables.symbols[0].take(codes.take(used, mode="clip"), mode="clip"), position
 
 
-def _lookups(runs: Sequence[Run]) -> tuple[float, int]:
-    """Return what it costs to decode runs together, and the symbols that a lookup had best give.
-
-    The more symbols a lookup gives, the fewer are the steps and the larger the tables; many lanes
-    would wait in every step for those of a run that others go on with.
-    """
-    longest = max(int(run.lengths.max()) for run in runs)
-    steps = max(-(-run.count // run.ends.size) for run in runs)
-    if len(runs) > 1 and any(run.ends.size >= _FEW_LANES for run in runs):
-        return float("inf"), 1
-    return min(
-        (_STEP_COST * steps / k + len(runs) * k * (1 << (longest * k)), k)
-        for k in range(1, 5)
-        if k == 1 or longest * k <= 16
-    )
-
-
-def _read_lanes(runs: Sequence[Run]) -> list[Array]:
-    """Decode the lanes of some runs in lock step; return the symbols of each."""
-    stored = np.array([run.data.size for run in runs])
-    data = np.zeros(int(stored.sum()) + 8, np.uint8)
-    np.concatenate([run.data for run in runs], out=data[:-8])
+def _step(data: Array, starts: Array, lengths: Array, count: int, together: int) -> tuple[Array, Array]:
+    """Decode lanes in lock step; return the symbols, and where each lane ends, in bits."""
+    lanes = starts.size
     # A 64-bit little-endian word from every byte position: the word at a bit position, shifted
     # by up to 7, still holds 57 valid bits, enough for several codes.
-    words = np.ndarray(data.size - 7, "<u8", data, strides=(1,)).copy()
-    before = np.cumsum(stored) - stored
-    ends = np.concatenate([run.ends + start for run, start in zip(runs, before.tolist(), strict=True)])
-    starts = np.concatenate([[0], ends[:-1]])
-    # The lanes with most symbols first: those that go on are always the first ones.
-    counts = np.concatenate([(run.count - np.arange(run.ends.size) - 1) // run.ends.size + 1 for run in runs])
-    order = np.argsort(-counts, kind="stable")
-    counts = counts[order]
-    rows = np.empty((int(counts[0]), order.size), np.uint8)
-    number = np.repeat(np.arange(len(runs)), [run.ends.size for run in runs])[order]
-    position = starts[order].astype(np.uint64) * np.uint64(8)
-    longest = max(int(run.lengths.max()) for run in runs)
-    together = _lookups(runs)[1]
-    tables = {k: _lookup_tables(runs, longest, k) for k in {1, together}}
+    padded = np.zeros(data.size + 8, np.uint8)
+    padded[: data.size] = data
+    words = np.ndarray(data.size + 1, "<u8", padded, strides=(1,)).copy()
+    rows = np.empty((-(-count // lanes), lanes), np.uint8)
+    position = starts.astype(np.uint64)
+    tables = {k: _lookup_tables(lengths, k) for k in {1, together}}
+    whole = count // lanes  # steps of all lanes; in one more only the first ones go on
     first = 0
-    for last in np.unique(counts).tolist():
-        lanes = int(np.searchsorted(-counts, -last, side="right"))
-        for k in (together, 1):
-            count = (last - first) // k * k
-            part = rows[first : first + count].reshape(-1, k, order.size)[:, :, :lanes]
-            _read_rows(words, position[:lanes], tables[k], number[:lanes] if len(runs) > 1 else None, part)
-            first += count
-    _check_ends(data, position.view(np.int64), ends[order], runs[0].where)
-    if len(runs) == 1:
-        return [rows.reshape(-1)[: runs[0].count]]
-    lane = np.argsort(order)
-    parts = np.split(lane, np.cumsum([run.ends.size for run in runs])[:-1])
-    steps = [-(-run.count // run.ends.size) for run in runs]
-    return [
-        rows[:step].take(part, axis=1).reshape(-1)[: run.count]
-        for run, part, step in zip(runs, parts, steps, strict=True)
-    ]
+    for last, going, k in ((whole, lanes, together), (whole, lanes, 1), (len(rows), count % lanes, 1)):
+        lookups = (last - first) // k
+        part = rows[first : first + lookups * k, :going].reshape(lookups, k, going)
+        _read_rows(words, position[:going], tables[k], part)
+        first += lookups * k
+    return rows.reshape(-1)[:count], position.view(np.int64)
 
 
-def _check_ends(data: Array, position: Array, ends: Array, where: str) -> None:
-    """Check that lanes were used up exactly (LCC-LAN-04): to the last byte, and the bits behind are 0."""
-    if not np.array_equal((position + 7) >> 3, ends):
-        raise FormatError("LCC-LAN-04", where, "a lane does not end where its size says")
-    if (data[ends - 1] >> ((position - 1) & 7).astype(np.uint8) > 1).any():
-        raise FormatError("LCC-LAN-04", where, "the padding of a lane is not zero")
-
-
-def _read_rows(words: Array, position: Array, tables: _Tables, number: Array | None, rows: Array) -> None:
+def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> None:
     """Decode a symbol of every lane into each of `rows`, (lookups, symbols a lookup, lanes).
 
-    `position`, in bits, goes on; `number` is that of the table of each lane, ``None`` if there is one.
+    `position`, in bits, goes on.
     """
     lookups, _, lanes = rows.shape
     mask = np.uint64((1 << tables.bits) - 1)
-    base = None if number is None else number.astype(np.uint64) << np.uint64(tables.bits)
     batch = 57 // tables.bits
     word, byte, used = (np.empty(lanes, np.uint64) for _ in range(3))
     index, length = (np.empty((batch, lanes), np.uint64) for _ in range(2))
@@ -303,8 +266,6 @@ def _read_rows(words: Array, position: Array, tables: _Tables, number: Array | N
         np.right_shift(word, used, out=word)
         for step in range(steps):
             np.bitwise_and(word, mask, out=index[step])
-            if base is not None:
-                np.bitwise_or(index[step], base, out=index[step])
             tables.length.take(places[step], out=length[step], mode="clip")
             np.right_shift(word, length[step], out=word)
         np.add.reduce(length[:steps], axis=0, out=used)
@@ -316,8 +277,8 @@ def _read_rows(words: Array, position: Array, tables: _Tables, number: Array | N
 class _Tables(NamedTuple):
     """What the next bits of a lane begin with, for one code behind the other.
 
-    ``symbols`` (uint8) of shape ``(symbols a lookup, entries)``, their ``length`` in bits together
-    (uint64), and the ``bits`` looked at: a code has ``2**bits`` entries.
+    ``symbols`` (uint8) of shape ``(symbols a lookup, 2**bits)``, their ``length`` in bits together
+    (uint64), and the ``bits`` looked at.
     """
 
     symbols: Array
@@ -325,23 +286,23 @@ class _Tables(NamedTuple):
     bits: int
 
 
-def _lookup_tables(runs: Sequence[Run], longest: int, together: int) -> _Tables:
-    """Return the tables of `together` symbols a lookup of some codes of at most `longest` bits."""
+def _lookup_tables(lengths: Array, together: int) -> _Tables:
+    """Return the tables of `together` symbols a lookup."""
+    longest = int(lengths.max())
+    # Codes in canonical order fill the table most significant bit first, and the reversal of its index
+    # makes it lowest bit first.
+    order = np.lexsort((np.arange(lengths.size), lengths))
+    order = order[lengths[order] > 0]
+    by_code = np.repeat(order.astype(np.uint8), 1 << (longest - lengths[order].astype(np.int64)))
+    by_bits = by_code[REVERSED[: 1 << longest] >> (MAX_CODE_BITS - longest)]
+    if together == 1:
+        return _Tables(by_bits[None], lengths.astype(np.uint64)[by_bits], longest)
     size = 1 << (longest * together)
-    symbols = np.empty((together, len(runs), size), np.uint8)
-    used = np.zeros((len(runs), size), np.uint64)
-    for number, run in enumerate(runs):
-        own = int(run.lengths.max())
-        # Codes in canonical order fill the table most significant bit first, and the reversal of its
-        # index makes it lowest bit first.
-        order = np.lexsort((np.arange(run.lengths.size), run.lengths))
-        order = order[run.lengths[order] > 0]
-        by_code = np.repeat(order, 1 << (own - run.lengths[order].astype(np.int64)))
-        by_bits = by_code[REVERSED[: 1 << own] >> (MAX_CODE_BITS - own)]
-        bits = np.arange(size)
-        for place in range(together):
-            symbols[place, number] = by_bits[bits & ((1 << own) - 1)]
-            length = run.lengths[symbols[place, number]]
-            bits >>= length
-            used[number] += length
-    return _Tables(symbols.reshape(together, -1), used.reshape(-1), longest * together)
+    symbols, used = np.empty((together, size), np.uint8), np.zeros(size, np.uint64)
+    bits = np.arange(size)
+    for place in range(together):
+        symbols[place] = by_bits[bits & ((1 << longest) - 1)]
+        length = lengths[symbols[place]]
+        bits >>= length
+        used += length
+    return _Tables(symbols, used, longest * together)

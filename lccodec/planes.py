@@ -13,7 +13,7 @@ from .bits import Cursor
 from .floats import Array, ElementType, unzigzag, zigzag
 from .forms import dense
 from .residual import PIECE
-from .streams import read_streams
+from .streams import read_stream
 from .symbols import Piece, write_stream
 
 __all__ = ["alone_is_smaller", "read_block", "write_block"]
@@ -57,7 +57,7 @@ def _coded(codes: Array) -> float:
 
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
     """Read one block into `out`, which may be `reference`; both are components of the block."""
-    planes = [dense(run, out.size) for run in read_streams(cursor, [out.size] * kind.size)]
+    planes = [dense(read_stream(cursor, out.size), out.size) for _ in range(kind.size)]
     for start in range(0, out.size, PIECE):
         part = slice(start, start + PIECE)
         codes = planes[-1][part].astype(kind.bits)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lccodec import lanes
 from lccodec.bits import Cursor
 from lccodec.errors import DataError, FormatError, LimitError
 from lccodec.huffman import canonical_codes, choose_lengths, code_lengths
-from lccodec.lanes import decode as decode_runs
-from lccodec.lanes import encode, read_run
+from lccodec.lanes import decode, encode
 
 counts_of = st.lists(st.integers(0, 10_000), min_size=2, max_size=256).filter(
     lambda c: sum(v > 0 for v in c) > 1
@@ -42,10 +42,6 @@ def limited_cost(counts: list[int], limit: int) -> int:
         if sum(2.0**-b for b in lengths) <= 1:
             best = min(best, sum(c * b for c, b in zip(counts, lengths, strict=True)))
     return best
-
-
-def decode(cursor: Cursor, count: int) -> np.ndarray:
-    return decode_runs([read_run(cursor, count)])[0]
 
 
 def run(data: np.ndarray, lengths: np.ndarray | None = None) -> bytes:
@@ -159,30 +155,41 @@ def test_every_prefix_is_truncated() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 7), st.integers(2, 256)), min_size=2, max_size=9)
+    st.integers(2, 6000),
+    st.integers(2, 256),
+    st.floats(0.3, 60),
+    st.integers(0, 2**32),
+    st.integers(-1, 10**6),
 )
-def test_runs_decoded_together_are_those_decoded_alone(kinds: list[tuple[int, int, int]]) -> None:
-    rng = np.random.default_rng(0)
-    runs = []
-    for count, skew, alphabet in kinds:
-        data = np.minimum(rng.integers(0, alphabet, count), rng.integers(0, alphabet, count) >> skew)
-        data[-1], data[0] = 1, 0  # two symbols at least, where there is room for them
-        runs.append(data.astype(np.uint8))
-    runs = [data for data in runs if np.unique(data).size > 1]
-    if runs:
-        read = [read_run(Cursor(memoryview(run(data)), "run"), data.size) for data in runs]
-        for data, decoded in zip(runs, decode_runs(read), strict=True):
-            np.testing.assert_array_equal(decoded, data)
-
-
-def test_a_lane_too_long_is_found_among_other_runs() -> None:
-    data = np.arange(2000, dtype=np.uint8) % 7
+def test_both_ways_through_the_lanes_find_the_same(
+    count: int, alphabet: int, scale: float, seed: int, damaged: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    data = np.minimum(rng.exponential(scale, count), alphabet - 1).astype(np.uint8)
+    data[:2] = 0, alphabet - 1
     stored = bytearray(run(data))
-    stored[-1] |= 0x80  # padding, or a code
-    good = read_run(Cursor(memoryview(run(data)), "run"), data.size)
-    bad = read_run(Cursor(memoryview(stored), "run"), data.size)
-    assert (decode_runs([good, good])[1] == data).all()
-    try:
-        assert not np.array_equal(decode_runs([good, bad])[1], data)
-    except FormatError as error:
-        assert error.rule == "LCC-LAN-04"
+    if damaged >= 0:  # half of all bits are codes, most others sizes
+        stored[-1 - damaged % (len(stored) // 2)] ^= 1 << damaged % 8
+    found: list[object] = []
+    for places in (0, 1 << 20):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lanes, "_STEP_PLACES", places)
+            try:
+                found.append(decode(Cursor(memoryview(stored), "run"), count).tobytes())
+            except DataError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
+    if damaged < 0:
+        assert found[0] == data.tobytes()
+
+
+@pytest.mark.parametrize("lane", [b"\x00", b"\x80"])
+@pytest.mark.parametrize("places", [0, 1 << 20])
+def test_a_lane_that_goes_on_behind_the_data_is_refused(
+    monkeypatch: pytest.MonkeyPatch, lane: bytes, places: int
+) -> None:
+    monkeypatch.setattr(lanes, "_STEP_PLACES", places)
+    stored = b"\x02\x21\x02" + b"\x01\x00\x01\x00\x00" + lane  # codes of 1, 2 and 2 bits; one lane of a byte
+    for count in (9, 10, 11, 40):
+        with pytest.raises(FormatError, match="LCC-LAN-04"):
+            decode(Cursor(memoryview(stored), "run"), count)
