@@ -229,11 +229,12 @@ def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array
 def _step(data: Array, starts: Array, lengths: Array, count: int, together: int) -> tuple[Array, Array]:
     """Decode lanes in lock step; return the symbols, and where each lane ends, in bits."""
     lanes = starts.size
-    # A 64-bit little-endian word from every byte position: the word at a bit position, shifted
-    # by up to 7, still holds 57 valid bits, enough for several codes.
-    padded = np.zeros(data.size + 8, np.uint8)
+    # A 64-bit little-endian word from every other byte position: the word at a bit position, shifted
+    # by up to 15, still holds 49 valid bits, enough for several codes. From every byte it would be two
+    # more, and twice the memory to jump about in.
+    padded = np.zeros(data.size + 9, np.uint8)
     padded[: data.size] = data
-    words = np.ndarray(data.size + 1, "<u8", padded, strides=(1,)).copy()
+    words = np.ndarray(data.size // 2 + 1, "<u8", padded, strides=(2,)).copy()
     rows = np.empty((-(-count // lanes), lanes), np.uint8)
     position = starts.astype(np.uint64)
     tables = {k: _lookup_tables(lengths, k) for k in {1, together}}
@@ -254,15 +255,15 @@ def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> N
     """
     lookups, _, lanes = rows.shape
     mask = np.uint64((1 << tables.bits) - 1)
-    batch = 57 // tables.bits
-    word, byte, used = (np.empty(lanes, np.uint64) for _ in range(3))
+    batch = 49 // tables.bits
+    word, pair, used = (np.empty(lanes, np.uint64) for _ in range(3))
     index, length = (np.empty((batch, lanes), np.uint64) for _ in range(2))
     places = index.view(np.int64)  # the type NumPy indexes with; the same memory
     for start in range(0, lookups, batch):
         steps = min(batch, lookups - start)
-        np.right_shift(position, 3, out=byte)
-        words.take(byte.view(np.int64), out=word, mode="clip")
-        np.bitwise_and(position, 7, out=used)
+        np.right_shift(position, 4, out=pair)
+        words.take(pair.view(np.int64), out=word, mode="clip")
+        np.bitwise_and(position, 15, out=used)
         np.right_shift(word, used, out=word)
         for step in range(steps):
             np.bitwise_and(word, mask, out=index[step])
