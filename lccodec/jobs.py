@@ -229,6 +229,8 @@ def _equal(left: Array, right: Array) -> bool:
     """Whether two arrays are the same, found out early where they are not."""
     if left.size and left.item(0) != right.item(0):  # of thousands of arrays, a comparison of all is felt
         return False
+    if left.size <= RUN_ARRAY:  # and so are three calls instead of one comparison of bytes
+        return left.tobytes() == right.tobytes()
     return all(
         bool((left[start : start + PIECE] == right[start : start + PIECE]).all())
         for start in range(0, left.size, PIECE)

@@ -59,7 +59,7 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
     last = int(np.flatnonzero(lengths)[-1])
     table = struct.pack("<B", last) + pack(lengths[: last + 1], 4).tobytes()
     lanes = _lane_count(data.size, int(counts @ lengths))
-    rows, sizes = _write_lanes(data, lengths, lanes)
+    store, starts, sizes = _write_lanes(data, lengths, lanes)
     base = int(sizes.min())
     spread = int(sizes.max()) - base
     width = spread.bit_length() if spread < 256 else 16
@@ -69,12 +69,12 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
         table,
         struct.pack("<HHB", lanes, base, width),
         directory.tobytes() if width else b"",
-        *(row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)),
+        *(store[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)),
     ]
 
 
-def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[list[memoryview], Array]:
-    """Return a buffer for each lane, and how many bytes of each are used (int64)."""
+def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, Array, Array]:
+    """Return the bytes that hold the lanes, where each begins in them, and its size (int64)."""
     radix = int(np.flatnonzero(lengths)[-1]) + 1
     codes = (REVERSED[canonical_codes(lengths)] >> (MAX_CODE_BITS - lengths)).astype(np.uint64)
     table, together = _joined_codes(codes[:radix], lengths[:radix].astype(np.uint64), data.size)
@@ -109,8 +109,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[list[memoryvi
         np.add.at(store[1:], at, (words >> (64 - used)).reshape(-1))
     filled = steps - (data.size + np.arange(lanes)[::-1]) // lanes
     sizes = (position.view(np.int64) - start - filled * int(lengths[filler]) + 7) >> 3
-    view = store.data.cast("B")
-    return [view[at : at + 8 * stride] for at in (start >> 3).tolist()], sizes
+    return store.data.cast("B"), start >> 3, sizes
 
 
 def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, int]:

@@ -94,14 +94,15 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     nonzero = int(np.count_nonzero(symbols))
     if nonzero == 0:
         return [_PAIR.pack(STREAM_CONSTANT, 0)]
-    if nonzero == symbols.size and int(symbols.min()) == int(symbols.max()):
-        return [_PAIR.pack(STREAM_CONSTANT, int(symbols[0]))]
-    if symbols.size >= _SAMPLED and _is_noise(symbols):
+    largest = int(symbols.max())
+    if nonzero == symbols.size and int(symbols.min()) == largest:
+        return [_PAIR.pack(STREAM_CONSTANT, largest)]
+    if symbols.size >= _SAMPLED and largest >> 7 and _is_noise(symbols):
         return [_MODE.pack(STREAM_RAW), symbols.data]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
         return _write_sparse(sparse(symbols), depth)
-    width = _symbol_width(int(symbols.max())) if inside else 8
+    width = _symbol_width(largest) if inside else 8
     groups = pack(symbols, width)
     counts = _histogram(groups)
     options = []
