@@ -31,7 +31,7 @@ MOST_LANES: Final = 4096  # what is kept of every lane while it is written stays
 
 _BATCH: Final = 1 << 16  # symbols written at a time: their codes stay in the cache
 _STEP_COST: Final = 500  # of a step of few lanes, in entries of a table made
-_STEP_PLACES: Final = 300  # the same in bits of lanes looked at
+_STEP_PLACES: Final = 220  # the same in bits of lanes looked at
 _MOST_PLACES: Final = 1 << 20  # to look at: some 40 bytes of memory each
 _ENTRY_BITS: Final = 6  # of an entry of joined codes hold their length
 
@@ -96,7 +96,9 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
             index *= index.dtype.type(radix)
             index += rows[:, row]
         entries = table.take(index, mode="clip")
-        words, bits = _join(entries >> _ENTRY_BITS, entries & (1 << _ENTRY_BITS) - 1)
+        bits = entries & (1 << _ENTRY_BITS) - 1
+        entries >>= _ENTRY_BITS
+        words, bits = _join(entries, bits)
         places = np.empty_like(bits)
         for place, size in zip(places, bits, strict=True):
             place[:] = position
@@ -127,12 +129,13 @@ def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, in
 
 
 def _join(words: Array, bits: Array) -> tuple[Array, Array]:
-    """Join neighbouring rows of codes as long as every word has room for all of its bits."""
+    """Join neighbouring rows of codes, in place, as long as every word has room for all of its bits."""
     while len(bits) > 1:
         together = bits[0::2] + bits[1::2]
         if int(together.max()) > 64:
             break
-        high = words[1::2] << bits[0::2]
+        high = words[1::2]
+        high <<= bits[0::2]
         high |= words[0::2]
         words, bits = high, together
     return words, bits
@@ -253,25 +256,27 @@ def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> N
     `position`, in bits, goes on.
     """
     lookups, _, lanes = rows.shape
-    mask = np.uint64((1 << tables.bits) - 1)
+    mask = np.array((1 << tables.bits) - 1, np.uint64)  # an array of no dimensions is converted once
     batch = 49 // tables.bits
     word, pair, used = (np.empty(lanes, np.uint64) for _ in range(3))
     index, length = (np.empty((batch, lanes), np.uint64) for _ in range(2))
     places = index.view(np.int64)  # the type NumPy indexes with; the same memory
+    # Of few lanes every call is felt, and so is every view: each is made once.
+    pair_places, each = pair.view(np.int64), list(zip(index, places, length, strict=True))
     for start in range(0, lookups, batch):
         steps = min(batch, lookups - start)
         np.right_shift(position, 4, out=pair)
-        words.take(pair.view(np.int64), out=word, mode="clip")
+        words.take(pair_places, out=word, mode="clip")
         np.bitwise_and(position, 15, out=used)
         np.right_shift(word, used, out=word)
-        for step in range(steps):
-            np.bitwise_and(word, mask, out=index[step])
-            tables.length.take(places[step], out=length[step], mode="clip")
-            np.right_shift(word, length[step], out=word)
+        for code, place, size in each[:steps]:
+            np.bitwise_and(word, mask, out=code)
+            tables.length.take(place, out=size, mode="clip")
+            np.right_shift(word, size, out=word)
         np.add.reduce(length[:steps], axis=0, out=used)
         np.add(position, used, out=position)
-        for place, symbol in enumerate(tables.symbols):
-            symbol.take(places[:steps], out=rows[start : start + steps, place], mode="clip")
+        for number, symbol in enumerate(tables.symbols):
+            symbol.take(places[:steps], out=rows[start : start + steps, number], mode="clip")
 
 
 class _Tables(NamedTuple):
