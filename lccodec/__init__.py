@@ -2,6 +2,7 @@
 
 from ._version import __version__
 from .balanced import Balanced
+from .buckets import ExponentBuckets
 from .checkpoint import ArrayInfo, CheckpointFile, CheckpointInfo
 from .checkpoint import open_file as open
 from .clusters import Clusters
@@ -24,7 +25,7 @@ from .frame import decode, encode
 from .moments import LogSteps
 from .policy import Policy
 from .presets import POLICIES
-from .quantize import ExponentBuckets, Lossless, UniformDeadzone
+from .quantize import Lossless, UniformDeadzone
 from .roles import ROLES
 from .store import Chain
 from .trigger import Triggered

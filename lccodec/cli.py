@@ -1,23 +1,17 @@
 """The verbs of the command ``lccodec``; what they do is done elsewhere.
 
-Exit codes: 0 fine, 1 problems found (in data, a chain or storage), 2 usage. An error is one line on standard
-error and, with ``--json``, also a document ``{"error": ...}`` on standard output.
+Exit codes: 0 fine, 1 problems found (in data, a chain or storage), 2 usage.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
-import sys
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import click
 import numpy as np
-
-import lccodec
 
 from . import tables
 from .adapters.conversion import Exchange
@@ -26,20 +20,16 @@ from .adapters.files import check_suffix, load_file, save_file
 from .adapters.formats import plain_names, steps_in_names
 from .checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_file
 from .difference import Leaves, compare_states
-from .errors import ArgumentError, DataError, LccodecError
+from .errors import ArgumentError, LccodecError
 from .exchange import load_rules
 from .policy import Policy
 from .presets import POLICIES, resolve_policy
+from .program import error_document, error_text, program, verb
 from .store import Chain
 from .summary import summarize
 from .validate import validate
 
 __all__ = ["program"]
-
-_INTERRUPTED: Final = 130  # as a shell counts a process that a signal ended: 128 and its number
-_PIPE_CLOSED: Final = 141
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 _CHAIN: Final = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -49,79 +39,7 @@ _STEP: Final = click.IntRange(min=0)
 _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 
 
-class _Program(click.Group):
-    """A group of verbs that turns every error into one line and an exit code."""
-
-    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
-        """Run a verb and exit; the parameters are click's."""
-        words = list(sys.argv[1:] if args is None else args)
-        extra["standalone_mode"] = False  # else click would print errors, and exit, in its own way
-        try:
-            code = super().main(words, **extra)
-        except click.ClickException as error:
-            context = (
-                error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "lccodec"
-            )
-            message = f"{error.format_message().rstrip('.')}; see '{context} --help'"
-            code = _fail(error, message, 2, words)
-        except ArgumentError as error:
-            code = _fail(error, str(error), 2, words)
-        except (LccodecError, OSError, MemoryError) as error:
-            code = _fail(error, _message(error), 1, words)
-        except click.Abort:
-            click.echo("lccodec: interrupted", err=True)
-            code = _INTERRUPTED
-        sys.exit(code or 0)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; that the reader of its output is gone is no error."""
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # Python flushes once more at its exit, which must find an open file.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return _PIPE_CLOSED
-        return result
-
-
-def _fail(error: BaseException, message: str, code: int, words: Sequence[str]) -> int:
-    if "--json" in words:
-        click.echo(tables.dump_json({"error": _error(error, message)}))
-    click.echo(f"lccodec: error: {tables.printable(message)}", err=True)
-    return code
-
-
-def _error(error: BaseException, message: str) -> dict[str, str | None]:
-    rule, where = getattr(error, "rule", None), getattr(error, "where", None)
-    message = error.message if isinstance(error, DataError | click.ClickException) else message
-    return {"type": type(error).__name__, "rule": rule, "where": where, "message": message}
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
-
-
-@click.group(cls=_Program, name="lccodec", no_args_is_help=False)
-@click.version_option(lccodec.__version__, message="%(prog)s %(version)s")
-def program() -> None:
-    """Save training checkpoints as chains of small deltas, restore any step, look at what is stored.
-
-    A DIR is a chain: a directory of checkpoints, one file each.
-
-    Exit codes: 0 fine, 1 problems found, 2 usage.
-    """
-
-
-def _verb(function: Function) -> click.Command:
-    """Make a function a verb with ``--json``, which it gets as `as_json`."""
-    option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-    return program.command()(option(function))
-
-
-@_verb
+@verb
 @click.option(
     "--directory", type=_NEW, help="Where to leave the chain  [default: ./lccodec-demo, or -2, -3 ...]"
 )
@@ -156,7 +74,7 @@ def _unused(name: str) -> Path:
 _threads = click.option("-j", "--threads", type=click.IntRange(0), default=1, help="0: one for each core.")
 
 
-@_verb
+@verb
 @click.argument("directory", metavar="DIR", type=_NEW)
 @click.argument("files", metavar="FILE...", type=_FILE, nargs=-1, required=True)
 @click.option("--step", type=_STEP, help="Step of the first file; the others follow by one.")
@@ -221,7 +139,7 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
     return document
 
 
-@_verb
+@verb
 @click.argument("directory", metavar="DIR", type=_CHAIN)
 @click.option("--step", type=_STEP, help="[default: the latest]")
 @click.option(
@@ -264,7 +182,7 @@ def _save_file(state: Any, output: Path, metadata: dict[str, str]) -> dict[str, 
     return kept
 
 
-@_verb
+@verb
 @click.argument("source", metavar="FILE", type=_FILE)
 @click.argument("output", metavar="OUTPUT", type=_NEW)
 @click.option("--from", "source_framework", type=_FRAMEWORK, help="Whose module's state it is ...")
@@ -326,7 +244,7 @@ def _open(path: Path, step: int | None, threads: int = 1) -> CheckpointFile:
     return open_file(directory_steps(path)[found or 0], threads=threads)
 
 
-@_verb
+@verb
 @click.argument("directory", metavar="DIR", type=_CHAIN)
 def ls(directory: Path, as_json: bool) -> int:
     """List the checkpoints of a chain."""
@@ -343,15 +261,15 @@ def ls(directory: Path, as_json: bool) -> int:
         "directory": str(directory),
         "checkpoints": [_checkpoint(info) for info in infos],
         "totals": tables.totals(infos),
-        "errors": [{"step": step, **_error(error, _message(error))} for step, error in errors],
+        "errors": [{"step": step, **error_document(error, error_text(error))} for step, error in errors],
     }
     click.echo(tables.dump_json(document) if as_json else tables.checkpoints_text(infos))
     for _, error in errors:
-        click.echo(f"lccodec: error: {tables.printable(_message(error))}", err=True)
+        click.echo(f"lccodec: error: {tables.printable(error_text(error))}", err=True)
     return 1 if errors else 0
 
 
-@_verb
+@verb
 @click.argument("path", type=_CHAIN_OR_FILE)
 @click.option("--step", type=_STEP, help="[default: the latest]")
 def info(path: Path, step: int | None, as_json: bool) -> None:
@@ -362,7 +280,7 @@ def info(path: Path, step: int | None, as_json: bool) -> None:
     click.echo(tables.dump_json(document) if as_json else tables.arrays_text(found))
 
 
-@_verb
+@verb
 @click.argument("path", type=_CHAIN_OR_FILE)
 @click.argument("name")
 @click.option("--step", type=_STEP, help="[default: the latest]")
@@ -380,7 +298,7 @@ def show(path: Path, name: str, step: int | None, as_json: bool) -> None:
     click.echo(tables.dump_json(document) if as_json else tables.summary_text(name, found, figures))
 
 
-@_verb
+@verb
 @click.argument("directory", metavar="DIR", type=_CHAIN)
 @click.argument("old", metavar="STEP", type=_STEP)
 @click.argument("new", metavar="STEP", type=_STEP)
@@ -396,7 +314,7 @@ def diff(directory: Path, old: int, new: int, as_json: bool) -> None:
     click.echo(tables.dump_json(document) if as_json else tables.difference_text(difference))
 
 
-@_verb
+@verb
 @click.argument("paths", metavar="PATH...", type=_CHAIN_OR_FILE, nargs=-1, required=True)
 @click.option("--deep", is_flag=True, help="Also decode every array.")
 def check(paths: tuple[Path, ...], deep: bool, as_json: bool) -> int:

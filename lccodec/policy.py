@@ -8,12 +8,13 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias
 
+from .buckets import ExponentBuckets
 from .clusters import Clusters
 from .encoder import Effort, check_effort
 from .errors import ArgumentError
 from .floats import Array, ElementType
 from .moments import LogSteps
-from .quantize import ExponentBuckets, Lossless, Quantizer, UniformDeadzone
+from .quantize import Lossless, Quantizer, UniformDeadzone
 from .roles import ROLES, Role
 from .trigger import Triggered
 

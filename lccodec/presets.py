@@ -7,10 +7,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from .balanced import STEPS, TARGETS, Balanced
+from .buckets import ExponentBuckets
 from .errors import ArgumentError
 from .moments import LogSteps
 from .policy import Policy
-from .quantize import ExponentBuckets, Quantizer
+from .quantize import Quantizer
 from .roles import Role
 
 __all__ = ["POLICIES", "record_policy", "resolve_policy"]

@@ -3,32 +3,29 @@
 A quantizer is a small frozen dataclass; fitting it to an array gives a *partition*, which turns
 differences into symbols. The decoder knows nothing of this: it sees symbols and representatives.
 
-Sources: SPEC 7.7; LC-Checkpoint (Chen et al., ICML 2020), section 3; Sullivan, "Efficient scalar
-quantization of exponential and Laplacian random variables", IEEE Trans. Inf. Theory 42 (1996)
-(dead zone with centroids).
+Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random variables",
+IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Literal, Protocol
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 
 from .errors import ArgumentError
 from .floats import Array, ElementType
-from .promote import promote
-from .residual import Residual, Zone
-from .runs import FittedRun, centroids, fit_buckets, fit_grid, midpoints
+from .residual import Residual, Zone, finite
+from .runs import FittedRun, centroids, fit_grid
 
-__all__ = ["ExponentBuckets", "Lossless", "Partition", "Quantizer", "UniformDeadzone"]
+__all__ = ["DEAD_ZONE", "Lossless", "Partition", "Quantizer", "UniformDeadzone"]
 
 #: Half the width of the dead zone, in steps.
 DEAD_ZONE: Final = 0.6
 
 _MAX_BINS: Final = (1 << 15) - 1  # bins a side, so that symbols fit 16 bits
-_SAMPLED: Final = 1 << 14  # elements from which on a first stretch is looked at before all are
 _LEARNED: Final = 16  # pieces of a large array that the means of the bins are taken of, at least
 
 
@@ -98,107 +95,6 @@ class Lossless:
 
 
 @dataclass(frozen=True)
-class ExponentBuckets:
-    """LC-Checkpoint's quantizer: buckets of equal sign and exponent, the largest ones promoted.
-
-    Parameters
-    ----------
-    bits
-        1 to 8: up to ``2**bits - 1`` buckets keep a representative, all other differences become 0.
-    representative
-        ``"midpoint"``, the average of the bucket's maximum and minimum (the paper), or ``"mean"``.
-
-    Raises
-    ------
-    ArgumentError
-        For other values.
-    """
-
-    ordered: ClassVar[bool] = False
-    absolute: ClassVar[bool] = False
-
-    bits: int = 3
-    representative: Literal["midpoint", "mean"] = "midpoint"
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.bits, int) and 1 <= self.bits <= 8):
-            raise ArgumentError(f"ExponentBuckets: bits must be an integer from 1 to 8, not {self.bits!r}")
-        if self.representative not in ("midpoint", "mean"):
-            raise ArgumentError(f"ExponentBuckets: unknown representative {self.representative!r}")
-
-    def fit(self, residual: Residual) -> _Buckets:
-        """Find the occupied buckets and promote the largest (SPEC 7.7, LCC-PRM-01)."""
-        kind = residual.kind
-        work = kind.work
-        shift = 23 if kind.name == "bfloat16" else kind.mantissa
-        pattern = np.dtype(f"u{work.itemsize}")
-        keys = 1 << (8 * work.itemsize - shift)  # sign and exponent field of a difference
-        exponents = np.arange(keys) & (keys // 2 - 1)
-        negative = np.arange(keys) >= keys // 2
-        edges = (exponents[: keys // 2].astype(pattern) << shift).view(work)  # least magnitude of each
-        counts = np.zeros(keys, np.int64)
-        least = np.full(keys, np.iinfo(pattern).max, pattern)
-        most = np.zeros(keys, pattern)
-        sums = np.zeros(keys)
-        promoted = np.empty(0, np.int64)
-        zone: Zone = (-edges[1], edges[1])  # zero and the subnormals have no bucket
-
-        def promote_occupied(occupied: Array) -> None:
-            nonlocal promoted, zone
-            promoted = occupied[promote(exponents[occupied], negative[occupied], self.bits)]
-            if promoted.size == (1 << self.bits) - 1:  # what is smaller than the last one stays out
-                last = int(exponents[promoted[-1]])
-                zone = (-edges[last if negative[promoted[-1]] else last + 1], edges[last])
-
-        if residual.bits.size > _SAMPLED:  # all of the first piece would be outside the zone
-            found = np.bincount(_finite(next(residual.sample())).view(pattern) >> shift, minlength=keys)
-            promote_occupied(np.flatnonzero((found > 0) & (exponents > 0)))
-        for start in residual.pieces():
-            d = _finite(residual.outside(start, zone)[1])
-            if d.size == 0:
-                continue
-            # Sorted as unsigned integers, the patterns of a bucket are adjacent, smallest magnitude
-            # first: its minimum and maximum are its ends.
-            patterns = np.sort(d.view(pattern))
-            fields = patterns >> shift
-            starts = np.flatnonzero(np.concatenate([[True], fields[1:] != fields[:-1]]))
-            here = fields[starts].astype(np.intp)
-            ends = np.append(starts[1:], fields.size)
-            seen = np.count_nonzero(counts)
-            counts[here] += ends - starts
-            least[here] = np.minimum(least[here], patterns[starts])
-            most[here] = np.maximum(most[here], patterns[ends - 1])
-            if self.representative == "mean":
-                sums[here] += np.add.reduceat(patterns.view(work).astype(np.float64), starts)
-            if np.count_nonzero(counts) > seen:
-                promote_occupied(np.flatnonzero(counts))
-        if self.representative == "mean":
-            middle = sums[promoted] / counts[promoted]
-        else:
-            middle = midpoints(least[promoted].view(work), most[promoted].view(work), kind)
-        table = np.zeros(keys, np.uint8)
-        table[promoted] = np.arange(1, promoted.size + 1)
-        return _Buckets(middle.astype(work), table, shift, zone)
-
-    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
-        """Find and promote the buckets of each array of a run."""
-        return fit_buckets(differences, sizes, kind, self.bits, self.representative == "mean")
-
-
-@dataclass(frozen=True)
-class _Buckets:
-    representatives: Array
-    table: Array  # symbol of each (sign, exponent) field
-    shift: int
-    zone: Zone
-    max_error: None = None
-
-    def symbols(self, differences: Array) -> tuple[Array, None]:
-        fields = differences.view(f"u{differences.itemsize}") >> self.shift
-        return self.table.take(fields.astype(np.intp), mode="clip"), None
-
-
-@dataclass(frozen=True)
 class UniformDeadzone:
     """Equal steps with a dead zone of 0.6 steps on either side of 0, and centroid representatives.
 
@@ -260,7 +156,7 @@ class UniformDeadzone:
         most = min(4 * _MAX_BINS, max(residual.bits.size, 8) / 2)
         largest, narrowed = 0.0, residual.widths is not None
         for start in residual.pieces():
-            d = _finite(residual.outside(start, zone)[1])
+            d = finite(residual.outside(start, zone)[1])
             largest = max(largest, float(d.max(initial=0)), -float(d.min(initial=0)))
             if narrowed and d.size:
                 largest = max(largest, DEAD_ZONE * step)  # for one bin at least
@@ -284,18 +180,13 @@ class UniformDeadzone:
         return fit_grid(differences, sizes, kind, steps, DEAD_ZONE, self.max_error)
 
 
-def _finite(d: Array) -> Array:
-    finite = np.isfinite(d)
-    return d if finite.all() else d[finite]
-
-
 def _rms(residual: Residual) -> float:
     """Return the root mean square of the finite differences, of a large array on evenly spread stretches."""
     squares, count = 0.0, 0
     for d in residual.sample():
-        finite = _finite(d)
+        kept = finite(d)
         with np.errstate(over="ignore"):  # an infinite step is no step: fit gives up on it
-            squares += float(np.add.reduce(np.square(finite, dtype=np.float64)))
+            squares += float(np.add.reduce(np.square(kept, dtype=np.float64)))
         count += d.size
     return math.sqrt(squares / max(count, 1))
 
@@ -342,7 +233,7 @@ class _Grid:
         sums, counts = np.zeros(2 * self.bins + 1), np.zeros(2 * self.bins + 1)
         starts = residual.pieces()
         for start in starts[:: max(len(starts) // _LEARNED, 1)]:
-            d = _finite(residual.outside(start, self.zone)[1])
+            d = finite(residual.outside(start, self.zone)[1])
             symbols = self.symbols(d)[0].astype(np.intp)
             counts += np.bincount(symbols, minlength=counts.size)
             sums += np.bincount(symbols, d, minlength=sums.size)

@@ -16,7 +16,7 @@ import numpy as np
 
 from .floats import Array, ElementType, octaves, subtract
 
-__all__ = ["NARROWEST", "PIECE", "Residual", "Zone", "difference"]
+__all__ = ["NARROWEST", "PIECE", "Residual", "Zone", "difference", "finite"]
 
 #: Components handled at a time: differences, symbols and results of a piece stay in the cache.
 PIECE: Final = 1 << 16
@@ -122,6 +122,12 @@ def difference(bits: Array, reference: Array | None, kind: ElementType, ordered:
     if ordered and reference is not None:
         return octaves(bits, reference, kind)
     return subtract(bits, reference, kind)
+
+
+def finite(differences: Array) -> Array:
+    """Return the differences that are finite."""
+    kept = np.isfinite(differences)
+    return differences if kept.all() else differences[kept]
 
 
 def _outside(d: Array, zone: Zone) -> Array:

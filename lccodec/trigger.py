@@ -16,10 +16,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from .buckets import ExponentBuckets
 from .clusters import Clusters
 from .errors import ArgumentError
 from .floats import Array, ElementType, subtract, work
-from .quantize import ExponentBuckets, Lossless, Partition, Quantizer, UniformDeadzone
+from .quantize import Lossless, Partition, Quantizer, UniformDeadzone
 from .residual import PIECE, Residual
 from .runs import FittedRun
 

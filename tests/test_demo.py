@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import demo
+from lccodec import demo, digits
 from lccodec.errors import ArgumentError
 
 ITERATIONS = 64  # a failure after 34 iterations, on the steep part
@@ -103,11 +103,11 @@ def test_a_run_too_short_to_fail_in_is_refused(tmp_path):
 
 def test_gradient_is_the_slope_of_the_loss(monkeypatch):
     # With one batch of all images, a small step along the gradient lowers the loss by rate * |g|^2.
-    monkeypatch.setattr(demo, "BATCH_IMAGES", demo.TRAIN_IMAGES)
-    monkeypatch.setattr(demo, "LEARNING_RATE", 1e-3)
-    task, network = demo.Task(), demo.Network.initial()
+    monkeypatch.setattr(digits, "BATCH_IMAGES", digits.TRAIN_IMAGES)
+    monkeypatch.setattr(digits, "LEARNING_RATE", 1e-3)
+    task, network = digits.Task(), digits.Network.initial()
     start, before = network.vector.copy(), task.loss(network)
     task.train(network, 1)
     step = network.vector - start
-    expected = float(step.astype(np.float64) @ step) / demo.LEARNING_RATE
+    expected = float(step.astype(np.float64) @ step) / digits.LEARNING_RATE
     assert before - task.loss(network) == pytest.approx(expected, rel=0.05)

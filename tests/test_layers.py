@@ -20,7 +20,7 @@ LAYERS = [
     ["promote"],
     ["residual"],
     ["runs"],
-    ["quantize"],
+    ["quantize", "buckets"],
     ["moments", "clusters"],
     ["balance", "trigger", "weighted"],
     ["planes", "codebook"],
@@ -39,7 +39,8 @@ LAYERS = [
     ["tuning"],
     ["files", "validate"],
     ["__init__"],
-    ["summary", "demo"],
+    ["summary", "digits"],
+    ["demo"],
     ["difference"],
     ["exchange/layouts", "exchange/patterns", "exchange/trees"],
     ["exchange/rules"],
@@ -66,6 +67,7 @@ LAYERS = [
     ["adapters/lightning", "adapters/transformers", "adapters/accelerate"],
     ["adapters/conversion"],
     ["tables"],
+    ["program"],
     ["cli"],
     ["__main__"],
 ]
@@ -95,7 +97,7 @@ OPTIONAL = {
     "accelerate": {"adapters/accelerate"},
     "numcodecs": {"adapters/numcodecs"},
     "zarr": {"adapters/zarr"},
-    "click": {"cli"},
+    "click": {"program", "cli"},
     "rich": {"cli", "tables"},
 }
 
