@@ -1,9 +1,8 @@
 """Huffman runs: symbols dealt out to lanes, which are written and read side by side.
 
 Huffman decoding is serial inside a bit stream and parallel across streams, so symbol ``i`` of a run goes to
-lane ``i % lanes``. One NumPy call then handles a step of every lane.
-A code begins in the lowest bit, so that a 64-bit little-endian word read at a lane's position starts with the
-next code.
+lane ``i % lanes``. One NumPy call then handles a step of every lane. A code begins in the lowest bit, so that
+a little-endian word read at a lane's position starts with the next code.
 
 Source: SPEC 7.3.
 """
@@ -197,10 +196,10 @@ def _symbols_together(longest: int, steps: int) -> int:
 
 
 def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:
-    """Decode short lanes: look at every bit as if a code began there, then go from code to code.
+    """Decode few lanes: look at every bit as if a code began there, then go from code to code.
 
-    Returns the symbols, and where each lane ends, in bits. A step of few lanes costs a call, not work;
-    four times as many places cost less than a fourth of the steps.
+    Returns the symbols, and where each lane ends, in bits. A step of few lanes costs its calls, not its
+    work: here it is one call, and goes four codes on.
     """
     lanes = starts.size
     tables = _lookup_tables(lengths, 1)
