@@ -96,8 +96,6 @@ def replay(links: Sequence[Link], indices: Iterable[int], threads: int = 1) -> d
     ------
     DataError
         If a stored byte breaks a rule; the error names the file and the array.
-    ChainError
-        If the parent lacks the array a delta is taken against.
     """
     wanted = {index: links[-1].index_names[index] for index in indices}
     current: dict[str, DecodedArray] = {}
@@ -179,7 +177,8 @@ def _check_parent(link: Link, name: str, parent: Link | None) -> None:
     if parent is None:
         raise FormatError("LCC-CHN-03", _where(link, name), "a keyframe's array needs a parent")
     if name not in parent.names:
-        raise ChainError(f"{_where(link, name)}: {parent.place}, its parent, has no such array")
+        message = f"{parent.place}, its parent, has no such array"
+        raise FormatError("LCC-CHN-03", _where(link, name), message)
 
 
 def _where(link: Link, name: str) -> str:
