@@ -217,14 +217,17 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     if "tree" not in document and parent is None:
         raise FormatError("LCC-MAN-07", f"{where}: tree", "left out where there is no parent")
 
+    # The order of these is that of the specification's precedence.
+    named = None if parent is None else _parse_parent(parent, f"{where}: parent")
+    scalars = parse_scalars(document["scalars"], f"{where}: scalars")
     frames = _parse_frames(document["frames"], f"{where}: frames")
     manifest = Manifest(
         step=step,
-        parent=None if parent is None else _parse_parent(parent, f"{where}: parent"),
+        parent=named,
         policy=document["policy"],
         metadata=metadata,
         tree=INHERITED,
-        scalars=parse_scalars(document["scalars"], f"{where}: scalars"),
+        scalars=scalars,
         arrays=_parse_arrays(document["arrays"], len(frames), parent is not None, f"{where}: arrays"),
         frames=frames,
         minor=version[1],

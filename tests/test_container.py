@@ -470,6 +470,26 @@ def test_hostile_manifests(data: bytes, rule: str) -> None:
     assert caught.value.where.startswith("file: manifest")
 
 
+def test_of_several_broken_rules_the_first_is_named() -> None:
+    """The order of SPEC 8, Precedence."""
+    members: list[tuple[str, dict[str, Any]]] = [
+        ("LCC-MAN-03", {"more": 1}),
+        ("LCC-MAN-09", {"lccodec": [1]}),
+        ("LCC-MAN-02", {"step": -1}),
+        ("LCC-MAN-06", {"metadata": {}}),
+        ("LCC-MAN-04", {"parent": 7}),
+        ("LCC-STA-04", {"scalars": [1.5]}),
+        ("LCC-MAN-05", {"frames": [[0, DIGEST]]}),
+        ("LCC-MAN-10", {"arrays": [0]}),
+        ("LCC-STA-01", {"tree": True}),
+    ]
+    for number, (rule, _) in enumerate(members):
+        broken = {name: value for _, member in members[number:] for name, value in member.items()}
+        with pytest.raises(DataError) as caught:
+            parse_manifest(changed(**broken), "here")
+        assert caught.value.rule == rule
+
+
 def test_unknown_keys_and_versions_are_unsupported() -> None:
     for data in (changed(more=1), changed(lccodec=[2, 0])):
         with pytest.raises(UnsupportedError):
