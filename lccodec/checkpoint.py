@@ -35,7 +35,7 @@ __all__ = [
     "open_file",
 ]
 
-_FILE_NAME: Final = re.compile(r"(\d{12,16})" + re.escape(CHECKPOINT_SUFFIX))
+_FILE_NAME: Final = re.compile(r"([0-9]{12}|[1-9][0-9]{12,15})" + re.escape(CHECKPOINT_SUFFIX))
 
 
 @dataclass(frozen=True)

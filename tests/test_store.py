@@ -379,6 +379,8 @@ def test_foreign_files_and_half_written_ones_are_left_out(tmp_path: Path) -> Non
     chain, states = chain_of(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "model.lcc.h5").write_bytes(b"also mine")
+    (tmp_path / "0000000000009.lcc.h5").write_bytes(b"13 digits, the first of them 0")
+    (tmp_path / "00000000000\u0669.lcc.h5").write_bytes(b"a digit that is not ASCII")
     (tmp_path / ".tmp-00aa").write_bytes(b"half")
     (tmp_path / "subdirectory").mkdir()
     assert chain.steps == [0, 1, 2, 3]
