@@ -14,7 +14,7 @@ import numpy as np
 from .errors import TruncatedError
 from .floats import Array
 
-__all__ = ["Cursor", "Stored", "pack", "packed_size", "unpack"]
+__all__ = ["Cursor", "Stored", "is_filled", "pack", "packed_size", "unpack"]
 
 _CHUNK: Final = 1 << 22
 
@@ -22,6 +22,12 @@ _CHUNK: Final = 1 << 22
 def packed_size(count: int, width: int) -> int:
     """Return the bytes that `count` values of `width` bits take."""
     return -(-count * width // 8)
+
+
+def is_filled(data: memoryview | Array, count: int, width: int) -> bool:
+    """Return whether the bits behind `count` packed values, up to the end of their last byte, are 0."""
+    used = count * width % 8
+    return used == 0 or int(data[-1]) >> used == 0
 
 
 def pack(values: Array, width: int) -> Array:

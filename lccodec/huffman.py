@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from .bits import Cursor, packed_size, unpack
+from .bits import Cursor, is_filled, packed_size, unpack
 from .constants import MAX_CODE_BITS
 from .errors import FormatError
 from .floats import Array
@@ -133,7 +133,7 @@ def read_lengths(cursor: Cursor) -> Array:
     last = cursor.integer("B", "last symbol")
     stored = cursor.take(packed_size(last + 1, 4), "code lengths")
     lengths = unpack(stored, last + 1, 4)
-    if lengths[last] == 0 or (last % 2 == 0 and stored[-1] >> 4):
+    if lengths[last] == 0 or not is_filled(stored, last + 1, 4):
         raise FormatError("LCC-HUF-04", cursor.where, "the table of code lengths is not canonical")
     space = int((1 << (MAX_CODE_BITS - lengths[lengths > 0].astype(np.int64))).sum())
     if space != 1 << MAX_CODE_BITS or last == 0:

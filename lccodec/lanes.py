@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from .bits import Cursor, pack, packed_size, unpack
+from .bits import Cursor, is_filled, pack, packed_size, unpack
 from .constants import MAX_CODE_BITS, MAX_LANE_SYMBOLS
 from .errors import FormatError, LimitError
 from .floats import Array
@@ -171,6 +171,8 @@ def decode(cursor: Cursor, count: int) -> Array:
     sizes = np.full(lanes, base, np.int64)
     if width:
         stored = cursor.take(packed_size(lanes, width), "lane sizes")
+        if not is_filled(stored, lanes, width):
+            raise FormatError("LCC-LAN-03", cursor.where, "the filling behind the lane sizes is not zero")
         sizes += np.frombuffer(stored, "<u2") if width == 16 else unpack(stored, lanes, width)
     ends = np.cumsum(sizes)
     data = np.frombuffer(cursor.take(int(ends[-1]), "lanes"), np.uint8)

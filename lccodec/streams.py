@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import lanes
-from .bits import Cursor, packed_size, unpack
+from .bits import Cursor, is_filled, packed_size, unpack
 from .classes import Classes
 from .constants import (
     MAX_CLASSES,
@@ -79,8 +79,7 @@ def _read_packed(cursor: Cursor, count: int, depth: int) -> Packed:
         raise FormatError("LCC-STR-05", cursor.where, f"packing width {width} is not 1, 2 or 4")
     size = packed_size(count, width)
     groups = dense(read_stream(cursor, size, depth + 1), size)
-    used = count * width % 8
-    if used and groups[-1] >> used:
+    if not is_filled(groups, count, width):
         raise FormatError("LCC-STR-05", cursor.where, "the filling of the last group is not zero")
     return Packed(groups, width)
 
@@ -93,8 +92,11 @@ def _read_sparse(cursor: Cursor, count: int, depth: int) -> Sparse:
         raise FormatError("LCC-STR-06", cursor.where, message)
     gaps = dense(read_stream(cursor, stored, depth + 1), stored).astype(np.int64)
     if low:
+        parts = cursor.take(packed_size(stored, low), "low bits of the gaps")
+        if not is_filled(parts, stored, low):
+            raise FormatError("LCC-STR-06", cursor.where, "the filling behind the low bits is not zero")
         gaps <<= low
-        gaps |= unpack(cursor.take(packed_size(stored, low), "low bits of the gaps"), stored, low)
+        gaps |= unpack(parts, stored, low)
     gaps += 1
     positions = np.cumsum(gaps, out=gaps)
     positions -= 1

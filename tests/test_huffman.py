@@ -136,6 +136,7 @@ def test_damage_is_an_error_or_other_symbols(seed: int, place: int, value: int) 
         (b"\x01\x11\x00\x00\x01\x00\x00\x00", LimitError, "LCC-LAN-02"),  # no lanes
         (b"\x01\x11\x09\x00\x01\x00\x00\x00", LimitError, "LCC-LAN-02"),  # more lanes than symbols
         (b"\x01\x11\x01\x00\x01\x00\x09\x00", FormatError, "LCC-LAN-03"),  # sizes of 9 bits
+        (b"\x01\x11\x02\x00\x01\x00\x01\x04\x03\x03", FormatError, "LCC-LAN-03"),  # a bit behind the sizes
         (b"\x01\x11\x01\x00\x02\x00\x00\xff\xff", FormatError, "LCC-LAN-04"),  # a byte too many
         (b"\x01\x11\x01\x00\x01\x00\x00\x18", FormatError, "LCC-LAN-04"),  # padding that is not zero
     ],

@@ -78,6 +78,7 @@ def test_forms() -> None:
         (b"\x03\x09\x00\x00\x00\x00", 4, FormatError, "LCC-STR-06"),  # low bits
         (b"\x03\x00\x05\x00\x00\x00", 4, FormatError, "LCC-STR-06"),  # more gaps than symbols
         (b"\x03\x00\x01\x00\x00\x00\x00\x04\x00\x01", 4, FormatError, "LCC-STR-06"),  # past the end
+        (b"\x03\x01\x01\x00\x00\x00\x00\x00\x02\x00\x01", 4, FormatError, "LCC-STR-06"),  # a bit behind
     ],
 )
 def test_broken_streams_name_their_rule(stored: bytes, count: int, error: type[DataError], rule: str) -> None:
