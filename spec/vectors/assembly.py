@@ -151,7 +151,7 @@ def bits_to_bytes(bits: str) -> bytes:
     return int(bits[::-1] or "0", 2).to_bytes(-(-len(bits) // 8), "little")
 
 
-def _packed_symbols(symbols: Sequence[int], width: int) -> bytes:
+def packed_symbols(symbols: Sequence[int], width: int) -> bytes:
     """Return symbols packed with that many bits each (LCC-BIT-01)."""
     return bits_to_bytes("".join(format(symbol, f"0{width}b")[::-1] for symbol in symbols))
 
@@ -215,15 +215,13 @@ def _of_every_stream() -> Iterator[Frame]:
         yield planes(
             f"packed-{width}",
             f"symbols of {width} bits, the last group not full",
-            packed(width, raw(_packed_symbols(symbols, width))),
+            packed(width, raw(packed_symbols(symbols, width))),
             symbols,
         )
     symbols = [row * column % 7 for row in range(5) for column in range(6)]
     levels = ([0, 1, 2, 3, 3], [0, 2, 1, 0, 2, 15])
     yield planes("classed", "three classes of a matrix", classed(6, [2, 4], levels, symbols, raw), symbols)
-    stream = classed(
-        6, [1, 17], levels, symbols[:27], lambda cells: packed(4, raw(_packed_symbols(cells, 4)))
-    )
+    stream = classed(6, [1, 17], levels, symbols[:27], lambda cells: packed(4, raw(packed_symbols(cells, 4))))
     yield planes(
         "classed-part-row", "two classes in use, packed; the last row not full", stream, symbols[:27]
     )
@@ -324,7 +322,7 @@ def _of_arithmetic() -> Iterator[Frame]:
             f"codebook-packed-{width}",
             f"symbols of {width} bits, added to 2",
             (CODEBOOK, "float32", (7, 3), 10),
-            book + block(b"\0", packed(width, raw(_packed_symbols(symbols, width)))),
+            book + block(b"\0", packed(width, raw(packed_symbols(symbols, width)))),
             2 + np.array(symbols, "<f4") / 4,
             np.full(21, 2, "<f4"),
         )
@@ -373,7 +371,7 @@ def _of_order() -> Iterator[Frame]:
         before_bits = np.array([one, one, one + power, 0, 7] * kind.components, kind.bits)
         moved = np.array([one + power, one - 3, one + power, 0, one], kind.bits)
         book = struct.pack(f"<H2{code}", 2, power, all_ones - 2)
-        stream = packed(2, raw(_packed_symbols([1, 2, 0, 0, 0] * kind.components, 2)))
+        stream = packed(2, raw(packed_symbols([1, 2, 0, 0, 0] * kind.components, 2)))
         mask = raw([0, 0, 0, 0, 1] * kind.components)
         exact = np.array([one] * kind.components, kind.bits.newbyteorder("<")).tobytes()
         yield assembled(

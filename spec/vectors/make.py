@@ -1,9 +1,11 @@
-"""Make the vectors: ``python spec/vectors/make.py [DIRECTORY]`` writes ``valid/`` and ``manifest.json``.
+"""Make the vectors: ``python spec/vectors/make.py [DIRECTORY]``.
+
+It writes ``valid/``, ``invalid/`` and ``manifest.json``.
 
 A vector is a frame (``.lcf``) or a checkpoint file (``.lcc.h5``) with what it decodes to. Those made here
 are what the encoder makes of an array, and their expected values are that array or, of a lossy one, what it
-decodes to; those of ``assembly.py`` do without the encoder. All values come from exact arithmetic, so that
-every machine makes the same files.
+decodes to; those of ``assembly.py`` do without the encoder, and so do the invalid ones (``broken.py``). All
+values come from exact arithmetic, so that every machine makes the same files.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ from typing import Any
 
 import numpy as np
 from assembly import FLOATS, KINDS, METHODS, Frame, assembled_frames, frame_head, stream_forms
+from broken import Broken, write_broken_checkpoint, write_broken_frame
+from broken_checkpoints import PARENT, SOUND, broken_checkpoints
+from broken_frames import broken_frames
+from broken_manifests import broken_manifests
 
 import lccodec
 from lccodec.floats import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
@@ -287,12 +293,22 @@ def write_expected(name: str, description: str, state: Any, directory: Path) -> 
     }
 
 
+def broken_files() -> Iterator[Broken]:
+    """Yield every invalid checkpoint file."""
+    yield from broken_checkpoints()
+    yield from broken_manifests()
+
+
 def make(directory: Path) -> None:
-    """Write ``valid/`` and ``manifest.json`` into a directory."""
-    valid = directory / "valid"
+    """Write ``valid/``, ``invalid/`` and ``manifest.json`` into a directory."""
+    valid, invalid = directory / "valid", directory / "invalid"
     valid.mkdir(parents=True, exist_ok=True)
+    invalid.mkdir(exist_ok=True)
     entries = [write_frame(vector, valid) for vector in frames()]
     entries += [write_expected(*vector, valid) for vector in checkpoints(valid)]
+    (invalid / PARENT).write_bytes(SOUND)
+    entries += [write_broken_frame(vector, invalid) for vector in broken_frames()]
+    entries += [write_broken_checkpoint(vector, PARENT, invalid) for vector in broken_files()]
     if len({entry["name"] for entry in entries}) != len(entries):
         raise ValueError("two vectors have one name")
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)

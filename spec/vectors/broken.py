@@ -1,0 +1,96 @@
+"""Invalid vectors: files that break one rule of the specification each, and the entries that tell which.
+
+Of a frame or a checkpoint file that breaks a rule, all else is sound: its CRC-32, array sum, lengths, digests
+and root are those of the bytes as they are, unless one of them is the fault. The array sum is that of what
+a decoder comes to that does not notice the fault, where it comes to anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An invalid vector.
+
+    Attributes
+    ----------
+    rule
+        The one that is broken.
+    case
+        How, in the fewest words; with the rule it is the name of the vector.
+    error
+        Class of the error that it is refused with.
+    why
+        What is wrong, one sentence.
+    data
+        The file.
+    sound
+        The file without the fault, where there is one.
+    reference
+        Components that a frame is decoded against, as bytes in C order, little-endian.
+    file
+        Its path, where that is not the name of the vector.
+    of_the_chain
+        Whether the parent of a delta is needed to see the fault.
+    reported_by
+        ``"validator"`` where a reader does not look.
+    """
+
+    rule: str
+    case: str
+    error: str
+    why: str
+    data: bytes = field(repr=False)
+    sound: bytes | None = field(default=None, repr=False)
+    reference: bytes | None = field(default=None, repr=False)
+    file: str | None = None
+    of_the_chain: bool = False
+    reported_by: str = "reader"
+
+    @property
+    def name(self) -> str:
+        """Of the vector and its files."""
+        return f"{self.rule}-{self.case}"
+
+
+def write_broken_frame(vector: Broken, directory: Path) -> dict[str, Any]:
+    """Write the files of an invalid frame and return its entry in the manifest."""
+    (directory / f"{vector.name}.lcf").write_bytes(vector.data)
+    reference = None
+    if vector.reference is not None:
+        reference = f"{vector.name}.reference.bin"
+        (directory / reference).write_bytes(vector.reference)
+    return {
+        "name": vector.name,
+        "kind": "frame",
+        "file": f"invalid/{vector.name}.lcf",
+        "reference": reference and f"invalid/{reference}",
+        **_verdict(vector),
+    }
+
+
+def write_broken_checkpoint(vector: Broken, parent: str, directory: Path) -> dict[str, Any]:
+    """Write an invalid checkpoint file and return its entry; `parent` is the file of a delta's parent."""
+    file = vector.file or f"{vector.name}.lcc.h5"
+    (directory / file).parent.mkdir(exist_ok=True)
+    (directory / file).write_bytes(vector.data)
+    return {
+        "name": vector.name,
+        "kind": "checkpoint",
+        "file": f"invalid/{file}",
+        "parent": f"invalid/{parent}" if vector.of_the_chain else None,
+        **_verdict(vector),
+    }
+
+
+def _verdict(vector: Broken) -> dict[str, str]:
+    return {
+        "rule": vector.rule,
+        "error": vector.error,
+        "reported_by": vector.reported_by,
+        "why": vector.why,
+    }

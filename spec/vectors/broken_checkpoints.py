@@ -1,0 +1,250 @@
+"""Checkpoint files with a broken part, trailer, manifest or link to their parent (SPEC 5.1, 8, 9 and 11)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from assembly import PLANES, RAW, assembled, block, constant
+from broken import Broken
+
+from lccodec.hdf5 import skeleton
+
+#: The sound parent of all deltas made here, step 1.
+PARENT = "000000000001.lcc.h5"
+
+Document = dict[str, Any]
+
+
+# --- pieces ---------------------------------------------------------------------------------------
+
+
+def text_of(document: Any) -> bytes:
+    """Return JSON in the form of LCC-MAN-01."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def entry(frame: bytes) -> list[Any]:
+    """Return the entry of a frame in a manifest (LCC-MAN-05, LCC-MAN-08)."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(frame).digest()[:16])
+    return [len(frame), digest.decode().rstrip("=")]
+
+
+def file_of(
+    manifest: bytes, payload: bytes, sizes: tuple[int, int] | None = None, **fields: int | bytes
+) -> bytes:
+    """Return a checkpoint file of these parts; its root is right.
+
+    `sizes` are those that the HDF5 part is for, `fields` what stands in the trailer instead of what should.
+    """
+    made = skeleton(*(sizes or (len(payload), len(manifest))))
+    place = len(made.head) + len(payload) + len(made.middle)
+    right: dict[str, int | bytes] = {
+        "magic": b"LCCODEC\x1a",
+        "major": 1,
+        "minor": 0,
+        "reserved": 0,
+        "payload_offset": len(made.head),
+        "payload_length": len(payload),
+        "manifest_offset": place,
+        "manifest_length": len(manifest),
+        "file_length": place + len(manifest) + 88,
+    }
+    trailer = struct.pack("<8sHHI5Q", *(right | fields).values())
+    return rooted(made.head + payload + made.middle + manifest + trailer + bytes(32), len(payload))
+
+
+def rooted(file: bytes, payload: int) -> bytes:
+    """Return a file with the root that its bytes have (LCC-TRL-05)."""
+    return file[:-32] + hashlib.sha256(file[:1072] + file[1072 + payload : -32]).digest()
+
+
+def raw_frame(array: np.ndarray[Any, Any]) -> bytes:
+    """Return an array as a raw frame."""
+    return assembled("", "", (RAW, array.dtype.name, array.shape, 0), array.tobytes(), array).data
+
+
+WEIGHT = raw_frame(np.array([1, 2, 3], "<f4"))
+COUNTS = raw_frame(np.array([7, 8], "<i2"))
+
+
+def keyframe(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> Document:
+    """Return the manifest of a keyframe; `members` stand in place of its own, ``...`` for none."""
+    document = {
+        "lccodec": [1, 0],
+        "step": 1,
+        "parent": None,
+        "policy": "by hand",
+        "metadata": {"vector": "π\n"},
+        "tree": {"weight": 0, "list": ["l", 1, None], "pair": ["t", None, 0]},
+        "scalars": [{"f": "0.1"}, -7],
+        "arrays": [1, 2],
+        "frames": [entry(frame) for frame in payload],
+    } | members
+    return {name: member for name, member in document.items() if member is not ...}
+
+
+SOUND = file_of(text_of(keyframe()), WEIGHT + COUNTS)
+
+
+def delta(payload: Sequence[bytes] = (), **members: Any) -> Document:
+    """Return the manifest of a delta against `SOUND` in which nothing changes but by these frames."""
+    parent = {"step": 1, "root": SOUND[-32:].hex()}
+    return keyframe(payload, **{"step": 2, "parent": parent, "tree": ..., "arrays": [0, 0], **members})
+
+
+def _case(rule: str, case: str, why: str, data: bytes, error: str = "FormatError", **options: Any) -> Broken:
+    """Return a vector that is `SOUND` but for its fault."""
+    return Broken(rule, case, error, why, data, **{"sound": SOUND, **options})
+
+
+def broken_checkpoints() -> Iterator[Broken]:
+    """Yield every invalid checkpoint file."""
+    yield from _parts()
+    yield from _trailers()
+    yield from _metadata()
+    yield from _links()
+    yield from _references()
+
+
+# --- parts of the file ----------------------------------------------------------------------------
+
+
+def _parts() -> Iterator[Broken]:
+    """Yield files that end early or late, and files of another kind."""
+    payload = len(WEIGHT) + len(COUNTS)
+    for name, size in (
+        ("head", 1000),
+        ("payload", 1072 + payload // 2),
+        ("manifest", len(SOUND) - 100),
+        ("trailer", len(SOUND) - 88),
+    ):
+        why = f"the file ends in the {name}" if name != "trailer" else "the file ends before the trailer"
+        yield _case("LCC-H5-01", f"ends-in-{name}", why, SOUND[:size], "TruncatedError")
+    rule = "LCC-TRL-01"
+    yield _case(rule, "nothing", "the file has no bytes", b"")
+    yield _case(rule, "byte-behind", "a byte lies behind the trailer", SOUND + b"\0")
+    magic = file_of(text_of(keyframe()), WEIGHT + COUNTS, magic=b"LCCODEC\x1b")
+    yield _case(rule, "magic", "the last byte of the magic is 0x1b", magic)
+
+
+def _trailers() -> Iterator[Broken]:
+    """Yield trailers that do not fit the file, or are of another version."""
+    text, payload = text_of(keyframe()), WEIGHT + COUNTS
+    place, end = 1672 + len(payload), len(SOUND)
+    newer = "UnsupportedError"
+    for major in (0, 2):
+        data = file_of(text, payload, major=major)
+        yield _case("LCC-TRL-03", f"major-{major}", f"the major version is {major}", data, newer)
+    data = file_of(text, payload, reserved=1)
+    yield _case("LCC-TRL-04", "reserved", "the reserved field is 1", data, newer)
+    rule, error = "LCC-TRL-05", "ChecksumError"
+    yield _case(rule, "root", "a bit of the root is another", SOUND[:-1] + bytes([SOUND[-1] ^ 1]), error)
+    for name, offset in (("head", 1071), ("manifest", place + len(text) - 3)):
+        data = SOUND[:offset] + bytes([SOUND[offset] ^ 1]) + SOUND[offset + 1 :]
+        yield _case(rule, name, f"a bit of the {name} is another than in the root", data, error)
+    rule, more = "LCC-TRL-06", len(payload) + 1
+    for name, fields in (
+        ("payload-offset", {"payload_offset": 1073}),
+        ("payload-length", {"payload_length": more}),
+        ("manifest-length", {"manifest_length": len(text) - 1}),
+        ("file-length", {"file_length": end - 1}),
+        ("around", {"payload_length": 2**64 - 1, "manifest_offset": 1671, "file_length": 1759 + len(text)}),
+    ):
+        why = f"wrong: {' and '.join(fields).replace('_', ' ')}"
+        yield _case(rule, name, why, file_of(text, payload, **fields))
+    huge = 2**26 + 1
+    fields = {"manifest_length": huge, "file_length": place + huge + 88}
+    why = "the trailer tells of a manifest of 2^26 + 1 bytes"
+    yield _case("LCC-LIM-04", "manifest", why, file_of(text, payload, **fields), "LimitError")
+
+
+def _metadata() -> Iterator[Broken]:
+    """Yield files whose HDF5 metadata are not those that HDF5 writes; the root is right."""
+    text, payload = text_of(keyframe()), WEIGHT + COUNTS
+    nothing = text_of(keyframe((), tree=None, scalars=[None], arrays=[]))
+    empty = file_of(nothing, b"")
+
+    def case(name: str, why: str, data: bytes, sound: bytes = SOUND) -> Broken:
+        return _case("LCC-H5-05", name, why, data, sound=sound, reported_by="validator")
+
+    for name, offset, why in (
+        ("dataset", 720, "the first dataset has another name than payload"),
+        ("middle", 1072 + len(payload), "the first byte of the middle is another"),
+    ):
+        data = SOUND[:offset] + bytes([SOUND[offset] ^ 0x10]) + SOUND[offset + 1 :]
+        yield case(name, why, rooted(data, len(payload)))
+    sizes = (len(payload) - 1, len(text) + 1)
+    why = "HDF5 has a payload that is a byte shorter, and a manifest that is a byte longer"
+    yield case("other-sizes", why, file_of(text, payload, sizes))
+    head = skeleton(1, len(nothing)).head
+    yield case("empty-payload", "an empty payload has an address", rooted(head + empty[1072:], 0), empty)
+
+
+# --- chains ---------------------------------------------------------------------------------------
+
+
+def _links() -> Iterator[Broken]:
+    """Yield deltas whose parent cannot be theirs, and a file of another step's name."""
+    sound = file_of(text_of(delta()), b"")
+
+    def case(rule: str, name: str, why: str, document: Document, error: str = "FormatError") -> Broken:
+        data = file_of(text_of(document), b"")
+        return _case(rule, name, why, data, error, sound=sound, of_the_chain=True)
+
+    rule, root = "LCC-CHN-02", SOUND[-32:].hex()
+    yield case(rule, "own-step", "a delta of step 1 has a parent of step 1", delta(step=1))
+    yield case(rule, "no-step", "a delta has no step", delta(step=None))
+    other = delta(parent={"step": 1, "root": root[:-1] + format(int(root[-1], 16) ^ 1, "x")})
+    yield case(rule, "another-root", "the parent has another root", other, "ChainError")
+    why = "the tree of the parent has two arrays, and the delta one"
+    yield case("LCC-STA-02", "inherited", why, delta(arrays=[0]))
+    why = "the tree of the parent has two scalars, and the delta one"
+    yield case("LCC-STA-03", "inherited", why, delta(scalars=[None]))
+    name = "LCC-CHN-01-another-step/000000000003.lcc.h5"
+    why = "the file named for step 3 holds step 1"
+    yield _case("LCC-CHN-01", "another-step", why, SOUND, file=name, reported_by="validator")
+
+
+def _planes(
+    dtype: str, shape: tuple[int, ...] | list[tuple[int, ...]], before: np.ndarray[Any, Any]
+) -> bytes:
+    """Return a frame in which nothing changes."""
+    planes = block(*[constant(0)] * before.dtype.itemsize)
+    return assembled("", "", (PLANES, dtype, shape, 10), planes, before, before).data
+
+
+def _references() -> Iterator[Broken]:
+    """Yield frames whose reference the parent does not have, or that are of other arrays."""
+    rule, weight, counts = "LCC-CHN-03", np.array([1, 2, 3], "<f4"), np.array([7, 8], "<i2")
+    same = _planes("float32", (3,), weight)
+    sound = file_of(text_of(delta([same], arrays=[1, 0])), same)
+    tree = {"weight": 0, "list": ["l", 1, None], "pair": ["t", None, 0], "new": 2}
+
+    def case(name: str, why: str, frames: Sequence[bytes], **members: Any) -> Broken:
+        data = file_of(text_of(delta(frames, **members)), b"".join(frames))
+        return _case(rule, name, why, data, sound=sound, of_the_chain=True)
+
+    document = text_of(keyframe((same, COUNTS)))
+    why = "a frame of a keyframe has a reference"
+    yield _case(rule, "keyframe", why, file_of(document, same + COUNTS))
+    other = _planes("int32", (3,), weight.view("<i4"))
+    yield case("type", "a frame of int32 has a reference of float32", [other], arrays=[1, 0])
+    other = _planes("float32", (1, 3), weight)
+    yield case("shape", "a frame of shape (1, 3) has a reference of shape (3,)", [other], arrays=[1, 0])
+    one = _planes("int16", [(2,)], counts)
+    yield case("one-of-two", "arrays gives two arrays to a run of one", [one], arrays=[1, 1])
+    yield case("one-for-two", "arrays gives two arrays to a frame that is no run", [same], arrays=[1, 1])
+    run = assembled("", "", (RAW, "float32", [(3,), (3,)], 0), weight.tobytes() * 2, np.tile(weight, 2)).data
+    yield case("two-for-one", "arrays gives one array to a run of two", [run], arrays=[1, 0])
+    half = _planes("float32", [(1,), (2,)], weight)
+    yield case("two-for-one-relative", "a run of two is for one array", [half], arrays=[1, 0])
+    why = "an array that the parent does not have is unchanged from it"
+    yield case("unknown-array", why, [], tree=tree, arrays=[0, 0, 0])
+    why = "an array that the parent does not have is in a frame with a reference"
+    yield case("unknown-reference", why, [same], tree=tree, arrays=[0, 0, 1])

@@ -1,0 +1,246 @@
+"""Checkpoint files whose manifest, tree, scalars or frame entries break a rule (SPEC 5.1, 8 and 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from broken import Broken
+from broken_checkpoints import COUNTS, SOUND, WEIGHT, file_of, keyframe, raw_frame, text_of
+
+_PAYLOAD = WEIGHT + COUNTS
+_TEXT = text_of(keyframe())
+_ENTRIES: list[Any] = keyframe()["frames"]
+_ROOT = "5a" * 32
+
+
+def _case(rule: str, case: str, why: str, manifest: bytes, error: str = "FormatError") -> Broken:
+    """Return the vector of a manifest."""
+    return Broken(rule, case, error, why, file_of(manifest, _PAYLOAD), SOUND)
+
+
+def _text(rule: str, case: str, why: str, old: str | bytes, new: str | bytes, **options: str) -> Broken:
+    """Return the vector of a sound manifest of which a text is another."""
+    before, after = (part.encode() if isinstance(part, str) else part for part in (old, new))
+    if _TEXT.count(before) != 1:
+        raise ValueError(f"{before!r} is there {_TEXT.count(before)} times")
+    return _case(rule, case, why, _TEXT.replace(before, after), **options)
+
+
+def _members(rule: str, case: str, why: str, error: str = "FormatError", **members: Any) -> Broken:
+    """Return the vector of a sound manifest of which members are others, or left out."""
+    return _case(rule, case, why, text_of(keyframe(**members)), error)
+
+
+def broken_manifests() -> Iterator[Broken]:
+    """Yield every file made here."""
+    yield from _json()
+    yield from _numbers()
+    yield from _document()
+    yield from _fields()
+    yield from _parents()
+    yield from _arrays()
+    yield from _frames()
+    yield from _trees()
+    yield from _scalars()
+    yield from _canonical_texts()
+    yield from _limits()
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def _json() -> Iterator[Broken]:
+    """Yield texts that are not the one form of their value, or no JSON."""
+    rule = "LCC-MAN-01"
+    yield _text(rule, "space", "a space follows a comma", ',"step"', ', "step"')
+    yield _case(rule, "line-feed", "a line feed ends the manifest", _TEXT + b"\n")
+    yield _case(
+        rule, "byte-order-mark", "the manifest begins with a byte order mark", b"\xef\xbb\xbf" + _TEXT
+    )
+    yield _text(rule, "member-twice", "the manifest has a member twice", '"step":1', '"step":1,"step":1')
+    yield _text(rule, "escaped-letter", "a letter is escaped", '"vector"', '"\\u0076ector"')
+    yield _text(rule, "long-escape", "a line feed is escaped as \\u000a", "π\\n", "π\\u000a")
+    yield _text(rule, "control", "a string holds a line feed as it is", "π\\n", "π\n")
+    yield _text(rule, "not-utf-8", "a string holds a byte that is not UTF-8", "π", b"\xff")
+    yield _text(rule, "escaped-surrogate", "a string holds a lone surrogate, escaped", "π", "\\ud800")
+
+
+def _numbers() -> Iterator[Broken]:
+    """Yield numbers of another form; those with a fraction in the policy, where one may stand."""
+    rule = "LCC-MAN-01"
+    for name, number in (
+        ("minus-zero", "-0"),
+        ("fraction-zeros", "1.50"),
+        ("no-fraction", "1e2"),
+        ("too-large", "1e+400"),
+        ("nan", "NaN"),
+    ):
+        yield _text(rule, f"number-{name}", f"a number is written {number}", '"by hand"', number)
+
+
+# --- members --------------------------------------------------------------------------------------
+
+
+def _document() -> Iterator[Broken]:
+    """Yield manifests of other members, or in another order."""
+    rule, newer = "LCC-MAN-03", "UnsupportedError"
+    yield _members(rule, "no-scalars", "the member scalars is missing", scalars=...)
+    first, second, *others = keyframe().items()
+    exchanged = text_of(dict([second, first, *others]))
+    yield _case(rule, "order", "the members lccodec and step are exchanged", exchanged)
+    yield _members(rule, "unknown", "there is a member that is not defined", newer, more=None)
+    rule = "LCC-MAN-09"
+    yield _members(rule, "one-number", "the version is [1]", lccodec=[1])
+    yield _members(rule, "minor", "the version is 1.1, and 1.0 in the trailer", lccodec=[1, 1])
+    yield _members(rule, "major-2", "the major version of the manifest is 2", newer, lccodec=[2, 0])
+
+
+def _fields() -> Iterator[Broken]:
+    """Yield steps, metadata and trees that are none."""
+    rule = "LCC-MAN-02"
+    for name, step in (("negative", -1), ("too-large", 2**53), ("fraction", 1.0)):
+        yield _members(rule, name, f"the step is {text_of(step).decode()}", step=step)
+    rule = "LCC-MAN-06"
+    yield _members(rule, "empty", "the metadata are empty, and not left out", metadata={})
+    yield _members(rule, "number", "a value of the metadata is a number", metadata={"vector": 1})
+    yield _members("LCC-MAN-07", "keyframe", "a keyframe has no tree", tree=...)
+
+
+def _parents() -> Iterator[Broken]:
+    """Yield parents that are none; nothing is looked up."""
+    rule = "LCC-MAN-04"
+    for name, why, parent in (
+        ("number", "the parent is a number", 0),
+        ("order", "the root of the parent stands before its step", {"root": _ROOT, "step": 0}),
+        ("63-digits", "the root of the parent has 63 digits", {"step": 0, "root": _ROOT[1:]}),
+        ("upper-case", "the root of the parent is in upper case", {"step": 0, "root": _ROOT.upper()}),
+    ):
+        yield _members(rule, name, why, parent=parent)
+    why = "the step of the parent is null"
+    yield _members("LCC-MAN-02", "parent-null", why, parent={"step": None, "root": _ROOT})
+
+
+def _arrays() -> Iterator[Broken]:
+    """Yield numbers of frames out of turn."""
+    rule = "LCC-MAN-10"
+    for name, why, arrays in (
+        ("zero", "an array of a keyframe is unchanged from its parent", [0, 1]),
+        ("out-of-turn", "the first array is in the second frame", [2, 1]),
+        ("frame-left-out", "the second frame has no array", [1, 1]),
+    ):
+        yield _members(rule, name, why, arrays=arrays)
+
+
+def _frames() -> Iterator[Broken]:
+    """Yield entries that are none, or of other frames."""
+    (length, digest), second = _ENTRIES
+    rule = "LCC-MAN-05"
+    for name, why, first in (
+        ("length-only", "an entry is a length", length),
+        ("three-items", "an entry has three items", [length, digest, 0]),
+        ("zero-length", "a frame has no bytes", [0, digest]),
+        ("negative-length", "the length of a frame is negative", [-length, digest]),
+        ("too-large", "the length of a frame is 2^53", [2**53, digest]),
+        ("sum-too-large", "the lengths sum to a byte more than the payload has", [length + 1, digest]),
+        ("sum-too-small", "the lengths sum to a byte less than the payload has", [length - 1, digest]),
+    ):
+        yield _members(rule, name, why, frames=[first, second])
+    rule = "LCC-MAN-08"
+    unused = digest[:-1] + chr(ord(digest[-1]) + 1)
+    for name, why, other in (
+        ("padding", "the digest has padding", f"{digest}=="),
+        ("unused-bits", "the unused bits of the digest are not 0", unused),
+        ("base64", "the digest has characters of base64 that base64url does not have", "+/" * 10 + "+A"),
+    ):
+        yield _members(rule, name, why, frames=[[length, other], second])
+    why = "the first frame, sound in itself, is not the one of its digest"
+    other = raw_frame(np.array([1, 2, 4], "<f4")) + COUNTS
+    yield Broken(rule, "another-frame", "ChecksumError", why, file_of(_TEXT, other), SOUND)
+
+
+# --- tree and scalars -----------------------------------------------------------------------------
+
+
+def _trees() -> Iterator[Broken]:
+    """Yield trees of other nodes, or with other arrays and scalars than there are."""
+    rule = "LCC-STA-01"
+    for name, why, node in (
+        ("text", "a node is a string", "1"),
+        ("empty-list", "a node is a list without items", []),
+        ("kind", "a node is a list that begins with neither l nor t", ["x", 1]),
+    ):
+        yield _members(rule, name, why, tree={"weight": 0, "list": node, "pair": ["t", None, 1, None]})
+    rule = "LCC-STA-02"
+    for name, why, nodes in (
+        ("gap", "the indices are 0, 2 and 1", [0, 2, 1]),
+        ("left-out", "the second array is nowhere", [0, 0]),
+        ("negative", "an index is -1", [0, 1, -1]),
+    ):
+        yield _members(rule, name, why, tree=["l", *nodes, None, None])
+    yield _members("LCC-STA-03", "one-more", "there are three scalars for two places", scalars=[1, 2, 3])
+
+
+def _scalars() -> Iterator[Broken]:
+    """Yield scalars of other forms."""
+    rule = "LCC-STA-04"
+    for name, why, scalar in (
+        ("fraction", "a scalar is 1.5", 1.5),
+        ("unknown", "a scalar is an object of a member that is not defined", {"x": "1.0"}),
+        ("two", "a scalar is a float and a byte string", {"f": "1.0", "b": ""}),
+        ("float-number", "the float of a scalar is a number", {"f": 1}),
+    ):
+        yield _members(rule, name, why, scalars=[scalar, -7])
+
+
+def _canonical_texts() -> Iterator[Broken]:
+    """Yield texts of floats and byte strings that are not the one of their value."""
+    rule = "LCC-STA-05"
+    for kind, name, text in (
+        ("f", "float-no-point", "1"),
+        ("f", "float-zeros", "1.50"),
+        ("f", "float-exponent", "1e5"),
+        ("f", "float-no-exponent", "10000000000000000.0"),
+        ("f", "float-underscore", "1_0.0"),
+        ("f", "float-infinity", "Infinity"),
+        ("b", "bytes-no-padding", "AQ"),
+        ("b", "bytes-unused-bits", "AR=="),
+        ("b", "bytes-line-feed", "AQID\n"),
+    ):
+        why = f"a {'float' if kind == 'f' else 'byte string'} is written {text_of(text).decode()}"
+        yield _members(rule, name, why, scalars=[{kind: text}, -7])
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def _limits() -> Iterator[Broken]:
+    """Yield manifests just beyond a limit, and what is just within it."""
+
+    def case(rule: str, name: str, why: str, most: Any, more: Any) -> Broken:
+        data, sound = (file_of(text_of(keyframe(**members)), _PAYLOAD) for members in (more, most))
+        return Broken(rule, name, "LimitError", why, data, sound)
+
+    trees = [{"tree": _nested({"weight": 0, "list": ["l", 1, None, None]}, depth)} for depth in (62, 63)]
+    yield case("LCC-LIM-05", "tree", "the state nests 65 deep", *trees)
+    policies = [{"policy": _nested([], depth)} for depth in (63, 64)]
+    yield case("LCC-LIM-05", "policy", "the manifest nests 66 deep, in the policy", *policies)
+    integers = [{"scalars": [None, 10**4096 - 1]}, {"scalars": [None, -(10**4096)]}]
+    yield case("LCC-LIM-07", "digits", "a scalar has a sign and 4,097 digits", *integers)
+    names = [{"tree": _named(characters)} for characters in (1 << 24, (1 << 24) + 1)]
+    yield case("LCC-LIM-08", "names", "the names of all nodes have 2^24 + 1 characters", *names)
+
+
+def _nested(inner: Any, depth: int) -> Any:
+    """Return a node inside that many lists."""
+    for _ in range(depth):
+        inner = ["l", inner]
+    return inner
+
+
+def _named(characters: int, items: int = 2900) -> Any:
+    """Return a tree whose names have that many characters together (LCC-LIM-08)."""
+    below = sum(1 + len(str(place)) for place in range(items))  # in the names of the items, behind the key
+    size, rest = divmod(characters - below - len("a/b/"), items + 1)
+    return {"r" * (rest - 1): 0, "k" * (size - 1): ["l", *[1] * items], "a": None, "b": None}
