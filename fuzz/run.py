@@ -162,10 +162,10 @@ def load_target(name: str, *, instrumented: bool = False) -> Any:
 
 
 def stored_inputs(name: str) -> list[bytes]:
-    """Return the regression inputs of a target, and the vectors of the specification for frames."""
+    """Return the regression inputs of a target, and for frames the vectors of the specification."""
     paths = sorted((HERE / "regressions" / name).iterdir())
     if name == "frame":
-        paths += sorted((HERE.parent / "spec" / "vectors" / "valid").glob("*.lcf"))
+        paths += sorted((HERE.parent / "spec" / "vectors").rglob("*.lcf"))
     return [path.read_bytes() for path in paths]
 
 

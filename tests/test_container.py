@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from lccodec.commit import CheckpointWriter, remove_stale_temporaries
 from lccodec.constants import (
     FORMAT_MAJOR,
+    MAX_ARRAYS,
     MAX_MANIFEST_BYTES,
     MAX_NESTING,
     MAX_STEP,
@@ -457,6 +458,8 @@ HOSTILE_MANIFESTS: list[tuple[bytes, str]] = [
     (b"[" * 10**6, "LCC-LIM-05"),
     (b'"' + b"\\" * 10**6, "LCC-MAN-01"),
     (b'"' + b'\\"' * 10**6, "LCC-MAN-01"),
+    (changed(arrays=[1] * (MAX_ARRAYS + 1)), "LCC-LIM-06"),
+    (changed(arrays=[1] * MAX_ARRAYS), "LCC-MAN-10"),
     (text('"step":7', '"step":' + "7" * 5000), "LCC-LIM-07"),
     (text('"lc-3"', "-" + "7" * 10**6), "LCC-LIM-07"),
 ]

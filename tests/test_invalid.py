@@ -34,7 +34,7 @@ MAX_BYTES = 128 << 20
 #: Rules that no vector breaks, by the class of the error.
 NOT_COVERED = {
     ("LCC-STA-06", "FormatError"): "UTF-8 has no lone surrogate, and its escape breaks LCC-MAN-01 first",
-    ("LCC-LIM-06", "LimitError"): "a manifest of 2^20 + 1 arrays has two megabytes (tests/test_state.py)",
+    ("LCC-LIM-06", "LimitError"): "a manifest of 2^20 + 1 arrays has two megabytes (tests/test_container.py)",
     ("LCC-H5-01", "FormatError"): "a FIFO or a device is no file to keep (tests/test_container.py)",
 }
 

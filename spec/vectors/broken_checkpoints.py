@@ -156,7 +156,7 @@ def _trailers() -> Iterator[Broken]:
         ("file-length", {"file_length": end - 1}),
         ("around", {"payload_length": 2**64 - 1, "manifest_offset": 1671, "file_length": 1759 + len(text)}),
     ):
-        why = f"wrong: {' and '.join(fields).replace('_', ' ')}"
+        why = f"the trailer has a wrong {' and '.join(fields).replace('_', ' ')}"
         yield _case(rule, name, why, file_of(text, payload, **fields))
     huge = 2**26 + 1
     fields = {"manifest_length": huge, "file_length": place + huge + 88}

@@ -101,12 +101,14 @@ def _fields() -> Iterator[Broken]:
     yield _case("LCC-FRM-06", "type-15", why, _changed(_PLAIN.data, _TYPE, b"\x0f"), _PLAIN, newer)
     whole = np.array([1, 2, 0, 1], "<i4")
     book = struct.pack("<H2i", 2, 1, 2)
-    data = assembled("", "", (CODEBOOK, "int32", (4,), 10), book + block(b"\0", raw([1, 2, 0, 1])), whole)
-    yield _case("LCC-FRM-06", "codebook-int32", "the codebook method has int32", data.data, _LOSSY)
+    data = assembled(
+        "", "", (CODEBOOK, "int32", (4,), 10), book + block(b"\0", raw([1, 2, 0, 1])), whole
+    ).data
+    yield _case("LCC-FRM-06", "codebook-int32", "the codebook method has int32", data, _LOSSY)
     truth = np.array([1, 0], np.uint8)
     head = (CODEBOOK, "bool", (2,), 10)
-    data = assembled("", "", head, struct.pack("<HB", 1, 1) + block(b"\0", raw([1, 0])), truth)
-    yield _case("LCC-FRM-06", "codebook-bool", "the codebook method has bool", data.data, _LOSSY)
+    data = assembled("", "", head, struct.pack("<HB", 1, 1) + block(b"\0", raw([1, 0])), truth).data
+    yield _case("LCC-FRM-06", "codebook-bool", "the codebook method has bool", data, _LOSSY)
     for name, frame, size in (("small", _COMMON, 9), ("large", _COMMON, 25), ("raw", _PLAIN, 10)):
         why = f"blocks have 2^{size} components" + ", in a raw frame" * (name == "raw")
         data = _changed(frame.data, _BLOCKS, bytes([size]))
@@ -180,7 +182,12 @@ def _truncated() -> Iterator[Broken]:
     run = assembled("", "", (RAW, "uint8", shapes, 0), bytes(4), _NUMBERS[:4] * 0)
     yield cut("arrays", "a run ends in the number of its arrays", run.data[:11], run)
     many = struct.pack("<I", 1 << 20)
-    yield cut("dimensions", "a run of 2^20 arrays has 40 bytes", _changed(run.data, _SHAPE, many), run)
+    yield cut(
+        "dimensions",
+        "a run of 2^20 arrays ends before their dimensions",
+        _changed(run.data, _SHAPE, many),
+        run,
+    )
     empty = assembled("", "", (RAW, "uint8", (0,), 0), b"", _NUMBERS[:0])
     short = _sealed(empty.data[:-_TAIL] + bytes(11))
     yield cut("sum", "11 bytes lie behind the header, not 12", short, empty)
@@ -222,7 +229,9 @@ def _left_over() -> Iterator[Broken]:
     yield _case(rule, "block", "a block has a byte behind its stream", data, _COMMON)
     for name, frame in (("blocks", _COMMON), ("relative", _DELTA), ("codebook", _LOSSY)):
         data = _sealed(frame.data[:-_TAIL] + b"\0" + frame.data[-_TAIL:])
-        yield _case(rule, name, "a zero byte lies behind the last block, for no limit", data, frame)
+        yield _case(
+            rule, name, "a zero byte lies behind the last block, and no limit asks for it", data, frame
+        )
     empty = assembled("", "", (PLANES, "uint8", (0,), 10), b"", _NUMBERS[:0])
     data = assembled("", "", (PLANES, "uint8", (0,), 10), block(b""), _NUMBERS[:0]).data
     yield _case(rule, "empty", "an empty array has a block", data, empty)
@@ -286,18 +295,19 @@ def _codebooks() -> Iterator[Broken]:
         data = assembled("", "", _HEAD, book + block(b"\0", raw([1, 0, 0, 1])), values).data
         why = f"the second representative, which no symbol stands for, is {value}"
         yield _case("LCC-CBK-02", name, why, data, _LOSSY)
-    shapes: list[tuple[int, ...]] = [(3,), ()]
-    for name, book in (("sound", (1, 1, 0.5, 2.0)), ("run", (1, 1, 0.5, np.inf))):
-        values = np.array([0.5, 0, 0, 2 if name == "sound" else np.inf], "<f4")
-        body = struct.pack("<2H2f", *book) + block(b"\0", raw([1, 0, 0, 1]))
-        data = assembled("", "", (CODEBOOK, "float32", shapes, 10), body, values)
-        if name == "sound":
-            sound = data
-    yield _case("LCC-CBK-02", "run", "the representative of the second array is inf", data.data, sound)
+    head, symbols = (CODEBOOK, "float32", [(3,), ()], 10), block(b"\0", raw([1, 0, 0, 1]))
+    sound, run = (
+        assembled("", "", head, struct.pack("<2H2f", 1, 1, 0.5, last) + symbols, values)
+        for last, values in (
+            (2, np.array([0.5, 0, 0, 2], "<f4")),
+            (np.inf, np.array([0.5, 0, 0, np.inf], "<f4")),
+        )
+    )
+    yield _case("LCC-CBK-02", "run", "the representative of the second array is inf", run.data, sound)
     for flags in (2, 0x80):
-        data = assembled("", "", _HEAD, _BOOK + block(bytes([flags]), raw([1, 2, 0, 1])), _FLOATS)
+        data = assembled("", "", _HEAD, _BOOK + block(bytes([flags]), raw([1, 2, 0, 1])), _FLOATS).data
         why = f"the flags of a block are {flags:#04x}"
-        yield _case("LCC-CBK-05", f"flags-{flags:02x}", why, data.data, _LOSSY)
+        yield _case("LCC-CBK-05", f"flags-{flags:02x}", why, data, _LOSSY)
 
 
 def _symbols() -> Iterator[Broken]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from assembly import (
     PLANES,
@@ -216,7 +217,7 @@ def _packed() -> Iterator[Broken]:
     for width, symbols in ((1, [0, 1, 0]), (2, [2, 3, 1]), (4, [1, 2, 3])):
         groups = packed_symbols(symbols, width)
         sound, broken = packed(width, raw(groups)), packed(width, raw([*groups[:-1], groups[-1] | 0x80]))
-        why = f"symbols of {width} bits leave unused bits of their last byte, and they are not 0"
+        why = f"{width}-bit symbols leave bits of their last byte unused, and one of them is 1"
         yield _case(rule, f"unused-bits-{width}", why, broken, symbols, sound)
 
 
@@ -279,7 +280,7 @@ def _shapes_of_classes() -> Iterator[Broken]:
 
     why = "a matrix of one column has 65,536 rows"
     broken = _case(rule, "65536-rows", why, column(65536), [0] * 65536)
-    yield Broken(**{**vars(broken), "sound": _plane(column(65535), [0] * 65535)})
+    yield replace(broken, sound=_plane(column(65535), [0] * 65535))
     yield _case(rule, "1-class", "there is one class", classed(6, [], _LEVELS, _CELLS, raw), _CELLS, sound)
     stream, most = (classed(6, range(1, count), _LEVELS, _CELLS, raw) for count in (17, 16))
     yield _case(rule, "17-classes", "there are 17 classes", stream, _CELLS, most)
