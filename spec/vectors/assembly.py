@@ -255,6 +255,25 @@ def _of_several_blocks() -> Iterator[Frame]:
     yield assembled(
         "planes-blocks", "three blocks, the last not full", (PLANES, "uint16", (4, 625), 10), body, values
     )
+    reference = np.arange(2100, dtype="<f4")
+    symbols = np.arange(2100) % 3
+    symbols[:1024] = 0
+    symbols[1500] = 0
+    expected = reference + np.array([0, 0.5, -2], "<f4")[symbols]
+    expected[1500] = np.inf
+    book = struct.pack("<H2f", 2, 0.5, -2.0)
+    escape = sparse(0, 2, raw([255, 220]), b"", raw([0, 1]))  # place 255 + 1 + 220 of the block
+    body = b"".join(
+        [
+            block(b"\0", constant(0)),
+            block(b"\1", raw(symbols[1024:2048].astype(np.uint8)), escape, struct.pack("<f", np.inf)),
+            block(b"\0", raw(symbols[2048:].astype(np.uint8))),
+        ]
+    )
+    head = (CODEBOOK, "float32", (2100,), 10)
+    yield assembled(
+        "codebook-blocks", "three blocks, one with an escape", head, book + body, expected, reference
+    )
     one, four = np.array([1], np.uint8), np.array([4], np.uint8)
     head = (PLANES, "uint8", (), 10)
     yield assembled("planes-0d-relative", "no dimensions: 4 - 3", head, block(constant(5)), one, four)

@@ -160,9 +160,9 @@ def of_every_shape() -> Iterator[Frame]:
     yield encoded("planes-3d", "three dimensions", (np.arange(600) // 7).astype(np.uint16).reshape(4, 15, 10))
     yield encoded("raw-32d", "as many dimensions as there may be", np.ones((1,) * 31 + (2,), np.int8))
     zeros = np.zeros((1 << 20) + 5, np.float32)
-    yield encoded("planes-two-blocks", "zeros, more than a block, padded for LCC-LIM-03", zeros)
+    yield encoded("planes-padded", "a million zeros, padded for LCC-LIM-03", zeros)
     changed = elements(numbers(single, bell(zeros.size, 3, 0.0005)), single)
-    yield encoded("codebook-two-blocks", "two blocks, sparse", changed, lccodec.UniformDeadzone(step=1.0))
+    yield encoded("codebook-padded", "a million, sparse", changed, lccodec.UniformDeadzone(step=1.0))
     values = elements(numbers(single, bell(1000, 4)), single)
     wide = lccodec.UniformDeadzone(max_error=0.015)
     yield encoded("codebook-wide", "symbols of two bytes", values, wide)
@@ -209,6 +209,17 @@ def states() -> Iterator[dict[str, Any]]:
         yield state if step < 2 else {"new": np.zeros((), np.int64), **state}
 
 
+def small_states() -> Iterator[dict[str, Any]]:
+    """Yield two steps of a state of small arrays, which share frames."""
+    single = KINDS["float32"]
+    for step in range(2):
+        layers = [
+            elements(numbers(single, bell(size, size) + step * bell(size, size + 1, 0.3)), single)
+            for size in (40, 7, 64)
+        ]
+        yield {"layers": [layers[0].reshape(5, 8), *layers[1:]], "counts": [np.arange(3), np.full(2, step)]}
+
+
 def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
     """Write the checkpoint files; yield the name of each, a description and the state in it."""
     first, *_ = states()
@@ -219,14 +230,16 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
     ):
         lccodec.save_file(state, directory / f"{name}.lcc.h5", {"vector": name})
         yield name, description, state
-    for first_step, policy in ((10, "lossless"), (20, "lc-3")):
+    chains = [(10, "lossless", "", states), (20, "lc-3", "", states)]
+    chains += [(30, "lossless", " of runs", small_states), (40, "lc-3", " of runs", small_states)]
+    for first_step, policy, what, steps in chains:
         with tempfile.TemporaryDirectory() as own, lccodec.Chain(own, policy) as chain:
-            for step, state in enumerate(states(), first_step):
+            for step, state in enumerate(steps(), first_step):
                 chain.save(step, state)
                 path = next(Path(own).glob(f"*{step}.lcc.h5"))
                 (directory / path.name).write_bytes(path.read_bytes())
                 parent = chain.info(step).parent
-                role = "a keyframe" if parent is None else f"a delta against step {parent}"
+                role = f"a keyframe{what}" if parent is None else f"a delta{what} against step {parent}"
                 restored = state if policy == "lossless" else chain.restore(dtype="bits")
                 yield path.name.split(".")[0], f"{role}, policy {policy}", restored
 
