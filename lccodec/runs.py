@@ -97,7 +97,7 @@ def fit_buckets(d: Array, sizes: Array, kind: ElementType, bits: int, mean: bool
     most = np.zeros(sizes.size * span, patterns.dtype)
     np.maximum.at(most, bucket, patterns)  # of one sign, the order of patterns is that of magnitudes
     most[::span] = 0
-    occupied = np.flatnonzero(most)
+    occupied = np.flatnonzero(most != 0)
     before = np.searchsorted(occupied, np.arange(sizes.size) * span)  # buckets of the arrays before each
     symbol = np.arange(1, occupied.size + 1) - before[occupied // span]
     kept = symbol < 1 << bits

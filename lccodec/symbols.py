@@ -189,7 +189,7 @@ def _sparse_estimate(symbols: Array, counts: Array) -> float:
     if nonzero > (_TOO_MANY if total < _SAMPLED else _TOO_MANY_LONG) * total:
         return float("inf")
     middle = max((total - _STRETCH) // 2, 0)
-    places = np.flatnonzero(symbols[middle : middle + _STRETCH])
+    places = np.flatnonzero(symbols[middle : middle + _STRETCH] != 0)  # of bools, several times as fast
     if places.size < 2:
         return float("inf")
     gaps = np.diff(places) - 1
