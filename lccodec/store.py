@@ -74,6 +74,8 @@ class Chain:
         deltas together are larger than their keyframe.
     threads
         How many to encode and decode with, 0 for one each core; files are the same whatever the number.
+        Where the interpreter has its lock, more than one is seldom faster; processes that each save their
+        part are (`lccodec.adapters.dcp`, `lccodec.adapters.orbax`).
     adapter
         Of the framework whose states are saved and restored, as ``lccodec.adapters.torch``; by default
         they are NumPy's.
