@@ -1,0 +1,189 @@
+"""Checkpoint files (8) and the chains that they are in (9)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import stat
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .frames import counts_of, decode_frame, frame_header
+from .manifests import check_manifest, check_tree, parse_json, scalar
+from .streams import Refused
+
+TRAILER_MAGIC = b"LCCODEC\x1a"
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+class Array(NamedTuple):
+    """An array: its element type, its extents and its components as little-endian bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint file whose manifest was checked alone, without the chain it may belong to."""
+
+    path: Path
+    root: bytes
+    step: int | None
+    parent: tuple[int, bytes] | None
+    manifest: dict[str, Any]
+
+
+# 8: checkpoint files
+
+
+def pread(file: int, size: int, offset: int) -> bytes:
+    """Bytes of a file."""
+    parts = b""
+    while len(parts) < size:
+        if not (part := os.pread(file, size - len(parts), offset + len(parts))):
+            raise Refused("LCC-H5-01", "the file has become shorter")
+        parts = parts + part if parts else part
+    return parts
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor of a regular file, opened without waiting for any other kind (LCC-H5-01)."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise Refused("LCC-H5-01", "not a regular file")
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise Refused("LCC-H5-01", "not a regular file")
+    return file
+
+
+def load(path: Path) -> Checkpoint:
+    """A checkpoint file, checked up to its manifest but for the tree (section 8, "Precedence")."""
+    file = open_regular(path)
+    try:
+        size = os.fstat(file).st_size
+        trailer = pread(file, 88, size - 88) if size >= 88 else b""
+        if trailer[:8] != TRAILER_MAGIC:
+            head = pread(file, min(size, 48), 0)
+            # The superblock has the end of the HDF5 file at byte 40.
+            if head[:8] == HDF5_SIGNATURE and (size < 48 or size < int.from_bytes(head[40:], "little")):
+                raise Refused("LCC-H5-01", "the file is truncated")
+            raise Refused("LCC-TRL-01", "the file does not end in a trailer")
+        major, minor, reserved, *layout = struct.unpack("<HHI5Q", trailer[8:56])
+        if major != 1:
+            raise Refused("LCC-TRL-03", f"major version {major}")
+        if reserved:
+            raise Refused("LCC-TRL-04", "the reserved field is not 0")
+        payload, length = layout[1], layout[3]
+        if length > 2**26:
+            raise Refused("LCC-LIM-04", f"a manifest of {length} bytes")
+        if layout != [1072, payload, 1672 + payload, length, size] or size != 1760 + payload + length:
+            raise Refused("LCC-TRL-06", "offsets and lengths do not fit the file")
+        around = pread(file, 1072, 0) + pread(file, 600 + length + 56, 1072 + payload)
+    finally:
+        os.close(file)
+    root = trailer[56:]
+    if hashlib.sha256(around).digest() != root:
+        raise Refused("LCC-TRL-05", "the root does not match")
+    manifest = parse_json(around[1672 : 1672 + length])
+    step, parent = check_manifest(manifest)
+    if "tree" in manifest:
+        check_tree(manifest, manifest["tree"])
+    if manifest["lccodec"] != [major, minor]:
+        raise Refused("LCC-MAN-09", "the version is not that of the trailer")
+    if sum(length for length, _ in manifest["frames"]) != payload:
+        raise Refused("LCC-MAN-05", "the lengths of the frames do not sum to the payload")
+    return Checkpoint(path, root, step, parent, manifest)
+
+
+# 9: chains
+
+
+def decode_arrays(checkpoint: Checkpoint, names: list[str], parent: dict[str, Array]) -> dict[str, Array]:
+    """The arrays of a checkpoint by their names (LCC-CHN-03)."""
+    numbers, frames = checkpoint.manifest["arrays"], checkpoint.manifest["frames"]
+    groups: list[list[str]] = [[] for _ in range(len(frames) + 1)]
+    for name, number in zip(names, numbers, strict=True):
+        groups[number].append(name)
+    if any(name not in parent for name in groups[0]):
+        raise Refused("LCC-CHN-03", "the parent has no array of that name")
+    arrays = {name: parent[name] for name in groups[0]}
+    offset = 1072
+    file = open_regular(checkpoint.path)
+    try:
+        for (length, digest), group in zip(frames, groups[1:], strict=True):
+            data = pread(file, length, offset)
+            offset += length
+            if base64.urlsafe_b64encode(hashlib.sha256(data).digest()[:16]).decode().rstrip("=") != digest:
+                raise Refused("LCC-MAN-08", "the digest of a frame does not match")
+            header = frame_header(data)
+            if len(group) > 1 and not header.run:
+                raise Refused("LCC-MAN-10", "several arrays in a frame that is no run")
+            if len(group) != len(header.shapes):
+                raise Refused("LCC-CHN-03", "a frame has another number of arrays than the manifest gives it")
+            reference = None
+            if header.relative:
+                for name, shape in zip(group, header.shapes, strict=True):
+                    if name not in parent or parent[name][:2] != (header.element.name, shape):
+                        raise Refused("LCC-CHN-03", f"no reference of that type and shape for {name!r}")
+                reference = b"".join(parent[name].data for name in group)
+            dtype, shapes, out = decode_frame(data, reference)
+            at = 0
+            for name, shape, count in zip(group, shapes, counts_of(header), strict=True):
+                size = count * header.element.size
+                arrays[name] = Array(dtype, shape, out[at : at + size])
+                at += size
+    finally:
+        os.close(file)
+    return arrays
+
+
+def build(node: Any, arrays: list[Array], scalars: Iterator[Any]) -> Any:
+    """The state of a tree; an array in several places is one object (LCC-STA-02)."""
+    if node is None:
+        return scalar(next(scalars))
+    if isinstance(node, int):
+        return arrays[node]
+    if isinstance(node, dict):
+        return {key: build(child, arrays, scalars) for key, child in node.items()}
+    items = [build(child, arrays, scalars) for child in node[1:]]
+    return items if node[0] == "l" else tuple(items)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Any:
+    """The state in a checkpoint file; of a delta by replaying the chain in its directory (section 9)."""
+    checkpoint = load(Path(path))
+    # Only paths and roots are kept on the way back: memory does not grow with the manifests of a chain.
+    links = [(checkpoint.path, checkpoint.root)]
+    in_chain = re.fullmatch(r"([0-9]{12,})\.lcc\.h5", checkpoint.path.name)
+    if in_chain and checkpoint.step != int(in_chain[1]):
+        raise Refused("LCC-CHN-01", "the step is not that of the file's name")
+    while checkpoint.parent:
+        step, root = checkpoint.parent
+        if checkpoint.step is None or step >= checkpoint.step:
+            raise Refused("LCC-CHN-02", "the parent's step is not below the delta's")
+        try:
+            checkpoint = load(links[0][0].parent / f"{step:012d}.lcc.h5")
+        except FileNotFoundError as error:
+            raise Refused("LCC-CHN-02", f"the parent of step {step} is missing") from error
+        if checkpoint.step != step:
+            raise Refused("LCC-CHN-01", "the step is not that of the file's name")
+        if checkpoint.root != root:
+            raise Refused("LCC-CHN-02", "the parent is another checkpoint")
+        links.append((checkpoint.path, root))
+    tree: Any = None
+    names: list[str] = []
+    arrays: dict[str, Array] = {}
+    for link, root in reversed(links):
+        checkpoint = load(link)
+        if checkpoint.root != root:
+            raise Refused("LCC-CHN-02", "a checkpoint of the chain has changed")
+        tree = checkpoint.manifest.get("tree", tree)
+        names = check_tree(checkpoint.manifest, tree)
+        arrays = decode_arrays(checkpoint, names, arrays)
+    return build(tree, [arrays[name] for name in names], iter(checkpoint.manifest["scalars"]))

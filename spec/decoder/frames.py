@@ -1,0 +1,269 @@
+"""Frames (6): the header, blocks of planes (7.5) and of a codebook (7.6), and what holds them together."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from itertools import chain, repeat
+from math import prod
+from typing import NamedTuple
+
+from .streams import Cursor, Refused, components, stream
+
+
+class ElementType(NamedTuple):
+    """A row of section 5.2: the size is that of a component, the mantissa its stored bits of significand."""
+
+    name: str
+    size: int
+    components: int = 1
+    mantissa: int = 0
+
+
+class Header(NamedTuple):
+    """The header of a frame (6.1); `body` is the offset of what follows it."""
+
+    method: int
+    element: ElementType
+    relative: bool
+    run: bool
+    ordered: bool
+    block: int
+    shapes: list[tuple[int, ...]]
+    body: int
+
+
+RAW, PLANES, CODEBOOK = range(3)
+ELEMENTS = [
+    ElementType("bool", 1), ElementType("int8", 1), ElementType("int16", 2), ElementType("int32", 4),
+    ElementType("int64", 8), ElementType("uint8", 1), ElementType("uint16", 2), ElementType("uint32", 4),
+    ElementType("uint64", 8), ElementType("float16", 2, 1, 10), ElementType("bfloat16", 2, 1, 7),
+    ElementType("float32", 4, 1, 23), ElementType("float64", 8, 1, 52), ElementType("complex64", 4, 2, 23),
+    ElementType("complex128", 8, 2, 52),
+]  # fmt: skip
+
+
+# 7.5 and 7.6: components
+
+
+def order(pattern: int, bits: int) -> int:
+    """o(p): patterns of floating point as integers in the order of the numbers (LCC-PLN-02)."""
+    return pattern ^ ((1 << bits) - 1 if pattern >> (bits - 1) else 1 << (bits - 1))
+
+
+def disorder(number: int, bits: int) -> int:
+    """The pattern p with o(p) = number."""
+    return number ^ (1 << (bits - 1) if number >> (bits - 1) else (1 << bits) - 1)
+
+
+def add(r: int, c: int, element: ElementType) -> int:
+    """r + c in the element type, to nearest, ties to even (LCC-REC-03); c is finite."""
+    bits, mantissa = 8 * element.size, element.mantissa
+    top, special = 1 << (bits - 1), (1 << (bits - 1 - mantissa)) - 1
+    terms = []
+    for pattern in (r, c):
+        exponent, fraction = (pattern & (top - 1)) >> mantissa, pattern & ((1 << mantissa) - 1)
+        if exponent == special:
+            # An infinity stays; of a NaN the text does not say what it becomes: here it gets quiet.
+            return pattern | (1 << (mantissa - 1) if fraction else 0)
+        significand = fraction | (1 << mantissa if exponent else 0)
+        terms.append((-significand if pattern & top else significand, max(exponent, 1)))
+    unit = min(exponent for _, exponent in terms)
+    total = sum(significand << (exponent - unit) for significand, exponent in terms)
+    if total == 0:
+        return r & c & top  # -0.0 only if both are
+    sign, magnitude = (top if total < 0 else 0), abs(total)
+    shift = max(magnitude.bit_length() - (mantissa + 1), 1 - unit)
+    if shift > 0:
+        kept, rest = magnitude >> shift, magnitude & ((1 << shift) - 1)
+        half = 1 << (shift - 1)
+        if rest > half or (rest == half and kept & 1):
+            kept += 1
+        if kept >> (mantissa + 1):
+            kept, shift = kept >> 1, shift + 1
+    else:
+        kept = magnitude << -shift
+    exponent = unit + shift if kept >> mantissa else 0
+    if exponent >= special:
+        return sign | special << mantissa
+    return sign | exponent << mantissa | kept & ((1 << mantissa) - 1)
+
+
+def planes_block(cursor: Cursor, n: int, element: ElementType, reference: memoryview | None) -> bytearray:
+    """The components of a block of planes (6.2, 7.5)."""
+    size, bits = element.size, 8 * element.size
+    codes = bytearray(n * size)
+    for k in range(size):
+        codes[k::size] = stream(cursor, n)
+    references = repeat(0) if reference is None else components(reference, size)
+    out = bytearray()
+    for z, r in zip(components(codes, size), references, strict=False):
+        d = ~(z >> 1) if z & 1 else z >> 1
+        x = ((order(r, bits) if element.mantissa else r) + d) % (1 << bits)
+        out += (disorder(x, bits) if element.mantissa else x).to_bytes(size, "little")
+    return out
+
+
+def codebook_block(
+    cursor: Cursor,
+    n: int,
+    header: Header,
+    reference: memoryview | None,
+    books: Iterator[memoryview],
+    two: bool,
+) -> bytearray:
+    """The components of a block of a codebook frame (6.3, 7.6).
+
+    `books` gives the codebook of each component, `two` tells that symbols have two bytes.
+    """
+    element, size = header.element, header.element.size
+    flags = cursor.integer(1)
+    if flags & ~1:
+        raise Refused("LCC-CBK-05", f"flags {flags} of a block")
+    low = stream(cursor, n)
+    high = stream(cursor, n) if two else bytes(n)
+    mask = stream(cursor, n) if flags else bytes(n)
+    escapes = components(cursor.take((n - mask.count(0)) * size), size)
+    references = repeat(0) if reference is None else components(reference, size)
+    out = bytearray()
+    for i, (r, book) in enumerate(zip(references, books, strict=False)):
+        symbol = low[i] | high[i] << 8
+        if symbol * size > len(book):
+            raise Refused("LCC-CBK-03", f"symbol {symbol} has no representative")
+        c = int.from_bytes(book[(symbol - 1) * size : symbol * size], "little") if symbol else 0
+        if mask[i]:  # LCC-REC-01
+            x = next(escapes)
+        elif header.ordered:  # LCC-REC-04
+            x = disorder((order(r, 8 * size) + c) % (1 << 8 * size), 8 * size)
+        elif reference is None:
+            x = c
+        elif symbol:
+            x = add(r, c, element)
+        else:
+            x = add(r, 1 << (8 * size - 1), element)  # LCC-REC-02: r + (-0.0)
+        out += x.to_bytes(size, "little")
+        if i == n - 1:  # before the next codebook is asked for, which is the next block's
+            break
+    return out
+
+
+# 6: frames
+
+
+def counts_of(header: Header) -> list[int]:
+    """The number of components of each array of a frame."""
+    return [prod(shape) * header.element.components for shape in header.shapes]
+
+
+def frame_header(data: bytes) -> Header:
+    """The header of a frame, checked in the order of its fields (6.1)."""
+    cursor = Cursor(memoryview(data))
+    if bytes(cursor.take(2)) != b"LC":
+        raise Refused("LCC-FRM-01", "no frame")
+    if cursor.integer(1) != 1:
+        raise Refused("LCC-VER-01", "another major version")
+    method, code, flags, dimensions, block = cursor.take(5)
+    if method > CODEBOOK:
+        raise Refused("LCC-FRM-03", f"method {method}")
+    if code >= len(ELEMENTS):
+        raise Refused("LCC-FRM-06", f"element type {code}")
+    element = ELEMENTS[code]
+    if method == CODEBOOK and not element.mantissa:
+        raise Refused("LCC-FRM-06", f"a codebook of {element.name}")
+    relative, run, ordered = bool(flags & 1), bool(flags & 2), bool(flags & 4)
+    # The text gives a raw frame flags 0, but a run may be raw (the vector run-raw).
+    if flags & ~7 or (method == RAW and flags & ~2):
+        raise Refused("LCC-FRM-04", f"flags {flags} of method {method}")
+    if ordered and not (relative and method == CODEBOOK):
+        raise Refused("LCC-FRM-12", "an ordered frame without a codebook or a reference")
+    if dimensions > 32:
+        raise Refused("LCC-FRM-05", f"{dimensions} dimensions")
+    if run and dimensions:
+        raise Refused("LCC-FRM-11", f"a run of {dimensions} dimensions")
+    if (block != 0) if method == RAW else not 10 <= block <= 24:
+        raise Refused("LCC-LIM-02", f"blocks of 2^{block} components")
+    shapes = frame_shapes(cursor, run, dimensions)
+    header = Header(method, element, relative, run, ordered, block, shapes, len(data) - len(cursor.data))
+    if run and sum(counts_of(header)) > 2**22:
+        raise Refused("LCC-LIM-09", "a run of more than 2^22 components")
+    cursor.take(12)
+    return header
+
+
+def frame_shapes(cursor: Cursor, run: bool, dimensions: int) -> list[tuple[int, ...]]:
+    """The shape of each array of a frame (6.1, LCC-FRM-11)."""
+    ranks = bytes([dimensions])
+    if run:
+        ranks = bytes(cursor.take(cursor.integer(4)))
+        if not ranks:
+            raise Refused("LCC-FRM-11", "a run of no arrays")
+        if max(ranks) > 32:
+            raise Refused("LCC-FRM-05", f"{max(ranks)} dimensions")
+    extents = components(cursor.take(8 * sum(ranks)), 8)
+    shapes = [tuple(next(extents) for _ in range(rank)) for rank in ranks]
+    if sum(prod(extent or 1 for extent in shape) for shape in shapes) > 2**40:
+        raise Refused("LCC-LIM-01", "the extents multiply to more than 2^40")
+    return shapes
+
+
+def array_sum(data: bytes | bytearray) -> int:
+    """The array sum of components (LCC-FRM-09)."""
+    words = components(data + bytes(-len(data) % 8), 8)
+    return sum((2 * i + 1) * word for i, word in enumerate(words)) % 2**64
+
+
+def frame_blocks(cursor: Cursor, header: Header, n: int, reference: memoryview | None) -> Iterator[bytearray]:
+    """The components of a frame of planes or codebooks, block by block (6.1 to 6.3)."""
+    element, size = header.element, header.element.size
+    books: list[memoryview] = []
+    if header.method == CODEBOOK:
+        numbers = [cursor.integer(2) for _ in header.shapes]
+        books = [cursor.take(number * size) for number in numbers]
+        special = (1 << (8 * size - 1)) - (1 << element.mantissa)
+        stored = (c for book in books for c in components(book, size))
+        if not header.ordered and any(c & special == special for c in stored):
+            raise Refused("LCC-CBK-02", "a representative is not finite")
+    two = any(len(book) > 255 * size for book in books)  # LCC-CBK-04: of all books, not of a block's
+    book_of = chain.from_iterable(repeat(book, k) for book, k in zip(books, counts_of(header), strict=False))
+    for start in range(0, n, 1 << header.block):
+        count = min(1 << header.block, n - start)
+        content = Cursor(cursor.take(cursor.integer(4)))
+        part = None if reference is None else reference[start * size : (start + count) * size]
+        if header.method == PLANES:
+            yield planes_block(content, count, element, part)
+        else:
+            yield codebook_block(content, count, header, part, book_of, two)
+        if content.data:
+            raise Refused("LCC-FRM-07", "bytes behind the content of a block")
+
+
+def decode_frame(data: bytes, reference: bytes | None = None) -> tuple[str, list[tuple[int, ...]], bytes]:
+    """The element type, the shapes and the components of a frame, checked in the order of section 12."""
+    header = frame_header(data)
+    element = header.element
+    n = sum(counts_of(header))
+    if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        raise Refused("LCC-FRM-08", "the CRC-32 does not match")
+    if not header.relative:
+        reference = None
+        if n * element.size > 65536 * len(data):
+            raise Refused("LCC-LIM-03", f"{len(data)} bytes declare {n} components")
+    elif reference is None or len(reference) != n * element.size:
+        raise Refused("LCC-FRM-04", "the frame needs a reference of its type and shape")
+    cursor = Cursor(memoryview(data)[header.body : -12])
+    out = bytearray()
+    if header.method == RAW:
+        out += cursor.take(n * element.size)
+    else:
+        for block in frame_blocks(cursor, header, n, None if reference is None else memoryview(reference)):
+            out += block
+    padding = 0
+    if header.method != RAW and not header.relative:
+        padding = max(0, -(-len(out) // 65536) - (len(data) - len(cursor.data)))
+    if len(cursor.data) != padding or any(cursor.data):
+        raise Refused("LCC-FRM-07", "bytes behind the body other than the padding it needs")
+    if element.name == "bool" and out.translate(None, b"\0\1"):
+        raise Refused("LCC-FRM-10", "a bool is neither 0 nor 1")
+    if array_sum(out) != int.from_bytes(data[-12:-4], "little"):
+        raise Refused("LCC-FRM-09", "the array sum does not match")
+    return element.name, header.shapes, bytes(out)

@@ -1,0 +1,181 @@
+"""Manifests (8): canonical JSON, the members and the order they are checked in, the tree and its scalars."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import Any, NoReturn
+
+from .streams import Refused
+
+MEMBERS = ["lccodec", "step", "parent", "policy", "metadata", "tree", "scalars", "arrays", "frames"]
+OPTIONAL = {"metadata", "tree"}
+MAX_STEP = 2**53 - 1
+
+
+def is_integer(value: Any, low: int, high: int) -> bool:
+    """Whether a JSON value is an integer of a range; a boolean is none."""
+    return type(value) is int and low <= value <= high
+
+
+def has_fraction(value: Any) -> bool:
+    """Whether a JSON value holds a number with a fraction or an exponent."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, float) or (isinstance(value, list) and any(has_fraction(item) for item in value))
+
+
+def parse_json(data: bytes) -> Any:
+    """The value of canonical JSON: what is parsed and written again has to be the same bytes (LCC-MAN-01)."""
+    depth = 0
+    for token in re.finditer(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', data, re.DOTALL):
+        depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(token[0][:1], 0)
+        if depth > 65:
+            raise Refused("LCC-LIM-05", "the manifest nests more than 65 deep")
+
+    def integer(text: str) -> int:
+        if len(text.lstrip("-")) > 4096:
+            raise Refused("LCC-LIM-07", "an integer of more than 4096 digits")
+        return int(text)
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(value := dict(pairs)) != len(pairs):
+            raise ValueError("a member name twice")
+        return value
+
+    def constant(text: str) -> NoReturn:
+        raise ValueError(f"{text} is no JSON")
+
+    try:
+        value = json.loads(
+            data.decode("utf-8"), parse_int=integer, parse_constant=constant, object_pairs_hook=members
+        )
+        again = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+    except ValueError as error:
+        raise Refused("LCC-MAN-01", f"no canonical JSON: {error}") from error
+    if again != data:
+        raise Refused("LCC-MAN-01", "the JSON is not canonical")
+    return value
+
+
+def scalar(entry: Any) -> Any:
+    """The value of a scalar (LCC-STA-04, LCC-STA-05)."""
+    if entry is None or type(entry) in (bool, str, int):
+        return entry
+    if not isinstance(entry, dict) or list(entry) not in (["f"], ["b"]):
+        raise Refused("LCC-STA-04", "an entry is no scalar")
+    [(form, text)] = entry.items()
+    if not isinstance(text, str):
+        raise Refused("LCC-STA-04", "a float or byte string is not given by a text")
+    try:
+        value = float(text) if form == "f" else base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise Refused("LCC-STA-05", "a text that gives no value") from error
+    if (repr(value) if isinstance(value, float) else base64.b64encode(value).decode()) != text:
+        raise Refused("LCC-STA-05", "another text than the canonical one")
+    return value
+
+
+def check_parent(parent: Any) -> tuple[int, bytes]:
+    """Check what a delta says of its parent; return the parent's step and root."""
+    if not isinstance(parent, dict) or list(parent) != ["step", "root"]:
+        raise Refused("LCC-MAN-04", "the parent is not a step and a root")
+    if not is_integer(parent["step"], 0, MAX_STEP):
+        raise Refused("LCC-MAN-02", "the parent's step is no integer in 0..2^53-1")
+    if not isinstance(parent["root"], str) or not re.fullmatch("[0-9a-f]{64}", parent["root"]):
+        raise Refused("LCC-MAN-04", "the parent's root is not 64 hexadecimal digits")
+    return parent["step"], bytes.fromhex(parent["root"])
+
+
+def check_frames(frames: Any) -> None:
+    """Check the entries of the frames."""
+    if not isinstance(frames, list):
+        raise Refused("LCC-MAN-05", "the frames are no list")
+    for entry in frames:
+        if not isinstance(entry, list) or len(entry) != 2 or not is_integer(entry[0], 1, MAX_STEP):
+            raise Refused("LCC-MAN-05", "a frame entry is not a length and a digest")
+        # The last of 22 characters holds two bits of the digest, and four that are 0.
+        if not isinstance(entry[1], str) or not re.fullmatch("[A-Za-z0-9_-]{21}[AQgw]", entry[1]):
+            raise Refused("LCC-MAN-08", "a digest is not 22 characters of base64url")
+
+
+def check_arrays(arrays: Any, frames: int, least: int) -> None:
+    """Check the numbers of the arrays' frames, which are `least` or more."""
+    if not isinstance(arrays, list):
+        raise Refused("LCC-MAN-10", "the arrays are no list")
+    if len(arrays) > 2**20:
+        raise Refused("LCC-LIM-06", "more than 2^20 arrays")
+    last = 0
+    for number in arrays:
+        if not is_integer(number, least, last + 1):
+            raise Refused("LCC-MAN-10", "an array has no frame, or one before its turn")
+        last = max(last, number)
+    if last != frames:
+        raise Refused("LCC-MAN-10", "a frame has no array")
+
+
+def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]:
+    """Check a manifest alone, all but its tree, in the order of "Precedence"; return its step and parent."""
+    if not isinstance(manifest, dict):
+        raise Refused("LCC-MAN-03", "the manifest is no object")
+    if has_fraction([value for key, value in manifest.items() if key != "policy"]):
+        raise Refused("LCC-MAN-01", "a number with a fraction outside of the policy")
+    if list(manifest) != [m for m in MEMBERS if m in manifest or m not in OPTIONAL]:
+        raise Refused("LCC-MAN-03", "members are unknown, missing or in another order")
+    version, step, parent = manifest["lccodec"], manifest["step"], manifest["parent"]
+    numbers = version if isinstance(version, list) else []
+    if len(numbers) != 2 or not all(is_integer(number, 0, 65535) for number in numbers):
+        raise Refused("LCC-MAN-09", "the version is not two integers")
+    if step is not None and not is_integer(step, 0, MAX_STEP):
+        raise Refused("LCC-MAN-02", "the step is no integer in 0..2^53-1")
+    metadata = manifest.get("metadata", {"": ""})
+    texts = list(metadata.values()) if isinstance(metadata, dict) else []
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise Refused("LCC-MAN-06", "metadata are empty or not strings")
+    if parent is None and "tree" not in manifest:
+        raise Refused("LCC-MAN-07", "a keyframe has no tree")
+    link = None if parent is None else check_parent(parent)
+    if not isinstance(manifest["scalars"], list):
+        raise Refused("LCC-STA-04", "the scalars are no list")
+    for entry in manifest["scalars"]:
+        scalar(entry)
+    check_frames(manifest["frames"])
+    check_arrays(manifest["arrays"], len(manifest["frames"]), 1 if parent is None else 0)
+    return step, link
+
+
+def check_tree(manifest: dict[str, Any], tree: Any) -> list[str]:
+    """Check a tree against its manifest and return the names of its arrays (LCC-STA-01, -02, -03, -07)."""
+    names: list[str] = []
+    nulls = characters = 0
+
+    def walk(node: Any, path: str | None, length: int, depth: int) -> None:
+        nonlocal nulls, characters
+        characters += length
+        if characters > 2**24:
+            raise Refused("LCC-LIM-08", "the names of the nodes have more than 2^24 characters")
+        if node is None:
+            nulls += 1
+        elif is_integer(node, 0, len(names)):
+            if node == len(names):
+                names.append(path or "")
+        elif type(node) is int and node > 0:
+            raise Refused("LCC-STA-02", "an array appears before its turn")
+        elif not isinstance(node, dict) and not (isinstance(node, list) and node and node[0] in ("l", "t")):
+            raise Refused("LCC-STA-01", "no node of a tree")
+        elif depth == 64:
+            raise Refused("LCC-LIM-05", "the tree nests more than 64 deep")
+        else:
+            prefix = "" if path is None else path + "/"
+            items = node.items() if isinstance(node, dict) else ((str(i), v) for i, v in enumerate(node[1:]))
+            for key, child in items:
+                name = prefix + key.replace("~", "~0").replace("/", "~1")
+                walk(child, name, length + len(key) + 1, depth + 1)
+
+    walk(tree, None, 0, 0)
+    if len(names) != len(manifest["arrays"]):
+        raise Refused("LCC-STA-02", "not every array appears")
+    if nulls != len(manifest["scalars"]):
+        raise Refused("LCC-STA-03", "another number of scalars than of nulls")
+    return names

@@ -1,0 +1,181 @@
+"""Streams of symbols (7.1 to 7.4): packing, Huffman runs, and the forms of a stream."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import pairwise, repeat
+
+
+class Refused(Exception):  # noqa: N818
+    """The bytes break a rule of the text; `rule` is its identifier."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(f"{rule}: {message}")
+        self.rule = rule
+
+
+class Cursor:
+    """Bytes that are read from the front; a field they end before is a truncation (LCC-FRM-02)."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+
+    def take(self, size: int) -> memoryview:
+        """The next bytes."""
+        if size > len(self.data):
+            raise Refused("LCC-FRM-02", f"{size} bytes are declared, {len(self.data)} are left")
+        taken, self.data = self.data[:size], self.data[size:]
+        return taken
+
+    def integer(self, size: int) -> int:
+        """The next unsigned integer."""
+        return int.from_bytes(self.take(size), "little")
+
+
+def components(data: bytes | bytearray | memoryview, size: int) -> Iterator[int]:
+    """The components that the bytes hold."""
+    for (value,) in struct.iter_unpack({1: "<B", 2: "<H", 4: "<I", 8: "<Q"}[size], data):
+        yield value
+
+
+# 7.1: packing
+
+
+def packed(cursor: Cursor, count: int, width: int, rule: str) -> Iterator[int]:
+    """Values of some bits each (LCC-BIT-01); unused bits have to be 0 by the rule given."""
+    data = cursor.take((count * width + 7) // 8)
+    if count * width % 8 and data[-1] >> (count * width % 8):
+        raise Refused(rule, "unused bits are not 0")
+    for bit in range(0, count * width, width or 1):
+        # A value of at most 16 bits lies in at most three bytes.
+        yield int.from_bytes(data[bit // 8 : bit // 8 + 3], "little") >> (bit % 8) & ((1 << width) - 1)
+
+
+# 7.2 and 7.3: Huffman runs
+
+
+def huffman_codes(cursor: Cursor) -> dict[int, int]:
+    """The symbol of each code, which is the integer of its bits behind a 1 that keeps leading zeros (7.2)."""
+    last = cursor.integer(1)
+    lengths = list(packed(cursor, last + 1, 4, "LCC-HUF-04"))
+    if not lengths[last]:
+        raise Refused("LCC-HUF-04", "the last symbol of the table has no code")
+    if sum(1 << (15 - length) for length in lengths if length) != 1 << 15:
+        raise Refused("LCC-HUF-02", "the codes are not complete")
+    codes = {}
+    code = before = 0
+    for length, symbol in sorted((length, symbol) for symbol, length in enumerate(lengths) if length):
+        if before:  # LCC-HUF-03; the first code is all zeros
+            code = (code + 1) << (length - before)
+        before = length
+        codes[1 << length | code] = symbol
+    return codes
+
+
+def huffman_run(cursor: Cursor, n: int) -> bytearray:
+    """The symbols of a Huffman run (7.3)."""
+    if n == 0:
+        raise Refused("LCC-STR-02", "a Huffman run of no symbols")
+    codes = huffman_codes(cursor)
+    lanes, least, width = cursor.integer(2), cursor.integer(2), cursor.integer(1)
+    if not 1 <= lanes <= n or n > 2048 * lanes:
+        raise Refused("LCC-LAN-02", f"{lanes} lanes for {n} symbols")
+    if width > 8 and width != 16:
+        raise Refused("LCC-LAN-03", f"excess sizes of {width} bits")
+    # Widths of no bits store nothing: every lane has the least size.
+    excess = packed(cursor, lanes, width, "LCC-LAN-03") if width else repeat(0, lanes)
+    sizes = [least + more for more in excess]
+    symbols = bytearray(n)
+    for lane, size in enumerate(sizes):
+        data = cursor.take(size)
+        position = 0
+        for i in range(lane, n, lanes):  # LCC-LAN-01
+            code = 1
+            while code not in codes:
+                if position >= 8 * size:
+                    raise Refused("LCC-LAN-04", "a lane ends inside a code")
+                code = code << 1 | data[position // 8] >> (position % 8) & 1
+                position += 1
+            symbols[i] = codes[code]
+        if (position + 7) // 8 != size or (position % 8 and data[-1] >> (position % 8)):
+            raise Refused("LCC-LAN-04", "a lane does not end in its last byte, or bits behind it are not 0")
+    return symbols
+
+
+# 7.4: streams
+
+
+def sparse_stream(cursor: Cursor, n: int, depth: int) -> bytearray:
+    """The symbols of a sparse stream (LCC-STR-06)."""
+    low_bits, count = cursor.integer(1), cursor.integer(4)
+    if low_bits > 8 or count > n:
+        raise Refused("LCC-STR-06", f"{low_bits} low bits, {count} gaps in {n} symbols")
+    high = stream(cursor, count, depth + 1)
+    low = bytes(packed(cursor, count, low_bits, "LCC-STR-06")) if low_bits else bytes(count)
+    values = stream(cursor, count, depth + 1)
+    symbols = bytearray(n)
+    position = -1
+    for i in range(count):
+        position += 1 + (high[i] << low_bits | low[i])
+        if position >= n:
+            raise Refused("LCC-STR-06", "a gap leads past the end")
+        symbols[position] = values[i]
+    return symbols
+
+
+def classed_stream(cursor: Cursor, n: int, depth: int) -> bytearray:
+    """The symbols of a classed stream (LCC-STR-07)."""
+    if depth != 1:
+        raise Refused("LCC-STR-07", "a classed stream inside another")
+    columns = cursor.integer(2)
+    if not 1 <= columns <= n or (rows := -(-n // columns)) > 65535:
+        raise Refused("LCC-STR-07", f"{columns} columns for {n} symbols")
+    classes = cursor.integer(1)
+    if not 2 <= classes <= 16:
+        raise Refused("LCC-STR-07", f"{classes} classes")
+    bounds = bytes(cursor.take(classes - 1))
+    if any(a >= b for a, b in pairwise(bounds)):
+        raise Refused("LCC-STR-07", "the bounds do not rise")
+    counts = [cursor.integer(4) for _ in range(classes - 1)]
+    row_levels, column_levels = stream(cursor, rows, depth + 1), stream(cursor, columns, depth + 1)
+    if max(row_levels) > 15 or max(column_levels) > 15:
+        raise Refused("LCC-STR-07", "a level is above 15")
+    class_of = [sum(bound <= level for bound in bounds) for level in range(31)]
+    given = [0] * classes
+    for a in range(16):
+        for b in range(16):
+            given[class_of[a + b]] += row_levels.count(a) * column_levels.count(b)
+    if given[:-1] != counts:
+        raise Refused("LCC-STR-07", "the classes have other numbers of cells than the levels give")
+    cells = [iter(stream(cursor, count, depth + 1)) for count in given]
+    symbols = bytearray()
+    for row in row_levels:
+        symbols += bytes(next(cells[class_of[row + column]]) for column in column_levels)
+    if any(symbols[n:]):
+        raise Refused("LCC-STR-07", "a cell behind the last symbol is not 0")
+    return symbols[:n]
+
+
+def stream(cursor: Cursor, n: int, depth: int = 1) -> bytearray:
+    """The n symbols of a stream (7.4)."""
+    if depth > 4:
+        raise Refused("LCC-STR-03", "streams nest more than four deep")
+    form = cursor.integer(1)
+    if form == 0:
+        return bytearray(cursor.take(1)) * n
+    if form == 1:
+        return bytearray(cursor.take(n))
+    if form == 2:
+        return huffman_run(cursor, n)
+    if form == 3:
+        return sparse_stream(cursor, n, depth)
+    if form == 4:
+        width = cursor.integer(1)
+        if width not in (1, 2, 4):
+            raise Refused("LCC-STR-05", f"packed symbols of {width} bits")
+        inner = Cursor(memoryview(stream(cursor, (n * width + 7) // 8, depth + 1)))
+        return bytearray(packed(inner, n, width, "LCC-STR-05"))
+    if form == 5:
+        return classed_stream(cursor, n, depth)
+    raise Refused("LCC-STR-01", f"a stream of form {form}")
