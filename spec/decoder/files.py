@@ -71,7 +71,7 @@ def load(path: Path) -> Checkpoint:
         if trailer[:8] != TRAILER_MAGIC:
             head = pread(file, min(size, 48), 0)
             # The superblock has the end of the HDF5 file at byte 40.
-            if head[:8] == HDF5_SIGNATURE and (size < 48 or size < int.from_bytes(head[40:], "little")):
+            if head[:8] == HDF5_SIGNATURE and (size < 48 or size < int.from_bytes(head[40:], "little") + 88):
                 raise Refused("LCC-H5-01", "the file is truncated")
             raise Refused("LCC-TRL-01", "the file does not end in a trailer")
         major, minor, reserved, *layout = struct.unpack("<HHI5Q", trailer[8:56])
@@ -122,8 +122,6 @@ def decode_arrays(checkpoint: Checkpoint, names: list[str], parent: dict[str, Ar
             if base64.urlsafe_b64encode(hashlib.sha256(data).digest()[:16]).decode().rstrip("=") != digest:
                 raise Refused("LCC-MAN-08", "the digest of a frame does not match")
             header = frame_header(data)
-            if len(group) > 1 and not header.run:
-                raise Refused("LCC-MAN-10", "several arrays in a frame that is no run")
             if len(group) != len(header.shapes):
                 raise Refused("LCC-CHN-03", "a frame has another number of arrays than the manifest gives it")
             reference = None
@@ -160,7 +158,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Any:
     checkpoint = load(Path(path))
     # Only paths and roots are kept on the way back: memory does not grow with the manifests of a chain.
     links = [(checkpoint.path, checkpoint.root)]
-    in_chain = re.fullmatch(r"([0-9]{12,})\.lcc\.h5", checkpoint.path.name)
+    in_chain = re.fullmatch(r"([0-9]{12}|[1-9][0-9]{12,})\.lcc\.h5", checkpoint.path.name)
     if in_chain and checkpoint.step != int(in_chain[1]):
         raise Refused("LCC-CHN-01", "the step is not that of the file's name")
     while checkpoint.parent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from math import prod
 from typing import NamedTuple
 
@@ -64,7 +64,7 @@ def add(r: int, c: int, element: ElementType) -> int:
     for pattern in (r, c):
         exponent, fraction = (pattern & (top - 1)) >> mantissa, pattern & ((1 << mantissa) - 1)
         if exponent == special:
-            # An infinity stays; of a NaN the text does not say what it becomes: here it gets quiet.
+            # An infinity stays; what bits a NaN becomes no rule says (LCC-REC-02): here it gets quiet.
             return pattern | (1 << (mantissa - 1) if fraction else 0)
         significand = fraction | (1 << mantissa if exponent else 0)
         terms.append((-significand if pattern & top else significand, max(exponent, 1)))
@@ -122,16 +122,18 @@ def codebook_block(
         raise Refused("LCC-CBK-05", f"flags {flags} of a block")
     low = stream(cursor, n)
     high = stream(cursor, n) if two else bytes(n)
+    symbols = [a | b << 8 for a, b in zip(low, high, strict=True)]
+    chosen = list(zip(symbols, islice(books, n), strict=True))
+    for symbol, book in chosen:
+        if symbol * size > len(book):
+            raise Refused("LCC-CBK-03", f"symbol {symbol} has no representative")
     mask = stream(cursor, n) if flags else bytes(n)
     escapes = components(cursor.take((n - mask.count(0)) * size), size)
     references = repeat(0) if reference is None else components(reference, size)
     out = bytearray()
-    for i, (r, book) in enumerate(zip(references, books, strict=False)):
-        symbol = low[i] | high[i] << 8
-        if symbol * size > len(book):
-            raise Refused("LCC-CBK-03", f"symbol {symbol} has no representative")
+    for r, (symbol, book), escaped in zip(references, chosen, mask, strict=False):
         c = int.from_bytes(book[(symbol - 1) * size : symbol * size], "little") if symbol else 0
-        if mask[i]:  # LCC-REC-01
+        if escaped:  # LCC-REC-01
             x = next(escapes)
         elif header.ordered:  # LCC-REC-04
             x = disorder((order(r, 8 * size) + c) % (1 << 8 * size), 8 * size)
@@ -142,8 +144,6 @@ def codebook_block(
         else:
             x = add(r, 1 << (8 * size - 1), element)  # LCC-REC-02: r + (-0.0)
         out += x.to_bytes(size, "little")
-        if i == n - 1:  # before the next codebook is asked for, which is the next block's
-            break
     return out
 
 
@@ -156,37 +156,31 @@ def counts_of(header: Header) -> list[int]:
 
 
 def frame_header(data: bytes) -> Header:
-    """The header of a frame, checked in the order of its fields (6.1)."""
+    """The header of a frame (6.1), checked in the order of section 12."""
     cursor = Cursor(memoryview(data))
-    if bytes(cursor.take(2)) != b"LC":
+    *magic, version, method, code, flags, dimensions, block = cursor.take(8)
+    if bytes(magic) != b"LC":
         raise Refused("LCC-FRM-01", "no frame")
-    if cursor.integer(1) != 1:
+    if version != 1:
         raise Refused("LCC-VER-01", "another major version")
-    method, code, flags, dimensions, block = cursor.take(5)
     if method > CODEBOOK:
         raise Refused("LCC-FRM-03", f"method {method}")
+    relative, run, ordered = bool(flags & 1), bool(flags & 2), bool(flags & 4)
+    if flags & ~7 or (method == RAW and relative):
+        raise Refused("LCC-FRM-04", f"flags {flags} of method {method}")
+    if ordered and not (relative and method == CODEBOOK):
+        raise Refused("LCC-FRM-12", "an ordered frame without a codebook or a reference")
     if code >= len(ELEMENTS):
         raise Refused("LCC-FRM-06", f"element type {code}")
     element = ELEMENTS[code]
     if method == CODEBOOK and not element.mantissa:
         raise Refused("LCC-FRM-06", f"a codebook of {element.name}")
-    relative, run, ordered = bool(flags & 1), bool(flags & 2), bool(flags & 4)
-    # The text gives a raw frame flags 0, but a run may be raw (the vector run-raw).
-    if flags & ~7 or (method == RAW and flags & ~2):
-        raise Refused("LCC-FRM-04", f"flags {flags} of method {method}")
-    if ordered and not (relative and method == CODEBOOK):
-        raise Refused("LCC-FRM-12", "an ordered frame without a codebook or a reference")
-    if dimensions > 32:
-        raise Refused("LCC-FRM-05", f"{dimensions} dimensions")
-    if run and dimensions:
-        raise Refused("LCC-FRM-11", f"a run of {dimensions} dimensions")
     if (block != 0) if method == RAW else not 10 <= block <= 24:
         raise Refused("LCC-LIM-02", f"blocks of 2^{block} components")
     shapes = frame_shapes(cursor, run, dimensions)
     header = Header(method, element, relative, run, ordered, block, shapes, len(data) - len(cursor.data))
     if run and sum(counts_of(header)) > 2**22:
         raise Refused("LCC-LIM-09", "a run of more than 2^22 components")
-    cursor.take(12)
     return header
 
 
@@ -194,12 +188,14 @@ def frame_shapes(cursor: Cursor, run: bool, dimensions: int) -> list[tuple[int, 
     """The shape of each array of a frame (6.1, LCC-FRM-11)."""
     ranks = bytes([dimensions])
     if run:
-        ranks = bytes(cursor.take(cursor.integer(4)))
-        if not ranks:
-            raise Refused("LCC-FRM-11", "a run of no arrays")
-        if max(ranks) > 32:
-            raise Refused("LCC-FRM-05", f"{max(ranks)} dimensions")
+        count = cursor.integer(4)
+        if dimensions or not 1 <= count <= 2**20:
+            raise Refused("LCC-FRM-11", f"a run of {count} arrays, {dimensions} dimensions")
+        ranks = bytes(cursor.take(count))
+    if max(ranks) > 32:
+        raise Refused("LCC-FRM-05", f"{max(ranks)} dimensions")
     extents = components(cursor.take(8 * sum(ranks)), 8)
+    Cursor(cursor.data).take(12)  # the array sum and the CRC-32 are there
     shapes = [tuple(next(extents) for _ in range(rank)) for rank in ranks]
     if sum(prod(extent or 1 for extent in shape) for shape in shapes) > 2**40:
         raise Refused("LCC-LIM-01", "the extents multiply to more than 2^40")

@@ -19,13 +19,6 @@ def is_integer(value: Any, low: int, high: int) -> bool:
     return type(value) is int and low <= value <= high
 
 
-def has_fraction(value: Any) -> bool:
-    """Whether a JSON value holds a number with a fraction or an exponent."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    return isinstance(value, float) or (isinstance(value, list) and any(has_fraction(item) for item in value))
-
-
 def parse_json(data: bytes) -> Any:
     """The value of canonical JSON: what is parsed and written again has to be the same bytes (LCC-MAN-01)."""
     depth = 0
@@ -119,8 +112,6 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
     """Check a manifest alone, all but its tree, in the order of "Precedence"; return its step and parent."""
     if not isinstance(manifest, dict):
         raise Refused("LCC-MAN-03", "the manifest is no object")
-    if has_fraction([value for key, value in manifest.items() if key != "policy"]):
-        raise Refused("LCC-MAN-01", "a number with a fraction outside of the policy")
     if list(manifest) != [m for m in MEMBERS if m in manifest or m not in OPTIONAL]:
         raise Refused("LCC-MAN-03", "members are unknown, missing or in another order")
     version, step, parent = manifest["lccodec"], manifest["step"], manifest["parent"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from itertools import pairwise, repeat
+from itertools import accumulate, pairwise, repeat
 
 
 class Refused(Exception):  # noqa: N818
@@ -85,20 +85,19 @@ def huffman_run(cursor: Cursor, n: int) -> bytearray:
         raise Refused("LCC-LAN-03", f"excess sizes of {width} bits")
     # Widths of no bits store nothing: every lane has the least size.
     excess = packed(cursor, lanes, width, "LCC-LAN-03") if width else repeat(0, lanes)
-    sizes = [least + more for more in excess]
+    stored = [cursor.take(size) for size in [least + more for more in excess]]
     symbols = bytearray(n)
-    for lane, size in enumerate(sizes):
-        data = cursor.take(size)
+    for lane, data in enumerate(stored):
         position = 0
         for i in range(lane, n, lanes):  # LCC-LAN-01
             code = 1
             while code not in codes:
-                if position >= 8 * size:
+                if position >= 8 * len(data):
                     raise Refused("LCC-LAN-04", "a lane ends inside a code")
                 code = code << 1 | data[position // 8] >> (position % 8) & 1
                 position += 1
             symbols[i] = codes[code]
-        if (position + 7) // 8 != size or (position % 8 and data[-1] >> (position % 8)):
+        if (position + 7) // 8 != len(data) or (position % 8 and data[-1] >> (position % 8)):
             raise Refused("LCC-LAN-04", "a lane does not end in its last byte, or bits behind it are not 0")
     return symbols
 
@@ -113,14 +112,13 @@ def sparse_stream(cursor: Cursor, n: int, depth: int) -> bytearray:
         raise Refused("LCC-STR-06", f"{low_bits} low bits, {count} gaps in {n} symbols")
     high = stream(cursor, count, depth + 1)
     low = bytes(packed(cursor, count, low_bits, "LCC-STR-06")) if low_bits else bytes(count)
-    values = stream(cursor, count, depth + 1)
+    steps = ((a << low_bits | b) + 1 for a, b in zip(high, low, strict=True))
+    positions = [position - 1 for position in accumulate(steps)]
+    if positions and positions[-1] >= n:
+        raise Refused("LCC-STR-06", "a gap leads past the end")
     symbols = bytearray(n)
-    position = -1
-    for i in range(count):
-        position += 1 + (high[i] << low_bits | low[i])
-        if position >= n:
-            raise Refused("LCC-STR-06", "a gap leads past the end")
-        symbols[position] = values[i]
+    for position, value in zip(positions, stream(cursor, count, depth + 1), strict=True):
+        symbols[position] = value
     return symbols
 
 
