@@ -179,9 +179,7 @@ def decode_components(
 
 def _checked(data: Stored) -> FrameHeader:
     """Return the header of a frame, its CRC and its limits checked."""
-    header = parse_header(data)
-    if len(data) < header.size + TAIL.size:
-        raise TruncatedError("LCC-FRM-02", "frame", f"{len(data)} bytes hold no whole frame")
+    header = parse_header(data, behind=TAIL.size)
     crc = 0
     for chunk in Cursor(data, "frame").chunks(len(data) - 4, "frame"):
         crc = zlib.crc32(chunk, crc)

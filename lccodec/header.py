@@ -25,7 +25,7 @@ from .constants import (
     METHOD_RAW,
     MIN_BLOCK_LOG2,
 )
-from .errors import FormatError, LimitError, UnsupportedError
+from .errors import FormatError, LimitError, TruncatedError, UnsupportedError
 from .floats import ELEMENT_TYPES, ElementType
 
 __all__ = ["FrameHeader", "Shape", "parse_header"]
@@ -106,8 +106,8 @@ class FrameHeader:
         return head + struct.pack(f"<{len(extents)}Q", *extents)
 
 
-def parse_header(data: bytes | Stored, where: str = "frame") -> FrameHeader:
-    """Read the header at the start of a frame; `data` may end behind it.
+def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) -> FrameHeader:
+    """Read the header at the start of a frame; `data` has to have `behind` more bytes.
 
     Raises
     ------
@@ -141,6 +141,8 @@ def parse_header(data: bytes | Stored, where: str = "frame") -> FrameHeader:
         raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components")
     run = bool(flags & FLAG_RUN)
     shapes = _parse_shapes(cursor, run, first)
+    if cursor.remaining < behind:
+        raise TruncatedError("LCC-FRM-02", where, f"{len(data)} bytes hold no whole frame")
     header = FrameHeader(method, kind, bool(flags & FLAG_REFERENCE), shapes, block_log2, run, ordered)
     # An empty array too must not have absurd extents.
     elements = sum(math.prod(extent for extent in shape if extent) for shape in header.shapes)

@@ -107,17 +107,20 @@ def _read_sparse(cursor: Cursor, count: int, depth: int) -> Sparse:
 
 
 def _read_classed(cursor: Cursor, count: int, depth: int) -> Sparse:
+    if depth > 1:
+        raise FormatError("LCC-STR-07", cursor.where, "a classed stream inside another")
     columns = cursor.integer("H", "columns")
-    number = cursor.integer("B", "classes")
     rows = -(-count // max(columns, 1))
-    if depth > 1 or not 0 < columns <= count or rows > MAX_SIDE or not 1 < number <= MAX_CLASSES:
-        message = f"{number} classes of {columns} columns for {count} symbols at depth {depth}"
-        raise FormatError("LCC-STR-07", cursor.where, message)
+    if not 0 < columns <= count or rows > MAX_SIDE:
+        raise FormatError("LCC-STR-07", cursor.where, f"{columns} columns for {count} symbols")
+    number = cursor.integer("B", "classes")
+    if not 1 < number <= MAX_CLASSES:
+        raise FormatError("LCC-STR-07", cursor.where, f"{number} classes")
     bounds = np.frombuffer(cursor.take(number - 1, "bounds of classes"), np.uint8)
+    if (bounds[1:] <= bounds[:-1]).any():
+        raise FormatError("LCC-STR-07", cursor.where, f"bounds {bounds.tolist()} do not rise")
     sizes = np.frombuffer(cursor.take(4 * number - 4, "sizes of classes"), "<u4").tolist()
-    sizes.append(rows * columns - sum(sizes))
-    if sizes[-1] < 0 or (bounds[1:] <= bounds[:-1]).any():
-        raise FormatError("LCC-STR-07", cursor.where, f"classes of {sizes} with bounds {bounds.tolist()}")
+    sizes.append(rows * columns - sum(sizes))  # below 0 where they are not those of the levels
     levels = [dense(read_stream(cursor, extent, depth + 1), extent) for extent in (rows, columns)]
     if max(int(level.max()) for level in levels) > MAX_LEVEL:
         raise FormatError("LCC-STR-07", cursor.where, f"a level above {MAX_LEVEL}")
