@@ -151,7 +151,7 @@ def check_tree(manifest: dict[str, Any], tree: Any) -> list[str]:
         elif is_integer(node, 0, len(names)):
             if node == len(names):
                 names.append(path or "")
-        elif type(node) is int and node > 0:
+        elif type(node) is int:
             raise Refused("LCC-STA-02", "an array appears before its turn")
         elif not isinstance(node, dict) and not (isinstance(node, list) and node and node[0] in ("l", "t")):
             raise Refused("LCC-STA-01", "no node of a tree")
