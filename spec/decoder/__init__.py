@@ -1,9 +1,10 @@
 """The reference decoder of the format, written from ``spec/SPEC.md`` and from nothing else.
 
-Whoever wrote it had not seen the package lccodec. It imports nothing of it, and the package does not know
-of it: where the two agree about a file, the text says enough. It is made to be read beside the text: one
-function for each section, one symbol at a time, and at each check the rule that asks for it. So it is plain
-and slow. It needs the standard library only, and it is not installed with the package::
+Whoever wrote its first version had not seen the package lccodec, and it has changed with the text since. It
+imports nothing of the package, and the package does not know of it: where the two agree about a file, the
+text says enough. It is made to be read beside the text: one function for each section, one symbol at a time,
+and at each check the rule that asks for it. So it is plain and slow. It needs the standard library only, and
+it is not installed with the package::
 
     >>> import decoder  # with spec/ on the path
     >>> state = decoder.read_checkpoint("run/000000000010.lcc.h5")
