@@ -74,7 +74,7 @@ def _make() -> Iterator[ModuleType]:
         import make
 
         yield make
-    for name in [name for name in sys.modules if name in ("make", "assembly") or name.startswith("broken")]:
+    for name in {path.stem for path in VECTORS.glob("*.py")} & set(sys.modules):
         del sys.modules[name]
 
 

@@ -1,164 +1,32 @@
-"""Frames put together byte by byte from the specification, and what a frame is made of.
+"""Frames put together byte by byte from the specification.
 
 Nothing here uses the encoder or the decoder: the values such a frame decodes to are worked out here.
 """
 
 from __future__ import annotations
 
-import math
 import struct
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-
-from lccodec.floats import ELEMENT_TYPES, Array
-
-METHODS = ("raw", "planes", "codebook")
-RAW, PLANES, CODEBOOK = range(3)
-KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
-FLOATS = tuple(kind for kind in ELEMENT_TYPES if kind.is_float)
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A frame vector.
-
-    Attributes
-    ----------
-    name
-        Of its files.
-    description
-        What it is there for, one line.
-    data
-        The frame.
-    expected
-        The components it decodes to, as bytes in C order, little-endian.
-    reference
-        Those of its reference, if it has one.
-    stored
-        Whether the expected bytes get a file, or only their digest is kept.
-    """
-
-    name: str
-    description: str
-    data: bytes
-    expected: bytes = field(repr=False)
-    reference: bytes | None = None
-    stored: bool = True
-
-
-# --- pieces ----------------------------------------------------------------------------------------
-
-
-def assembled(
-    name: str,
-    description: str,
-    head: tuple[int, str, tuple[int, ...] | list[tuple[int, ...]], int],
-    body: bytes,
-    expected: Array,
-    reference: Array | None = None,
-    *,
-    ordered: bool = False,
-) -> Frame:
-    """Return the vector of a frame: `head` is method, element type, shape and block_log2 (SPEC 6.1).
-
-    Of a run of arrays, it has a list of shapes.
-    """
-    method, dtype, shape, block_log2 = head
-    run = isinstance(shape, list)
-    shapes = shape if isinstance(shape, list) else [shape]
-    flags = (reference is not None) | 2 * run | 4 * ordered
-    first = 0 if run else len(shapes[0])
-    data = struct.pack("<2s6B", b"LC", 1, method, KINDS[dtype].code, flags, first, block_log2)
-    if run:
-        data += struct.pack("<I", len(shapes)) + bytes(map(len, shapes))
-    extents = [extent for one in shapes for extent in one]
-    data += struct.pack(f"<{len(extents)}Q", *extents) + body
-    decoded = expected.tobytes()
-    words = struct.unpack(f"<{-(-len(decoded) // 8)}Q", decoded + bytes(-len(decoded) % 8))
-    data += struct.pack("<Q", sum((2 * i + 1) * word for i, word in enumerate(words)) % 2**64)
-    data += struct.pack("<I", zlib.crc32(data))
-    return Frame(name, description, data, decoded, None if reference is None else reference.tobytes())
-
-
-def block(*pieces: bytes) -> bytes:
-    """Return a block: its size and its content."""
-    content = b"".join(pieces)
-    return struct.pack("<I", len(content)) + content
-
-
-def constant(value: int) -> bytes:
-    """Return a constant stream."""
-    return bytes([0, value])
-
-
-def raw(symbols: Sequence[int]) -> bytes:
-    """Return a raw stream."""
-    return bytes([1, *symbols])
-
-
-def sparse(low: int, gaps: int, high: bytes, low_parts: bytes, values: bytes) -> bytes:
-    """Return a sparse stream of that many gaps."""
-    return struct.pack("<BBI", 3, low, gaps) + high + low_parts + values
-
-
-def packed(width: int, groups: bytes) -> bytes:
-    """Return a packed stream."""
-    return bytes([4, width]) + groups
-
-
-def classed(
-    columns: int,
-    bounds: Sequence[int],
-    levels: tuple[Sequence[int], Sequence[int]],
-    symbols: Sequence[int],
-    coded: Callable[[Sequence[int]], bytes],
-) -> bytes:
-    """Return a classed stream, cell by cell; `levels` are those of rows and of columns."""
-    classes: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
-    for cell in range(len(levels[0]) * columns):
-        level = levels[0][cell // columns] + levels[1][cell % columns]
-        number = sum(bound <= level for bound in bounds)
-        classes[number].append(symbols[cell] if cell < len(symbols) else 0)
-    sizes = [len(cells) for cells in classes[:-1]]
-    head = struct.pack("<BHB", 5, columns, len(classes)) + bytes(bounds)
-    head += struct.pack(f"<{len(sizes)}I", *sizes) + raw(levels[0]) + raw(levels[1])
-    return head + b"".join(map(coded, classes))
-
-
-def huffman(lengths: Sequence[int], symbols: Sequence[int], lanes: int, width: int | None = None) -> bytes:
-    """Return a Huffman stream, one bit at a time; `width` is that of lane sizes, the least by default."""
-    codes, code, before = {}, 0, 0
-    for length, symbol in sorted((length, symbol) for symbol, length in enumerate(lengths) if length):
-        code = code << (length - before)
-        codes[symbol] = format(code, f"0{length}b")
-        code, before = code + 1, length
-    rows = ["".join(codes[symbol] for symbol in symbols[lane::lanes]) for lane in range(lanes)]
-    data = [bits_to_bytes(row) for row in rows]
-    least = min(map(len, data))
-    excess = [len(row) - least for row in data]
-    width = max(excess).bit_length() if width is None else width
-    table = bits_to_bytes("".join(format(length, "04b")[::-1] for length in lengths))
-    directory = bits_to_bytes("".join(format(more, f"0{width}b")[::-1] for more in excess if width))
-    head = bytes([2, len(lengths) - 1]) + table + struct.pack("<HHB", lanes, least, width)
-    return head + directory + b"".join(data)
-
-
-def bits_to_bytes(bits: str) -> bytes:
-    """Return a string of 0 and 1 as bytes, the first in the lowest bit."""
-    return int(bits[::-1] or "0", 2).to_bytes(-(-len(bits) // 8), "little")
-
-
-def packed_symbols(symbols: Sequence[int], width: int) -> bytes:
-    """Return symbols packed with that many bits each (LCC-BIT-01)."""
-    return bits_to_bytes("".join(format(symbol, f"0{width}b")[::-1] for symbol in symbols))
-
-
-def unzigzag(codes: Sequence[int]) -> Array:
-    """Return the uint8 that zigzag codes stand for, without a reference (LCC-PLN-01)."""
-    return np.array([(code >> 1) ^ (0xFF if code & 1 else 0) for code in codes], np.uint8)
+from pieces import (
+    CODEBOOK,
+    KINDS,
+    PLANES,
+    RAW,
+    Frame,
+    assembled,
+    bits_to_bytes,
+    block,
+    classed,
+    constant,
+    huffman,
+    packed,
+    packed_symbols,
+    raw,
+    sparse,
+    unzigzag,
+)
 
 
 def _of_every_stream() -> Iterator[Frame]:
@@ -457,77 +325,3 @@ def _of_runs() -> Iterator[Frame]:
         wide + block(b"\0", raw(lows), raw(highs)),
         expected,
     )
-
-
-# --- what a frame is made of ----------------------------------------------------------------------
-
-
-def stream_forms(frame: bytes) -> list[str]:
-    """Return the forms of the streams of a sound frame, such as ``"packed 2"``, each once and sorted."""
-    method, code, log2, shapes, place = frame_head(frame)
-    kind, found = ELEMENT_TYPES[code], set[str]()
-    streams, wide = kind.size, False
-    if method == CODEBOOK:
-        representatives = struct.unpack_from(f"<{len(shapes)}H", frame, place)
-        place += 2 * len(shapes) + sum(representatives) * kind.size
-        streams, wide = 1, max(representatives) > 255
-    count = sum(map(math.prod, shapes)) * kind.components if method != RAW else 0
-    for start in range(0, count, 1 << log2):
-        size = min(1 << log2, count - start)
-        (length,) = struct.unpack_from("<I", frame, place)
-        at, escapes = place + 4, 0
-        if method == CODEBOOK:
-            escapes, at = frame[at], at + 1
-        for _ in range(streams + wide + escapes):
-            at = _walk(frame, at, size, found)
-        place += 4 + length
-    return sorted(found)
-
-
-def frame_head(frame: bytes) -> tuple[int, int, int, list[tuple[int, ...]], int]:
-    """Return method, element type, block_log2, the shapes and the offset of the body."""
-    _, _, method, code, flags, first, log2 = struct.unpack_from("<2s6B", frame)
-    dimensions, place = bytes([first]), 8
-    if flags & 2:
-        (count,) = struct.unpack_from("<I", frame, place)
-        dimensions, place = frame[12 : 12 + count], 12 + count
-    shapes = []
-    for number in dimensions:
-        shapes.append(struct.unpack_from(f"<{number}Q", frame, place))
-        place += 8 * number
-    return method, code, log2, shapes, place
-
-
-def _walk(data: bytes, at: int, count: int, found: set[str]) -> int:
-    """Add the forms of the stream at an offset to `found`; return where it ends."""
-    form, at = data[at], at + 1
-    if form == 0:
-        found.add("constant")
-        return at + 1
-    if form == 1:
-        found.add("raw")
-        return at + count
-    if form == 2:
-        found.add("huffman")
-        at += 1 + (data[at] + 2) // 2
-        lanes, least, width = struct.unpack_from("<HHB", data, at)
-        size = -(-lanes * width // 8)
-        directory = int.from_bytes(data[at + 5 : at + 5 + size], "little")
-        excess = sum(directory >> (lane * width) & ((1 << width) - 1) for lane in range(lanes))
-        return at + 5 + size + lanes * least + excess
-    if form == 3:
-        low, gaps = struct.unpack_from("<BI", data, at)
-        found.add("sparse with low bits" if low else "sparse")
-        at = _walk(data, at + 5, gaps, found) + -(-gaps * low // 8)
-        return _walk(data, at, gaps, found)
-    if form == 5:
-        found.add("classed")
-        columns, classes = struct.unpack_from("<HB", data, at)
-        sizes = struct.unpack_from(f"<{classes - 1}I", data, at + 2 + classes)
-        at += 2 + classes + 4 * len(sizes)
-        rows = -(-count // columns)
-        for extent in (rows, columns, *sizes, rows * columns - sum(sizes)):
-            at = _walk(data, at, extent, found)
-        return at
-    found.add(f"packed {data[at]}")
-    return _walk(data, at + 1, -(-count * data[at] // 8), found)

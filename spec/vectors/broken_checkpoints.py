@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from assembly import PLANES, RAW, assembled, block, constant
 from broken import Broken
+from pieces import PLANES, RAW, assembled, block, constant
 
 from lccodec.hdf5 import skeleton
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from assembly import (
+from broken import Broken
+from broken_streams import broken_streams
+from pieces import (
     CODEBOOK,
     KINDS,
     PLANES,
@@ -22,8 +24,6 @@ from assembly import (
     raw,
     sparse,
 )
-from broken import Broken
-from broken_streams import broken_streams
 
 #: Offsets in a header (SPEC 6.1).
 _VERSION, _METHOD, _TYPE, _FLAGS, _DIMENSIONS, _BLOCKS, _SHAPE = range(2, 9)

@@ -6,7 +6,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from assembly import (
+from broken import Broken
+from pieces import (
     PLANES,
     assembled,
     bits_to_bytes,
@@ -20,7 +21,6 @@ from assembly import (
     sparse,
     unzigzag,
 )
-from broken import Broken
 
 #: Symbols of one bit, and a table that gives each of the two a code of one bit.
 _BITS = [0, 1, 1, 0, 1, 0, 0, 1, 1, 1] * 2

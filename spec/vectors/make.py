@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from assembly import FLOATS, KINDS, METHODS, Frame, assembled_frames, frame_head, stream_forms
+from assembly import assembled_frames
 from broken import Broken, write_broken_checkpoint, write_broken_frame
 from broken_checkpoints import PARENT, SOUND, broken_checkpoints
 from broken_frames import broken_frames
 from broken_manifests import broken_manifests
+from forms import frame_head, stream_forms
+from pieces import FLOATS, KINDS, METHODS, Frame
 
 import lccodec
 from lccodec.floats import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork

@@ -1,0 +1,154 @@
+"""Pieces that frames are put together of, byte by byte, from the specification; without the encoder."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lccodec.floats import ELEMENT_TYPES, Array
+
+METHODS = ("raw", "planes", "codebook")
+RAW, PLANES, CODEBOOK = range(3)
+KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
+FLOATS = tuple(kind for kind in ELEMENT_TYPES if kind.is_float)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame vector.
+
+    Attributes
+    ----------
+    name
+        Of its files.
+    description
+        What it is there for, one line.
+    data
+        The frame.
+    expected
+        The components it decodes to, as bytes in C order, little-endian.
+    reference
+        Those of its reference, if it has one.
+    stored
+        Whether the expected bytes get a file, or only their digest is kept.
+    """
+
+    name: str
+    description: str
+    data: bytes
+    expected: bytes = field(repr=False)
+    reference: bytes | None = None
+    stored: bool = True
+
+
+def assembled(
+    name: str,
+    description: str,
+    head: tuple[int, str, tuple[int, ...] | list[tuple[int, ...]], int],
+    body: bytes,
+    expected: Array,
+    reference: Array | None = None,
+    *,
+    ordered: bool = False,
+) -> Frame:
+    """Return the vector of a frame: `head` is method, element type, shape and block_log2 (SPEC 6.1).
+
+    Of a run of arrays, it has a list of shapes.
+    """
+    method, dtype, shape, block_log2 = head
+    run = isinstance(shape, list)
+    shapes = shape if isinstance(shape, list) else [shape]
+    flags = (reference is not None) | 2 * run | 4 * ordered
+    first = 0 if run else len(shapes[0])
+    data = struct.pack("<2s6B", b"LC", 1, method, KINDS[dtype].code, flags, first, block_log2)
+    if run:
+        data += struct.pack("<I", len(shapes)) + bytes(map(len, shapes))
+    extents = [extent for one in shapes for extent in one]
+    data += struct.pack(f"<{len(extents)}Q", *extents) + body
+    decoded = expected.tobytes()
+    words = struct.unpack(f"<{-(-len(decoded) // 8)}Q", decoded + bytes(-len(decoded) % 8))
+    data += struct.pack("<Q", sum((2 * i + 1) * word for i, word in enumerate(words)) % 2**64)
+    data += struct.pack("<I", zlib.crc32(data))
+    return Frame(name, description, data, decoded, None if reference is None else reference.tobytes())
+
+
+def block(*pieces: bytes) -> bytes:
+    """Return a block: its size and its content."""
+    content = b"".join(pieces)
+    return struct.pack("<I", len(content)) + content
+
+
+def constant(value: int) -> bytes:
+    """Return a constant stream."""
+    return bytes([0, value])
+
+
+def raw(symbols: Sequence[int]) -> bytes:
+    """Return a raw stream."""
+    return bytes([1, *symbols])
+
+
+def sparse(low: int, gaps: int, high: bytes, low_parts: bytes, values: bytes) -> bytes:
+    """Return a sparse stream of that many gaps."""
+    return struct.pack("<BBI", 3, low, gaps) + high + low_parts + values
+
+
+def packed(width: int, groups: bytes) -> bytes:
+    """Return a packed stream."""
+    return bytes([4, width]) + groups
+
+
+def classed(
+    columns: int,
+    bounds: Sequence[int],
+    levels: tuple[Sequence[int], Sequence[int]],
+    symbols: Sequence[int],
+    coded: Callable[[Sequence[int]], bytes],
+) -> bytes:
+    """Return a classed stream, cell by cell; `levels` are those of rows and of columns."""
+    classes: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
+    for cell in range(len(levels[0]) * columns):
+        level = levels[0][cell // columns] + levels[1][cell % columns]
+        number = sum(bound <= level for bound in bounds)
+        classes[number].append(symbols[cell] if cell < len(symbols) else 0)
+    sizes = [len(cells) for cells in classes[:-1]]
+    head = struct.pack("<BHB", 5, columns, len(classes)) + bytes(bounds)
+    head += struct.pack(f"<{len(sizes)}I", *sizes) + raw(levels[0]) + raw(levels[1])
+    return head + b"".join(map(coded, classes))
+
+
+def huffman(lengths: Sequence[int], symbols: Sequence[int], lanes: int, width: int | None = None) -> bytes:
+    """Return a Huffman stream, one bit at a time; `width` is that of lane sizes, the least by default."""
+    codes, code, before = {}, 0, 0
+    for length, symbol in sorted((length, symbol) for symbol, length in enumerate(lengths) if length):
+        code = code << (length - before)
+        codes[symbol] = format(code, f"0{length}b")
+        code, before = code + 1, length
+    rows = ["".join(codes[symbol] for symbol in symbols[lane::lanes]) for lane in range(lanes)]
+    data = [bits_to_bytes(row) for row in rows]
+    least = min(map(len, data))
+    excess = [len(row) - least for row in data]
+    width = max(excess).bit_length() if width is None else width
+    table = bits_to_bytes("".join(format(length, "04b")[::-1] for length in lengths))
+    directory = bits_to_bytes("".join(format(more, f"0{width}b")[::-1] for more in excess if width))
+    head = bytes([2, len(lengths) - 1]) + table + struct.pack("<HHB", lanes, least, width)
+    return head + directory + b"".join(data)
+
+
+def bits_to_bytes(bits: str) -> bytes:
+    """Return a string of 0 and 1 as bytes, the first in the lowest bit."""
+    return int(bits[::-1] or "0", 2).to_bytes(-(-len(bits) // 8), "little")
+
+
+def packed_symbols(symbols: Sequence[int], width: int) -> bytes:
+    """Return symbols packed with that many bits each (LCC-BIT-01)."""
+    return bits_to_bytes("".join(format(symbol, f"0{width}b")[::-1] for symbol in symbols))
+
+
+def unzigzag(codes: Sequence[int]) -> Array:
+    """Return the uint8 that zigzag codes stand for, without a reference (LCC-PLN-01)."""
+    return np.array([(code >> 1) ^ (0xFF if code & 1 else 0) for code in codes], np.uint8)
