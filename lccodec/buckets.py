@@ -54,7 +54,7 @@ class ExponentBuckets:
     def fit(self, residual: Residual) -> _Buckets:
         """Find the occupied buckets and promote the largest (SPEC 7.7, LCC-PRM-01)."""
         fields = _Fields(residual.kind, self.bits)
-        if residual.bits.size > _SAMPLED:  # else all of the first piece would be outside the zone
+        if residual.bits.size > _SAMPLED:  # so that not all of the first piece is outside the zone
             fields.look(finite(next(residual.sample())))
         for start in residual.pieces():
             fields.add(finite(residual.outside(start, fields.zone)[1]), self.representative == "mean")

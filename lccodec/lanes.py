@@ -176,6 +176,9 @@ def decode(cursor: Cursor, count: int) -> Array:
         sizes += np.frombuffer(stored, "<u2") if width == 16 else unpack(stored, lanes, width)
     ends = np.cumsum(sizes)
     data = np.frombuffer(cursor.take(int(ends[-1]), "lanes"), np.uint8)
+    if count > 8 * data.size:  # a code has a bit; so memory is bounded by stored bytes
+        message = f"{data.size} bytes cannot hold {count} codes"
+        raise FormatError("LCC-LAN-04", cursor.where, message)
     starts = 8 * (ends - sizes)
     steps = -(-count // lanes)
     together = _symbols_together(int(lengths.max()), steps)

@@ -74,8 +74,7 @@ class Chain:
         deltas together are larger than their keyframe.
     threads
         How many to encode and decode with, 0 for one each core; files are the same whatever the number.
-        Where the interpreter has its lock, more than one is seldom faster; processes that each save their
-        part are (`lccodec.adapters.dcp`, `lccodec.adapters.orbax`).
+        Under the interpreter's lock more than one seldom pays; processes do (`lccodec.adapters.dcp`).
     adapter
         Of the framework whose states are saved and restored, as ``lccodec.adapters.torch``; by default
         they are NumPy's.
@@ -169,8 +168,7 @@ class Chain:
         Raises
         ------
         ArgumentError
-            If the step exists or is out of order, the state holds something that cannot be stored, or a
-            role is unknown.
+            If the step exists or is out of order, a role is unknown, or the state cannot be stored.
         StorageError
             If the operating system refuses to write, as when the disk is full; nothing is left behind.
         """

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -190,7 +191,18 @@ def test_a_lane_that_goes_on_behind_the_data_is_refused(
     monkeypatch: pytest.MonkeyPatch, lane: bytes, places: int
 ) -> None:
     monkeypatch.setattr(lanes, "_STEP_PLACES", places)
-    stored = b"\x02\x21\x02" + b"\x01\x00\x01\x00\x00" + lane  # codes of 1, 2 and 2 bits; one lane of a byte
-    for count in (9, 10, 11, 40):
+    # Codes of 1, 2 and 2 bits; a lane of two bytes, in which all symbols have room, and one of one byte.
+    stored = b"\x02\x21\x02" + b"\x02\x00\x01\x00\x01" + b"\x01" + b"\0\0" + lane
+    for count in (18, 20, 24):
         with pytest.raises(FormatError, match="LCC-LAN-04"):
             decode(Cursor(memoryview(stored), "run"), count)
+
+
+def test_more_symbols_than_stored_bits_take_no_memory() -> None:
+    stored = b"\x01\x11" + b"\x00\x20\x00\x00\x00"  # codes of one bit; 8,192 lanes of no bytes
+    tracemalloc.start()
+    with pytest.raises(FormatError, match="LCC-LAN-04"):
+        decode(Cursor(memoryview(stored), "run"), 1 << 24)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
