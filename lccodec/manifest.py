@@ -34,7 +34,8 @@ from .errors import (
     LimitError,
     UnsupportedError,
 )
-from .state import Json, parse_scalars, parse_tree
+from .scalars import Json, parse_scalars
+from .state import parse_tree
 
 __all__ = ["INHERITED", "Bytes", "FrameEntry", "Manifest", "Parent", "first_difference", "parse_manifest"]
 

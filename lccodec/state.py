@@ -2,7 +2,7 @@
 
 A state is a nested dict, list or tuple whose leaves are NumPy arrays and plain scalars (int, float, bool,
 str, bytes, None), or one such leaf. `flatten` takes it apart, `unflatten` puts it together again;
-`parse_tree` and `parse_scalars` check what an untrusted file holds.
+`parse_tree` checks what an untrusted file holds.
 
 The tree (LCC-STA-01): a dict is an object in its own order, a list ``["l", ...]``, a tuple ``["t", ...]``, an
 array its index, a scalar ``null``. Arrays are numbered in document order, and an array that the state holds
@@ -14,7 +14,6 @@ inside a key are written ``~0`` and ``~1``. The name of a state that is one arra
 
 from __future__ import annotations
 
-import base64
 import difflib
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,26 +22,22 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
-from .constants import MAX_ARRAYS, MAX_INTEGER_DIGITS, MAX_NAME_CHARACTERS, MAX_NESTING
+from .constants import MAX_ARRAYS, MAX_NAME_CHARACTERS, MAX_NESTING
 from .errors import ArgumentError, DataError, FormatError, LimitError
+from .scalars import Json, is_unicode, parse_scalar, scalar_json, scalar_value
 
 __all__ = [
     "Flat",
-    "Json",
     "array_names",
     "flatten",
     "leaf_name",
-    "parse_scalars",
     "parse_tree",
     "select",
     "unflatten",
 ]
 
-Json: TypeAlias = Any  # recursive, and often from a file: checked where it is met, not by the type checker
 Keys: TypeAlias = tuple[str, ...]  # the way from the root to a node
 
-_INTEGER_BOUND: Final = 10**MAX_INTEGER_DIGITS  # LCC-LIM-07
-_MAX_FLOAT_LENGTH: Final = len("-2.2250738585072014e-308")
 _NUMPY: Final = (np.ndarray, np.generic)
 _NO_NUMBERS: Final = (np.flexible, np.datetime64, np.timedelta64)
 _ACCEPTED: Final = "a dict, list, tuple, NumPy array, int, float, bool, str, bytes or None"
@@ -104,7 +99,7 @@ def unflatten(tree: Json, arrays: Sequence[Any], scalars: Iterable[Json]) -> Any
 # Not inside of `unflatten`: a closure that calls itself lives, with the arrays, until garbage is collected.
 def _build(node: Json, arrays: Sequence[Any], scalars: Iterator[Json]) -> Any:
     if node is None:
-        return _scalar_value(next(scalars))
+        return scalar_value(next(scalars))
     if isinstance(node, int):
         return arrays[node]
     if isinstance(node, dict):
@@ -169,7 +164,7 @@ def select(
     entries = dict(zip((name for name, leaf in leaves if leaf is None), scalars, strict=True))
     return (
         {name: leaf for name, leaf in chosen if leaf is not None},
-        {name: _scalar_value(entries[name]) for name, leaf in chosen if leaf is None},
+        {name: scalar_value(entries[name]) for name, leaf in chosen if leaf is None},
     )
 
 
@@ -204,7 +199,7 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
             if len(keys) >= MAX_NESTING:
                 raise LimitError("LCC-LIM-05", where, f"nested deeper than {MAX_NESTING}")
             for key, child in _children(node):
-                if not _is_unicode(key):
+                if not is_unicode(key):
                     raise FormatError("LCC-STA-06", place(keys), "a key with a lone surrogate")
                 visit(child, (*keys, key), length + len(key) + 1)
         else:
@@ -219,60 +214,6 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
     if nulls != scalars:
         raise FormatError("LCC-STA-03", where, f"has a place for {nulls} scalars, and there are {scalars}")
     return tree
-
-
-def parse_scalars(scalars: Json, where: str) -> list[Json]:
-    """Check an untrusted list of scalars and return it.
-
-    Raises
-    ------
-    FormatError
-        An entry of another form (LCC-STA-04), a text that is not the one way to write its value (LCC-STA-05),
-        a lone surrogate (LCC-STA-06).
-    LimitError
-        An integer of too many digits (LCC-LIM-07).
-    """
-    if type(scalars) is not list:
-        raise FormatError("LCC-STA-04", where, f"not a list: {reprlib.repr(scalars)}")
-    for position, entry in enumerate(scalars):
-        _parse_scalar(entry, f"{where}[{position}]")
-    return scalars
-
-
-def _parse_scalar(entry: Json, where: str) -> None:
-    if entry is None or type(entry) is bool:
-        return
-    if type(entry) is int:
-        if abs(entry) >= _INTEGER_BOUND:
-            raise LimitError("LCC-LIM-07", where, f"an integer of more than {MAX_INTEGER_DIGITS} digits")
-    elif type(entry) is str:
-        if not _is_unicode(entry):
-            raise FormatError("LCC-STA-06", where, "a string with a lone surrogate")
-    elif type(entry) is dict and list(entry) in (["f"], ["b"]) and type(next(iter(entry.values()))) is str:
-        if not _is_canonical(entry):
-            raise FormatError("LCC-STA-05", where, f"not the one way to write a value: {reprlib.repr(entry)}")
-    else:
-        raise FormatError("LCC-STA-04", where, f"not a scalar: {reprlib.repr(entry)}")
-
-
-def _is_canonical(entry: dict[str, str]) -> bool:
-    try:  # but not to read a float that is longer than any is written: that takes long
-        return len(entry.get("f", "")) <= _MAX_FLOAT_LENGTH and _scalar_json(_scalar_value(entry)) == entry
-    except ValueError:
-        return False
-
-
-def _scalar_json(value: float | bytes) -> Json:
-    if isinstance(value, float):
-        # NaN has one spelling: the sign and payload of a NaN scalar are not kept.
-        return {"f": repr(value)}
-    return {"b": base64.b64encode(value).decode("ascii")}
-
-
-def _scalar_value(entry: Json) -> Any:
-    if not isinstance(entry, dict):
-        return entry
-    return float(entry["f"]) if "f" in entry else base64.b64decode(entry["b"], validate=True)
 
 
 class _Flattener:
@@ -318,15 +259,15 @@ class _Flattener:
     def _scalar(self, value: Any, keys: Keys) -> Json:
         if value is not None and type(value) not in (bool, int, float, str, bytes):
             _refuse(keys, f"is a {type(value).__module__}.{type(value).__qualname__}, not {_ACCEPTED}")
-        entry = _scalar_json(value) if isinstance(value, float | bytes) else value
+        entry = scalar_json(value) if isinstance(value, float | bytes) else value
         try:
-            _parse_scalar(entry, "")
+            parse_scalar(entry, "")
         except DataError as error:
             _refuse(keys, f"is {error.message}")
         return entry
 
     def _below(self, keys: Keys, key: Any) -> Keys:
-        if type(key) is not str or not _is_unicode(key):
+        if type(key) is not str or not is_unicode(key):
             _refuse(keys, f"has the key {key!r}, which is not a str without lone surrogates")
         if len(keys) >= MAX_NESTING:
             _refuse(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
@@ -366,7 +307,3 @@ def _index(tree: Json) -> tuple[list[tuple[str, int | None]], dict[str, range]]:
 def _suggest(name: str, names: Mapping[str, object]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     return f"{name!r} (is it {close[0]!r}?)" if close else repr(name)
-
-
-def _is_unicode(text: str) -> bool:
-    return text.isascii() or text.encode(errors="ignore").decode() == text  # lone surrogates are ignored

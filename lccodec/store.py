@@ -24,7 +24,8 @@ from .policy import Candidate, Policy
 from .presets import record_policy, resolve_policy
 from .quantize import Lossless, Quantizer
 from .roles import Role, check_roles, find_roles
-from .state import Flat, Json, flatten
+from .scalars import Json
+from .state import Flat, flatten
 
 __all__ = ["Adapter", "Chain"]
 
@@ -76,8 +77,7 @@ class Chain:
         How many to encode and decode with, 0 for one each core; files are the same whatever the number.
         Under the interpreter's lock more than one seldom pays; processes do (`lccodec.adapters.dcp`).
     adapter
-        Of the framework whose states are saved and restored, as ``lccodec.adapters.torch``; by default
-        they are NumPy's.
+        Of the states' framework, as ``lccodec.adapters.torch``; by default they are NumPy's.
 
     Raises
     ------

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from lccodec.constants import MAX_INTEGER_DIGITS, MAX_NESTING
 from lccodec.errors import ArgumentError, FormatError, LimitError
-from lccodec.state import array_names, flatten, parse_scalars, parse_tree, select, unflatten
+from lccodec.scalars import parse_scalars
+from lccodec.state import array_names, flatten, parse_tree, select, unflatten
 
 # --- strategies -----------------------------------------------------------------------------------
 
