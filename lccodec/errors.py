@@ -2,7 +2,8 @@
 
 Decoding any bytes returns or raises one of these; any other exception is a bug in lccodec.
 ``ArgumentError`` blames the caller, ``DataError`` the bytes, ``ChainError`` what a chain lacks.
-``StorageError`` is the operating system's refusal (a full disk, a missing directory).
+``StorageError`` is the operating system's refusal (a full disk, a missing directory). ``LccodecWarning`` tells
+of a save that was kept in another way than was asked for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ __all__ = [
     "DependencyError",
     "FormatError",
     "LccodecError",
+    "LccodecWarning",
     "LimitError",
     "StorageError",
     "TruncatedError",
@@ -87,3 +89,7 @@ class ChainError(LccodecError, LookupError):
 
 class StorageError(LccodecError, OSError):
     """The operating system refused to read or write; the original error is the cause."""
+
+
+class LccodecWarning(UserWarning):
+    """What was asked for could not be done as it was asked; the message says what was done instead."""

@@ -25,6 +25,7 @@ PUBLIC = {
     "ExponentBuckets",
     "FormatError",
     "LccodecError",
+    "LccodecWarning",
     "LimitError",
     "LogSteps",
     "Lossless",
