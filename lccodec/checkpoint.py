@@ -31,6 +31,7 @@ __all__ = [
     "CheckpointInfo",
     "checkpoint_path",
     "directory_steps",
+    "in_chain",
     "open_data",
     "open_file",
 ]
@@ -312,6 +313,16 @@ def directory_steps(directory: Path) -> dict[int, Path]:
         raise StorageError(error.errno, f"cannot list: {error.strerror}", str(directory)) from error
     found = {int(match[1]): directory / name for name in names if (match := _FILE_NAME.fullmatch(name))}
     return {step: found[step] for step in sorted(found)}
+
+
+def in_chain(path: Path) -> bool:
+    """Whether a path is a checkpoint of a chain, or would be taken for one: named so, and not alone."""
+    if not _FILE_NAME.fullmatch(path.name):
+        return False
+    try:
+        return bool(directory_steps(path.parent))
+    except StorageError:
+        return False
 
 
 def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFile:

@@ -36,6 +36,7 @@ __all__ = ["CheckpointWriter", "remove_stale_temporaries"]
 
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
+_ATTEMPTS: Final = 100  # to make a temporary; each can only fail if someone cleans up in that moment
 
 
 class CheckpointWriter:
@@ -49,7 +50,8 @@ class CheckpointWriter:
     path
         The file to make.
     overwrite
-        Replace a file of that name; otherwise it is an error, and the file stays as it is.
+        Replace a file of that name, whose permissions stay; otherwise it is an error, and the file stays as
+        it is.
     system
         The operating system's calls.
 
@@ -57,6 +59,8 @@ class CheckpointWriter:
     ----------
     root
         None until the file is committed, then its root.
+    size
+        Bytes of the committed file.
 
     Examples
     --------
@@ -73,6 +77,7 @@ class CheckpointWriter:
 
     def __init__(self, path: StrPath, *, overwrite: bool = False, system: System = SYSTEM) -> None:
         self.root: bytes | None = None
+        self.size = 0
         self._path = checked_path(path)
         self._overwrite = overwrite
         self._system = system
@@ -138,6 +143,7 @@ class CheckpointWriter:
             self._system.fsync(self._fd)
             self._publish(temporary)
             self.root = tail[-ROOT_SIZE:]
+            self.size = len(head) + manifest.payload_length + len(tail)
         self._discard()
         with storage_errors("committed, but durability unknown: cannot sync the directory of", self._path):
             self._sync_directory()
@@ -156,17 +162,22 @@ class CheckpointWriter:
 
     def _create_temporary(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
-        while True:
+        replaced = self._system.mode(self._path) if self._overwrite else None
+        for _ in range(_ATTEMPTS):
             temporary = self._path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
-            self._fd = self._system.open(temporary, flags, 0o666)
+            self._fd = self._system.open(temporary, flags, 0o666 if replaced is None else 0o600)
             self._temporary = temporary
+            if replaced is not None:
+                with suppress(OSError):  # where permissions cannot be set, those for the owner alone stay
+                    self._system.set_mode(self._fd, replaced)
             with suppress(OSError):  # without locks, nobody can take the temporary for a stale one either
                 self._system.lock(self._fd, True)
             # Someone may have cleaned up between the two calls.
             if self._system.exists(temporary):
-                break
+                self._seek(PAYLOAD_OFFSET)
+                return
             self._discard()
-        self._seek(PAYLOAD_OFFSET)
+        raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
 
     def _seek(self, offset: int) -> None:
         self._system.seek(self._fd, offset, os.SEEK_SET)

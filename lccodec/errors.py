@@ -2,8 +2,8 @@
 
 Decoding any bytes returns or raises one of these; any other exception is a bug in lccodec.
 ``ArgumentError`` blames the caller, ``DataError`` the bytes, ``ChainError`` what a chain lacks.
-``StorageError`` is the operating system's refusal (a full disk, a missing directory). ``LccodecWarning`` tells
-of a save that was kept in another way than was asked for.
+``StorageError`` is the operating system's refusal (a full disk, a missing directory). ``LccodecWarning``
+tells of a save that was kept in another way than was asked for.
 """
 
 from __future__ import annotations

@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
-from .checkpoint import open_data, open_file
+from .checkpoint import in_chain, open_data, open_file
 from .commit import CheckpointWriter
 from .container import to_bytes
+from .errors import ArgumentError
 from .jobs import Job, plan
-from .manifest import FrameEntry, Manifest
+from .manifest import FrameEntry, Manifest, check_manifest, metadata_strings
 from .quantize import Lossless
-from .state import Flat, flatten
+from .state import flatten
+from .system import checked_path
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
 
-def _jobs(flat: Flat) -> list[Job]:
-    return plan(flat.arrays, flat.names, {}, lambda *_: Lossless(), keyframe=True)
-
-
-def _manifest(
-    flat: Flat, jobs: list[Job], entries: list[FrameEntry], metadata: dict[str, str] | None
-) -> Manifest:
+def _planned(state: Any, metadata: Mapping[str, Any] | None) -> tuple[list[Job], Manifest]:
+    """Return what is to be coded of a state, and its manifest, checked, without the frames."""
+    flat = flatten(state)
+    jobs = plan(flat.arrays, flat.names, {}, lambda *_: Lossless(), keyframe=True)
     numbers = {index: number for number, job in enumerate(jobs, start=1) for index in job.indices}
-    return Manifest(
+    manifest = Manifest(
         step=None,
         parent=None,
         policy="lossless",
-        metadata=dict(metadata or {}),
+        metadata=metadata_strings(metadata),
         tree=flat.tree,
         scalars=flat.scalars,
         arrays=tuple(numbers[index] for index in range(len(numbers))),
-        frames=tuple(entries),
+        frames=(),
     )
+    check_manifest(manifest, len(jobs))
+    return jobs, manifest
 
 
-def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
+def save(state: Any, metadata: Mapping[str, Any] | None = None) -> bytes:
     """Return a state as the bytes of a checkpoint file, lossless.
 
     Parameters
@@ -44,34 +47,38 @@ def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
     state
         A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None.
     metadata
-        Strings to keep with it.
+        Strings to keep with it; a number becomes its JSON text.
 
     Raises
     ------
     ArgumentError
         If the state holds something that cannot be stored; names it.
     """
-    flat = flatten(state)
-    jobs = _jobs(flat)
+    jobs, manifest = _planned(state, metadata)
     frames = [b"".join(job.encode_alone()) for job in jobs]
-    return to_bytes(frames, _manifest(flat, jobs, [FrameEntry.of(frame) for frame in frames], metadata))
+    return to_bytes(frames, replace(manifest, frames=tuple(map(FrameEntry.of, frames))))
 
 
-def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
-    """Write a state to a checkpoint file, lossless and atomically; a file of that name is replaced.
+def save_file(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> None:
+    """Write a state to a checkpoint file, lossless and atomically.
+
+    A file of that name is replaced, and keeps its permissions.
 
     Raises
     ------
     ArgumentError
-        If the state holds something that cannot be stored; names it.
+        If the state holds something that cannot be stored; names it. If the path is that of a checkpoint of a
+        chain: `Chain.save` writes these, and none is replaced.
     StorageError
         If the operating system refuses; what was there stays.
     """
-    flat = flatten(state)
-    jobs = _jobs(flat)
-    with CheckpointWriter(path, overwrite=True) as writer:
+    target = checked_path(path)
+    if in_chain(target):
+        raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
+    jobs, manifest = _planned(state, metadata)
+    with CheckpointWriter(target, overwrite=True) as writer:
         entries = [writer.write_frame(job.encode_alone()) for job in jobs]
-        writer.commit(_manifest(flat, jobs, entries, metadata))
+        writer.commit(replace(manifest, frames=tuple(entries)))
 
 
 def load(data: bytes, dtype: Literal["float32", "bits"] | None = None) -> Any:

@@ -225,8 +225,12 @@ class _Flattener:
         self.names: list[str] = []
         # The array is kept beside its index: an id can be used again once its object is gone.
         self._seen: dict[int, tuple[int, object]] = {}
+        self._characters = 0
 
     def node(self, value: Any, keys: Keys) -> Json:
+        self._characters += len(keys) + sum(map(len, keys))
+        if self._characters > MAX_NAME_CHARACTERS:
+            _refuse((), f"has names of more than {MAX_NAME_CHARACTERS} characters together")
         if isinstance(value, _NUMPY):
             return self._array(value, keys)
         if isinstance(value, dict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,20 @@ class System:
     unlink = staticmethod(os.unlink)
     exists = staticmethod(os.path.lexists)
     listdir = staticmethod(os.listdir)
+
+    @staticmethod
+    def mode(path: StrPath) -> int | None:
+        """Return the permissions of the file at a path, None if there is none."""
+        try:
+            return stat.S_IMODE(Path(path).stat().st_mode)
+        except FileNotFoundError:
+            return None
+
+    @staticmethod
+    def set_mode(fd: int, mode: int) -> None:
+        """Set the permissions of an open file, where the system can."""
+        if hasattr(os, "fchmod"):
+            os.fchmod(fd, mode)
 
     @staticmethod
     def lock(fd: int, wait: bool) -> None:

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import random
+import stat
 import subprocess
 import sys
 import threading
@@ -659,7 +660,20 @@ def test_a_full_file_size_limit(tmp_path: Path) -> None:
 
 # --- faults ---------------------------------------------------------------------------------------
 
-OPERATIONS = ("open", "lock", "exists", "seek", "write", "fsync", "close", "link", "replace", "unlink")
+OPERATIONS = (
+    "mode",
+    "open",
+    "set_mode",
+    "lock",
+    "exists",
+    "seek",
+    "write",
+    "fsync",
+    "close",
+    "link",
+    "replace",
+    "unlink",
+)
 
 
 class Faulty(System):
@@ -751,6 +765,37 @@ def test_only_failures_that_do_not_matter_are_passed_over(tmp_path: Path) -> Non
     assert passed == ["lock", "close", "unlink"]
 
 
+def test_a_system_that_sees_no_file_does_not_hang_the_writer(tmp_path: Path) -> None:
+    """`lexists` is false where `lstat` fails, whatever for."""
+    blind = Faulty(0, lambda *_: False)
+    blind.exists = lambda _: False
+    with pytest.raises(StorageError, match="cannot be seen"):
+        write(tmp_path / "one.lcc.h5", system=blind)
+    assert not listing(tmp_path)
+    assert not blind.descriptors
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "one.lcc.h5"
+    path.write_bytes(b"of another")
+    path.chmod(mode)
+    write(path, overwrite=True)
+    assert committed(path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_the_size_of_a_committed_file_is_known_without_asking_for_it(tmp_path: Path) -> None:
+    for frames, manifest in ((FRAMES, KEYFRAME), ((), EMPTY)):
+        path = tmp_path / f"{len(frames)}.lcc.h5"
+        with CheckpointWriter(path) as writer:
+            for frame in frames:
+                writer.write_frame(frame)
+            assert writer.size == 0
+            writer.commit(manifest)
+        assert writer.size == path.stat().st_size
+
+
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
 def test_without_hard_links_the_file_is_renamed(tmp_path: Path, code: int) -> None:
     path = tmp_path / "one.lcc.h5"
@@ -815,6 +860,11 @@ class Disk(System):
     def close(self, fd: int) -> None: ...
 
     def lock(self, fd: int, wait: bool) -> None: ...
+
+    def mode(self, path: Path) -> int | None:
+        return 0o644 if path.name in self.names else None
+
+    def set_mode(self, fd: int, mode: int) -> None: ...
 
     def exists(self, path: Path) -> bool:
         return path.name in self.names

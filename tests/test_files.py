@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -91,3 +92,57 @@ def test_a_state_is_saved_and_read_in_parts_of_the_memory_it_takes(tmp_path: Pat
     np.testing.assert_array_equal(small, mapped[:1000])
     assert saving < mapped.nbytes * 0.9  # it works on blocks of 32 MiB
     assert reading < 1 << 20
+
+
+@pytest.mark.parametrize("name", ["000000000000.lcc.h5", "000000000007.lcc.h5"])
+def test_a_checkpoint_of_a_chain_is_not_replaced(tmp_path: Path, name: str) -> None:
+    """Nor is a file put where it would be taken for one."""
+    with lccodec.Chain(tmp_path) as chain:
+        chain.save(0, {"epoch": 1})
+    with pytest.raises(ArgumentError, match="is a checkpoint of a chain"):
+        lccodec.save_file({"epoch": 2}, tmp_path / name)
+    assert chain.restore() == {"epoch": 1}
+    assert chain.steps == [0]
+    lccodec.save_file({"epoch": 2}, tmp_path / "best.lcc.h5")
+    (tmp_path / "other").mkdir()
+    lccodec.save_file({"epoch": 2}, tmp_path / "other" / name)  # where there is no chain, it is a name
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("text", "text"),
+        (0.3, "0.3"),
+        (7, "7"),
+        (True, "true"),
+        (float("nan"), "NaN"),
+        (-np.inf, "-Infinity"),
+        (np.float32(0.5), "0.5"),
+        (np.int64(-3), "-3"),
+        (np.bool_(False), "false"),
+    ],
+)
+def test_numbers_of_metadata_become_their_json_text(value: object, text: str) -> None:
+    with lccodec.checkpoint.open_data(lccodec.save({}, metadata={"key": value})) as file:
+        assert file.metadata() == {"key": text}
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"a": None}, {"a": [1]}, {1: "a"}, {"a": "\ud800"}, {"\ud800": "a"}, ["a"], "a"]
+)
+def test_other_metadata_are_refused_before_anything_is_written(tmp_path: Path, metadata: Any) -> None:
+    with pytest.raises(ArgumentError, match="metadata"):
+        lccodec.save_file({"w": np.ones(3)}, tmp_path / "m.lcc.h5", metadata)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_manifest_past_its_limit_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lccodec.jobs.encode_components", None)  # nothing is encoded either
+    with pytest.raises(ArgumentError, match="LCC-LIM-04"):
+        lccodec.save_file({"w": np.ones(3), "log": "x" * (1 << 26)}, tmp_path / "m.lcc.h5")
+    monkeypatch.setattr("lccodec.state.MAX_NAME_CHARACTERS", 100)
+    with pytest.raises(ArgumentError, match="names of more than 100 characters"):
+        lccodec.save_file({"x" * 60: {"w": np.ones(3)}}, tmp_path / "m.lcc.h5")
+    assert not list(tmp_path.iterdir())
