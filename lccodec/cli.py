@@ -22,8 +22,7 @@ from .checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_fi
 from .difference import Leaves, compare_states
 from .errors import ArgumentError, LccodecError
 from .exchange import load_rules
-from .policy import Policy
-from .presets import POLICIES, resolve_policy
+from .presets import POLICIES
 from .program import error_document, error_text, program, verb
 from .store import Chain
 from .summary import summarize
@@ -81,7 +80,7 @@ _threads = click.option("-j", "--threads", type=click.IntRange(0), default=1, he
 @click.option(
     "--policy",
     type=click.Choice(list(POLICIES)),
-    help="How lossy deltas may be.  [default: as the chain's latest checkpoint, else balanced]",
+    help="How lossy deltas may be.  [default: as the chain was saved with, else lossless]",
 )
 @_threads
 def save(
@@ -99,12 +98,14 @@ def save(
     """
     for file in files:  # another suffix is told before anything is written
         check_suffix(file)
-    latest = _latest(directory)
-    first = step if step is not None else 0 if latest is None or latest.step is None else latest.step + 1
+    latest = max(directory_steps(directory), default=None) if directory.is_dir() else None
+    first = step if step is not None else 0 if latest is None else latest + 1
     steps = steps_in_names(files) if step is None else None
     steps = steps or {first + i: file for i, file in enumerate(files)}
     saved = []
-    chain = Chain(directory, policy=policy or _recorded_policy(latest), threads=threads)
+    if policy is None and latest is None:
+        policy = "lossless"  # nobody has said that these files may lose anything
+    chain = Chain(directory, policy=policy, threads=threads)
     with chain, tables.progress("saving") as update:
         for done, (number, file) in enumerate(steps.items(), 1):
             chain.save(number, *load_file(file))
@@ -118,18 +119,6 @@ def save(
         kind = "keyframe" if info.parent is None else f"delta to {info.parent}"
         size = tables.size_text(info.nbytes, info.file_bytes)
         click.echo(f"step {info.step}, {kind}: {size}  {tables.printable(file)}")
-
-
-def _recorded_policy(latest: CheckpointInfo | None) -> str | Policy:
-    """Return the policy that a chain was written with, the default where that is not known."""
-    try:
-        return "balanced" if latest is None else resolve_policy(latest.policy)
-    except ArgumentError:
-        return "balanced"
-
-
-def _latest(directory: Path) -> CheckpointInfo | None:
-    return Chain(directory).info() if directory.is_dir() and directory_steps(directory) else None
 
 
 def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:

@@ -39,7 +39,15 @@ from .state import array_names
 from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
 from .trailer import Trailer, parse_trailer
 
-__all__ = ["CheckpointReader", "assemble", "check_skeleton", "open_bytes", "open_checkpoint", "to_bytes"]
+__all__ = [
+    "CheckpointReader",
+    "assemble",
+    "check_skeleton",
+    "open_bytes",
+    "open_checkpoint",
+    "read_root",
+    "to_bytes",
+]
 
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _HDF5_END: Final = slice(40, 48)  # where a file of this form says how long its HDF5 part is
@@ -198,6 +206,25 @@ def open_checkpoint(path: StrPath) -> CheckpointReader:
         newer version (UnsupportedError) or beyond a limit (LimitError).
     """
     return CheckpointReader(_FileSource(path), str(path))
+
+
+def read_root(path: StrPath) -> tuple[bytes, int]:
+    """Return the root that a checkpoint file says it has, and its size in bytes, verifying neither.
+
+    Raises
+    ------
+    StorageError, DataError
+        If it cannot be read, or does not end in a trailer of its size.
+    """
+    source = _FileSource(path)
+    try:
+        where = f"{path}: trailer"
+        trailer = parse_trailer(source.read(max(0, source.size - TRAILER_SIZE), TRAILER_SIZE), where)
+        if trailer.file_length != source.size:
+            raise FormatError("LCC-TRL-06", where, f"not that of a file of {source.size} bytes")
+        return trailer.root, source.size
+    finally:
+        source.close()
 
 
 def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:

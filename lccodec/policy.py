@@ -175,19 +175,19 @@ class Policy:
         ArgumentError
             If it is none.
         """
-        members = ["name", "roles", "patterns", "smallest"]
-        if not isinstance(value, dict) or list(value)[:4] != members or not isinstance(value["name"], str):
+        members = ("name", "roles", "patterns", "smallest")
+        if not isinstance(value, dict) or not all(member in value for member in members):
             raise ArgumentError(f"a policy is an object of {', '.join(members)}, not {value!r:.100}")
-        name, roles, patterns, smallest, *_ = value.values()
-        if not isinstance(roles, dict) or not isinstance(patterns, dict):
-            raise ArgumentError(f"policy {name!r}: roles and patterns are objects")
+        name, roles, patterns, smallest = (value[member] for member in members)
+        if not isinstance(name, str) or not isinstance(roles, dict) or not isinstance(patterns, dict):
+            raise ArgumentError(f"policy {name!r:.100}: the name is a string, roles and patterns are objects")
         try:
             return cls(
                 name,
                 {role: parse_quantizer(quantizer) for role, quantizer in roles.items()},
                 {pattern: parse_quantizer(quantizer) for pattern, quantizer in patterns.items()},
                 smallest,
-                **{member: value[member] for member in list(value)[4:]},
+                **{member: setting for member, setting in value.items() if member not in members},
             )
         except TypeError as error:
             raise ArgumentError(f"policy {name!r}: {error}") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -16,7 +17,7 @@ import click
 import lccodec
 
 from . import tables
-from .errors import ArgumentError, DataError, LccodecError
+from .errors import ArgumentError, DataError, LccodecError, LccodecWarning
 
 __all__ = ["error_document", "error_text", "program", "verb"]
 
@@ -51,15 +52,22 @@ class _Program(click.Group):
         sys.exit(code or 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; that the reader of its output is gone is no error."""
+        """Run a verb; warnings are lines too, and that the reader of its output is gone is no error."""
         try:
-            result = super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", LccodecWarning)
+                warnings.showwarning = _show_warning
+                result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
             # Python flushes once more at its exit, which must find an open file.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _PIPE_CLOSED
         return result
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"lccodec: warning: {tables.printable(message)}", err=True)
 
 
 def _fail(error: BaseException, message: str, code: int, words: Sequence[str]) -> int:

@@ -5,29 +5,45 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
+import errno
+import logging
+import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Literal, Protocol, Self
+
+import numpy as np
 
 from .chain import KEYFRAME_EVERY, wants_keyframe
 from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_file
 from .commit import CheckpointWriter, remove_stale_temporaries
 from .constants import MAX_STEP
-from .errors import ArgumentError, ChainError, FormatError, StorageError
-from .floats import ElementType, components
-from .jobs import DecodedArray, encode_jobs, plan
-from .manifest import INHERITED, Manifest, Parent
+from .draft import make_draft
+from .errors import (
+    ArgumentError,
+    ChainError,
+    DataError,
+    FormatError,
+    LccodecWarning,
+    StorageError,
+)
+from .jobs import encode_jobs
+from .manifest import metadata_strings
 from .parallel import thread_count
-from .policy import Candidate, Policy
-from .presets import record_policy, resolve_policy
-from .quantize import Lossless, Quantizer
-from .roles import Role, check_roles, find_roles
-from .scalars import Json
-from .state import Flat, flatten
+from .policy import Policy
+from .presets import POLICIES, Record, resolve_policy
+from .roles import Role, check_roles
+from .state import flatten
+from .system import checked_path, storage_errors
+from .tail import Link, Tail, latest_record, read_tail
 
 __all__ = ["Adapter", "Chain"]
+
+_LOG: Final = logging.getLogger("lccodec")
 
 
 class Adapter(Protocol):
@@ -48,28 +64,22 @@ class Adapter(Protocol):
 _ADAPTER: Final = ("to_numpy", "from_numpy", "roles")
 
 
-@dataclass
-class _Tail:
-    """The latest checkpoint as decoded: what the next delta is taken against."""
-
-    step: int
-    root: bytes
-    tree: Json
-    arrays: dict[str, DecodedArray]
-    deltas: int
-    delta_bytes: int
-    keyframe_bytes: int
-
-
 class Chain:
     """Checkpoints of one run in a directory; a context manager.
+
+    One `Chain` may be used by several threads: saves wait for each other. Other processes may save to the
+    directory too; what a delta is taken against is compared with the files before.
 
     Parameters
     ----------
     directory
-        Made if it is not there. A chain that is in it goes on where it stopped.
+        Made by the first save. A chain that is in it goes on where it stopped.
     policy
-        A preset (a name of `lccodec.POLICIES`) or a `Policy`.
+        A preset (a name of `lccodec.POLICIES`) or a `Policy`. By default what the chain was saved with, and
+        ``"balanced"`` for a new one.
+    roles
+        Roles of arrays, by name or pattern, where neither names nor the adapter tell (:mod:`lccodec.roles`):
+        ``{"*/velocity": "first_moment"}``. Checkpoints record them; by default they are those recorded.
     keyframe_every
         Most deltas that a restore may replay: after as many, a keyframe is written; sooner when the
         deltas together are larger than their keyframe.
@@ -82,9 +92,9 @@ class Chain:
     Raises
     ------
     ArgumentError
-        For an unknown policy.
+        For an unknown policy or role, or what cannot be a directory.
     StorageError
-        If the directory cannot be made or read.
+        If the directory is a file.
 
     Examples
     --------
@@ -100,8 +110,9 @@ class Chain:
     def __init__(
         self,
         directory: str | os.PathLike[str],
-        policy: str | Policy = "balanced",
+        policy: str | Policy | None = None,
         *,
+        roles: Mapping[str, Role] | None = None,
         keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
         adapter: Adapter | None = None,
@@ -110,18 +121,19 @@ class Chain:
             raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
         if adapter is not None and not all(hasattr(adapter, name) for name in _ADAPTER):
             raise ArgumentError(f"adapter is to be one as lccodec.adapters.torch, not {adapter!r}")
-        self.directory = Path(directory)
-        self.policy = resolve_policy(policy)
+        self.directory = checked_path(directory)
         self.keyframe_every = keyframe_every
         self.threads = thread_count(threads)
         self.adapter = adapter
-        self._tail: _Tail | None = None
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(
-                error.errno, f"cannot make the directory: {error.strerror}", str(directory)
-            ) from error
+        self._policy = None if policy is None else resolve_policy(policy)
+        self._roles = None if roles is None else dict(check_roles(roles))
+        self._record: Record | None = None  # what saves go by, known from the first on
+        self._told = False  # of a target that cannot be met
+        self._tail: Tail | None = None
+        self._saving = threading.RLock()
+        with storage_errors("cannot look at the directory", self.directory):
+            if self.directory.exists() and not self.directory.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
 
     def __enter__(self) -> Self:
         return self
@@ -131,21 +143,43 @@ class Chain:
 
     def close(self) -> None:
         """Forget the reference that is kept in memory; every checkpoint is on disk already."""
-        self._tail = None
+        with self._saving:
+            self._tail = None
 
     @property
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, rising."""
-        return list(directory_steps(self.directory))
+        return list(directory_steps(self.directory)) if self.directory.exists() else []
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that saves go by: given, else as the chain was saved with, else ``balanced``."""
+        return self._settings().policy
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """The roles that were given, else those that the chain was saved with."""
+        return self._settings().roles
+
+    def _settings(self) -> Record:
+        if self._record is not None:
+            return self._record
+        recorded = latest_record(self.directory) if self._policy is None or self._roles is None else None
+        recorded = recorded or Record(POLICIES["balanced"])
+        return Record(self._policy or recorded.policy, recorded.roles if self._roles is None else self._roles)
 
     def save(
         self,
         step: int,
         state: Any,
-        metadata: dict[str, str] | None = None,
-        roles: Mapping[str, Role] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        known: Mapping[str, Role] | None = None,
     ) -> int:
         """Store a state as a keyframe or a delta; it is there as a whole or not at all.
+
+        Where no delta can be taken against the latest checkpoint, as when its file is damaged, a keyframe is
+        written, and an `LccodecWarning` names what is wrong.
 
         Parameters
         ----------
@@ -155,10 +189,9 @@ class Chain:
             A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None; with an
             adapter, what that takes.
         metadata
-            Strings to keep with it.
-        roles
-            Roles of arrays, by name or pattern, where their names do not tell (:mod:`lccodec.roles`):
-            ``{"*/velocity": "first_moment"}``.
+            Strings to keep with it; a number becomes its JSON text.
+        known
+            Roles of arrays by whole name, for adapters that know them from a framework's structures.
 
         Returns
         -------
@@ -168,84 +201,95 @@ class Chain:
         Raises
         ------
         ArgumentError
-            If the step exists or is out of order, a role is unknown, or the state cannot be stored.
+            If the step exists or is out of order, or the state or its metadata cannot be stored; nothing has
+            been written then.
         StorageError
             If the operating system refuses to write, as when the disk is full; nothing is left behind.
         """
-        steps = self._check_step(step)
-        known = None
+        with self._saving:
+            return self._save(step, state, metadata_strings(metadata), known or {})
+
+    def _save(self, step: Any, state: Any, metadata: dict[str, str], known: Mapping[str, Role]) -> int:
+        start = time.perf_counter()
+        step, steps = self._check_step(step)
         if self.adapter is not None:
             plain, metadata = self.adapter.to_numpy(state, metadata)
-            state, known = plain, self.adapter.roles(state)
+            state, known = plain, {**self.adapter.roles(state), **known}
         flat = flatten(state)
-        check_roles(roles or {})
-        exact = Lossless()
-
-        def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
-            return policy.choose(name, found[name], kind, size) if relative else exact
-
+        record = self._begin(steps)
+        with storage_errors("cannot make the directory", self.directory):
+            self.directory.mkdir(parents=True, exist_ok=True)
         remove_stale_temporaries(self.directory)
-        tail = self._current_tail(steps[-1]) if steps else None
-        keyframe = tail is None or wants_keyframe(
-            tail.deltas, tail.delta_bytes, tail.keyframe_bytes, self.keyframe_every
-        )
-        arrays = dict(tail.arrays) if tail else {}
-        found = {} if keyframe else find_roles(flat.names, roles, known)  # which keyframes do not go by
-        policy = self.policy if keyframe else self.policy.settle(_candidates(flat, found, arrays))
+        tail = self._find_tail(steps[-1]) if steps else None
+        if tail and wants_keyframe(
+            len(tail.links) - 1, tail.delta_bytes, tail.links[0].size, self.keyframe_every
+        ):
+            tail = None
+        draft = make_draft(step, flat, tail, record, known, metadata)
+        if draft.shortfall and not self._told:
+            self._told = True
+            _warn(f"{self.directory}: {draft.shortfall}")
         # Arrays of the tail are overwritten as they are coded, so a failure must not leave it in place.
         self._tail = None
-        jobs = plan(flat.arrays, flat.names, arrays, choose, keyframe)
-        numbers = [0] * len(flat.arrays)
+        arrays = dict(tail.arrays) if tail else {}
         entries = []
         with CheckpointWriter(checkpoint_path(self.directory, step)) as writer:
-            for job, pieces, decoded in encode_jobs(jobs, self.policy.effort, self.threads):
+            for job, pieces, decoded in encode_jobs(draft.jobs, record.policy.effort, self.threads):
                 entries.append(writer.write_frame(pieces))
-                for index, array in zip(job.indices, decoded, strict=True):
-                    numbers[index] = len(entries)
-                    arrays[flat.names[index]] = array
-            inherited = not keyframe and tail is not None and _same_tree(tail.tree, flat.tree)
-            manifest = Manifest(
-                step=step,
-                parent=None if keyframe or tail is None else Parent(tail.step, tail.root),
-                policy=record_policy(self.policy),
-                metadata=dict(metadata or {}),
-                tree=INHERITED if inherited else flat.tree,
-                scalars=flat.scalars,
-                arrays=tuple(numbers),
-                frames=tuple(entries),
-            )
-            root = writer.commit(manifest)
-        arrays = {name: arrays[name] for name in flat.names}
-        size = checkpoint_path(self.directory, step).stat().st_size
-        if keyframe or tail is None:
-            self._tail = _Tail(step, root, flat.tree, arrays, 0, 0, size)
-        else:
-            self._tail = _Tail(
-                step, root, flat.tree, arrays, tail.deltas + 1, tail.delta_bytes + size, tail.keyframe_bytes
-            )
-        return size
+                arrays.update(zip((flat.names[index] for index in job.indices), decoded, strict=True))
+            root = writer.commit(replace(draft.manifest, frames=tuple(entries)))
+        links = (*(tail.links if tail else ()), Link(step, root, writer.size))
+        self._tail = Tail(links, flat.tree, {name: arrays[name] for name in flat.names})
+        self._log(tail, writer.size, sum(array.nbytes for array in flat.arrays), time.perf_counter() - start)
+        return writer.size
 
-    def _check_step(self, step: int) -> list[int]:
-        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= MAX_STEP:
-            raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {step!r}")
+    def _check_step(self, step: Any) -> tuple[int, list[int]]:
+        """Return the step as an integer, and the steps before it."""
+        step = checked_step(step)
         steps = self.steps
         if step in steps:
             raise ArgumentError(f"step {step} exists already in {self.directory}")
         if steps and step < steps[-1]:
             raise ArgumentError(f"step {step} is before the latest of {self.directory}, {steps[-1]}")
-        return steps
+        return step, steps
 
-    def _current_tail(self, step: int) -> _Tail:
-        """Return the tail of the chain, decoded from disk unless it is in memory."""
+    def _begin(self, steps: list[int]) -> Record:
+        """Return what saves go by; the first of them tells of another policy than the recorded one."""
+        if self._record is None:
+            record = self._settings()
+            recorded = latest_record(self.directory) if steps and self._policy else None
+            if recorded and replace(recorded, roles={}, known={}) != Record(record.policy):
+                _warn(
+                    f"{self.directory} was saved with the policy {recorded.policy.name!r}, and goes on with"
+                    f" {record.policy.name!r}, as you ask"
+                )
+            self._record = record
+        return self._record
+
+    def _find_tail(self, step: int) -> Tail | None:
+        """Return what a delta can be taken against; None, and a warning, if the file cannot be restored."""
+        changed = None
         if self._tail is not None and self._tail.step == step:
-            return self._tail
-        with self._open(step) as file:
-            sizes = [link.reader.file_size for link in file.links]
-            last = file.links[-1]
-            arrays = dict(zip(last.index_names, file.decoded(), strict=True))
-            return _Tail(
-                step, last.reader.root, last.manifest.tree, arrays, len(sizes) - 1, sum(sizes[1:]), sizes[0]
-            )
+            changed = self._tail.find_change(self.directory)
+            if changed is None:
+                return self._tail
+        self._tail = None
+        try:
+            tail = read_tail(self.directory, step, self.threads)
+        except (DataError, ChainError, StorageError) as error:
+            _warn(f"{self.directory} goes on with a keyframe, as step {step} cannot be restored: {error}")
+            return None
+        if changed is not None:
+            _warn(f"{self.directory} goes on from the file of step {step} that is there: {changed}")
+        return tail
+
+    def _log(self, parent: Tail | None, size: int, nbytes: int, seconds: float) -> None:
+        kind = f"delta to {parent.step}" if parent else "keyframe"
+        step = self._tail.step if self._tail else None
+        ratio = nbytes / size
+        _LOG.info(
+            "%s: step %s, %s, %d bytes, %.1fx, %.3f s", self.directory, step, kind, size, ratio, seconds
+        )
 
     def _open(self, step: int | None) -> CheckpointFile:
         steps = self.steps
@@ -313,33 +357,25 @@ class Chain:
             return file.info()
 
 
-def _candidates(
-    flat: Flat, roles: Mapping[str, Role], parents: Mapping[str, DecodedArray]
-) -> Iterator[Candidate]:
-    """Yield the arrays of a delta with their references."""
-    for name, array in zip(flat.names, flat.arrays, strict=True):
-        try:
-            kind, bits = components(array)
-        except ArgumentError:
-            continue  # which `plan` tells with its name
-        parent = parents.get(name)
-        fits = parent is not None and parent.kind == kind and parent.shape == array.shape
-        yield Candidate(
-            name, roles[name], kind, array.shape, bits, parent.bits if fits and parent is not None else None
-        )
+def checked_step(step: Any) -> int:
+    """Return a step as a Python integer.
+
+    Raises
+    ------
+    ArgumentError
+        For what is no integer, or out of range (LCC-MAN-02).
+    """
+    if isinstance(step, bool | np.bool_) or not hasattr(step, "__index__"):
+        raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {step!r}")
+    number = operator.index(step)
+    if not 0 <= number <= MAX_STEP:
+        raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {step!r}")
+    return number
 
 
-def _same_tree(left: Json, right: Json) -> bool:
-    """Whether two trees are the same, the order of their keys included (which `==` ignores)."""
-    return bool(left == right) and _same_order(left, right)
-
-
-def _same_order(left: Json, right: Json) -> bool:
-    """Whether the keys of two equal trees are in the same order; leaves, which are many, are left out."""
-    if isinstance(left, dict):
-        inner = [key for key, child in left.items() if isinstance(child, dict | list)]
-        return list(left) == list(right) and all(_same_order(left[key], right[key]) for key in inner)
-    return not isinstance(left, list) or all(map(_same_order, left, right))
+def _warn(message: str) -> None:
+    # The caller of `Chain.save` is four frames up.
+    warnings.warn(message, LccodecWarning, stacklevel=5)
 
 
 def _nearest(steps: list[int], step: Any) -> str:

@@ -135,9 +135,42 @@ def test_the_policy_of_a_chain_goes_on(tmp_path):
         npz.save_file({"x": np.ones(2)}, tmp_path / f"{step}.npz")
     run("save", tmp_path / "run", tmp_path / "1.npz", "--policy", "lossless")
     assert run_json("save", tmp_path / "run", tmp_path / "2.npz")["saved"][0]["policy"] == "lossless"
-    again = run_json("save", tmp_path / "run", tmp_path / "3.npz", "--policy", "lc-2")
-    assert again["saved"][0]["policy"] == "lc-2"
-    assert run_json("save", tmp_path / "new", tmp_path / "3.npz")["saved"][0]["policy"] == "balanced"
+    _, stderr = run("save", tmp_path / "run", tmp_path / "3.npz", "--policy", "lc-2")
+    assert "warning" in stderr and "'lossless', and goes on with 'lc-2'" in stderr
+    assert len(stderr.splitlines()) == 1
+    _, stderr = run("save", tmp_path / "run", tmp_path / "3.npz", "--step", 4)
+    assert not stderr
+    assert run_json("info", tmp_path / "run")["policy"] == "lc-2"
+
+
+def test_files_are_kept_exactly_unless_asked_otherwise(tmp_path):
+    for step in (1, 2):
+        safetensors.save_file(
+            {"weight": np.random.default_rng(step).normal(size=(90, 90))}, tmp_path / f"{step}.safetensors"
+        )
+    saved = run_json("save", tmp_path / "run", tmp_path / "1.safetensors", tmp_path / "2.safetensors")[
+        "saved"
+    ]
+    assert [info["policy"] for info in saved] == ["lossless", "lossless"]
+    weight = safetensors.load_file(tmp_path / "2.safetensors")["weight"]
+    np.testing.assert_array_equal(lccodec.Chain(tmp_path / "run").restore()["weight"], weight)
+
+
+def test_a_checkpoint_of_a_chain_is_not_restored_over(chain):
+    before = step_file(chain, 10).read_bytes()
+    for name in ("000000000010.lcc.h5", "000000000099.lcc.h5"):
+        _, stderr = run("restore", chain, "--step", 20, "-o", chain / name, code=2)
+        assert "is a checkpoint of a chain" in stderr
+    assert step_file(chain, 10).read_bytes() == before
+    assert lccodec.Chain(chain).steps == [10, 20, 30]
+
+
+def test_a_restore_onto_a_private_file_leaves_it_private(chain, tmp_path):
+    target = tmp_path / "mine.lcc.h5"
+    target.write_bytes(b"")
+    target.chmod(0o600)
+    run("restore", chain, "-o", target)
+    assert target.stat().st_mode & 0o777 == 0o600
 
 
 def test_metadata_and_bfloat16_travel_with_safetensors(tmp_path, monkeypatch):

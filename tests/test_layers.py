@@ -36,6 +36,8 @@ LAYERS = [
     ["container"],
     ["commit"],
     ["checkpoint"],
+    ["tail"],
+    ["draft"],
     ["store"],
     ["tuning"],
     ["files", "validate"],

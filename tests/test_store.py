@@ -28,7 +28,7 @@ from lccodec import (
     encode,
 )
 from lccodec.jobs import RUN_ARRAY
-from lccodec.presets import resolve_policy
+from lccodec.presets import Record, read_record
 from lccodec.system import System
 
 from .oracle import lc_reconstruct
@@ -227,10 +227,8 @@ def test_a_role_is_that_of_the_names_of_the_step(tmp_path: Path) -> None:
         chain.save(step, {name: np.full(300, step, np.float32) for name in names})
         exact = step == 0 or "v" in names
         assert bool((chain.restore()["m"] == step).all()) == exact
-    with pytest.raises(ArgumentError, match="unknown role"):
-        chain.save(9, {"m": np.ones(3)}, roles={"m": "no role"})  # type: ignore[dict-item]
-    with pytest.raises(ArgumentError, match="unknown role"):  # of a keyframe too, which needs none
-        Chain(tmp_path / "new").save(0, {"m": np.ones(3)}, roles={"m": "no role"})  # type: ignore[dict-item]
+    with pytest.raises(ArgumentError, match="unknown role 'no role' of 'm'"):
+        Chain(tmp_path, roles={"m": "no role"})  # type: ignore[dict-item]
 
 
 def test_one_object_twice_is_stored_once(tmp_path: Path) -> None:
@@ -317,7 +315,7 @@ def chain_of(tmp_path: Path, steps: int = 4) -> tuple[Chain, list[dict[str, Any]
         (lambda c: c.save(9, {"a": {3: np.ones(2)}}), ArgumentError, "3"),
         (lambda c: c.save(9, {"a": {"when": np.zeros(2, "M8[s]")}}), ArgumentError, "a/when.*datetime64"),
         (lambda c: c.save(9, {"a": {1, 2}}), ArgumentError, "set"),
-        (lambda c: c.save(9, {"a": 1}, metadata={"a": 1}), ArgumentError, "metadata"),
+        (lambda c: c.save(9, {"a": 1}, metadata={"a": None}), ArgumentError, "metadata"),
     ],
 )
 def test_bad_calls_are_refused_and_nothing_is_lost(tmp_path: Path, act: Any, error: type, words: str) -> None:
@@ -344,7 +342,7 @@ def test_an_empty_directory(tmp_path: Path) -> None:
     with pytest.raises(ChainError, match="holds no checkpoint"):
         Chain(tmp_path / "new").restore()
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot make the directory"):
+    with pytest.raises(StorageError, match="not a directory"):
         Chain(tmp_path / "file")
 
 
@@ -479,15 +477,12 @@ def test_roles_and_the_policy_of_a_checkpoint(tmp_path: Path) -> None:
     rough = Policy("rough", {"weight": ExponentBuckets(1), "second_moment": UniformDeadzone(step=1.0)})
     states = [{name: generator.normal(size=100) for name in names} for _ in range(3)]
     exact = []
-    with Chain(tmp_path, policy=rough) as chain:
-        for step, (state, roles) in enumerate(zip(states, ({}, {}, {"fc": "other"}), strict=True)):
-            chain.save(step, state, roles=roles)
+    for step, (state, roles) in enumerate(zip(states, ({}, {}, {"fc": "other"}), strict=True)):
+        with Chain(tmp_path, policy=rough, roles=roles) as chain:
+            chain.save(step, state)
             restored = chain.restore(step)
             exact.append([name for name in names if np.array_equal(state[name], restored[name])])
-        assert resolve_policy(chain.info().policy) == rough
-        with pytest.raises(ArgumentError, match="unknown role 'weigth' of 'fc'"):
-            chain.save(3, states[0], roles={"fc": "weigth"})
-        assert chain.steps == [0, 1, 2]
+            assert read_record(chain.info().policy) == Record(rough, roles)
     assert exact == [names, ["opt/m"], ["fc", "opt/m"]]
 
 

@@ -86,7 +86,7 @@ def save_linked(
         save_file(state, path, metadata)
         return
     step = max(chain.steps, default=-1) + 1
-    chain.save(step, state, metadata, roles)
+    chain.save(step, state, metadata, known=roles)
     with open_checkpoint(checkpoint_path(chain.directory, step)) as reader:
         root = reader.root.hex()
     directory = Path(os.path.relpath(chain.directory, Path(path).parent)).as_posix()

@@ -1,0 +1,129 @@
+"""A checkpoint before anything of it is coded: what is stored, with what, against what, and its manifest.
+
+Everything that a reader would refuse is refused here, before the first byte is written.
+
+Source: SPEC 8 and 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from .errors import ArgumentError
+from .floats import ElementType, components
+from .jobs import DecodedArray, Job, plan
+from .manifest import INHERITED, Manifest, Parent, check_manifest
+from .policy import Candidate
+from .presets import Record, write_record
+from .quantize import Lossless, Quantizer
+from .roles import Role, find_roles
+from .scalars import Json
+from .state import Flat
+from .tail import Tail
+
+__all__ = ["Draft", "make_draft"]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a checkpoint will be.
+
+    Parameters
+    ----------
+    manifest
+        All of it but the frames.
+    jobs
+        What each frame will hold, in their order.
+    shortfall
+        What the policy's target asks for and cannot be had, in words; None where it is met.
+    """
+
+    manifest: Manifest
+    jobs: list[Job]
+    shortfall: str | None
+
+
+def make_draft(
+    step: int,
+    flat: Flat,
+    tail: Tail | None,
+    record: Record,
+    known: Mapping[str, Role],
+    metadata: dict[str, str],
+) -> Draft:
+    """Decide how a state is stored.
+
+    Parameters
+    ----------
+    step, metadata
+        Of the checkpoint.
+    flat
+        The state.
+    tail
+        What a delta is taken against, None for a keyframe.
+    record
+        Policy and roles of the chain.
+    known
+        Roles by name that a framework's structures tell.
+
+    Raises
+    ------
+    ArgumentError
+        For an array or a manifest that no reader would accept; names it.
+    """
+    parents = tail.arrays if tail else {}
+    roles = find_roles(flat.names, record.roles, known)
+    policy = record.policy.settle(_candidates(flat, roles, parents)) if tail else record.policy
+
+    def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
+        quantizer = policy.choose(name, roles[name], kind, size)  # a keyframe tells of a wrong one too
+        return quantizer if relative else Lossless()
+
+    jobs = plan(flat.arrays, flat.names, parents, choose, keyframe=tail is None)
+    numbers = [0] * len(flat.arrays)
+    for number, job in enumerate(jobs, 1):
+        for index in job.indices:
+            numbers[index] = number
+    inherited = tail is not None and _same_tree(tail.tree, flat.tree)
+    manifest = Manifest(
+        step=step,
+        parent=Parent(tail.step, tail.links[-1].root) if tail else None,
+        policy=write_record(record),
+        metadata=metadata,
+        tree=INHERITED if inherited else flat.tree,
+        scalars=flat.scalars,
+        arrays=tuple(numbers),
+        frames=(),
+    )
+    check_manifest(manifest, len(jobs))
+    return Draft(manifest, jobs, getattr(policy, "shortfall", None))
+
+
+def _candidates(
+    flat: Flat, roles: Mapping[str, Role], parents: Mapping[str, DecodedArray]
+) -> Iterator[Candidate]:
+    """Yield the arrays of a delta with their references."""
+    for name, array in zip(flat.names, flat.arrays, strict=True):
+        try:
+            kind, bits = components(array)
+        except ArgumentError:
+            continue  # which `plan` tells with its name
+        parent = parents.get(name)
+        fits = parent is not None and parent.kind == kind and parent.shape == array.shape
+        yield Candidate(
+            name, roles[name], kind, array.shape, bits, parent.bits if fits and parent is not None else None
+        )
+
+
+def _same_tree(left: Json, right: Json) -> bool:
+    """Whether two trees are the same, the order of their keys included (which `==` ignores)."""
+    return bool(left == right) and _same_order(left, right)
+
+
+def _same_order(left: Json, right: Json) -> bool:
+    """Whether the keys of two equal trees are in the same order; leaves, which are many, are left out."""
+    if isinstance(left, dict):
+        inner = [key for key, child in left.items() if isinstance(child, dict | list)]
+        return list(left) == list(right) and all(_same_order(left[key], right[key]) for key in inner)
+    return not isinstance(left, list) or all(map(_same_order, left, right))

@@ -1,0 +1,112 @@
+"""The latest checkpoint of a chain as decoded: what the next delta is taken against.
+
+A delta against files that have changed meanwhile could never be restored. So before each delta the files of
+the tail are compared with what they were, by root and size; that takes one small read of each.
+
+Source: SPEC 9 (LCC-CHN-02).
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from .checkpoint import checkpoint_path, directory_steps, open_file
+from .container import open_checkpoint, read_root
+from .errors import ArgumentError, DataError, LccodecError, LccodecWarning, StorageError
+from .jobs import DecodedArray
+from .presets import POLICIES, Record, read_record
+from .scalars import Json
+
+__all__ = ["Link", "Tail", "latest_record", "read_tail"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A file that a restore of the tail reads: its step, root and size in bytes."""
+
+    step: int
+    root: bytes
+    size: int
+
+
+@dataclass
+class Tail:
+    """The latest checkpoint.
+
+    Parameters
+    ----------
+    links
+        It and its parents, the keyframe first.
+    tree
+        Structure of the state, as :func:`lccodec.state.flatten` makes it.
+    arrays
+        By name, as they decode.
+    """
+
+    links: tuple[Link, ...]
+    tree: Json
+    arrays: dict[str, DecodedArray]
+
+    @property
+    def step(self) -> int:
+        """The step of the checkpoint."""
+        return self.links[-1].step
+
+    @property
+    def delta_bytes(self) -> int:
+        """Bytes of the deltas since the keyframe."""
+        return sum(link.size for link in self.links[1:])
+
+    def find_change(self, directory: Path) -> str | None:
+        """Return what is wrong with the files of the tail, None if they are as they were."""
+        for link in self.links:
+            path = checkpoint_path(directory, link.step)
+            try:
+                if read_root(path) != (link.root, link.size):
+                    return f"{path.name} is another file than it was"
+            except LccodecError as error:
+                return str(error)
+        return None
+
+
+def read_tail(directory: Path, step: int, threads: int) -> Tail:
+    """Return the checkpoint of a step, decoded from the files.
+
+    Raises
+    ------
+    DataError, ChainError, StorageError
+        If it cannot be restored.
+    """
+    with open_file(checkpoint_path(directory, step), threads=threads) as file:
+        file.check_name()
+        links = tuple(
+            Link(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
+        )
+        last = file.links[-1]
+        arrays = dict(zip(last.index_names, file.decoded(), strict=True))
+        return Tail(links, last.manifest.tree, arrays)
+
+
+def latest_record(directory: Path) -> Record | None:
+    """Return the record of the newest checkpoint that can be read; None where there is no checkpoint.
+
+    Where there are some, but none can be read or its policy is not known here, the policy is `lossless`, and
+    a warning says so: the chain may be one that must not lose anything.
+    """
+    steps = directory_steps(directory) if directory.is_dir() else {}
+    reason = ""
+    for path in reversed(steps.values()):
+        try:
+            with open_checkpoint(path) as reader:
+                return read_record(reader.manifest.policy)
+        except (DataError, StorageError) as error:
+            reason = reason or str(error)
+        except ArgumentError as error:
+            reason = f"{path.name}: {error}"
+            break
+    if not steps:
+        return None
+    warnings.warn(f"the policy of {directory} is not known, it goes on lossless: {reason}", LccodecWarning, 5)
+    return Record(POLICIES["lossless"])
