@@ -104,7 +104,8 @@ class _Fields:
 
     def look(self, differences: Array) -> None:
         """Narrow the zone down by some differences, which are not counted."""
-        found = np.bincount(differences.view(self._pattern) >> self.shift, minlength=self.counts.size)
+        fields = (differences.view(self._pattern) >> self.shift).astype(np.intp)
+        found = np.bincount(fields, minlength=self.counts.size)
         self._promote(np.flatnonzero((found > 0) & (self._exponents > 0)))
 
     def add(self, differences: Array, mean: bool) -> None:
@@ -143,6 +144,8 @@ class _Buckets:
     zone: Zone
     max_error: None = None
 
-    def symbols(self, differences: Array) -> tuple[Array, None]:
+    def symbols(self, differences: Array) -> tuple[Array, Array | None]:
         fields = differences.view(f"u{differences.itemsize}") >> self.shift
-        return self.table.take(fields.astype(np.intp), mode="clip"), None
+        symbols = self.table.take(fields.astype(np.intp), mode="clip")
+        # Outside the zone there is no other bucket, unless the array has changed since they were chosen.
+        return symbols, None if symbols.all() else symbols == 0

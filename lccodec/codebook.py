@@ -146,7 +146,9 @@ def _change(reference: Array, positions: Array, symbols: Array, codebook: Codebo
     add_at(out, positions, codebook.expand(symbols), codebook.kind)
 
 
-def write_block(symbols: Sparse | Array, escapes: Array, exact: Array, columns: int = 0) -> list[Piece]:
+def write_block(
+    symbols: Sparse | Array, escapes: Array, exact: Array, count: int, columns: int = 0
+) -> list[Piece]:
     """Return the pieces of one block: symbols, and the escapes if there are any (SPEC 6.3).
 
     Parameters
@@ -156,23 +158,23 @@ def write_block(symbols: Sparse | Array, escapes: Array, exact: Array, columns: 
     escapes
         Places of the elements stored exactly, rising; their symbols are 0.
     exact
-        Components of the whole block; those escaped are stored.
+        Their components.
+    count
+        Components in the block.
     columns
         Components in a row, where they are those of a matrix.
     """
     if not isinstance(symbols, Sparse):
         pieces = write_stream(symbols)
     elif symbols.values.dtype == np.uint8:
-        pieces = write_places(symbols, exact.size, columns)
+        pieces = write_places(symbols, count, columns)
     else:
         halves = symbols.values.view(np.uint8).reshape(-1, 2).T
-        pieces = [
-            piece for half in halves for piece in write_places(_nonzero(symbols, half), exact.size, columns)
-        ]
+        pieces = [piece for half in halves for piece in write_places(_nonzero(symbols, half), count, columns)]
     if escapes.size == 0:
         return [b"\x00", *pieces]
     marks = Sparse(escapes, np.ones(escapes.size, np.uint8))
-    return [b"\x01", *pieces, *write_places(marks, exact.size), exact[escapes].tobytes()]
+    return [b"\x01", *pieces, *write_places(marks, count), exact.tobytes()]
 
 
 def _nonzero(symbols: Sparse, half: Array) -> Sparse:

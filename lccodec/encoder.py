@@ -92,6 +92,9 @@ def encode_components(
     What the frame decodes to is written into `out`, which may be `reference`, as it goes on. With
     `run`, the components are those of several arrays, none of them empty, together at most 2**22.
     `effort` is described in :func:`lccodec.encode`.
+
+    The components of one array may change meanwhile: whatever is stored of a component, and written into
+    `out`, is computed from one copy of it. Those of a run have to hold still; they are a copy already.
     """
     crc = 0
     for piece in _write_frame(bits, kind, shapes, quantizer, reference, out, run, effort, threads):
@@ -139,17 +142,19 @@ def _write_frame(
         elif coded is not None:
             pieces, block_sum = coded.pieces, coded.checksum
         else:
-            pieces = planes.write_block(bits[part], base, kind)
-            block_sum = array_sum(bits[part], start * kind.size // 8)
-            if target is not None:
-                target[:] = bits[part]
+            pieces, block_sum = _write_planes(bits[part], base, target, kind, start)
         return b"".join(pieces), block_sum
 
     length = checksum = 0
     for block, block_sum in ordered(write_block, range(0, bits.size, 1 << _BLOCK_LOG2), threads):
         checksum += block_sum
         if header.method == METHOD_PLANES and length == 0 and bits.nbytes <= len(block) + 4:
-            yield replace(header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes() + bits.tobytes()
+            stored = bits.tobytes()
+            exact = np.frombuffer(stored, kind.bits)
+            if out is not None:
+                out[:] = exact
+            checksum = array_sum(exact)
+            yield replace(header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes() + stored
             break
         yield head + struct.pack("<I", len(block))
         yield block
@@ -161,6 +166,29 @@ def _write_frame(
         if not relative:
             yield bytes(padding(header.nbytes, length + TAIL.size))
     yield struct.pack("<Q", checksum & _SUM_MASK)
+
+
+def _write_planes(
+    bits: Array, reference: Array | None, out: Array | None, kind: ElementType, first: int
+) -> tuple[list[Piece], int]:
+    """Return the pieces of a block stored exactly, and its part of the array sum.
+
+    Parameters
+    ----------
+    bits, reference, out
+        Components of the block; those that were read are written into `out`.
+    first
+        Place of the block in the array.
+    """
+    block_sum = 0
+
+    def taken(start: int, own: Array) -> None:
+        nonlocal block_sum
+        block_sum += array_sum(own, (first + start) * kind.size // 8)
+        if out is not None:
+            out[start : start + own.size] = own
+
+    return planes.write_block(bits, reference, kind, taken), block_sum
 
 
 def _patterns(representatives: Array, header: FrameHeader) -> Array:
@@ -222,7 +250,7 @@ def _quantize_run(
     escape = np.concatenate([np.zeros(0, np.int64), *escapes])
     symbols[escape] = 0
     codebook = np.concatenate(counts).astype("<u2").tobytes() + np.concatenate(patterns).tobytes()
-    return _Run(codebook, codebooks.write_block(symbols, escape, bits), array_sum(decoded))
+    return _Run(codebook, codebooks.write_block(symbols, escape, bits[escape], bits.size), array_sum(decoded))
 
 
 def _stretches(sizes: Array) -> Iterator[tuple[Array, slice]]:
@@ -251,7 +279,7 @@ def _quantize_block(
     components outside the dead zone are looked at one by one: inside it the reference stays.
     """
     kind, bits = book.kind, residual.bits
-    places, symbols, escapes = [], [], [np.zeros(0, np.int64)]
+    places, symbols, escapes, exact = [], [], [np.zeros(0, np.int64)], [bits[:0]]
     checksum = 0
     for start in range(block.start, min(block.stop, bits.size), PIECE):
         part = slice(start, start + PIECE)
@@ -269,12 +297,14 @@ def _quantize_block(
         numbers = work(values, kind)
         kept &= np.isfinite(numbers)  # the sum can overflow where the difference did not
         if partition.max_error is not None:
-            exact = original.take(place, mode="clip")
-            kept &= _within_bound(exact, values, partition.max_error, kind, residual.ordered)
+            near = original.take(place, mode="clip")
+            kept &= _within_bound(near, values, partition.max_error, kind, residual.ordered)
         if not kept.all():
             escaped = np.flatnonzero(~kept)
             symbol[escaped] = 0
-            values[escaped] = original[place[escaped]]
+            own = original.take(place.take(escaped), mode="clip")  # read once: it is stored, and decoded
+            values[escaped] = own
+            exact.append(own)
             escapes.append(place[escaped] + (start - block.start))
         result = np.empty_like(original) if out is None else out[part]
         if base is None:
@@ -286,7 +316,9 @@ def _quantize_block(
         places.append(place + (start - block.start))
         symbols.append(symbol)
     found = Sparse(np.concatenate(places), np.concatenate(symbols))
-    return codebooks.write_block(found, np.concatenate(escapes), bits[block], columns), checksum
+    count = min(block.stop, bits.size) - block.start
+    pieces = codebooks.write_block(found, np.concatenate(escapes), np.concatenate(exact), count, columns)
+    return pieces, checksum
 
 
 def _within_bound(original: Array, decoded: Array, bound: float, kind: ElementType, ordered: bool) -> Array:

@@ -177,8 +177,11 @@ class _LogBins:
         """Return the number of each bin, 0 for +0.0, and which numbers are neither."""
         positive = _positive(differences, self.kind)
         bins = (logarithms(np.where(positive, differences, 1)) - self.low) * (1 / self.width)
-        few = self.representatives.size < 256
-        symbols = np.where(positive, np.minimum(bins, self.representatives.size - 1) + 1, 0)
+        count = self.representatives.size
+        few = count < 256
+        # In no bin is what has changed since these were chosen; the end of the last one may be rounded.
+        positive &= (bins >= 0) & (bins < count * (1 + 1e-15))
+        symbols = np.where(positive, np.minimum(bins, count - 1) + 1, 0)
         nothing = (differences == 0) & ~np.signbit(differences)
         return symbols.astype(np.uint8 if few else np.uint16), ~positive & ~nothing
 

@@ -5,6 +5,7 @@ Source: SPEC 6.2 and 7.5; the order-preserving difference is FM-Delta's (Ning et
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -22,14 +23,31 @@ _STRETCHES: Final = 8  # of an array's sample, spread evenly
 _STRETCH: Final = 256  # components of each
 
 
-def write_block(bits: Array, reference: Array | None, kind: ElementType) -> list[Piece]:
-    """Return the pieces of one block: a stream per byte of the zigzag codes, lowest byte first."""
+def write_block(
+    bits: Array,
+    reference: Array | None,
+    kind: ElementType,
+    taken: Callable[[int, Array], None] | None = None,
+) -> list[Piece]:
+    """Return the pieces of one block: a stream per byte of the zigzag codes, lowest byte first.
+
+    Parameters
+    ----------
+    bits, reference
+        Components of the block. `bits` may change meanwhile: every component is read once.
+    taken
+        Called with the place and a copy of the components that were read, part by part. The same part
+        of `reference` is not needed any more.
+    """
     planes = np.empty((kind.size, bits.size), np.uint8)
     for start in range(0, bits.size, PIECE):  # pieces stay in the cache
         part = slice(start, start + PIECE)
-        codes = zigzag(bits[part], None if reference is None else reference[part], kind)
+        own = bits[part].copy()
+        codes = zigzag(own, None if reference is None else reference[part], kind)
         for place, plane in enumerate(planes):
             plane[part] = codes >> (8 * place)
+        if taken is not None:
+            taken(start, own)
     return [piece for plane in planes for piece in write_stream(plane)]
 
 

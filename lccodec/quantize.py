@@ -164,8 +164,8 @@ class UniformDeadzone:
             bins = largest / step * (1 + 1e-6) + 1 - DEAD_ZONE
             if bins > most:
                 return None  # most elements would be exceptions, or the codebook outgrow the symbols
-        clipped, empty = bins > _MAX_BINS, np.zeros(2 * min(int(bins), _MAX_BINS), kind.work)
-        return _Grid(empty, step, self.max_error, clipped, zone, narrowed).with_centroids(residual)
+        empty = np.zeros(2 * min(int(bins), _MAX_BINS), kind.work)
+        return _Grid(empty, step, self.max_error, zone, narrowed).with_centroids(residual)
 
     def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
         """Choose the steps and the centroids of each array of a run."""
@@ -196,7 +196,6 @@ class _Grid:
     representatives: Array
     step: float
     max_error: float | None
-    clipped: bool  # whether there are differences past the last bin
     zone: Zone
     narrowed: bool = False  # whether there are differences before the first bin, which are of it
 
@@ -219,8 +218,10 @@ class _Grid:
         offset |= work.type(1 - DEAD_ZONE).view(pattern)
         scaled += offset.view(work)
         outside = None
-        if self.clipped:
-            outside = ~(np.abs(scaled) < self.bins + 1)
+        # Past the last bin lie outliers, and what has changed since the bins were chosen.
+        end = self.bins + 1
+        if scaled.size and (scaled.max() >= end or scaled.min() <= -end):
+            outside = ~(np.abs(scaled) < end)
             scaled[outside] = 0
         if self.bins <= 127:
             narrow = scaled.astype(np.int8)

@@ -39,7 +39,9 @@ class Residual:
     ----------
     bits, reference
         Components (bit patterns), 1-D; ``None`` for no reference. The differences of a piece are taken
-        from them until the piece has been looked at, and are only then free to change.
+        from them until the piece has been looked at, and are only then free to change. `bits` may change
+        at any time: then a piece may have other differences at the next look, but none is half one, half
+        the other.
     kind
         Their element type, a floating point one.
     ordered
@@ -113,8 +115,10 @@ class Residual:
 
     def _differences(self, start: int, count: int) -> Array:
         part = slice(start, start + count)
-        base = None if self.reference is None else self.reference[part]
-        return difference(self.bits[part], base, self.kind, self.ordered)
+        bits, base = self.bits[part], None if self.reference is None else self.reference[part]
+        if base is None or self.ordered:
+            bits = bits.copy()  # a subtraction reads it once and makes a copy by itself
+        return difference(bits, base, self.kind, self.ordered)
 
 
 def difference(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> Array:

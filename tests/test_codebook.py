@@ -40,7 +40,8 @@ def test_blocks_decode_to_reference_plus_representative(
         expected = base + expected
     expected[escaped] = exact.view(np.float32)[escaped]
     places = np.flatnonzero(symbols)
-    stored = b"".join(write_block(Sparse(places, symbols[places]), np.flatnonzero(escaped), exact))
+    run = Sparse(places, symbols[places])
+    stored = b"".join(write_block(run, np.flatnonzero(escaped), exact[escaped], count))
     reference = base.view(np.uint32) if relative else None
     for out in (np.empty(count, np.uint32), reference):
         if out is not None:
