@@ -22,6 +22,7 @@ from .header import FrameHeader, Shape
 from .parallel import ordered
 from .quantize import Partition, Quantizer
 from .residual import PIECE, Residual, difference
+from .signs import has_negative, negative, spoiled
 from .symbols import Piece
 
 __all__ = ["TAIL", "Effort", "array_sum", "check_effort", "encode_components", "padding", "part_of"]
@@ -124,6 +125,8 @@ def _write_frame(
     coded = _quantize_run(bits, reference, header, quantizer, out) if lossy and run else None
     book = None
     codebook = b""
+    # Steps of the logarithm lead from positive numbers to positive numbers.
+    signed = partition is None or quantizer.ordered or has_negative(bits, kind)
     if partition is not None:
         header = replace(header, method=METHOD_CODEBOOK, ordered=steps)
         book = Codebook(_patterns(partition.representatives, header), kind, relative, header.ordered)
@@ -138,7 +141,7 @@ def _write_frame(
         part = slice(start, start + (1 << _BLOCK_LOG2))
         base, target = part_of(reference, part), part_of(out, part)
         if partition is not None and book is not None:
-            pieces, block_sum = _quantize_block(residual, part, partition, book, out, columns)
+            pieces, block_sum = _quantize_block(residual, part, partition, book, out, columns, signed)
         elif coded is not None:
             pieces, block_sum = coded.pieces, coded.checksum
         else:
@@ -242,6 +245,10 @@ def _quantize_run(
             kept &= ~fitted.outside
         if fitted.max_error is not None:
             kept &= _within_bound(original, result, fitted.max_error, kind, header.ordered)
+        if not header.ordered:
+            unsigned = ~np.logical_or.reduceat(negative(original, kind), np.cumsum(sizes) - sizes)
+            if unsigned.any():
+                kept &= ~(np.repeat(unsigned, sizes) & spoiled(result, original, kind))
         if not kept.all():
             escape = np.flatnonzero(~kept)
             result[escape] = original[escape]
@@ -271,12 +278,19 @@ def padding(decoded: int, length: int) -> int:
 
 
 def _quantize_block(
-    residual: Residual, block: slice, partition: Partition, book: Codebook, out: Array | None, columns: int
+    residual: Residual,
+    block: slice,
+    partition: Partition,
+    book: Codebook,
+    out: Array | None,
+    columns: int,
+    signed: bool,
 ) -> tuple[list[Piece], int]:
     """Return the pieces of a block and its part of the array sum.
 
     What it decodes to is written into `out`, components of the whole array, if that is given. Only
-    components outside the dead zone are looked at one by one: inside it the reference stays.
+    components outside the dead zone are looked at one by one: inside it the reference stays. Of an array
+    that is not `signed` all are, so that none becomes negative, and what is 0 stays so.
     """
     kind, bits = book.kind, residual.bits
     places, symbols, escapes, exact = [], [], [np.zeros(0, np.int64)], [bits[:0]]
@@ -296,22 +310,32 @@ def _quantize_block(
         reconstruct(book.expand(symbol), before, kind, values)
         numbers = work(values, kind)
         kept &= np.isfinite(numbers)  # the sum can overflow where the difference did not
+        escaped = np.zeros(0, np.int64)
         if partition.max_error is not None:
             near = original.take(place, mode="clip")
             kept &= _within_bound(near, values, partition.max_error, kind, residual.ordered)
         if not kept.all():
             escaped = np.flatnonzero(~kept)
             symbol[escaped] = 0
-            own = original.take(place.take(escaped), mode="clip")  # read once: it is stored, and decoded
-            values[escaped] = own
-            exact.append(own)
-            escapes.append(place[escaped] + (start - block.start))
+            values[escaped] = original.take(place.take(escaped), mode="clip")
+            escaped = place.take(escaped)
         result = np.empty_like(original) if out is None else out[part]
         if base is None:
             result[:] = 0
         elif out is not residual.reference:
             result[:] = base
         result[place] = values
+        if not signed:
+            own = original.copy()
+            marked = spoiled(result, own, kind)
+            if marked.any():
+                np.copyto(result, own, where=marked)
+                symbol[marked.take(place)] = 0
+                marked[escaped] = True
+                escaped = np.flatnonzero(marked)
+        if escaped.size:
+            escapes.append(escaped + (start - block.start))
+            exact.append(result.take(escaped))
         checksum += array_sum(result, start * kind.size // 8)
         places.append(place + (start - block.start))
         symbols.append(symbol)

@@ -23,6 +23,7 @@ from .floats import Array, ElementType, subtract, work
 from .quantize import Lossless, Partition, Quantizer, UniformDeadzone
 from .residual import PIECE, Residual
 from .runs import FittedRun
+from .signs import negative, spoiled
 
 __all__ = ["Triggered"]
 
@@ -33,7 +34,8 @@ class Triggered:
 
     An array whose difference to what is stored has a root mean square below `threshold` times that of its
     values takes no bytes. So no array that waits is restored with a larger relative error than `threshold`,
-    whatever its size and scale. A NaN or an infinity in the difference ends the wait. In one frame of
+    whatever its size and scale. A NaN or an infinity in the difference ends the wait, and so does an element
+    that is to be 0, or not below 0, where the array has no negative ones. In one frame of
     :func:`lccodec.encode`, and in a keyframe, nothing waits.
 
     Not for second moments, where a small change of the array may be a large one of its small elements;
@@ -86,13 +88,16 @@ class Triggered:
             Its components, and those that are stored, of a floating point type.
         """
         moved = size = 0.0
+        unsigned, marked = True, False
         with np.errstate(over="ignore"):  # an infinite sum ends the wait
             for start in range(0, bits.size, PIECE):
                 part = slice(start, start + PIECE)
                 d = subtract(bits[part], reference[part], kind)
                 moved += float(np.add.reduce(np.square(d, dtype=np.float64)))
                 size += float(np.add.reduce(np.square(work(bits[part], kind), dtype=np.float64)))
-        return math.isfinite(moved) and moved < self.threshold**2 * size
+                unsigned = unsigned and not negative(bits[part], kind).any()
+                marked = marked or (unsigned and bool(spoiled(reference[part], bits[part], kind).any()))
+        return math.isfinite(moved) and moved < self.threshold**2 * size and not (unsigned and marked)
 
     def fit(self, residual: Residual) -> Partition | None:
         """Return the partition of `then`."""

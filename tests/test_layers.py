@@ -19,6 +19,7 @@ LAYERS = [
     ["symbols", "streams"],
     ["promote"],
     ["residual"],
+    ["signs"],
     ["runs"],
     ["quantize", "buckets"],
     ["moments", "clusters"],
