@@ -5,25 +5,38 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
-import math
+import errno
+import operator
 import os
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from .bits import Stored
-from .chain import array_header, replay
-from .constants import CHECKPOINT_SUFFIX
+import numpy as np
+
+from .chain import array_heads, replay
 from .container import CheckpointReader, open_bytes, open_checkpoint
-from .errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
-from .header import FrameHeader, parse_header
+from .errors import ArgumentError, ChainError, StorageError
+from .floats import Array
 from .jobs import DecodedArray
-from .manifest import Manifest, Parent
+from .links import (
+    ArrayInfo,
+    CheckpointInfo,
+    FileLink,
+    check_name,
+    check_parent,
+    check_step,
+    checkpoint_info,
+    checkpoint_path,
+    directory_steps,
+    in_chain,
+    missing_parent,
+)
+from .manifest import Parent
 from .parallel import thread_count
 from .state import array_names, select, unflatten
+from .system import checked_path
 
 __all__ = [
     "ArrayInfo",
@@ -34,122 +47,18 @@ __all__ = [
     "in_chain",
     "open_data",
     "open_file",
+    "open_step",
 ]
 
-_FILE_NAME: Final = re.compile(r"([0-9]{12}|[1-9][0-9]{12,15})" + re.escape(CHECKPOINT_SUFFIX))
-
-
-@dataclass(frozen=True)
-class ArrayInfo:
-    """One array of a checkpoint.
-
-    Parameters
-    ----------
-    name
-        Its path in the state.
-    dtype, shape
-        Of the array.
-    method
-        ``"raw"``, ``"planes"``, ``"codebook"``, or ``"unchanged"`` from the parent.
-    relative
-        Whether its frame is a delta.
-    stored_bytes
-        Bytes of its frame in this checkpoint; of a frame that it shares with others, its share by size.
-    nbytes
-        Bytes of the array itself.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    method: str
-    relative: bool
-    stored_bytes: int
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class CheckpointInfo:
-    """What is known of one checkpoint without decoding it.
-
-    Parameters
-    ----------
-    step
-        Its step, ``None`` for a single file.
-    parent
-        The parent's step, ``None`` for a keyframe.
-    deltas
-        Deltas that a restore replays.
-    root
-        SHA-256 that stands for all bytes of the file, hexadecimal.
-    policy
-        What the writer recorded of its policy.
-    metadata
-        The user's strings.
-    file_bytes
-        Size of the file.
-    nbytes
-        Bytes of all arrays, each counted once.
-    arrays
-        In the order of the state.
-    """
-
-    step: int | None
-    parent: int | None
-    deltas: int
-    root: str
-    policy: Any
-    metadata: dict[str, str]
-    file_bytes: int
-    nbytes: int
-    arrays: tuple[ArrayInfo, ...]
-
-
-class _FileLink:
-    """A checkpoint file in a chain, with the tree it has or inherits."""
-
-    def __init__(self, reader: CheckpointReader, manifest: Manifest) -> None:
-        self.reader = reader
-        self.manifest = manifest
-        self.place = Path(reader.name).name
-        first: dict[int, str] = {}
-        for name, index in array_names(manifest.tree).items():
-            first.setdefault(index, name)
-        self.index_names = [first[index] for index in range(len(manifest.arrays))]
-        self.names = {name: index for index, name in first.items()}
-        self._members = manifest.members
-        self._headers: dict[int, FrameHeader] = {}
-
-    def frame_of(self, index: int) -> int | None:
-        return self.manifest.arrays[index] - 1 if self.manifest.arrays[index] else None
-
-    def members(self, number: int) -> Sequence[int]:
-        return self._members[number]
-
-    def frame(self, number: int) -> Stored:
-        return self.reader.frame(number)
-
-    def header(self, number: int) -> FrameHeader:
-        if number not in self._headers:
-            self._headers[number] = self._read_header(number)
-        return self._headers[number]
-
-    def _read_header(self, number: int) -> FrameHeader:
-        """Read as much of a frame as its header takes: 16 bytes an array is usual."""
-        size, whole = 64 + 16 * len(self._members[number]), self.manifest.frames[number].length
-        while True:
-            try:
-                return parse_header(self.reader.frame_head(number, size), f"{self.place}: frame {number}")
-            except TruncatedError:
-                if size >= whole:
-                    raise
-                size *= 4
+_DTYPES: Final = (None, "float32", "bits")
+_ALIGNMENT: Final = 64  # bytes that the memory of an array may have beside it
 
 
 class CheckpointFile:
     """A checkpoint that is open, with the parents it needs; decodes only what is asked for.
 
-    A context manager; :func:`lccodec.open` returns it.
+    A context manager; :func:`lccodec.open` returns it. It holds one file open; the parents' files are opened
+    when they are read.
     """
 
     def __init__(self, reader: CheckpointReader, directory: Path | None, threads: int = 1) -> None:
@@ -159,12 +68,10 @@ class CheckpointFile:
             readers = [self._stack.enter_context(reader)]
             while (parent := readers[-1].manifest.parent) is not None:
                 readers.append(self._stack.enter_context(_open_parent(readers[-1], parent, directory)))
-            self._links: list[_FileLink] = []
+                readers[-1].rest()
+            self._links: list[FileLink] = []
             for opened in reversed(readers):
-                manifest = opened.manifest
-                if self._links:
-                    manifest = manifest.inherit(self._links[-1].manifest.tree, opened.name)
-                self._links.append(_FileLink(opened, manifest))
+                self._links.append(FileLink(opened, self._links[-1] if self._links else None))
         except BaseException:
             self._stack.close()
             raise
@@ -192,137 +99,139 @@ class CheckpointFile:
     def get(self, name: str, dtype: Literal["float32", "bits"] | None = None) -> Any:
         """Return one array, reading no other.
 
+        Parameters
+        ----------
+        name
+            As in `keys`.
+        dtype
+            ``"float32"`` returns a bfloat16 array as float32, ``"bits"`` as `BFLOAT16_BITS`.
+
         Raises
         ------
         ArgumentError
-            If there is no array of that name.
+            If there is no array of that name, for another `dtype`, or if the file is closed.
+        DataError, ChainError, StorageError
+            If what is stored is damaged, not what it was when it was opened, or cannot be read.
         """
+        _check_dtype(dtype)
+        _check_names([name])
         index = self._indices.get(name)
         if index is None:
             select(self._manifest.tree, self._manifest.scalars, [name])  # suggests close names
             raise ArgumentError(f"{name!r} is not an array")
-        return self.decode(index).array(dtype)
+        return _alone(self.decode(index).array(dtype))
 
     def state(
-        self, keys: Iterable[str] | None = None, dtype: Literal["float32", "bits"] | None = None
+        self, keys: Iterable[str] | str | None = None, dtype: Literal["float32", "bits"] | None = None
     ) -> Any:
         """Return the state; with `keys`, a dict of these leaves by name (see `Chain.restore`)."""
+        _check_dtype(dtype)
         tree, scalars = self._manifest.tree, self._manifest.scalars
         if keys is None:
-            return unflatten(tree, [a.array(dtype) for a in self.decoded()], scalars)
-        arrays, values = select(tree, scalars, keys)
+            return unflatten(tree, [_alone(a.array(dtype)) for a in self.decoded()], scalars)
+        arrays, values = select(tree, scalars, _names(keys))
+        self._check_open()
         decoded = {
-            index: a.array(dtype)
-            for index, a in replay(self._links, set(arrays.values()), self._threads).items()
+            index: _alone(a.array(dtype))
+            for index, a in replay(self._links, dict.fromkeys(arrays.values()), self._threads).items()
         }
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
 
     def decoded(self) -> list[DecodedArray]:
-        """Return all arrays as decoded, by index."""
+        """Return all arrays as decoded, by index; those of a run share memory."""
+        self._check_open()
         arrays = replay(self._links, range(len(self._manifest.arrays)), self._threads)
         return [arrays[index] for index in range(len(arrays))]
 
     def decode(self, index: int) -> DecodedArray:
-        """Return one array as decoded, by its index."""
-        return replay(self._links, [index], self._threads)[index]
+        """Return one array as decoded, by its index; it may be a view of the run that it is stored in."""
+        return self.decode_some([index])[index]
+
+    def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
+        """Return arrays as decoded, by index, each frame that they need decoded once."""
+        self._check_open()
+        wanted, count = list(indices), len(self._manifest.arrays)
+        for index in wanted:
+            if type(index) is not int or not 0 <= index < count:
+                raise ArgumentError(f"{index!r} is not the index of an array; there are {count}")
+        return replay(self._links, wanted, self._threads)
 
     def check_name(self) -> None:
         """Raise ``FormatError`` if the name of a chain's file is not that of its step (LCC-CHN-01)."""
-        name, step = Path(self._links[-1].reader.name).name, self._manifest.step
-        if (match := _FILE_NAME.fullmatch(name)) and int(match[1]) != step:
-            raise FormatError("LCC-CHN-01", name, f"holds step {step}")
+        check_name(self._links[-1])
 
     def info(self) -> CheckpointInfo:
-        """Return what is stored, without decoding it."""
-        link, manifest = self._links[-1], self._manifest
-        arrays = []
-        for index, name in enumerate(link.index_names):
-            header, shape = array_header(self._links, index)
-            number = link.frame_of(index)
-            nbytes = math.prod(shape) * header.kind.itemsize
-            stored = 0
-            if number is not None:
-                stored = round(manifest.frames[number].length * nbytes / max(header.nbytes, 1))
-            arrays.append(
-                ArrayInfo(
-                    name=name,
-                    dtype=header.kind.name,
-                    shape=shape,
-                    method="unchanged" if number is None else header.method_name,
-                    relative=number is not None and header.relative,
-                    stored_bytes=stored if nbytes or number is None else manifest.frames[number].length,
-                    nbytes=nbytes,
-                )
-            )
-        return CheckpointInfo(
-            step=manifest.step,
-            parent=manifest.parent.step if manifest.parent else None,
-            deltas=len(self._links) - 1,
-            root=link.reader.root.hex(),
-            policy=manifest.policy,
-            metadata=dict(manifest.metadata),
-            file_bytes=link.reader.file_size,
-            nbytes=sum(a.nbytes for a in arrays),
-            arrays=tuple(arrays),
-        )
+        """Return what is stored, without decoding it.
+
+        Raises
+        ------
+        ArgumentError
+            If the file is closed.
+        DataError
+            If a frame's header breaks a rule.
+        """
+        self._check_open()
+        link = self._links[-1]
+        heads = array_heads(self._links, range(len(link.index_names)))
+        return checkpoint_info(link, dict(zip(link.index_names, heads, strict=True)), len(self._links) - 1)
 
     @property
-    def links(self) -> Sequence[_FileLink]:
+    def links(self) -> Sequence[FileLink]:
         """The checkpoint and its parents, oldest first."""
         return self._links
+
+    def _check_open(self) -> None:
+        if (reader := self._links[-1].reader).closed:
+            raise ArgumentError(f"{reader.name}: closed")
+
+
+def _check_dtype(dtype: object) -> None:
+    if dtype is not None and not (isinstance(dtype, str) and dtype in _DTYPES):
+        raise ArgumentError(f"dtype is 'float32' or 'bits', for bfloat16 arrays, not {dtype!r}")
+
+
+def _names(keys: object) -> list[str]:
+    """Return keys as a list of names; a string is one."""
+    if isinstance(keys, str):
+        return [keys]
+    try:
+        names = list(iter(keys))  # type: ignore[call-overload]
+    except TypeError:
+        raise ArgumentError(f"keys are names of leaves or containers, not {keys!r}") from None
+    _check_names(names)
+    return names
+
+
+def _check_names(names: Sequence[object]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise ArgumentError(f"{name!r} is not a name: names are strings")
+
+
+def _alone(array: Array) -> Array:
+    """Return an array that keeps no more in memory than its own values: a small one is a view of its run."""
+    owner = array.base
+    if isinstance(owner, np.ndarray) and owner.nbytes > array.nbytes + _ALIGNMENT:
+        return array.copy()
+    return array
 
 
 def _open_parent(child: CheckpointReader, parent: Parent, directory: Path | None) -> CheckpointReader:
     """Open and check the parent that a checkpoint names (LCC-CHN-02)."""
-    step = child.manifest.step
-    if step is None or parent.step >= step:
-        raise FormatError(
-            "LCC-CHN-02", child.name, f"step {step} cannot have step {parent.step} as its parent"
-        )
+    check_step(child, parent)
     if directory is None:
         raise ChainError(f"{child.name}: a delta; its parent, step {parent.step}, is not at hand")
     path = checkpoint_path(directory, parent.step)
     try:
         reader = open_checkpoint(path)
     except StorageError as error:
-        if path.exists():
-            raise
-        raise ChainError(f"{child.name}: its parent, step {parent.step}, is missing ({path.name})") from error
-    if reader.root != parent.root or reader.manifest.step != parent.step:
+        raise missing_parent(child, parent, path, error) from error
+    try:
+        check_parent(child, parent, reader.root, reader.manifest.step, path)
+    except ChainError:
         reader.close()
-        raise ChainError(f"{child.name}: {path.name} is not the parent it was taken against")
+        raise
     return reader
-
-
-def checkpoint_path(directory: Path, step: int) -> Path:
-    """Return the file of a step in a chain's directory (LCC-CHN-01)."""
-    return directory / f"{step:012d}{CHECKPOINT_SUFFIX}"
-
-
-def directory_steps(directory: Path) -> dict[int, Path]:
-    """Return the checkpoint files of a directory by step, rising; other files are left alone (LCC-CHN-01).
-
-    Raises
-    ------
-    StorageError
-        If the directory cannot be listed.
-    """
-    try:
-        names = [entry.name for entry in directory.iterdir()]
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot list: {error.strerror}", str(directory)) from error
-    found = {int(match[1]): directory / name for name in names if (match := _FILE_NAME.fullmatch(name))}
-    return {step: found[step] for step in sorted(found)}
-
-
-def in_chain(path: Path) -> bool:
-    """Whether a path is a checkpoint of a chain, or would be taken for one: named so, and not alone."""
-    if not _FILE_NAME.fullmatch(path.name):
-        return False
-    try:
-        return bool(directory_steps(path.parent))
-    except StorageError:
-        return False
 
 
 def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFile:
@@ -337,8 +246,15 @@ def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFi
     threads
         How many to decode with, 0 for one each core.
 
+    Returns
+    -------
+    CheckpointFile
+        A context manager; nothing is decoded yet.
+
     Raises
     ------
+    ArgumentError
+        If `path` cannot be a path, or `threads` is not a non-negative integer.
     DataError
         If the file breaks a rule of the format.
     ChainError
@@ -346,8 +262,53 @@ def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFi
     StorageError
         If the operating system cannot read it.
     """
-    threads = thread_count(threads)
-    return CheckpointFile(open_checkpoint(path), Path(path).parent, threads)
+    threads, checked = thread_count(threads), checked_path(path)
+    return CheckpointFile(open_checkpoint(checked), checked.parent, threads)
+
+
+def open_step(directory: Path, step: int | None = None, *, threads: int = 1) -> CheckpointFile:
+    """Open a step of a chain, its latest by default.
+
+    Raises
+    ------
+    ArgumentError
+        If `step` is not an integer.
+    ChainError
+        If there is no such step, or a parent is missing.
+    DataError, StorageError
+        As `open_file`; also if the file holds another step than its name says (LCC-CHN-01).
+    """
+    wanted = None if step is None else _index(step)
+    try:
+        steps, absent = directory_steps(directory), ""
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        steps, absent = {}, ": there is no such directory"
+    if wanted is None:
+        if not steps:
+            raise ChainError(f"{directory} holds no checkpoint{absent}")
+        wanted = next(reversed(steps))
+    if wanted not in steps:
+        nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"
+        raise ChainError(f"{directory} has no step {wanted}; {nearest}")
+    file = open_file(steps[wanted], threads=threads)
+    try:
+        file.check_name()
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _index(step: object) -> int:
+    """Return a step as an int: anything that NumPy or a framework counts steps with is one."""
+    if not isinstance(step, bool | np.bool_):
+        try:
+            return operator.index(step)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+    raise ArgumentError(f"a step is an integer, not {step!r}")
 
 
 def open_data(data: bytes) -> CheckpointFile:

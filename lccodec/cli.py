@@ -18,7 +18,7 @@ from .adapters.conversion import Exchange
 from .adapters.conversion import convert as convert_state
 from .adapters.files import check_suffix, load_file, save_file
 from .adapters.formats import plain_names, steps_in_names
-from .checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_file
+from .checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_file, open_step
 from .difference import Leaves, compare_states
 from .errors import ArgumentError, LccodecError
 from .exchange import load_rules
@@ -26,6 +26,7 @@ from .presets import POLICIES
 from .program import error_document, error_text, program, verb
 from .store import Chain
 from .summary import summarize
+from .survey import survey
 from .validate import validate
 
 __all__ = ["program"]
@@ -123,7 +124,7 @@ def save(
 
 def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
     """Return what is known of a checkpoint, but its arrays, for JSON."""
-    document = {**vars(info), "ratio": tables.ratio(info.nbytes, info.file_bytes)}
+    document = {**vars(info), "lossy": info.lossy, "ratio": tables.ratio(info.nbytes, info.file_bytes)}
     del document["arrays"]
     return document
 
@@ -229,23 +230,26 @@ def _open(path: Path, step: int | None, threads: int = 1) -> CheckpointFile:
         if step is not None:
             raise ArgumentError(f"{path} is a file: --step is for a chain")
         return open_file(path, threads=threads)
-    found = Chain(path).info(step).step  # also tells of a step that is not there
-    return open_file(directory_steps(path)[found or 0], threads=threads)
+    return open_step(path, step, threads=threads)
 
 
 @verb
 @click.argument("directory", metavar="DIR", type=_CHAIN)
 def ls(directory: Path, as_json: bool) -> int:
     """List the checkpoints of a chain."""
-    chain = Chain(directory)
-    infos, errors = [], []
+    steps = directory_steps(directory)
+    found: dict[Path, CheckpointInfo | LccodecError] = {}
     with tables.progress("reading") as update:
-        for done, step in enumerate(steps := chain.steps, 1):
+        for done, visit in enumerate(survey(directory, steps), 1):
             try:
-                infos.append(chain.info(step))
-            except LccodecError as found:  # the others are still there
-                errors.append((step, found))
+                visit.check()
+                found[visit.path] = visit.info()
+            except LccodecError as problem:  # the others are still there
+                found[visit.path] = problem
             update(done, len(steps))
+    listed = [(step, found[path]) for step, path in steps.items() if path in found]
+    infos = [info for _, info in listed if isinstance(info, CheckpointInfo)]
+    errors = [(step, error) for step, error in listed if isinstance(error, LccodecError)]
     document = {
         "directory": str(directory),
         "checkpoints": [_checkpoint(info) for info in infos],

@@ -13,12 +13,10 @@ declared size is held against the size of the file before memory is taken.
 from __future__ import annotations
 
 import itertools
-import os
-import stat
-import threading
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from .bits import Cursor, Stored
 from .constants import (
@@ -32,11 +30,13 @@ from .errors import (
     ChecksumError,
     DataError,
     FormatError,
+    LccodecError,
     TruncatedError,
 )
 from .manifest import INHERITED, Bytes, FrameEntry, Manifest, first_difference, parse_manifest
+from .source import BytesSource, FileSource, Source, Stretch
 from .state import array_names
-from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
+from .system import StrPath
 from .trailer import Trailer, parse_trailer
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "check_skeleton",
     "open_bytes",
     "open_checkpoint",
+    "peek_parent",
     "read_root",
     "to_bytes",
 ]
@@ -54,32 +55,9 @@ _HDF5_END: Final = slice(40, 48)  # where a file of this form says how long its 
 _HDF5_NAMES: Final = slice(720, 737)  # where it has the names of its datasets
 _NAMES: Final = b"payload\0manifest\0"
 _WHOLE: Final = 1 << 24  # bytes of the largest frame that is read into memory whole
-
-
-class _Source(Protocol):
-    """Something of a fixed size to read from; reads may come from several threads at once."""
-
-    size: int
-
-    def read(self, offset: int, size: int) -> bytes: ...
-
-    def close(self) -> None: ...
-
-
-class _Stretch:
-    """Bytes of a file that are read when they are asked for, so that memory need not hold them all."""
-
-    def __init__(self, read: Callable[[int, int], bytes], offset: int, size: int) -> None:
-        self._read = read
-        self._offset = offset
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, part: slice) -> memoryview:
-        start, stop, _ = part.indices(self._size)
-        return memoryview(self._read(self._offset + start, stop - start))
+# How every manifest of a delta begins (LCC-MAN-01, LCC-MAN-03).
+_PARENT: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":\{"step":(\d{1,16}),')
+_PARENT_BYTES: Final = 128
 
 
 class CheckpointReader:
@@ -100,8 +78,8 @@ class CheckpointReader:
         The size of the file in bytes.
     """
 
-    def __init__(self, source: _Source, name: str) -> None:
-        self._source: _Source | None = source
+    def __init__(self, source: Source, name: str) -> None:
+        self._source: Source | None = source
         self._names: list[str | None] | None = None  # first array of each frame, made when an error needs one
         self.name = name
         self.file_size = source.size
@@ -126,7 +104,7 @@ class CheckpointReader:
             The bytes are not those that were written (LCC-MAN-08).
         """
         entry = self._entry(index)
-        stretch = _Stretch(self._read, self._offsets[index], entry.length)
+        stretch = Stretch(self._read, self._offsets[index], entry.length)
         data: Stored = stretch if entry.length > _WHOLE else stretch[:]
         if FrameEntry.of(Cursor(data, self.name).chunks(entry.length, "frame")) != entry:
             raise ChecksumError("LCC-MAN-08", self._place(index), "the bytes do not match their digest")
@@ -135,6 +113,19 @@ class CheckpointReader:
     def frame_head(self, index: int, size: int) -> bytes:
         """The first `size` bytes of a frame, or all of a shorter one, not verified."""
         return self._read(self._offsets[index], min(size, self._entry(index).length))
+
+    def rest(self) -> None:
+        """Let go of the open file, which is opened again when it is read, if it is still the same.
+
+        Resting readers share a bounded number of descriptors.
+        """
+        if self._source is not None:
+            self._source.rest(self.root)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be read any more."""
+        return self._source is None
 
     def close(self) -> None:
         """Close the file; to close it again does nothing."""
@@ -167,7 +158,7 @@ class CheckpointReader:
             raise ArgumentError(f"{self.name}: closed")
         return self._source.read(offset, size)
 
-    def _read_trailer(self, source: _Source) -> Trailer:
+    def _read_trailer(self, source: Source) -> Trailer:
         data = source.read(max(0, source.size - TRAILER_SIZE), min(source.size, TRAILER_SIZE))
         if not data.startswith(TRAILER_MAGIC):
             raise _not_a_checkpoint(source, self.name)
@@ -177,7 +168,7 @@ class CheckpointReader:
             raise FormatError("LCC-TRL-06", f"{self.name}: trailer", message)
         return trailer
 
-    def _read_manifest(self, source: _Source) -> Manifest:
+    def _read_manifest(self, source: Source) -> Manifest:
         trailer = self.trailer
         payload_end = PAYLOAD_OFFSET + trailer.payload_length
         head = source.read(0, PAYLOAD_OFFSET)
@@ -205,7 +196,7 @@ def open_checkpoint(path: StrPath) -> CheckpointReader:
         It is not a checkpoint (FormatError), is cut off (TruncatedError), is damaged (ChecksumError), is of a
         newer version (UnsupportedError) or beyond a limit (LimitError).
     """
-    return CheckpointReader(_FileSource(path), str(path))
+    return CheckpointReader(FileSource(path), str(path))
 
 
 def read_root(path: StrPath) -> tuple[bytes, int]:
@@ -216,7 +207,7 @@ def read_root(path: StrPath) -> tuple[bytes, int]:
     StorageError, DataError
         If it cannot be read, or does not end in a trailer of its size.
     """
-    source = _FileSource(path)
+    source = FileSource(path)
     try:
         where = f"{path}: trailer"
         trailer = parse_trailer(source.read(max(0, source.size - TRAILER_SIZE), TRAILER_SIZE), where)
@@ -229,7 +220,25 @@ def read_root(path: StrPath) -> tuple[bytes, int]:
 
 def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
     """Open a checkpoint that is in memory, which must not change while it is read; errors as for files."""
-    return CheckpointReader(_BytesSource(data), name)
+    return CheckpointReader(BytesSource(data), name)
+
+
+def peek_parent(path: StrPath) -> int | None:
+    """Return the step that a file seems to name as its parent's, without a check; None if it names none."""
+    try:
+        source = FileSource(path)
+    except LccodecError:
+        return None
+    try:
+        data = source.read(max(0, source.size - TRAILER_SIZE), min(source.size, TRAILER_SIZE))
+        trailer = parse_trailer(data, "")
+        length = min(trailer.manifest_length, _PARENT_BYTES)
+        match = _PARENT.match(source.read(trailer.manifest_offset, length))
+    except LccodecError:
+        return None
+    finally:
+        source.close()
+    return None if match is None else int(match[1])
 
 
 def check_skeleton(reader: CheckpointReader) -> FormatError | None:
@@ -252,64 +261,7 @@ def check_skeleton(reader: CheckpointReader) -> FormatError | None:
     return None
 
 
-_SEEKING: Final = threading.Lock()
-
-
-def _read_at(fd: int, size: int, offset: int) -> bytes:
-    if hasattr(os, "pread"):
-        return os.pread(fd, size, offset)
-    with _SEEKING:  # Windows
-        os.lseek(fd, offset, os.SEEK_SET)
-        return os.read(fd, size)
-
-
-class _FileSource:
-    def __init__(self, path: StrPath) -> None:
-        self._name = str(path)
-        # Without O_NONBLOCK, opening a FIFO waits for a writer.
-        flags = os.O_RDONLY | flag("O_NONBLOCK") | OPEN_FLAGS
-        with storage_errors("cannot open", self._name):
-            self._fd = os.open(checked_path(path), flags)
-        try:
-            with storage_errors("cannot read", self._name):
-                status = os.fstat(self._fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise FormatError("LCC-H5-01", self._name, "not a regular file")
-        except BaseException:
-            self.close()
-            raise
-        self.size = status.st_size
-
-    def read(self, offset: int, size: int) -> bytes:
-        parts = []
-        while size:
-            with storage_errors("cannot read", self._name):
-                part = _read_at(self._fd, size, offset)
-            if not part:
-                raise TruncatedError("LCC-H5-01", self._name, f"ends at byte {offset}")
-            parts.append(part)
-            offset += len(part)
-            size -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def close(self) -> None:
-        with storage_errors("cannot close", self._name):
-            os.close(self._fd)
-
-
-class _BytesSource:
-    def __init__(self, data: Bytes) -> None:
-        self._view = memoryview(data).cast("B")
-        self.size = self._view.nbytes
-
-    def read(self, offset: int, size: int) -> bytes:
-        return bytes(self._view[offset : offset + size])
-
-    def close(self) -> None:
-        self._view.release()
-
-
-def _not_a_checkpoint(source: _Source, name: str) -> DataError:
+def _not_a_checkpoint(source: Source, name: str) -> DataError:
     """Why a file that does not end in a trailer is refused: it is cut off, extended, damaged or not ours."""
     head = source.read(0, min(source.size, PAYLOAD_OFFSET))
     if not head:

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from .chain import decoded_together
 from .checkpoint import CheckpointFile
 from .floats import Array, components, element_type
+from .jobs import DecodedArray
 from .state import array_names, select
 from .summary import PIECE, numbers
 
@@ -86,6 +88,9 @@ class Difference:
 class Leaves(Mapping[str, Any]):
     """The leaves of an open checkpoint by name; an array is decoded when it is asked for.
 
+    No frame is decoded twice for the small arrays that share it: all that must be decoded together is kept
+    from the first of them on. An array with frames of its own is not kept.
+
     Parameters
     ----------
     file
@@ -99,11 +104,21 @@ class Leaves(Mapping[str, Any]):
         self._file = file
         self._values = {name[1:]: value for name, value in select(tree, manifest.scalars, [""])[1].items()}
         self._indices = {name[1:]: index for name, index in array_names(tree).items()}
+        self._groups = decoded_together(file.links)
+        self._kept: dict[int, DecodedArray] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name in self._indices:
-            return self._file.decode(self._indices[name]).array("bits")
-        return self._values[name]
+        if name not in self._indices:
+            return self._values[name]
+        index = self._indices[name]
+        found = self._kept.get(index)
+        if found is None:
+            group = self._groups[index]
+            decoded = self._file.decode_some(group)
+            if len(group) > 1:
+                self._kept.update(decoded)
+            found = decoded[index]
+        return found.array("bits")
 
     def __contains__(self, name: object) -> bool:
         return name in self._indices or name in self._values  # Mapping would decode it to find out

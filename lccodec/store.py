@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, Protocol, Self
 import numpy as np
 
 from .chain import KEYFRAME_EVERY, wants_keyframe
-from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_file
+from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_step
 from .commit import CheckpointWriter, remove_stale_temporaries
 from .constants import MAX_STEP
 from .draft import make_draft
@@ -27,7 +27,6 @@ from .errors import (
     ArgumentError,
     ChainError,
     DataError,
-    FormatError,
     LccodecWarning,
     StorageError,
 )
@@ -149,7 +148,7 @@ class Chain:
     @property
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, rising."""
-        return list(directory_steps(self.directory)) if self.directory.exists() else []
+        return list(directory_steps(self.directory)) if os.path.lexists(self.directory) else []
 
     @property
     def policy(self) -> Policy:
@@ -292,26 +291,12 @@ class Chain:
         )
 
     def _open(self, step: int | None) -> CheckpointFile:
-        steps = self.steps
-        if step is None:
-            if not steps:
-                raise ChainError(f"{self.directory} holds no checkpoint")
-            step = steps[-1]
-        if step not in steps:
-            raise ChainError(f"{self.directory} has no step {step!r}{_nearest(steps, step)}")
-        path = checkpoint_path(self.directory, step)
-        file = open_file(path, threads=self.threads)
-        try:
-            file.check_name()
-        except FormatError:
-            file.close()
-            raise
-        return file
+        return open_step(self.directory, step, threads=self.threads)
 
     def restore(
         self,
         step: int | None = None,
-        keys: Iterable[str] | None = None,
+        keys: Iterable[str] | str | None = None,
         *,
         dtype: Literal["float32", "bits"] | None = None,
     ) -> Any:
@@ -322,7 +307,8 @@ class Chain:
         step
             Of the checkpoint; the latest by default.
         keys
-            Names of arrays, scalars or containers (``"optimizer/0"``): only these are read and decoded.
+            Names of arrays, scalars or containers (``"optimizer/0"``), or one of them: only these are read
+            and decoded.
         dtype
             ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`; an adapter has
             bfloat16 of its own.
@@ -341,7 +327,9 @@ class Chain:
         DataError
             If stored bytes break a rule of the format.
         ArgumentError
-            For unknown keys.
+            For unknown keys, a step that is not an integer, or another `dtype`.
+        StorageError
+            If the operating system cannot read a file.
         """
         with self._open(step) as file:
             if self.adapter is None:
@@ -376,11 +364,3 @@ def checked_step(step: Any) -> int:
 def _warn(message: str) -> None:
     # The caller of `Chain.save` is four frames up.
     warnings.warn(message, LccodecWarning, stacklevel=5)
-
-
-def _nearest(steps: list[int], step: Any) -> str:
-    if not steps:
-        return "; it is empty"
-    if not isinstance(step, int):
-        return ""
-    return f"; the nearest is {min(steps, key=lambda s: abs(s - step))}"

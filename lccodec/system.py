@@ -87,8 +87,9 @@ def storage_errors(action: str, path: StrPath) -> Iterator[None]:
 def checked_path(path: StrPath) -> Path:
     """The path, if there can be a file of that name."""
     try:
-        possible = b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
+        text = os.fspath(path)
+        possible = isinstance(text, str) and text != "" and b"\0" not in os.fsencode(text)
+    except (TypeError, UnicodeEncodeError):
         possible = False
     if not possible:
         raise ArgumentError(f"not a path: {path!r}")

@@ -117,11 +117,11 @@ def progress(label: str) -> Iterator[Callable[[int, int], None]]:
 
 def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
     """Return the checkpoints of a chain, and their totals."""
-    table = _table("step", "kind", "parent", "bytes", "ratio", "deltas")
+    table = _table("step", "kind", "values", "parent", "bytes", "ratio", "deltas")
     for info in infos:
         kind, parent = ("key", "-") if info.parent is None else ("delta", info.parent)
         times = _times(info.nbytes, info.file_bytes)
-        _row(table, info.step, kind, parent, f"{info.file_bytes:,}", times, info.deltas)
+        _row(table, info.step, kind, _values(info), parent, f"{info.file_bytes:,}", times, info.deltas)
     sums = totals(infos)
     size = size_text(sums["nbytes"], sums["file_bytes"])
     line = f"{sums['checkpoints']} checkpoints, {sums['keyframes']} of them keyframes: {size}"
@@ -156,10 +156,11 @@ def arrays_text(info: CheckpointInfo) -> str:
         "file": size_text(info.nbytes, info.file_bytes),
         **{f"metadata {key}": value for key, value in info.metadata.items()},
     }
-    table = _table("name", "dtype", "shape", "method", "bytes", "ratio")
+    table = _table("name", "dtype", "shape", "method", "values", "bytes", "ratio")
     for array in info.arrays:
         times = _times(array.nbytes, array.stored_bytes)
-        _row(table, array.name, array.dtype, _shape(array), _method(array), f"{array.stored_bytes:,}", times)
+        words = array.name, array.dtype, _shape(array), _method(array), _values(array)
+        _row(table, *words, f"{array.stored_bytes:,}", times)
     return "\n\n".join(filter(None, [_facts(facts), _render(table) if info.arrays else ""]))
 
 
@@ -238,7 +239,7 @@ def _table(first: str, *others: str, numbers: bool = True) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column(first, justify="right" if first == "step" else "left", overflow="fold")
     for header in others:
-        words = not numbers or header in ("kind", "dtype", "shape", "method")
+        words = not numbers or header in ("kind", "dtype", "shape", "method", "values")
         table.add_column(header, justify="left" if words else "right", no_wrap=True)
     return table
 
@@ -291,6 +292,10 @@ def _share(count: int, size: int) -> str:
 
 def _shape(array: Any) -> str:
     return " x ".join(map(str, array.shape)) or "-"
+
+
+def _values(stored: ArrayInfo | CheckpointInfo) -> str:
+    return "lossy" if stored.lossy else "exact"
 
 
 def _method(array: ArrayInfo) -> str:

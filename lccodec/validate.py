@@ -6,14 +6,17 @@ Source: SPEC 4 (Validator).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .checkpoint import CheckpointFile, directory_steps, open_file
 from .constants import CHECKPOINT_SUFFIX, TEMPORARY_PREFIX
-from .container import check_skeleton, open_checkpoint
-from .errors import ArgumentError, ChainError, DataError, LccodecError
+from .container import CheckpointReader, check_skeleton, open_checkpoint
+from .errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
+from .links import directory_names, steps_of
+from .survey import Visit, survey, visit_file
+from .system import checked_path
 
 __all__ = ["Problem", "validate"]
 
@@ -47,6 +50,7 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
         A file or a directory.
     deep
         Also decode every array, which checks each link of the chain against the values it was made for.
+        Every frame is decoded once; the arrays of the checkpoint that is looked at are held in memory.
 
     Returns
     -------
@@ -56,62 +60,95 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     Raises
     ------
     ArgumentError
-        If there is nothing at `path`.
+        If `path` cannot be a path, or there is nothing at it.
+    StorageError
+        If the operating system refuses to look at it.
     """
-    target = Path(path)
-    if not target.exists():
-        raise ArgumentError(f"{target}: no such file or directory")
+    target = checked_path(path)
+    try:
+        target.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ArgumentError(f"{target}: no such file or directory") from None
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot look at: {error.strerror}", str(target)) from error
     if not target.is_dir():
         return _validate_file(target, deep)
-    problems: list[Problem] = []
     try:
-        steps = directory_steps(target)
+        # Once: a file that comes or goes beside us is then no problem of its own.
+        names = directory_names(target)
     except LccodecError as error:
         return [_problem(error, target.name)]
+    steps = steps_of(target, names)
+    problems: list[Problem] = []
     if not steps:
         problems.append(Problem("chain", target.name, "holds no checkpoint"))
+    found = {visit.path: _of_visit(visit, deep) for visit in survey(target, steps, decode=deep)}
     for checkpoint in steps.values():
-        problems += _validate_file(checkpoint, deep)
+        problems += found.get(checkpoint, ())
     known = {checkpoint.name for checkpoint in steps.values()}
-    for name in sorted(entry.name for entry in target.iterdir()):
+    for name in sorted(names):
         if name.endswith(CHECKPOINT_SUFFIX) and name not in known and not name.startswith(TEMPORARY_PREFIX):
             problems.append(Problem("LCC-CHN-01", name, "not named as a checkpoint of a chain"))
     return problems
 
 
 def _validate_file(path: Path, deep: bool) -> list[Problem]:
-    problems: dict[Problem, None] = {}  # each once, in the order found
+    try:
+        reader = open_checkpoint(path)
+    except LccodecError as error:
+        return [_problem(error, path.name)]
+    with reader:
+        # A damaged file would only say the same again of its arrays.
+        return _own_bytes(reader, path) or _of_links(visit_file(path, reader, decode=deep), deep)
 
-    def attempt(check: Callable[[], object]) -> None:
+
+def _of_visit(visit: Visit, deep: bool) -> list[Problem]:
+    if visit.reader is None:
+        return [_problem(error, visit.path.name) for error in (visit.error,) if error is not None]
+    return _own_bytes(visit.reader, visit.path) or _of_links(visit, deep)
+
+
+def _own_bytes(reader: CheckpointReader, path: Path) -> list[Problem]:
+    """Return what is wrong with the bytes of a file, whatever its parents are."""
+    problems = _Problems(path.name)
+    with problems.noted():
+        if (found := check_skeleton(reader)) is not None:
+            problems.note(found)
+    for index in range(len(reader.manifest.frames)):
+        with problems.noted():
+            reader.frame(index)
+    return list(problems.found)
+
+
+def _of_links(visit: Visit, deep: bool) -> list[Problem]:
+    """Return what is wrong with a checkpoint as one of a chain."""
+    problems = _Problems(visit.path.name)
+    with problems.noted():
+        visit.check()
+        with problems.noted():
+            visit.info()
+        if deep:
+            for error in visit.broken():
+                problems.note(error)
+    return list(problems.found)
+
+
+class _Problems:
+    """Problems of one file, each once, in the order found."""
+
+    def __init__(self, place: str) -> None:
+        self.found: dict[Problem, None] = {}
+        self._place = place
+
+    def note(self, error: LccodecError) -> None:
+        self.found[_problem(error, self._place)] = None
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
         try:
-            check()
+            yield
         except LccodecError as error:
-            problems[_problem(error, path.name)] = None
-
-    def own_bytes() -> None:
-        with open_checkpoint(path) as reader:
-            if (found := check_skeleton(reader)) is not None:
-                problems[_problem(found, path.name)] = None
-            for index, entry in enumerate(reader.manifest.frames):
-                if entry is not None:
-                    attempt(lambda index=index: reader.frame(index))  # type: ignore[misc]
-
-    def links() -> None:
-        with open_file(path) as file:
-            file.check_name()
-            attempt(file.info)
-            if deep:
-                _decode_all(file, attempt)
-
-    attempt(own_bytes)
-    if not problems:  # a damaged file would only say the same again
-        attempt(links)
-    return list(problems)
-
-
-def _decode_all(file: CheckpointFile, attempt: Callable[[Callable[[], object]], None]) -> None:
-    for index in range(len(file.links[-1].index_names)):
-        attempt(lambda index=index: file.decode(index))  # type: ignore[misc]
+            self.note(error)
 
 
 def _problem(error: LccodecError, place: str) -> Problem:

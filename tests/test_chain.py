@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lccodec import ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
-from lccodec.chain import array_header, replay, wants_keyframe
+from lccodec.chain import array_heads, replay, wants_keyframe
 from lccodec.header import FrameHeader, parse_header
 from lccodec.jobs import RUN_ARRAY, DecodedArray, plan
 
@@ -165,7 +165,7 @@ def test_an_array_that_did_not_change_has_no_frame() -> None:
     links, _ = links_of([state, state, moved, moved], Lossless())
     assert [list(link.numbers.values()) for link in links] == [[0, 0], [None, None], [0, None], [None, None]]
     assert_equal(restored(links), moved)
-    assert array_header(links[:2], 1)[1] == (20,)
+    assert array_heads(links[:2], [1])[0].shape == (20,)
 
 
 def test_arrays_are_found_by_name() -> None:
@@ -181,7 +181,7 @@ def test_a_new_shape_or_dtype_is_stored_anew() -> None:
     links, _ = links_of(states, ExponentBuckets(3))
     for n in range(3):
         assert_equal(restored(links[: n + 1]), states[n])
-    assert not array_header(links, 0)[0].relative
+    assert not array_heads(links, [0])[0].header.relative
 
 
 def test_what_a_chain_lacks_is_named() -> None:

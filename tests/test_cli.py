@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import lccodec
 from lccodec import demo, tables
 from lccodec.adapters import npz, safetensors
 from lccodec.cli import program
+from lccodec.manifest import parse_manifest
 
 # Before 8.2 click's runner had to be told to keep the two streams apart.
 SEPARATE = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
@@ -250,17 +252,18 @@ def test_restore_of_some_keys(chain, tmp_path):
 def test_ls(chain):
     stdout, stderr = run("ls", chain)
     lines = stdout.splitlines()
-    assert lines[0].split() == ["step", "kind", "parent", "bytes", "ratio", "deltas"]
-    assert [line.split()[:3] for line in lines[1:4]] == [
-        ["10", "key", "-"],
-        ["20", "delta", "10"],
-        ["30", "delta", "20"],
+    assert lines[0].split() == ["step", "kind", "values", "parent", "bytes", "ratio", "deltas"]
+    assert [line.split()[:4] for line in lines[1:4]] == [
+        ["10", "key", "exact", "-"],
+        ["20", "delta", "lossy", "10"],
+        ["30", "delta", "lossy", "20"],
     ]
     assert lines[-1].startswith("3 checkpoints, 1 of them keyframes: ")
     assert stderr == ""
     document = run_json("ls", chain)
     assert [entry["step"] for entry in document["checkpoints"]] == [10, 20, 30]
     assert [entry["deltas"] for entry in document["checkpoints"]] == [0, 1, 2]
+    assert [entry["lossy"] for entry in document["checkpoints"]] == [False, True, True]
     assert document["checkpoints"][1]["file_bytes"] == step_file(chain, 20).stat().st_size
     assert document["totals"]["file_bytes"] == sum(path.stat().st_size for path in chain.iterdir())
     assert document["errors"] == []
@@ -277,6 +280,18 @@ def test_ls_lists_what_is_whole(chain):
     assert document["errors"][0]["rule"].startswith("LCC-")
 
 
+def test_ls_reads_each_file_once(chain, monkeypatch):
+    parsed = []
+
+    def counted(data, where):
+        parsed.append(where)
+        return parse_manifest(data, where)
+
+    monkeypatch.setattr("lccodec.container.parse_manifest", counted)
+    run("ls", chain)
+    assert len(parsed) == len(set(parsed)) == 3
+
+
 def test_ls_of_an_empty_directory(tmp_path):
     assert run("ls", tmp_path)[0] == "no checkpoints\n"
     assert run_json("ls", tmp_path)["totals"]["ratio"] is None
@@ -287,6 +302,8 @@ def test_info(chain):
     assert "parent           20\n" in stdout
     assert "metadata author  me\n" in stdout
     assert "model/weight  float32  40 x 50" in stdout
+    assert re.search(r"model/weight .* codebook, delta +lossy ", stdout)
+    assert re.search(r"model/bias .* unchanged +exact ", stdout)
     assert "unchanged" in stdout
     document = run_json("info", chain, "--step", 10)
     assert (document["step"], document["parent"], document["policy"]) == (10, None, "lc-3")
@@ -299,6 +316,7 @@ def test_info(chain):
         "relative": False,
         "stored_bytes": document["arrays"][1]["stored_bytes"],
         "nbytes": 40,
+        "lossy": False,
     }
     assert run_json("info", step_file(chain, 30))["step"] == 30
     lccodec.save_file({}, chain / "single.lcc.h5")
@@ -499,7 +517,7 @@ def test_what_the_operating_system_refuses(chain, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", "x")
 
-    monkeypatch.setattr("lccodec.cli.Chain", refuse)
+    monkeypatch.setattr("lccodec.cli.directory_steps", refuse)
     assert run("ls", chain, code=1)[1] == "lccodec: error: x: Permission denied\n"
 
 
@@ -507,7 +525,7 @@ def test_an_interrupt(chain, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lccodec.cli.Chain", interrupt)
+    monkeypatch.setattr("lccodec.cli.directory_steps", interrupt)
     assert "lccodec: interrupted" in run("ls", chain, code=130)[1]
 
 

@@ -305,7 +305,7 @@ def chain_of(tmp_path: Path, steps: int = 4) -> tuple[Chain, list[dict[str, Any]
     ("act", "error", "words"),
     [
         (lambda c: c.restore(99), ChainError, r"no step 99; the nearest is 3"),
-        (lambda c: c.info("latest"), ChainError, "no step 'latest'"),
+        (lambda c: c.info("latest"), ArgumentError, "a step is an integer, not 'latest'"),
         (lambda c: c.save(3, {}), ArgumentError, "step 3 exists already"),
         (lambda c: c.save(1, {}), ArgumentError, "step 1 exists already"),
         (lambda c: c.save(-1, {}), ArgumentError, "from 0"),
