@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from .byteorder import stored_view
 from .errors import TruncatedError
 from .floats import Array
 
@@ -58,10 +59,10 @@ def pack(values: Array, width: int) -> Array:
             some = some | some >> distance
         return some.astype(np.uint8)[:size]
     # Eight values fill exactly `width` bytes: move them together in a 64-bit word and keep its low bytes.
-    words = values.view("<u8")
+    words = values.view("<u8")  # of the host's order from the first operation on
     for low, used, apart in _pairs(width):
         words = (words & low) | (words >> apart) & (low << used)
-    return np.ascontiguousarray(words.view(np.uint8).reshape(-1, 8)[:, :width]).reshape(-1)[:size]
+    return np.ascontiguousarray(stored_view(words).reshape(-1, 8)[:, :width]).reshape(-1)[:size]
 
 
 def _pairs(width: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
@@ -89,7 +90,7 @@ def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
         some = packed.astype(f"<u{8 // width}")
         for distance, mask in ((4, 0x0F0F),) if width == 4 else ((12, 0x000F000F), (6, 0x03030303)):
             some = (some | some << distance) & mask
-        return some.view(np.uint8)[:count]
+        return stored_view(some)[:count]
     rows = -(-count // 8)
     padded = np.zeros(rows * width, np.uint8)
     padded[: packed.size] = packed
@@ -98,7 +99,7 @@ def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
     words = fields.view("<u8")[:, 0]
     for low, used, apart in reversed(_pairs(width)):
         words = (words & low) | (words & low << used) << apart
-    return words.view(np.uint8)[:count]
+    return stored_view(words)[:count]
 
 
 class Stored(Protocol):

@@ -6,7 +6,6 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import errno
-import operator
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -32,6 +31,7 @@ from .links import (
     directory_steps,
     in_chain,
     missing_parent,
+    step_index,
 )
 from .manifest import Parent
 from .parallel import thread_count
@@ -278,7 +278,7 @@ def open_step(directory: Path, step: int | None = None, *, threads: int = 1) -> 
     DataError, StorageError
         As `open_file`; also if the file holds another step than its name says (LCC-CHN-01).
     """
-    wanted = None if step is None else _index(step)
+    wanted = None if step is None else step_index(step)
     try:
         steps, absent = directory_steps(directory), ""
     except StorageError as error:
@@ -299,16 +299,6 @@ def open_step(directory: Path, step: int | None = None, *, threads: int = 1) -> 
         file.close()
         raise
     return file
-
-
-def _index(step: object) -> int:
-    """Return a step as an int: anything that NumPy or a framework counts steps with is one."""
-    if not isinstance(step, bool | np.bool_):
-        try:
-            return operator.index(step)  # type: ignore[arg-type]
-        except TypeError:
-            pass
-    raise ArgumentError(f"a step is an integer, not {step!r}")
 
 
 def open_data(data: bytes) -> CheckpointFile:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .bits import Cursor
+from .byteorder import read_numbers, stored_bytes, stored_view
 from .errors import FormatError
 from .floats import Array, ElementType, add, add_at, unwork, work
 from .forms import Packed, Sparse, dense, places_of
@@ -169,12 +170,12 @@ def write_block(
     elif symbols.values.dtype == np.uint8:
         pieces = write_places(symbols, count, columns)
     else:
-        halves = symbols.values.view(np.uint8).reshape(-1, 2).T
+        halves = stored_view(symbols.values).reshape(-1, 2).T
         pieces = [piece for half in halves for piece in write_places(_nonzero(symbols, half), count, columns)]
     if escapes.size == 0:
         return [b"\x00", *pieces]
     marks = Sparse(escapes, np.ones(escapes.size, np.uint8))
-    return [b"\x01", *pieces, *write_places(marks, count), exact.tobytes()]
+    return [b"\x01", *pieces, *write_places(marks, count), stored_bytes(exact)]
 
 
 def _nonzero(symbols: Sparse, half: Array) -> Sparse:
@@ -229,7 +230,7 @@ def _read_flags(cursor: Cursor) -> int:
 def _read_escapes(cursor: Cursor, out: Array) -> None:
     places = places_of(read_stream(cursor, out.size), out.size)
     exact = cursor.take(places.size * out.itemsize, "escaped values")
-    out[places] = np.frombuffer(exact, out.dtype.newbyteorder("<"))
+    out[places] = read_numbers(exact, out.dtype)
 
 
 def _apply_sparse(run: Sparse, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:

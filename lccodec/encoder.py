@@ -12,6 +12,7 @@ import numpy as np
 
 from . import codebook as codebooks
 from . import planes
+from .byteorder import stored_bytes, stored_view
 from .classes import row_length
 from .codebook import Codebook, reconstruct
 from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW
@@ -53,10 +54,10 @@ def array_sum(bits: Array, first: int = 0) -> int:
     (LCC-FRM-09). It tells a wrong reference or a codec that computes differently, at the speed of
     reading memory; stored bytes have their own CRC.
     """
-    data = bits.view(np.uint8)
+    data = stored_view(bits)
     whole = data.size & ~7
     words = data[:whole].view("<u8")
-    rest = int.from_bytes(data[whole:].tobytes(), "little")
+    rest = int.from_bytes(stored_bytes(data[whole:]), "little")
     total = (2 * first + whole // 4 + 1) * rest
     # In a matrix of words, row r and column c together make the weight of (r, c): two passes of additions
     # take less time than one multiplication of every word.
@@ -130,7 +131,7 @@ def _write_frame(
     if partition is not None:
         header = replace(header, method=METHOD_CODEBOOK, ordered=steps)
         book = Codebook(_patterns(partition.representatives, header), kind, relative, header.ordered)
-        codebook = struct.pack("<H", book.representatives.size) + book.representatives.tobytes()
+        codebook = struct.pack("<H", book.representatives.size) + stored_bytes(book.representatives)
     elif coded is not None:
         header = replace(header, method=METHOD_CODEBOOK, ordered=steps)
         codebook = coded.codebook
@@ -152,12 +153,12 @@ def _write_frame(
     for block, block_sum in ordered(write_block, range(0, bits.size, 1 << _BLOCK_LOG2), threads):
         checksum += block_sum
         if header.method == METHOD_PLANES and length == 0 and bits.nbytes <= len(block) + 4:
-            stored = bits.tobytes()
-            exact = np.frombuffer(stored, kind.bits)
+            own = bits.copy()  # read once: it is stored, decoded and summed up
             if out is not None:
-                out[:] = exact
-            checksum = array_sum(exact)
-            yield replace(header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes() + stored
+                out[:] = own
+            checksum = array_sum(own)
+            yield replace(header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes()
+            yield stored_bytes(own)
             break
         yield head + struct.pack("<I", len(block))
         yield block
@@ -256,7 +257,7 @@ def _quantize_run(
         symbols[part] = fitted.symbols
     escape = np.concatenate([np.zeros(0, np.int64), *escapes])
     symbols[escape] = 0
-    codebook = np.concatenate(counts).astype("<u2").tobytes() + np.concatenate(patterns).tobytes()
+    codebook = stored_bytes(np.concatenate(counts).astype(np.uint16)) + stored_bytes(np.concatenate(patterns))
     return _Run(codebook, codebooks.write_block(symbols, escape, bits[escape], bits.size), array_sum(decoded))
 
 

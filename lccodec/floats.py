@@ -29,6 +29,8 @@ __all__ = [
     "components",
     "element_type",
     "from_components",
+    "in_host_order",
+    "is_bfloat16_bits",
     "octaves",
     "ordered_steps",
     "subtract",
@@ -40,7 +42,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 #: How an array of bfloat16 is spelled where ml_dtypes is not installed: ``bits.view(BFLOAT16_BITS)``.
-BFLOAT16_BITS: Final = np.dtype([("bfloat16", "<u2")])
+BFLOAT16_BITS: Final = np.dtype([("bfloat16", np.uint16)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +140,11 @@ ELEMENT_TYPES: Final = (
 _BY_NAME: Final = {kind.name: kind for kind in ELEMENT_TYPES}
 
 
+def is_bfloat16_bits(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is :data:`BFLOAT16_BITS`, in either byte order."""
+    return dtype.names is not None and dtype.newbyteorder("=") == BFLOAT16_BITS
+
+
 @lru_cache  # a dtype's name is made anew each time, and a state may have thousands of arrays
 def element_type(dtype: np.dtype[Any]) -> ElementType:
     """Return the element type of a NumPy dtype.
@@ -147,7 +154,7 @@ def element_type(dtype: np.dtype[Any]) -> ElementType:
     ArgumentError
         If the format has no such type.
     """
-    if dtype == BFLOAT16_BITS:
+    if is_bfloat16_bits(dtype):
         return _BY_NAME["bfloat16"]
     found = _BY_NAME.get(dtype.name)
     if found is None:
@@ -167,9 +174,12 @@ def components(array: Array) -> tuple[ElementType, Array]:
     kind = element_type(array.dtype)
     if kind.kind == "b":
         array = array.view(np.uint8) != 0  # a bool byte of another value reads as true everywhere
-    elif not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    return kind, np.ascontiguousarray(array).reshape(-1).view(kind.bits)
+    return kind, np.ascontiguousarray(in_host_order(array)).reshape(-1).view(kind.bits)
+
+
+def in_host_order(array: Array) -> Array:
+    """Return an array in the byte order of the host, bit for bit; itself if it is."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def from_components(bits: Array, kind: ElementType, shape: tuple[int, ...], dtype: str | None) -> Array:

@@ -16,6 +16,7 @@ import numpy as np
 from . import codebook as codebooks
 from . import planes
 from .bits import Cursor, Stored
+from .byteorder import read_numbers
 from .codebook import Codebook, RunCodebook
 from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_RAW
 from .encoder import TAIL, Effort, array_sum, check_effort, encode_components, padding, part_of
@@ -114,8 +115,8 @@ def decode(
     reference
         The array the frame was coded against; ignored by a frame that needs none.
     out
-        Array of the frame's dtype and shape, C-contiguous and writable, to decode into. It may be
-        `reference`. Its contents are undefined if decoding fails.
+        Array of the frame's dtype and shape, C-contiguous and writable, to decode into; in the other
+        byte order it takes a copy more. It may be `reference`. Its contents are undefined if decoding fails.
     dtype
         ``"float32"`` returns a bfloat16 array as float32 (exact), ``"bits"`` as `BFLOAT16_BITS`; other
         types are not affected.
@@ -148,7 +149,7 @@ def decode(
     if out is None:
         bits = _decode(data, header, base, None, threads=threads)
         return from_components(bits, header.kind, shape, dtype)
-    if not (out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative and out.shape == shape):
+    if not (out.flags.c_contiguous and out.flags.writeable and out.shape == shape):
         raise ArgumentError(f"out must be a writable C-contiguous array of shape {shape}")
     found, target = (
         components(out) if out.dtype != np.bool_ else (ELEMENT_TYPES[0], out.reshape(-1).view(np.uint8))
@@ -156,6 +157,8 @@ def decode(
     if found != header.kind:
         raise ArgumentError(f"out has dtype {found.name}, the frame {header.kind.name}")
     _decode(data, header, target if reference is out else base, target, threads=threads)
+    if not out.dtype.isnative:  # then the components are a copy
+        out.reshape(-1).view(found.bits.newbyteorder("S"))[:] = target
     return out
 
 
@@ -224,7 +227,7 @@ def _decode(
     if header.method == METHOD_RAW:
         start = 0
         for chunk in cursor.chunks(header.nbytes, "raw values"):
-            part = np.frombuffer(chunk, out.dtype.newbyteorder("<"))
+            part = read_numbers(chunk, out.dtype)
             out[start : start + part.size] = part
             start += part.size
     else:
@@ -280,9 +283,9 @@ def _decode_blocks(
 
 def _read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook | RunCodebook:
     kind, arrays = header.kind, len(header.shapes)
-    counts = np.frombuffer(cursor.take(2 * arrays, "numbers of representatives"), "<u2").astype(np.int64)
+    counts = read_numbers(cursor.take(2 * arrays, "numbers of representatives"), np.uint16).astype(np.int64)
     stored = cursor.take(int(counts.sum()) * kind.size, "representatives")
-    representatives = np.frombuffer(stored, kind.bits.newbyteorder("<")).astype(kind.bits)
+    representatives = read_numbers(stored, kind.bits)
     if not header.ordered and not np.isfinite(work(representatives, kind)).all():
         raise FormatError("LCC-CBK-02", cursor.where, "a representative that is not finite")
     if header.run:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from .bits import Cursor, is_filled, pack, packed_size, unpack
+from .byteorder import read_numbers, stored_bytes, stored_view
 from .constants import MAX_CODE_BITS, MAX_LANE_SYMBOLS
 from .errors import FormatError, LimitError
 from .floats import Array
@@ -56,18 +57,18 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
         Pieces of one Huffman run (SPEC 7.3), to be joined.
     """
     last = int(np.flatnonzero(lengths)[-1])
-    table = struct.pack("<B", last) + pack(lengths[: last + 1], 4).tobytes()
+    table = struct.pack("<B", last) + stored_bytes(pack(lengths[: last + 1], 4))
     lanes = _lane_count(data.size, int(counts @ lengths))
     store, starts, sizes = _write_lanes(data, lengths, lanes)
     base = int(sizes.min())
     spread = int(sizes.max()) - base
     width = spread.bit_length() if spread < 256 else 16
     excess = sizes - base
-    directory = excess.astype("<u2") if width == 16 else pack(excess.astype(np.uint8), max(width, 1))
+    directory = excess.astype(np.uint16) if width == 16 else pack(excess.astype(np.uint8), max(width, 1))
     return [
         table,
         struct.pack("<HHB", lanes, base, width),
-        directory.tobytes() if width else b"",
+        stored_bytes(directory) if width else b"",
         *(store[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)),
     ]
 
@@ -86,7 +87,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
     padded = np.full(steps * lanes, filler, np.uint8)
     padded[: data.size] = data
     stride = -(-steps * int(lengths.max()) // 64) + 1
-    store = np.zeros(lanes * stride, "<u8")
+    store = np.zeros(lanes * stride, np.uint64)
     start = np.arange(0, lanes * stride, stride) * 64
     position = start.astype(np.uint64)
     for rows in padded.reshape(-1, batch, together, lanes):
@@ -110,7 +111,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
         np.add.at(store[1:], at, (words >> (64 - used)).reshape(-1))
     filled = steps - (data.size + np.arange(lanes)[::-1]) // lanes
     sizes = (position.view(np.int64) - start - filled * int(lengths[filler]) + 7) >> 3
-    return store.data.cast("B"), start >> 3, sizes
+    return stored_view(store).data, start >> 3, sizes
 
 
 def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, int]:
@@ -173,7 +174,7 @@ def decode(cursor: Cursor, count: int) -> Array:
         stored = cursor.take(packed_size(lanes, width), "lane sizes")
         if not is_filled(stored, lanes, width):
             raise FormatError("LCC-LAN-03", cursor.where, "the filling behind the lane sizes is not zero")
-        sizes += np.frombuffer(stored, "<u2") if width == 16 else unpack(stored, lanes, width)
+        sizes += read_numbers(stored, np.uint16) if width == 16 else unpack(stored, lanes, width)
     ends = np.cumsum(sizes)
     data = np.frombuffer(cursor.take(int(ends[-1]), "lanes"), np.uint8)
     if count > 8 * data.size:  # a code has a bit; so memory is bounded by stored bytes
@@ -240,7 +241,7 @@ def _step(data: Array, starts: Array, lengths: Array, count: int, together: int)
     # more, and twice the memory to jump about in.
     padded = np.zeros(data.size + 9, np.uint8)
     padded[: data.size] = data
-    words = np.ndarray(data.size // 2 + 1, "<u8", padded, strides=(2,)).copy()
+    words = np.ndarray(data.size // 2 + 1, "<u8", padded, strides=(2,)).astype(np.uint64)
     rows = np.empty((-(-count // lanes), lanes), np.uint8)
     position = starts.astype(np.uint64)
     tables = {k: _lookup_tables(lengths, k) for k in {1, together}}

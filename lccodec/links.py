@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import errno
 import math
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from .bits import Stored
 from .chain import Head
 from .constants import CHECKPOINT_SUFFIX, METHOD_CODEBOOK
 from .container import CheckpointReader
-from .errors import ChainError, FormatError, LccodecError, StorageError, TruncatedError
+from .errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, TruncatedError
 from .header import FrameHeader, parse_header
 from .manifest import INHERITED, Manifest, Parent
 from .state import array_names
@@ -35,6 +38,7 @@ __all__ = [
     "directory_steps",
     "in_chain",
     "missing_parent",
+    "step_index",
     "steps_of",
 ]
 
@@ -44,6 +48,22 @@ _FILE_NAME: Final = re.compile(r"([0-9]{12}|[1-9][0-9]{12,15})" + re.escape(CHEC
 def checkpoint_path(directory: Path, step: int) -> Path:
     """Return the file of a step in a chain's directory (LCC-CHN-01)."""
     return directory / f"{step:012d}{CHECKPOINT_SUFFIX}"
+
+
+def step_index(step: object) -> int:
+    """Return a step as an int: anything that NumPy or a framework counts steps with is one.
+
+    Raises
+    ------
+    ArgumentError
+        For what is no integer.
+    """
+    if not isinstance(step, bool | np.bool_):
+        try:
+            return operator.index(step)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+    raise ArgumentError(f"a step is an integer, not {step!r}")
 
 
 def directory_names(directory: Path) -> list[str]:

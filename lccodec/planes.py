@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from .bits import Cursor
+from .byteorder import stored_view
 from .floats import Array, ElementType, unzigzag, zigzag
 from .forms import dense
 from .residual import PIECE
@@ -67,7 +68,7 @@ def alone_is_smaller(bits: Array, reference: Array, kind: ElementType) -> bool:
 def _coded(codes: Array) -> float:
     """Return the bits of the planes' order-0 entropies, less what is the same for all codes."""
     size = codes.itemsize
-    symbols = codes.view(np.uint8).reshape(-1, size) + np.arange(0, 256 * size, 256)
+    symbols = stored_view(codes).reshape(-1, size) + np.arange(0, 256 * size, 256)
     counts = np.bincount(symbols.reshape(-1))
     counts = counts[counts > 0]
     return -float((counts * np.log2(counts)).sum())

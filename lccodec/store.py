@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import operator
 import os
 import threading
 import time
@@ -15,8 +14,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal, Protocol, Self
-
-import numpy as np
 
 from .chain import KEYFRAME_EVERY, wants_keyframe
 from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_step
@@ -31,6 +28,7 @@ from .errors import (
     StorageError,
 )
 from .jobs import encode_jobs
+from .links import step_index
 from .manifest import metadata_strings
 from .parallel import thread_count
 from .policy import Policy
@@ -244,7 +242,9 @@ class Chain:
 
     def _check_step(self, step: Any) -> tuple[int, list[int]]:
         """Return the step as an integer, and the steps before it."""
-        step = checked_step(step)
+        step = step_index(step)
+        if not 0 <= step <= MAX_STEP:
+            raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {step}")
         steps = self.steps
         if step in steps:
             raise ArgumentError(f"step {step} exists already in {self.directory}")
@@ -343,22 +343,6 @@ class Chain:
         """Return what is stored for a step (the latest by default), without decoding it."""
         with self._open(step) as file:
             return file.info()
-
-
-def checked_step(step: Any) -> int:
-    """Return a step as a Python integer.
-
-    Raises
-    ------
-    ArgumentError
-        For what is no integer, or out of range (LCC-MAN-02).
-    """
-    if isinstance(step, bool | np.bool_) or not hasattr(step, "__index__"):
-        raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {step!r}")
-    number = operator.index(step)
-    if not 0 <= number <= MAX_STEP:
-        raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {step!r}")
-    return number
 
 
 def _warn(message: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from . import lanes
 from .bits import Cursor, is_filled, packed_size, unpack
+from .byteorder import read_numbers
 from .classes import Classes
 from .constants import (
     MAX_CLASSES,
@@ -119,7 +120,7 @@ def _read_classed(cursor: Cursor, count: int, depth: int) -> Sparse:
     bounds = np.frombuffer(cursor.take(number - 1, "bounds of classes"), np.uint8)
     if (bounds[1:] <= bounds[:-1]).any():
         raise FormatError("LCC-STR-07", cursor.where, f"bounds {bounds.tolist()} do not rise")
-    sizes = np.frombuffer(cursor.take(4 * number - 4, "sizes of classes"), "<u4").tolist()
+    sizes = read_numbers(cursor.take(4 * number - 4, "sizes of classes"), np.uint32).tolist()
     sizes.append(rows * columns - sum(sizes))  # below 0 where they are not those of the levels
     levels = [dense(read_stream(cursor, extent, depth + 1), extent) for extent in (rows, columns)]
     if max(int(level.max()) for level in levels) > MAX_LEVEL:

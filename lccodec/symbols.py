@@ -19,6 +19,7 @@ import numpy as np
 
 from . import huffman, lanes
 from .bits import pack
+from .byteorder import stored_bytes
 from .classes import Classes, find_classes
 from .constants import (
     MAX_SIDE,
@@ -141,9 +142,9 @@ def write_places(symbols: Sparse, count: int, columns: int = 0, depth: int = 1) 
 
 
 def _write_classed(symbols: Sparse, classes: Classes) -> list[Piece]:
-    sizes = np.array(classes.sizes, "<u4")
+    sizes = np.array(classes.sizes, np.uint32)
     pieces: list[Piece] = [_CLASSED.pack(STREAM_CLASSED, classes.columns.size, sizes.size)]
-    pieces += [classes.bounds.tobytes(), sizes[:-1].tobytes()]
+    pieces += [stored_bytes(classes.bounds), stored_bytes(sizes[:-1])]
     for levels in (classes.rows, classes.columns):
         pieces += write_stream(levels, 2)
     for size, (few, places) in zip(classes.sizes, classes.deal(symbols.positions), strict=True):
@@ -226,7 +227,7 @@ def _write_sparse(symbols: Sparse, depth: int) -> list[Piece]:
     high = (gaps >> low).astype(np.uint8)
     pieces = [_SPARSE.pack(STREAM_SPARSE, low, gaps.size), *write_stream(high, depth + 1)]
     if low:
-        pieces.append(pack(gaps.astype(np.uint8) & np.uint8((1 << low) - 1), low).tobytes())
+        pieces.append(stored_bytes(pack(gaps.astype(np.uint8) & np.uint8((1 << low) - 1), low)))
     return [*pieces, *write_stream(values, depth + 1)]
 
 

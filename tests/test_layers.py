@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "lccodec"
 LAYERS = [
     ["_version", "constants", "errors"],
     ["floats"],
+    ["byteorder"],
     ["bits", "parallel"],
     ["huffman", "classes"],
     ["lanes", "forms"],

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
+from ..byteorder import little_endian, read_numbers, stored_bytes
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from ..floats import ELEMENT_TYPES, Array, components, from_components
 from ..state import leaf_name
@@ -76,7 +75,7 @@ def _array(path: str | os.PathLike[str], name: str, tensor: dict[str, Any]) -> A
     kind = _KINDS.get(_NAMES.get(tensor["dtype"], "uint8" if tensor["dtype"] in _FLOAT8 else ""))
     if kind is None:
         raise ArgumentError(f"{path}: array {name!r}: dtype {tensor['dtype']} cannot be stored")
-    bits = np.frombuffer(tensor["data"], kind.bits.newbyteorder("<")).astype(kind.bits, copy=False)
+    bits = read_numbers(tensor["data"], kind.bits)
     try:
         return from_components(bits, kind, tuple(tensor["shape"]), None)
     except DependencyError:
@@ -145,7 +144,7 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
         if kind.name not in _KINDS or name == "__metadata__":
             reason = "the name is reserved" if kind.name in _KINDS else f"dtype {kind.name} is unknown"
             raise ArgumentError(f"array {name!r}: {reason} in a .safetensors file")
-        kept.append(bits := bits.astype(bits.dtype.newbyteorder("<"), copy=False))
+        kept.append(bits := little_endian(bits))
         native = kind.name == "uint8" and types.get(name) in _FLOAT8.values()
         tensors[name] = _tensor(types.pop(name) if native else kind.name, array.shape, bits)
     left = {name: kind for name, kind in types.items() if name in arrays}  # of containers there are none
@@ -163,7 +162,7 @@ def _tensor(dtype: str, shape: tuple[int, ...], bits: Array) -> Any:
     """Return a tensor as the library wants it: by its address, before version 0.8 by its bytes."""
     if hasattr(library, "TensorSpec"):
         return library.TensorSpec(dtype=dtype, shape=shape, data_ptr=bits.ctypes.data, data_len=bits.nbytes)
-    return {"dtype": dtype, "shape": list(shape), "data": bits.tobytes()}
+    return {"dtype": dtype, "shape": list(shape), "data": stored_bytes(bits)}
 
 
 def _format_error(path: str | os.PathLike[str], error: Exception) -> FormatError:

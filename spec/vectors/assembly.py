@@ -21,6 +21,7 @@ from pieces import (
     classed,
     constant,
     huffman,
+    little,
     packed,
     packed_symbols,
     raw,
@@ -204,7 +205,7 @@ def _of_arithmetic() -> Iterator[Frame]:
     )
     for width in (1, 2, 4):
         symbols = [place * place % 7 % (1 << width) for place in range(21)]
-        book = struct.pack("<H", (1 << width) - 1) + (np.arange(1, 1 << width, dtype="<f4") / 4).tobytes()
+        book = struct.pack("<H", (1 << width) - 1) + little(np.arange(1, 1 << width, dtype="<f4") / 4)
         yield assembled(
             f"codebook-packed-{width}",
             f"symbols of {width} bits, added to 2",
@@ -276,7 +277,7 @@ def _of_runs() -> Iterator[Frame]:
     """Yield runs: three arrays of 3, 1 and 4 elements."""
     shapes: list[tuple[int, ...]] = [(3,), (), (2, 2)]
     values = np.arange(8, dtype="<i2") - 3
-    yield assembled("run-raw", "three arrays, raw", (RAW, "int16", shapes, 0), values.tobytes(), values)
+    yield assembled("run-raw", "three arrays, raw", (RAW, "int16", shapes, 0), little(values), values)
     codes = np.array([1, 0, 3, 2, 5, 4, 7, 6])
     before = np.arange(8, dtype="<i2") * 1000
     after = before + ((codes >> 1) ^ -(codes & 1)).astype("<i2")

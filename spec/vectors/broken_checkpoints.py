@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from broken import Broken
-from pieces import PLANES, RAW, assembled, block, constant
+from pieces import PLANES, RAW, assembled, block, constant, little
 
 from lccodec.hdf5 import skeleton
 
@@ -66,7 +66,7 @@ def rooted(file: bytes, payload: int) -> bytes:
 
 def raw_frame(array: np.ndarray[Any, Any]) -> bytes:
     """Return an array as a raw frame."""
-    return assembled("", "", (RAW, array.dtype.name, array.shape, 0), array.tobytes(), array).data
+    return assembled("", "", (RAW, array.dtype.name, array.shape, 0), little(array), array).data
 
 
 WEIGHT = raw_frame(np.array([1, 2, 3], "<f4"))
@@ -240,7 +240,7 @@ def _references() -> Iterator[Broken]:
     one = _planes("int16", [(2,)], counts)
     yield case("one-of-two", "arrays gives two arrays to a run of one", [one], arrays=[1, 1])
     yield case("one-for-two", "arrays gives two arrays to a frame that is no run", [same], arrays=[1, 1])
-    run = assembled("", "", (RAW, "float32", [(3,), (3,)], 0), weight.tobytes() * 2, np.tile(weight, 2)).data
+    run = assembled("", "", (RAW, "float32", [(3,), (3,)], 0), little(weight) * 2, np.tile(weight, 2)).data
     yield case("two-for-one", "arrays gives one array to a run of two", [run], arrays=[1, 0])
     half = _planes("float32", [(1,), (2,)], weight)
     yield case("two-for-one-relative", "a run of two is for one array", [half], arrays=[1, 0])

@@ -69,11 +69,16 @@ def assembled(
         data += struct.pack("<I", len(shapes)) + bytes(map(len, shapes))
     extents = [extent for one in shapes for extent in one]
     data += struct.pack(f"<{len(extents)}Q", *extents) + body
-    decoded = expected.tobytes()
+    decoded = little(expected)
     words = struct.unpack(f"<{-(-len(decoded) // 8)}Q", decoded + bytes(-len(decoded) % 8))
     data += struct.pack("<Q", sum((2 * i + 1) * word for i, word in enumerate(words)) % 2**64)
     data += struct.pack("<I", zlib.crc32(data))
-    return Frame(name, description, data, decoded, None if reference is None else reference.tobytes())
+    return Frame(name, description, data, decoded, None if reference is None else little(reference))
+
+
+def little(numbers: Array) -> bytes:
+    """Return numbers as stored; a result of NumPy's is in the byte order of the host."""
+    return numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()
 
 
 def block(*pieces: bytes) -> bytes:
