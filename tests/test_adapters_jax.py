@@ -285,6 +285,15 @@ def test_roles_come_from_the_structure_whatever_the_names_are():
     assert roles(nested)["x/hyperparams/learning_rate"] == "other"
 
 
+def test_numpy_arrays_of_the_other_byte_order():
+    values = np.linspace(-1, 1, 5, dtype="f4")
+    other = {"x": values.astype(values.dtype.newbyteorder("S"))}
+    assert adapter.from_numpy(other, {})["x"].tolist() == values.tolist()
+    for target in (other, {"x": values}, {"x": jnp.zeros(5)}):
+        assert adapter.load(adapter.save(other), target)["x"].tolist() == values.tolist()
+        assert adapter.load_into(target, other)["x"].tolist() == values.tolist()
+
+
 def test_all_mismatches_are_listed():
     tree = {"a": jnp.ones((2, 3)), "b": {"c": jnp.ones(4), "gone": 1}, "key": jax.random.key(0), "n": 3}
     target = {

@@ -106,6 +106,16 @@ def test_without_a_target_plain_containers_of_numpy_arrays(tmp_path):
     assert seen["epoch"] == 7
 
 
+def test_numpy_arrays_of_the_other_byte_order(tmp_path):
+    values = np.linspace(-1, 1, 5, dtype="f4")
+    other = {"x": values.astype(values.dtype.newbyteorder("S"))}
+    with ocp.CheckpointManager(tmp_path) as manager:
+        manager.save(0, args=LCSave(other))
+        manager.wait_until_finished()
+        for target in (None, other, {"x": values}, {"x": jnp.zeros(5)}):
+            assert manager.restore(0, args=LCRestore(target))["x"].tolist() == values.tolist()
+
+
 def test_an_nnx_module_with_its_state(tmp_path):
     model = flax.nnx.Linear(3, 2, rngs=flax.nnx.Rngs(0))
     saved = flax.nnx.state(model)

@@ -281,6 +281,15 @@ def test_without_the_adapter_a_state_is_numpy(tmp_path):
     assert plain["m"]["1"].tolist() == [0x3C, 0x3C]
 
 
+@pytest.mark.parametrize("noted", [False, True])
+def test_numpy_arrays_of_the_other_byte_order(noted):
+    values = np.linspace(-1, 1, 5, dtype="f4")
+    state = {"x": values.astype(values.dtype.newbyteorder("S"))}
+    assert adapter.load(adapter.save(state))["x"].tolist() == values.tolist()
+    metadata = adapter.to_numpy(state)[1] if noted else {}
+    assert adapter.from_numpy(state, metadata)["x"].tolist() == values.tolist()
+
+
 def test_devices():
     data = adapter.save({"a": torch.ones(2), "b": {"c": torch.ones(3)}})
     state = adapter.load(data, device="meta")

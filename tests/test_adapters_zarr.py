@@ -130,6 +130,30 @@ def test_numcodecs_takes_bytes_and_times_and_no_objects():
         codec.encode(np.zeros((4, 4))[::2, ::2])
 
 
+def test_the_byte_order_of_zarr_version_3_is_kept(tmp_path):
+    values = np.arange(20, dtype=">f4")
+    make(tmp_path, shape=values.shape, dtype=">f4")[:] = values
+    assert np.array_equal(zarr.open_array(tmp_path, mode="r")[:], values)
+
+
+def test_version_2_and_numcodecs_refuse_big_endian_arrays(tmp_path):
+    """A codec is not told what dtype its bytes are taken for; these were restored as other numbers."""
+    values = np.arange(20, dtype=">f4")
+    options = {"shape": 20, "dtype": ">f4", "zarr_format": 2}
+    for place, kept in (("filter", {"filters": [NumcodecsCodec()], "compressors": None}),
+                        ("compressor", {"compressors": NumcodecsCodec()})):  # fmt: skip
+        array = zarr.create_array(tmp_path / place, **options, **kept)
+        with pytest.raises(ArgumentError, match=">f4 is big-endian"):
+            array[:] = values
+    codec = NumcodecsCodec()
+    with pytest.raises(ArgumentError, match=">f4 is big-endian"):
+        codec.encode(values)
+    frame = codec.encode(values.astype("<f4"))
+    assert codec.decode(frame).dtype == np.dtype("<f4")
+    with pytest.raises(ArgumentError, match=">f4 is big-endian"):
+        codec.decode(frame, out=np.empty_like(values))
+
+
 def test_damaged_chunks_and_chunks_of_another_array(tmp_path):
     one = make(tmp_path / "one", shape=100, dtype="f4")
     one[:] = np.arange(100)

@@ -199,6 +199,17 @@ def test_tied_arrays():
         to_torch({"a": {"embedding": weight}}, rules, like={"c.weight": weight})
 
 
+def test_the_byte_order_of_an_array_does_not_count():
+    kernel = np.arange(6, dtype="f4").reshape(2, 3)
+    other = kernel.astype(kernel.dtype.newbyteorder("S"))
+    state = {"a": {"kernel": kernel}, "b": {"kernel": other}}
+    made = to_torch(state, like={"a.weight": other.T, "b.weight": kernel.T})
+    assert {array.dtype.str for array in made.values()} == {kernel.dtype.str}
+    assert made["b.weight"].tolist() == kernel.T.tolist()
+    tied = Rule(("x", "y"), "z", "tied")
+    assert to_flax({"x": kernel, "y": other}, [tied])["z"].tolist() == kernel.tolist()
+
+
 def test_structures():
     """Integer keys and lists as in the target; flat names as in files."""
     state = {"layers.0.bias": np.zeros(2), "layers.1.bias": np.ones(3)}

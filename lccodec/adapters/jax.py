@@ -31,7 +31,7 @@ from ..checkpoint import CheckpointFile, open_data, open_file
 from ..errors import ArgumentError, DependencyError, FormatError
 from ..files import save as save_plain
 from ..files import save_file as save_plain_file
-from ..floats import Array, element_type
+from ..floats import Array, element_type, in_host_order
 from .plain import BYTE_TYPES, TYPES, check_same, from_plain, to_plain
 
 try:
@@ -40,7 +40,7 @@ try:
 except ImportError:
     raise DependencyError("needs JAX: pip install 'lccodec[jax]'") from None
 
-from .jax_tree import inside, leaves, rebuild, roles
+from .jax_tree import described, inside, leaves, rebuild, roles
 
 __all__ = ["from_numpy", "load", "load_file", "load_into", "roles", "save", "save_file", "to_numpy"]
 
@@ -209,7 +209,7 @@ def load_into(target: Any, state: Any) -> Any:
     )
 
     def leaf(name: str, like: Any) -> Any:
-        value = found[name]
+        value = in_host_order(found[name]) if isinstance(found[name], np.ndarray) else found[name]
         if isinstance(like, jax.Array | jax.ShapeDtypeStruct):
             return _placed(value, like.sharding, name)
         return np.asarray(value) if isinstance(like, np.ndarray | np.generic) else value
@@ -221,7 +221,7 @@ def _describe(value: Any) -> str:
     """Return the type and shape of an array, in words."""
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
         return "no array"
-    return f"{value.dtype} {tuple(value.shape)}"
+    return described(value)
 
 
 def _indivisible(name: str, value: Any) -> list[str]:

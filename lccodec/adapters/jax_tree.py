@@ -14,7 +14,7 @@ from ..roles import Role
 from ..state import leaf_name
 from .plain import below
 
-__all__ = ["inside", "leaves", "rebuild", "roles"]
+__all__ = ["described", "inside", "leaves", "rebuild", "roles"]
 
 #: Fields of optax's named tuples that hold something of the form of the parameters (optax 0.2).
 _FIELDS: Final[dict[str, Role]] = {
@@ -43,6 +43,12 @@ def _flatten(node: Any) -> tuple[list[tuple[Any, Any]] | None, Any]:
     if node is None or any(not path for path, _ in found):
         return None, structure
     return [(path[0], child) for path, child in found], structure
+
+
+def described(leaf: Any) -> str:
+    """Return the type and shape of an array in words, in which its byte order does not count."""
+    dtype = leaf.dtype.newbyteorder("=") if isinstance(leaf.dtype, np.dtype) else leaf.dtype
+    return f"{dtype} {tuple(leaf.shape)}"
 
 
 def _is_wrapper(children: list[tuple[Any, Any]]) -> bool:

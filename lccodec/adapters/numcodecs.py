@@ -23,6 +23,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..byteorder import little_endian
 from ..errors import ArgumentError, DependencyError
 from ..floats import Array
 from ..frame import decode, encode
@@ -49,7 +50,8 @@ class LCCodec(Codec):  # type: ignore[misc]
     Raises
     ------
     ArgumentError
-        For another object; when encoding, for an array of a dtype that cannot be stored.
+        For another object; when encoding, for an array of a dtype that cannot be stored, and for a
+        big-endian one: a frame does not keep the byte order, and zarr would take what is decoded for it.
     """
 
     codec_id = "lccodec"
@@ -64,17 +66,22 @@ class LCCodec(Codec):  # type: ignore[misc]
             array = ensure_contiguous_ndarray(buf)
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"not an array of numbers in one piece: {error}") from None
+        _check_order(array)
         return encode(array, self.quantizer)
 
     def decode(self, buf: Any, out: Any = None) -> Array:
-        """Return the array in a frame, 1-D; into `out` if it is given.
+        """Return the array in a frame, 1-D and little-endian on every host; into `out` if it is given.
 
         Raises
         ------
+        ArgumentError
+            If `out` is big-endian.
         DataError
             If the bytes break a rule of the format.
         """
-        array = decode(ensure_contiguous_ndarray(buf).view(np.uint8).data)
+        if isinstance(out, np.ndarray):
+            _check_order(out)
+        array = little_endian(decode(ensure_contiguous_ndarray(buf).view(np.uint8).data))
         return array if out is None else ndarray_copy(array, out)
 
     def get_config(self) -> dict[str, Any]:
@@ -85,3 +92,10 @@ class LCCodec(Codec):  # type: ignore[misc]
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Return the codec of a configuration."""
         return cls(parse_quantizer(dict(config) or quantizer_json(Lossless())))
+
+
+def _check_order(array: Array) -> None:
+    if array.dtype.kind in "iufc" and array.dtype.newbyteorder("<") != array.dtype:
+        raise ArgumentError(
+            f"{array.dtype.str} is big-endian, which a frame does not tell: store it as little-endian"
+        )

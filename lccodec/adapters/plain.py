@@ -29,7 +29,7 @@ import numpy as np
 
 from ..constants import MAX_NESTING
 from ..errors import ArgumentError, FormatError
-from ..floats import Array
+from ..floats import Array, in_host_order
 from ..state import leaf_name
 
 __all__ = ["BYTE_TYPES", "TYPES", "below", "check_same", "from_plain", "read_types", "to_plain", "with_types"]
@@ -159,7 +159,7 @@ class _FromPlain:
         if not isinstance(value, np.ndarray):
             return value
         if (id(value), kind) not in self._made:
-            self._made[id(value), kind] = self._leaf(value, kind, leaf_name(keys))
+            self._made[id(value), kind] = self._leaf(in_host_order(value), kind, leaf_name(keys))
         return self._made[id(value), kind]
 
 

@@ -16,7 +16,8 @@ import jax
 import numpy as np
 
 from ..errors import ArgumentError
-from ..floats import Array, element_type
+from ..floats import Array, element_type, in_host_order
+from .jax_tree import described
 from .parts import (
     EMPTY,
     KIND,
@@ -166,6 +167,8 @@ def _shards(leaf: Any) -> tuple[Entry, list[Callable[[], Array]]]:
     if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         entry["impl"] = str(jax.random.key_impl(leaf))
         leaf = jax.random.key_data(leaf)
+    if isinstance(leaf, np.ndarray):
+        leaf = in_host_order(leaf)
     entry |= {"dtype": str(leaf.dtype), "shape": list(leaf.shape), "shards": []}
     if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
         entry["shards"].append(([0] * leaf.ndim, list(leaf.shape), 0))
@@ -194,7 +197,7 @@ def _storable(array: Array, name: str) -> Array:
 def _words(leaf: Any) -> str:
     """Describe a leaf, so that leaves that fit each other are described alike."""
     if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
-        return f"{leaf.dtype} {tuple(leaf.shape)}"
+        return described(leaf)
     return _empty(leaf) or ("a plain value" if _is_plain(leaf) else type(leaf).__name__)
 
 

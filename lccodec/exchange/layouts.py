@@ -20,7 +20,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from ..errors import ArgumentError
-from ..floats import BFLOAT16_BITS, Array, add, components, from_components, work
+from ..floats import Array, add, components, from_components, is_bfloat16_bits, work
 
 __all__ = ["LAYOUTS", "Layout", "Shape"]
 
@@ -161,7 +161,7 @@ def _summed_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
     if not kind.is_float:
         raise ArgumentError(f"they are one sum in Flax, and of dtype {kind.name}")
     add(bits, work(components(second)[1], kind), kind, out := np.empty_like(bits))
-    spelled = "bits" if first.dtype == BFLOAT16_BITS else None
+    spelled = "bits" if is_bfloat16_bits(first.dtype) else None
     return _blocks(from_components(out, kind, first.shape, spelled), len(shapes))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
-from ..floats import BFLOAT16_BITS
+from ..floats import in_host_order, is_bfloat16_bits
 from .layouts import Shape
 from .patterns import SEPARATORS, Side, fill, match
 from .rules import MODULE, RULES, TIED, Rule, translated
@@ -252,7 +252,7 @@ class _Exchange:
 def _checked(leaf: Any) -> Any:
     if not isinstance(leaf, np.ndarray | np.generic | int | float | str | bytes):
         raise ArgumentError(f"a {type(leaf).__module__}.{type(leaf).__qualname__} is not a NumPy array")
-    return leaf
+    return in_host_order(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
 def _shape(leaf: Any) -> Shape | None:
@@ -267,7 +267,7 @@ def _dtype(leaf: Any) -> str:
     """Return the name of a leaf's dtype, which NumPy, JAX and torch have in common."""
     dtype = getattr(leaf, "dtype", type(leaf).__name__)
     if isinstance(dtype, np.dtype):
-        return "bfloat16" if dtype == BFLOAT16_BITS else dtype.name
+        return "bfloat16" if is_bfloat16_bits(dtype) else dtype.name
     return str(dtype).removeprefix("torch.")
 
 
