@@ -309,7 +309,7 @@ def chain_of(tmp_path: Path, steps: int = 4) -> tuple[Chain, list[dict[str, Any]
         (lambda c: c.save(3, {}), ArgumentError, "step 3 exists already"),
         (lambda c: c.save(1, {}), ArgumentError, "step 1 exists already"),
         (lambda c: c.save(-1, {}), ArgumentError, "from 0"),
-        (lambda c: c.save(True, {}), ArgumentError, "from 0"),
+        (lambda c: c.save(True, {}), ArgumentError, "a step is an integer"),
         (lambda c: c.save(2**53, {}), ArgumentError, "from 0"),
         (lambda c: c.save(9, {"a": {"b": np.array([None])}}), ArgumentError, "a/b"),
         (lambda c: c.save(9, {"a": {3: np.ones(2)}}), ArgumentError, "3"),
