@@ -241,9 +241,9 @@ TRIGGERED = lccodec.Policy(
 def test_chains_do_not_tell_the_byte_order(tmp_path: Path, policy: str | lccodec.Policy) -> None:
     roles: Any = {"model/*": "weight", "m/*": "first_moment", "v/*": "second_moment"}
     for name, swap in (("plain", np.asarray), ("swapped", swapped)):
-        with lccodec.Chain(tmp_path / name, policy=policy) as chain:
+        with lccodec.Chain(tmp_path / name, policy=policy, roles=roles) as chain:
             for step, state in enumerate(states(swap)):
-                chain.save(step, state, roles=roles)
+                chain.save(step, state)
     files = sorted((tmp_path / "plain").glob("*.lcc.h5"))
     assert len(files) == 3
     for file in files:
