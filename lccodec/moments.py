@@ -17,6 +17,7 @@ relative error bound", IEEE Cluster 2018 (bins of the logarithm); SPEC 7.7, LCC-
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -36,6 +37,8 @@ _LINE: Final = 0.0861
 _COUNTED: Final = 16  # pieces of a large array that steps up and down are counted in, at least
 
 _MOST_BINS: Final = (1 << 16) - 1  # symbols of 16 bits
+
+_SPARED: Final = 8  # bins that hold less than they take are left out if they are so many
 
 #: A zone that holds no number: zeros have to be told from negative ones.
 _NOWHERE: Final[Zone] = (np.float32(0), np.float32(0))
@@ -119,14 +122,15 @@ class LogSteps:
         kind = residual.kind
         width = 2 * (DEAD_ZONE * self.step - 2.0**-kind.mantissa)
         low, high = math.inf, -math.inf
-        for start in residual.pieces():
-            d = residual.outside(start, _NOWHERE)[1]
-            places = logarithms(d[_positive(d, kind)])
+        for places in _logarithms_of(residual, residual.pieces()):
             low, high = min(low, places.min(initial=low)), max(high, places.max(initial=high))
-        bins = (high - low) / width + 1 if low <= high and width > 0 else math.inf
-        if bins > min(_MOST_BINS, residual.bits.size / 8):
+        if not (low <= high and width > 0):
             return None
-        middles = low + (np.arange(int(bins)) + 0.5) * width
+        low, high = _without_outliers(residual, low, high, width)
+        bins = int((high - low) / width + 1) if low <= high else 0
+        if not 0 < bins <= min(_MOST_BINS, residual.bits.size / 8):
+            return None
+        middles = low + (np.arange(bins) + 0.5) * width
         exponents = np.floor(middles)
         with np.errstate(over="ignore"):
             representatives = np.ldexp(middles - exponents + 1, exponents.astype(np.int64))
@@ -184,6 +188,46 @@ class _LogBins:
         symbols = np.where(positive, np.minimum(bins, count - 1) + 1, 0)
         nothing = (differences == 0) & ~np.signbit(differences)
         return symbols.astype(np.uint8 if few else np.uint16), ~positive & ~nothing
+
+
+def _without_outliers(residual: Residual, low: float, high: float, width: float) -> tuple[float, float]:
+    """Return where the logarithms lie that are so many that bins for them pay; if there are none, no range.
+
+    A bin takes a representative in the codebook, an element in none, which is stored exactly, about as much.
+    """
+    bins, size = int((high - low) / width + 1), residual.bits.size
+    if bins < _SPARED:
+        return low, high
+    starts = residual.pieces()
+    stride = max(len(starts) // _COUNTED, 1)
+    places = [(places - low) * (1 / width) for places in _logarithms_of(residual, starts[::stride])]
+    held = stride * np.bincount(np.concatenate(places).clip(0, bins - 1).astype(np.int64), minlength=bins)
+    first, exact = _sparse_ends(held)
+    last, more = _sparse_ends(held[::-1])
+    if first + last - exact - more < _SPARED:
+        return low, high
+    if exact + more > size / 2 or first + last >= bins:
+        return math.inf, -math.inf
+    least, most = low + first * width, low + (bins - last) * width
+    low, high = math.inf, -math.inf
+    for found in _logarithms_of(residual, starts):
+        near = found[(found >= least) & (found < most)]
+        low, high = min(low, near.min(initial=low)), max(high, near.max(initial=high))
+    return low, high
+
+
+def _logarithms_of(residual: Residual, starts: Iterable[int]) -> Iterator[Array]:
+    """Yield the logarithms of the positive numbers of each piece."""
+    for start in starts:
+        d = residual.outside(start, _NOWHERE)[1]
+        yield logarithms(d[_positive(d, residual.kind)])
+
+
+def _sparse_ends(held: Array) -> tuple[int, int]:
+    """Return how many of the first bins hold so few elements that they do not pay, and how many elements."""
+    elements = np.append(0, np.cumsum(held))
+    count = int((np.arange(elements.size) - elements).argmax())
+    return count, int(elements[count])
 
 
 def logarithms(numbers: Array) -> Array:

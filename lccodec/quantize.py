@@ -18,7 +18,7 @@ import numpy as np
 from .errors import ArgumentError
 from .floats import Array, ElementType
 from .residual import Residual, Zone, finite
-from .runs import FittedRun, centroids, fit_grid
+from .runs import FittedRun, centroids, fit_grid, worth_sparing
 
 __all__ = ["DEAD_ZONE", "Lossless", "Partition", "Quantizer", "UniformDeadzone"]
 
@@ -27,6 +27,14 @@ DEAD_ZONE: Final = 0.6
 
 _MAX_BINS: Final = (1 << 15) - 1  # bins a side, so that symbols fit 16 bits
 _LEARNED: Final = 16  # pieces of a large array that the means of the bins are taken of, at least
+
+#: What the sign and the exponent of a number take where it is stored exactly, about.
+_EXPONENT_BITS: Final = 4
+
+# One number that is far off must not set the step of all others.
+_OUTWEIGHS: Final = 1 / 16  # share of the sum of squares that one difference has only where it is far off
+_CROWD: Final = 1 << 14  # differences that are not 0, at least, for one to be told from them
+_FAR_OFF: Final = 64  # at most so many
 
 
 class Partition(Protocol):
@@ -109,7 +117,7 @@ class UniformDeadzone:
         an element that would break it is stored exactly. The step is ``max_error / 0.6``.
     relative_step
         The step as a multiple of the root mean square of the differences (in a large array,
-        estimated on evenly spread pieces).
+        estimated on evenly spread pieces, without the few that outweigh all others).
     absolute
         Whether to quantize the values themselves and not their differences to the reference: for what
         forgets its past between two checkpoints, as a first moment does. A value then decodes as 0, or
@@ -153,18 +161,15 @@ class UniformDeadzone:
         )
         with np.errstate(over="ignore", under="ignore"):
             zone = (kind.work.type(-reach), kind.work.type(reach))
-        most = min(4 * _MAX_BINS, max(residual.bits.size, 8) / 2)
         largest, narrowed = 0.0, residual.widths is not None
         for start in residual.pieces():
             d = finite(residual.outside(start, zone)[1])
             largest = max(largest, float(d.max(initial=0)), -float(d.min(initial=0)))
             if narrowed and d.size:
                 largest = max(largest, DEAD_ZONE * step)  # for one bin at least
-            # A little more than the largest difference, so that rounding leads no element past the last bin.
-            bins = largest / step * (1 + 1e-6) + 1 - DEAD_ZONE
-            if bins > most:
-                return None  # most elements would be exceptions, or the codebook outgrow the symbols
-        empty = np.zeros(2 * min(int(bins), _MAX_BINS), kind.work)
+        # A little more than the largest difference, so that rounding leads no element past the last bin.
+        bins = int(min(largest / step * (1 + 1e-6) + 1 - DEAD_ZONE, _MAX_BINS))
+        empty = np.zeros(2 * bins, kind.work)
         return _Grid(empty, step, self.max_error, zone, narrowed).with_centroids(residual)
 
     def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
@@ -182,13 +187,36 @@ class UniformDeadzone:
 
 def _rms(residual: Residual) -> float:
     """Return the root mean square of the finite differences, of a large array on evenly spread stretches."""
-    squares, count = 0.0, 0
+    squares, largest, count = 0.0, 0.0, 0
     for d in residual.sample():
-        kept = finite(d)
         with np.errstate(over="ignore"):  # an infinite step is no step: fit gives up on it
-            squares += float(np.add.reduce(np.square(kept, dtype=np.float64)))
+            square = np.square(finite(d), dtype=np.float64)
+            squares += float(np.add.reduce(square))
+        largest = max(largest, float(square.max(initial=0)))
         count += d.size
+    if largest > _OUTWEIGHS * squares or math.isinf(squares):
+        near = _rms_of_most(np.concatenate([finite(d) for d in residual.sample()]))
+        if near is not None:
+            return near
     return math.sqrt(squares / max(count, 1))
+
+
+def _rms_of_most(d: Array) -> float | None:
+    """Return the root mean square without those that outweigh all others; ``None`` where these are no few."""
+    sizes = np.abs(d.astype(np.float64))
+    if np.count_nonzero(sizes) < _CROWD:
+        return None
+    least = sizes.size - _FAR_OFF
+    while sizes.size >= least:
+        largest = float(sizes.max())
+        with np.errstate(under="ignore"):  # in units of the largest nothing overflows
+            squares = np.square(sizes / largest)
+        mean = float(np.add.reduce(squares)) / sizes.size
+        near = squares <= _OUTWEIGHS * mean * sizes.size
+        if near.all():
+            return largest * math.sqrt(mean)
+        sizes = sizes[near]
+    return None
 
 
 @dataclass(frozen=True)
@@ -229,17 +257,66 @@ class _Grid:
         index = scaled.astype(np.int32)
         return ((index << 1) ^ (index >> 31)).astype(np.uint16), outside
 
-    def with_centroids(self, residual: Residual) -> _Grid:
-        """Return this grid with the mean of each bin, of a large array on evenly spread pieces."""
-        sums, counts = np.zeros(2 * self.bins + 1), np.zeros(2 * self.bins + 1)
+    def with_centroids(self, residual: Residual) -> _Grid | None:
+        """Return this grid with the mean of each bin, of a large array on evenly spread pieces.
+
+        Without the last bins where these hold so few elements that it takes less to store them exactly;
+        ``None`` where that would be most elements, or the codebook outgrow the symbols.
+        """
+        sums, counts, past = np.zeros(2 * self.bins + 1), np.zeros(2 * self.bins + 1), 0
         starts = residual.pieces()
-        for start in starts[:: max(len(starts) // _LEARNED, 1)]:
+        stride = max(len(starts) // _LEARNED, 1)
+        for start in starts[::stride]:
             d = finite(residual.outside(start, self.zone)[1])
-            symbols = self.symbols(d)[0].astype(np.intp)
+            codes, outside = self.symbols(d)
+            if outside is not None:
+                past += int(np.count_nonzero(outside))
+            symbols = codes.astype(np.intp)
             counts += np.bincount(symbols, minlength=counts.size)
             sums += np.bincount(symbols, d, minlength=sums.size)
-        codes = np.arange(1, 2 * self.bins + 1)
+        size = residual.bits.size
+        bins, exact = _worthwhile(counts[1:], past, stride, size)
+        if 2 * bins > max(size, 8):
+            return None
+        if bins > 127 or bins < self.bins:
+            few = stride * counts[1 : 2 * bins + 1]
+            bits = _bits(np.append(few, [exact, max(size - exact - few.sum(), 0)]))
+            bits += 8 * residual.kind.size * (2 * bins + exact)
+            if bits > size * (residual.kind.mantissa + _EXPONENT_BITS):
+                return None
+        sums, counts = sums[: 2 * bins + 1], counts[: 2 * bins + 1]
+        codes = np.arange(1, 2 * bins + 1)
         steps = np.full(codes.size, self.step)
         mean = centroids(codes, steps, sums[1:], counts[1:], DEAD_ZONE, self.max_error)
         with np.errstate(over="ignore"):
             return replace(self, representatives=mean.astype(residual.kind.work))
+
+
+def _bits(counts: Array) -> float:
+    """Return the order-0 entropy of all symbols, in bits."""
+    counts = counts[counts > 0]
+    return -float((counts * np.log2(counts / counts.sum())).sum())
+
+
+def _worthwhile(counts: Array, past: int, stride: int, size: int) -> tuple[int, float]:
+    """Return how many bins on either side an array had better have, and the elements past them.
+
+    A bin on both sides takes two representatives in the codebook, an element past the last bin, which is
+    stored exactly, about as much as one.
+
+    Parameters
+    ----------
+    counts, past
+        Elements of each bin by its zigzag number, from 1 on, and of none, in a part of the array.
+    stride
+        How many times as large the array is.
+    size
+        Of the array.
+    """
+    held = np.append(0, counts[::2] + counts[1::2])
+    beyond = stride * (past + held.sum() - np.cumsum(held))
+    costs = 2 * np.arange(held.size) + beyond
+    best = int(costs.argmin())
+    if not worth_sparing(costs[-1], costs[best], np.array(size)):
+        best = held.size - 1
+    return best, float(beyond[best])

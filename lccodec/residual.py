@@ -40,8 +40,7 @@ class Residual:
     bits, reference
         Components (bit patterns), 1-D; ``None`` for no reference. The differences of a piece are taken
         from them until the piece has been looked at, and are only then free to change. `bits` may change
-        at any time: then a piece may have other differences at the next look, but none is half one, half
-        the other.
+        at any time. Then a piece has other differences at the next look.
     kind
         Their element type, a floating point one.
     ordered
@@ -115,10 +114,9 @@ class Residual:
 
     def _differences(self, start: int, count: int) -> Array:
         part = slice(start, start + count)
-        bits, base = self.bits[part], None if self.reference is None else self.reference[part]
-        if base is None or self.ordered:
-            bits = bits.copy()  # a subtraction reads it once and makes a copy by itself
-        return difference(bits, base, self.kind, self.ordered)
+        if self.reference is None:  # nothing is subtracted, which would be the one read
+            return difference(self.bits[part].copy(), None, self.kind, self.ordered)
+        return difference(self.bits[part], self.reference[part], self.kind, self.ordered)
 
 
 def difference(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> Array:

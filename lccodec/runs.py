@@ -17,9 +17,12 @@ import numpy as np
 from .floats import Array, ElementType
 from .promote import promotion_order
 
-__all__ = ["FittedRun", "centroids", "entries", "fit_buckets", "fit_grid", "midpoints"]
+__all__ = ["FittedRun", "centroids", "entries", "fit_buckets", "fit_grid", "midpoints", "worth_sparing"]
 
 _MOST_BINS: Final = 127  # bins a side, so that symbols fit 8 bits
+
+_FEWEST_SPARED: Final = (8, 64)  # representatives, in a small and in a large array
+_TAIL: Final = 0.75
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,20 @@ def fit_buckets(d: Array, sizes: Array, kind: ElementType, bits: int, mean: bool
     return FittedRun(counts, middle, symbol_of.take(bucket, mode="clip"), entry_of.take(bucket, mode="clip"))
 
 
+def worth_sparing(cost: Array, least: Array, size: Array) -> Array:
+    """Return whether the last bins of arrays are left out: where these are outliers', and not a thin tail's.
+
+    Parameters
+    ----------
+    cost, least
+        Representatives and exact elements with all bins, and with those that make them fewest.
+    size
+        Elements of the array.
+    """
+    worth: Array = (cost - least >= np.clip(size >> 10, *_FEWEST_SPARED)) & (least <= _TAIL * cost)
+    return worth
+
+
 def centroids(
     codes: Array, steps: Array, sums: Array, counts: Array, zone: float, bound: float | None
 ) -> Array:
@@ -171,13 +188,18 @@ def fit_grid(
     outside |= np.repeat(~usable, sizes)
     scaled[outside] = 0
     index = scaled.astype(np.int64)
+    starts = np.cumsum(sizes) - sizes
+    bins = np.maximum.reduceat(np.abs(index), starts)
+    if 2 * int(bins.max()) >= _FEWEST_SPARED[0]:
+        bins = _worthwhile(index, outside, bins, sizes)
+        far = np.abs(index) > np.repeat(bins, sizes)
+        index[far] = 0
+        outside |= far
     codes = (index << 1) ^ (index >> 63)
     owner = np.repeat(np.arange(sizes.size), sizes)
     places = owner * 256 + codes
     filled = np.bincount(places, minlength=256 * sizes.size)
     sums = np.bincount(places, d, minlength=256 * sizes.size)
-    starts = np.cumsum(sizes) - sizes
-    bins = np.maximum.reduceat(np.abs(index), starts)
     counts = 2 * bins
     owners = np.repeat(np.arange(sizes.size), counts)
     code = np.arange(owners.size) - np.repeat(np.cumsum(counts) - counts, counts) + 1
@@ -186,3 +208,29 @@ def fit_grid(
         means = centroids(code, steps[owners], sums[at], filled[at], zone, bound).astype(kind.work)
     symbols = codes.astype(np.uint8)
     return FittedRun(counts, means, symbols, entries(symbols, counts, sizes), outside, bound)
+
+
+def _worthwhile(index: Array, outside: Array, bins: Array, sizes: Array) -> Array:
+    """Return how many bins on either side each array had better have: what is past them is stored exactly.
+
+    A bin on both sides takes two representatives in the codebook, an element past the last bin about as
+    much as one.
+
+    Parameters
+    ----------
+    index
+        Number of each element's bin, with its sign.
+    outside
+        Elements that are stored exactly anyway.
+    bins, sizes
+        Bins on either side that reach all others, and elements, of each array.
+    """
+    span = _MOST_BINS + 1
+    places = np.repeat(np.arange(sizes.size) * span, sizes) + np.abs(index)
+    held = np.bincount(places, ~outside, minlength=span * sizes.size).reshape(-1, span)
+    past = sizes[:, None] - np.cumsum(held, axis=1)
+    costs = 2 * np.arange(span) + past
+    best = costs.argmin(axis=1)
+    arrays = np.arange(sizes.size)
+    worth = worth_sparing(costs[arrays, bins], costs[arrays, best], sizes)
+    return np.where(worth, best, bins)
