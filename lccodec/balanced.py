@@ -69,7 +69,8 @@ class Balanced(Policy):
         that wait take no bytes, and their error is not counted.
     ratio
         Bytes of all arrays over those of a delta's file, at least; estimated, within about a tenth
-        where that file has some 100,000 bytes or more, and less well below.
+        where that file has some 100,000 bytes or more, and less well below. A target out of reach, this
+        one or another, gives the steps that come nearest.
     max_bytes
         Of a delta's file, at most; estimated in the same way.
     error
@@ -132,10 +133,7 @@ class Balanced(Policy):
     def settle(self, candidates: Iterable[Candidate]) -> Policy:
         """Return the policy with the steps chosen for the arrays of one delta.
 
-        Raises
-        ------
-        ArgumentError
-            If the target cannot be met; tells the nearest that can.
+        Where the target cannot be met, they are those that come nearest, and `shortfall` tells.
         """
         everything = list(candidates)
         waiting = {c.name for c in everything if self._waits(c)}
@@ -155,24 +153,24 @@ class Balanced(Policy):
             while low < high:
                 middle = (low + high) // 2
                 low, high = (middle + 1, high) if _error(judged, _FACTORS[middle]) <= bound else (low, middle)
-            place, nearest = low - 1, _error(judged, _FACTORS[0])
+            place, met = max(low - 1, 0), low > 0
+            nearest = _error(judged, _FACTORS[0])
         else:
             most = self.max_bytes if self.max_bytes is not None else total / (self.ratio or 1.0)
             low, high = 0, len(_FACTORS)  # the first that meets it lies in low .. high
             while low < high:
                 middle = (low + high) // 2
                 low, high = (low, middle) if bytes_of(_FACTORS[middle]) <= most else (middle + 1, high)
-            place = low if low < len(_FACTORS) else -1
+            place, met = min(low, len(_FACTORS) - 1), low < len(_FACTORS)
             least = bytes_of(_FACTORS[-1])
             nearest = least if self.max_bytes is not None else total / least
-        if place < 0 and parts:
+        shortfall = None
+        if parts and not met:
             ((target, value),) = self._given.items()
-            raise ArgumentError(
-                f"policy {self.name!r}: {target}={value} cannot be met; the nearest is about {nearest:.4g}"
-            )
+            shortfall = f"{target}={value} cannot be met: about {_figure(nearest)} is the nearest"
         factors = {name: part.scale * _FACTORS[place] for part in parts for name in part.names}
         moments = {part.names[0]: part.moment for part in parts if self.joint and part.moment is not None}
-        return _Settled(self.name, self.roles, self.patterns, self.smallest, factors, moments)
+        return _Settled(self.name, self.roles, self.patterns, self.smallest, factors, moments, shortfall)
 
     def _waits(self, c: Candidate) -> bool:
         quantizer = self.choose(c.name, c.role, c.kind, c.bits.size)
@@ -274,6 +272,7 @@ class _Settled(Policy):
 
     factors: Mapping[str, float] = field(default_factory=dict)
     moments: Mapping[str, _Moment] = field(default_factory=dict)
+    shortfall: str | None = None
 
     def choose(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
         """Return the quantizer for an array of `size` elements, its step multiplied."""
@@ -285,6 +284,11 @@ class _Settled(Policy):
             return awake
         stepped = _stepped(awake, awake.relative_step * self.factors[name])
         return Weighted(stepped, *self.moments[name]) if name in self.moments else stepped
+
+
+def _figure(value: float) -> str:
+    """Return an estimate as a text of two digits, or of all digits of a large number."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def _awake(quantizer: Quantizer) -> Quantizer:

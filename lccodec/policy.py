@@ -143,6 +143,11 @@ class Policy:
                 " would be far off unseen; LogSteps waits by itself, element by element"
             )
 
+    @property
+    def shortfall(self) -> str | None:
+        """What of a target cannot be met for the arrays of a delta, in a sentence; ``None`` if all can."""
+        return None
+
     def settle(self, candidates: Iterable[Candidate]) -> Policy:  # noqa: ARG002
         """Return the policy that chooses for the arrays of one delta: this one, but in `Balanced`."""
         return self

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ from lccodec import (
     UniformDeadzone,
     balanced,
 )
+from lccodec.floats import components
 from lccodec.jobs import RUN_ARRAY
+from lccodec.policy import Candidate
 from lccodec.presets import Record, resolve_policy, write_record
 from lccodec.roles import find_curvatures, find_roles
 
@@ -120,23 +123,56 @@ def test_an_update_of_the_presets_stays_bounded(tmp_path: Path, name: str) -> No
         assert (after <= before * 8 / 3 * LogSteps(3.0).max_ratio ** 0.5).all()
 
 
+def candidates(states: list[State]) -> list[Candidate]:
+    """The arrays of a delta from the first state to the second."""
+    flat = [
+        {f"{part}/{name}": array for part, arrays in state.items() for name, array in arrays.items()}
+        for state in states
+    ]
+    roles = find_roles(flat[1])
+    return [
+        Candidate(name, roles[name], components(array)[0], array.shape, components(array)[1], parent)
+        for name, array in flat[1].items()
+        for parent in [components(flat[0][name])[1]]
+    ]
+
+
 @pytest.mark.parametrize(
     ("target", "match"),
     [
-        ({"ratio": 1e6}, r"ratio=1000000.0 cannot be met; the nearest is about \d"),
-        ({"max_bytes": 10}, r"max_bytes=10 cannot be met; the nearest is about \d"),
-        ({"error": 1e-6}, r"error=1e-06 cannot be met; the nearest is about 0\.\d"),
+        ({"ratio": 500}, r"^ratio=500 cannot be met: about \d+ is the nearest$"),
+        ({"ratio": 1e6}, r"^ratio=1000000\.0 cannot be met: about \d+ is the nearest$"),
+        ({"max_bytes": 2000}, r"^max_bytes=2000 cannot be met: about \d+ is the nearest$"),
+        ({"error": 0.01}, r"^error=0\.01 cannot be met: about 0\.\d+ is the nearest$"),
     ],
 )
-def test_a_target_that_cannot_be_met_tells_the_nearest(
-    tmp_path: Path, target: dict[str, float], match: str
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_target_out_of_reach_takes_the_nearest_and_tells(
+    target: dict[str, float], match: str, joint: bool
 ) -> None:
-    first, second = adam_states(2)
-    with Chain(tmp_path, Balanced(**target)) as chain:  # type: ignore[arg-type]
-        chain.save(0, first)
-        with pytest.raises(ArgumentError, match=match):
-            chain.save(1, second)
-        assert chain.steps == [0]
+    arrays = candidates(adam_states(2))
+    settled = Balanced(**target, joint=joint).settle(arrays)  # type: ignore[arg-type]
+    assert settled.shortfall is not None
+    assert re.search(match, settled.shortfall)
+    steps = {
+        name: settled.choose(name, "weight", components(np.zeros(0, np.float32))[0], 1 << 16)
+        for name in ("model/large", "model/flat")
+    }
+    nearest = {"error": 1e-9} if "error" in target else {"max_bytes": 1}
+    extreme = Balanced(**nearest, joint=joint).settle(arrays)  # type: ignore[arg-type]
+    for name, quantizer in steps.items():
+        step = getattr(quantizer, "then", quantizer).relative_step
+        other = extreme.choose(name, "weight", components(np.zeros(0, np.float32))[0], 1 << 16)
+        assert step == getattr(other, "then", other).relative_step
+
+
+def test_a_target_within_reach_has_no_shortfall() -> None:
+    arrays = candidates(adam_states(2))
+    for target in ({"ratio": 20}, {"max_bytes": 50_000}, {"error": 0.5}):
+        assert Balanced(**target).settle(arrays).shortfall is None  # type: ignore[arg-type]
+    assert Balanced(ratio=500).settle([]).shortfall is None
+    assert POLICIES["lc-3"].settle(arrays).shortfall is None
+    assert Balanced(ratio=500).shortfall is None
 
 
 @pytest.mark.parametrize("hard", [np.nan, np.inf, -1.0, 0.0])
