@@ -22,7 +22,7 @@ from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_RAW
 from .encoder import TAIL, Effort, array_sum, check_effort, encode_components, padding, part_of
 from .errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from .floats import ELEMENT_TYPES, Array, ElementType, components, from_components, work
-from .header import FrameHeader, parse_header
+from .header import FrameHeader, check_shape, parse_header
 from .parallel import ordered, thread_count
 from .quantize import Quantizer
 
@@ -65,7 +65,8 @@ def encode(
     Raises
     ------
     ArgumentError
-        For a dtype that cannot be stored, a reference of another dtype or shape, or an unknown effort.
+        For a dtype or a shape that cannot be stored, a reference of another dtype or shape, or an
+        unknown effort.
 
     Examples
     --------
@@ -77,6 +78,7 @@ def encode(
     True
     """
     array = np.asanyarray(array)
+    check_shape(array.shape)
     kind, bits = components(array)
     base = None if reference is None else _reference_components(reference, kind, array.shape)
     if quantizer.absolute:

@@ -25,10 +25,10 @@ from .constants import (
     METHOD_RAW,
     MIN_BLOCK_LOG2,
 )
-from .errors import FormatError, LimitError, TruncatedError, UnsupportedError
+from .errors import ArgumentError, FormatError, LimitError, TruncatedError, UnsupportedError
 from .floats import ELEMENT_TYPES, ElementType
 
-__all__ = ["FrameHeader", "Shape", "parse_header"]
+__all__ = ["FrameHeader", "Shape", "check_shape", "parse_header"]
 
 Shape = tuple[int, ...]
 
@@ -106,6 +106,32 @@ class FrameHeader:
         return head + struct.pack(f"<{len(extents)}Q", *extents)
 
 
+def check_shape(shape: Shape) -> None:
+    """Refuse the shape of an array that no reader would take.
+
+    Raises
+    ------
+    ArgumentError
+        If it has more dimensions or elements than a frame may hold.
+    """
+    if broken := _broken_limit(len(shape), _elements(shape)):
+        raise ArgumentError(f"an array of shape {shape} cannot be stored: {broken[1]} ({broken[0]})")
+
+
+def _broken_limit(dimensions: int = 0, elements: int = 0) -> tuple[str, str] | None:
+    """Return the rule that arrays break, and how: for readers and writers."""
+    if dimensions > MAX_DIMENSIONS:
+        return "LCC-FRM-05", f"{dimensions} dimensions, more than {MAX_DIMENSIONS}"
+    if elements > MAX_ELEMENTS:
+        return "LCC-LIM-01", f"more than {MAX_ELEMENTS} elements, extents of 0 left out"
+    return None
+
+
+def _elements(shape: Shape) -> int:
+    """Return the elements of an array as they are limited: an empty one must not have absurd extents."""
+    return math.prod(extent for extent in shape if extent)
+
+
 def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) -> FrameHeader:
     """Read the header at the start of a frame; `data` has to have `behind` more bytes.
 
@@ -144,10 +170,8 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
     if cursor.remaining < behind:
         raise TruncatedError("LCC-FRM-02", where, f"{len(data)} bytes hold no whole frame")
     header = FrameHeader(method, kind, bool(flags & FLAG_REFERENCE), shapes, block_log2, run, ordered)
-    # An empty array too must not have absurd extents.
-    elements = sum(math.prod(extent for extent in shape if extent) for shape in header.shapes)
-    if elements > MAX_ELEMENTS:
-        raise LimitError("LCC-LIM-01", where, f"more than {MAX_ELEMENTS} elements")
+    if broken := _broken_limit(elements=sum(map(_elements, header.shapes))):
+        raise LimitError(broken[0], where, broken[1])
     if run and header.components > MAX_RUN_COMPONENTS:
         raise LimitError("LCC-LIM-09", where, f"a run of {header.components} components")
     return header
@@ -160,8 +184,8 @@ def _parse_shapes(cursor: Cursor, run: bool, first: int) -> tuple[Shape, ...]:
         if first or not 1 <= count <= MAX_ARRAYS:
             raise FormatError("LCC-FRM-11", cursor.where, f"a run of {count} arrays, {first} dimensions")
         dimensions = bytes(cursor.take(count, "dimensions"))
-    if max(dimensions) > MAX_DIMENSIONS:
-        raise LimitError("LCC-FRM-05", cursor.where, f"{max(dimensions)} dimensions")
+    if broken := _broken_limit(max(dimensions)):
+        raise LimitError(broken[0], cursor.where, broken[1])
     total = sum(dimensions)
     extents = struct.unpack(f"<{total}Q", cursor.take(8 * total, "shape"))
     shapes, at = [], 0

@@ -18,7 +18,7 @@ import numpy as np
 from .encoder import Effort, encode_components
 from .errors import ArgumentError
 from .floats import Array, ElementType, components, from_components
-from .header import Shape
+from .header import Shape, check_shape
 from .moments import LogSteps
 from .parallel import ordered
 from .planes import alone_is_smaller
@@ -178,6 +178,7 @@ def plan(
     open_runs: dict[object, Job] = {}  # that more arrays may join
     for index, (array, name) in enumerate(zip(arrays, names, strict=True)):
         try:
+            check_shape(array.shape)
             kind, bits = components(array)
         except ArgumentError as error:
             raise type(error)(f"array {name!r}: {error}") from None

@@ -1,0 +1,58 @@
+"""A writer refuses what no reader would take, before the first byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lccodec import ArgumentError, Chain, Lossless, UniformDeadzone, decode, encode
+from lccodec.constants import MAX_DIMENSIONS, MAX_ELEMENTS
+from lccodec.header import check_shape
+from lccodec.jobs import plan
+
+BEYOND = {
+    "LCC-LIM-01": [
+        np.zeros((0, 2 * MAX_ELEMENTS), np.float32),
+        np.zeros((MAX_ELEMENTS, 0, 3), np.uint8),
+        np.broadcast_to(np.float32(1), (MAX_ELEMENTS + 1,)),
+    ]
+}
+if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # which has 64 dimensions, and the first one 32
+    BEYOND["LCC-FRM-05"] = [np.zeros((1,) * 33, np.float32), np.zeros((0,) * 64)]
+CASES = [(rule, array) for rule, arrays in BEYOND.items() for array in arrays]
+
+
+@pytest.mark.parametrize(("rule", "array"), CASES)
+def test_one_array(rule: str, array: np.ndarray) -> None:
+    for quantizer in (Lossless(), UniformDeadzone(step=1)):
+        with pytest.raises(ArgumentError, match=rule):
+            encode(array, quantizer)
+
+
+@pytest.mark.parametrize(("rule", "array"), CASES)
+def test_the_plan_names_the_array(rule: str, array: np.ndarray) -> None:
+    with pytest.raises(ArgumentError, match=rf"array 'model/w': .*{rule}"):
+        plan([np.ones(3), array], ["first", "model/w"], {}, lambda *_: Lossless(), True)
+
+
+@pytest.mark.parametrize(("rule", "array"), CASES)
+def test_nothing_is_written(rule: str, array: np.ndarray, tmp_path: Path) -> None:
+    with Chain(tmp_path) as chain, pytest.raises(ArgumentError, match=rule):
+        chain.save(1, {"a": np.ones(3), "w": array})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_just_within() -> None:
+    check_shape((MAX_ELEMENTS,))
+    check_shape((1,) * MAX_DIMENSIONS)
+    for shape in ((0, MAX_ELEMENTS), (1,) * MAX_DIMENSIONS):
+        array = np.zeros(shape, np.int16)
+        assert decode(encode(array, Lossless())).shape == shape
+
+
+@pytest.mark.parametrize("shape", [(MAX_ELEMENTS + 1,), (2, MAX_ELEMENTS), (1,) * 33])
+def test_shapes(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ArgumentError, match="cannot be stored"):
+        check_shape(shape)
