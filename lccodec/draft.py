@@ -97,7 +97,7 @@ def make_draft(
         frames=(),
     )
     check_manifest(manifest, len(jobs))
-    return Draft(manifest, jobs, getattr(policy, "shortfall", None))
+    return Draft(manifest, jobs, policy.shortfall)
 
 
 def _candidates(

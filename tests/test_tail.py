@@ -259,3 +259,25 @@ def test_one_line_is_logged_for_each_save(tmp_path: Path, caplog: pytest.LogCapt
     assert len(lines) == 2
     assert f"step 0, keyframe, {sizes[0]} bytes, " in lines[0]
     assert f"step 1, delta to 0, {sizes[1]} bytes, " in lines[1]
+
+
+def test_a_target_out_of_reach_is_told_once(tmp_path: Path) -> None:
+    states = walk(5, shape=(300, 40))
+    with Chain(tmp_path, Balanced(ratio=1e6)) as chain:
+        chain.save(0, states[0])
+        with pytest.warns(LccodecWarning, match=r"ratio=1000000\.0 cannot be met"):
+            chain.save(1, states[1])
+        chain.save(2, states[2])
+        for step in range(3):
+            chain.restore(step)
+
+
+def test_what_no_reader_accepts_is_not_committed(tmp_path: Path) -> None:
+    with Chain(tmp_path) as chain:
+        chain.save(0, {"w": np.ones(3)})
+        before = chain._tail
+        for bad in ({"w": np.empty((0, 2**41))}, {"w": np.ones(3), "x" * 20: {"y" * (1 << 24): 1}}):
+            with pytest.raises(ValueError, match=r"LCC-LIM|more than"):
+                chain.save(1, bad)
+        assert chain.steps == [0]
+        assert chain._tail is before  # and the reference was not lost
