@@ -27,14 +27,27 @@ from .program import error_document, error_text, program, verb
 from .store import Chain
 from .summary import summarize
 from .survey import survey
+from .system import checked_path
 from .validate import validate
 
 __all__ = ["program"]
 
-_CHAIN: Final = click.Path(exists=True, file_okay=False, path_type=Path)
-_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
-_CHAIN_OR_FILE: Final = click.Path(exists=True, path_type=Path)
-_NEW: Final = click.Path(path_type=Path)
+
+class _Path(click.Path):
+    """A path; the address of a remote store is refused as what it is, not as a file that is missing."""
+
+    def __init__(self, *, exists: bool = False, file_okay: bool = True, dir_okay: bool = True) -> None:
+        super().__init__(exists, file_okay, dir_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        return super().convert(checked_path(value), param, ctx)
+
+
+_CHAIN: Final = _Path(exists=True, file_okay=False)
+_FILE: Final = _Path(exists=True, dir_okay=False)
+_CHAIN_OR_FILE: Final = _Path(exists=True)
+_NEW: Final = _Path()
 _STEP: Final = click.IntRange(min=0)
 _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 

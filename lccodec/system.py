@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,10 @@ def flag(name: str) -> int:
     flag: int = getattr(os, name, 0)
     return flag
 
+
+#: The scheme of an address such as ``s3://bucket/run``. `pathlib.Path` makes ``s3:/bucket/run`` of it.
+#: One letter is a drive of Windows, not a scheme.
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
 
@@ -85,7 +90,20 @@ def storage_errors(action: str, path: StrPath) -> Iterator[None]:
 
 
 def checked_path(path: StrPath) -> Path:
-    """The path, if there can be a file of that name."""
+    """The path, if there can be a file of that name.
+
+    Raises
+    ------
+    ArgumentError
+        For another object, an empty name, a null character, a lone surrogate, and the address of a remote
+        store: it would become a directory of that name.
+
+    Examples
+    --------
+    >>> checked_path("s3://bucket/run")
+    Traceback (most recent call last):
+    lccodec.errors.ArgumentError: 's3://bucket/run' is an address: remote stores are not there yet
+    """
     try:
         text = os.fspath(path)
         possible = isinstance(text, str) and text != "" and b"\0" not in os.fsencode(text)
@@ -93,4 +111,6 @@ def checked_path(path: StrPath) -> Path:
         possible = False
     if not possible:
         raise ArgumentError(f"not a path: {path!r}")
+    if _SCHEME.match(text) or "://" in text:
+        raise ArgumentError(f"{text!r} is an address: remote stores are not there yet")
     return Path(path)

@@ -28,8 +28,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +45,7 @@ from ..policy import Policy
 from ..presets import resolve_policy
 from ..state import leaf_name
 from ..store import Chain
+from ..system import StrPath, checked_path
 
 try:
     import torch
@@ -74,8 +74,6 @@ from .link import open_named
 from .record import KIND, RULE, Part, Value, from_record, is_plain, to_record
 
 __all__ = ["LCStorageReader", "LCStorageWriter"]
-
-StrPath: TypeAlias = str | os.PathLike[str]
 
 
 class LCStorageWriter(BlockingAsyncStager, StorageWriter):
@@ -113,8 +111,8 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
         allow_pickle: bool = False,
     ) -> None:
         super().__init__()  # `dcp.async_save` copies the state by it, sharded tensors of every kind included
-        self._path = Path(path)
-        self._chain_directory = None if chain is None else Path(chain)
+        self._path = checked_path(path)
+        self._chain_directory = None if chain is None else checked_path(chain)
         self._options: dict[str, Any] = {
             "policy": resolve_policy(policy),
             "keyframe_every": keyframe_every,
@@ -136,7 +134,7 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
     def reset(self, checkpoint_id: StrPath | None = None) -> None:
         """Begin a checkpoint."""
         if checkpoint_id is not None:
-            self._path = Path(checkpoint_id)
+            self._path = checked_path(checkpoint_id)
 
     def set_up_storage_writer(self, *_: Any, **kwargs: Any) -> None:
         """Learn the rank.
@@ -222,7 +220,11 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: StrPath) -> bool:
         """Return whether there can be a checkpoint of that name: a path, not an address."""
-        return "://" not in str(checkpoint_id)
+        try:
+            checked_path(checkpoint_id)
+        except ArgumentError:
+            return False
+        return True
 
 
 class LCStorageReader(StorageReader):
@@ -254,7 +256,7 @@ class LCStorageReader(StorageReader):
     def __init__(
         self, path: StrPath, *, step: int | None = None, threads: int = 1, allow_pickle: bool = False
     ) -> None:
-        self._path = Path(path)
+        self._path = checked_path(path)
         self._step = step
         self._threads = threads
         self._allow_pickle = allow_pickle
@@ -269,7 +271,7 @@ class LCStorageReader(StorageReader):
     def reset(self, checkpoint_id: StrPath | None = None) -> None:
         """Begin to load a checkpoint."""
         if checkpoint_id is not None:
-            self._path = Path(checkpoint_id)
+            self._path = checked_path(checkpoint_id)
 
     def read_metadata(self) -> Metadata:
         """Return the metadata that the record holds."""

@@ -14,6 +14,7 @@ from ..checkpoint import open_file
 from ..constants import CHECKPOINT_SUFFIX
 from ..errors import ArgumentError
 from ..files import save_file as save_checkpoint
+from ..system import StrPath, checked_path
 from .shards import INDEX_SUFFIX
 
 __all__ = ["check_suffix", "load_file", "save_file"]
@@ -22,8 +23,8 @@ _NPZ: Final = ".npz"
 _SAFETENSORS: Final = ".safetensors"
 
 
-def check_suffix(path: Path, write: bool = False) -> None:
-    """Raise ArgumentError if a file is of no format that can be read, or written.
+def check_suffix(path: StrPath, write: bool = False) -> Path:
+    """Return the path of a file; raise ArgumentError if it is of no format that can be read, or written.
 
     Examples
     --------
@@ -31,12 +32,14 @@ def check_suffix(path: Path, write: bool = False) -> None:
     Traceback (most recent call last):
     lccodec.errors.ArgumentError: weights.pt: not one of .npz, .safetensors, .lcc.h5, .safetensors.index.json
     """
+    path = checked_path(path)
     suffixes = [_NPZ, _SAFETENSORS, CHECKPOINT_SUFFIX, *([] if write else [_SAFETENSORS + INDEX_SUFFIX])]
     if not path.name.endswith(tuple(suffixes)):
         raise ArgumentError(f"{path}: not one of {', '.join(suffixes)}")
+    return path
 
 
-def load_file(path: Path) -> tuple[Any, dict[str, str]]:
+def load_file(path: StrPath) -> tuple[Any, dict[str, str]]:
     """Return the state in a file and its metadata; bfloat16 may be as `lccodec.BFLOAT16_BITS`.
 
     Raises
@@ -46,7 +49,7 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
     DataError, ChainError, StorageError
         If the file is damaged, lacks a parent or a shard, or cannot be read.
     """
-    check_suffix(path)
+    path = check_suffix(path)
     if path.name.endswith(CHECKPOINT_SUFFIX):
         with open_file(path) as file:
             return file.state(dtype="bits"), file.metadata()
@@ -54,7 +57,7 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
     return adapter.load_file(path), adapter.load_metadata(path) if hasattr(adapter, "load_metadata") else {}
 
 
-def save_file(state: Any, path: Path, metadata: dict[str, str]) -> dict[str, str]:
+def save_file(state: Any, path: StrPath, metadata: dict[str, str]) -> dict[str, str]:
     """Write a state to a file, which is replaced, and return the metadata that have a place in it.
 
     Raises
@@ -64,7 +67,7 @@ def save_file(state: Any, path: Path, metadata: dict[str, str]) -> dict[str, str
     StorageError
         If the operating system refuses; what was there stays.
     """
-    check_suffix(path, write=True)
+    path = check_suffix(path, write=True)
     if path.name.endswith(CHECKPOINT_SUFFIX):
         save_checkpoint(state, path, metadata)
         return metadata

@@ -21,8 +21,9 @@ from safetensors.torch import load_file, save_file
 
 from ..errors import ArgumentError, FormatError
 from ..store import Chain
+from ..system import checked_path
 from . import torch as adapter
-from .formats import replacing
+from .formats import replacing, storage
 from .link import open_linked, save_linked
 
 __all__ = ["PACKED", "pack", "unpack"]
@@ -61,10 +62,12 @@ def pack(
     StorageError
         If the operating system refuses.
     """
-    folder = Path(folder)
+    folder = checked_path(folder)
     files: dict[str, Any] = {}
     notes: dict[str, Any] = {}
-    for path in sorted(folder.rglob("*")):
+    with storage("cannot read", folder):
+        paths = sorted(folder.rglob("*"))
+    for path in paths:
         name = path.relative_to(folder).as_posix()
         if path.suffix == _WEIGHTS:
             files[name], notes[name] = _read_weights(path)
@@ -98,7 +101,7 @@ def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
     StorageError
         If the operating system refuses, or there is no such checkpoint.
     """
-    folder = Path(folder)
+    folder = checked_path(folder)
     with open_linked(folder / PACKED, threads) as file:
         state = adapter.from_numpy(file.state(dtype="bits"), file.metadata())
     if not isinstance(state, dict) or list(state) != ["files", "metadata"]:

@@ -7,21 +7,24 @@ positions joined by ``/``, with every key as it is: no ``~1`` for the ``/`` insi
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
 from ..errors import ArgumentError, StorageError
 from ..floats import Array, element_type
 from ..state import array_names, flatten, select
+from ..system import checked_path, flag
 
-__all__ = ["named_arrays", "plain_names", "replacing", "steps_in_names", "storage"]
+__all__ = ["named_arrays", "plain_names", "regular_file", "replacing", "steps_in_names", "storage"]
 
 Value = TypeVar("Value")
 
@@ -130,16 +133,39 @@ def storage(action: str, path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
+def regular_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file for reading; a FIFO or device is refused, as reading it may never end.
+
+    Raises
+    ------
+    StorageError
+        For what is no regular file, and if the operating system cannot read it.
+    """
+    path = checked_path(path)
+    with storage("cannot read", path), open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise StorageError(errno.EINVAL, "cannot read: not a regular file", str(path))
+        yield file
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    """Open a file; without O_NONBLOCK, to open a FIFO waits for a writer."""
+    return os.open(name, flags | flag("O_NONBLOCK"))
+
+
+@contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of an empty temporary file that takes the place of `path` once it is written.
 
     Raises
     ------
+    ArgumentError
+        If there can be no file of that name.
     StorageError
         If the operating system refuses to write; what was there stays, and no temporary is left.
     """
-    target = Path(path)
-    temporary = target.with_name(f".tmp-{secrets.token_hex(8)}")
+    target = checked_path(path)
+    temporary = target.parent / f".tmp-{secrets.token_hex(8)}"
     with storage("cannot write", target):
         try:
             temporary.touch(exist_ok=False)

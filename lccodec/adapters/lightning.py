@@ -25,7 +25,9 @@ from typing import Any
 from ..errors import ArgumentError, DependencyError
 from ..policy import Policy
 from ..store import Chain
-from .link import linked_chain, local_path, open_linked, save_linked
+from ..system import checked_path
+from .formats import storage
+from .link import linked_chain, open_linked, save_linked
 
 try:
     import torch
@@ -82,10 +84,11 @@ class LCCheckpointIO(CheckpointIO):
         """
         if storage_options is not None:
             raise ArgumentError("there are no storage options: checkpoints are files")
+        target = checked_path(path)
         if self._chain is None:
             self._chain = self._make_chain()
-        target = local_path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        with storage("cannot create", target.parent):
+            target.parent.mkdir(parents=True, exist_ok=True)
         state, metadata = adapter.to_numpy(checkpoint)
         save_linked(state, target, metadata, self._chain, adapter.roles(checkpoint))
 
@@ -105,7 +108,7 @@ class LCCheckpointIO(CheckpointIO):
             As `lccodec.load_file`.
         """
         device = map_location if isinstance(map_location, str | torch.device) else "cpu"
-        with open_linked(local_path(path), self._threads) as file:
+        with open_linked(checked_path(path), self._threads) as file:
             state: dict[str, Any] = adapter.from_numpy(
                 file.state(dtype="bits"), file.metadata(), device=device
             )
@@ -113,4 +116,5 @@ class LCCheckpointIO(CheckpointIO):
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Delete a checkpoint; of one in a chain, the link."""
-        local_path(path).unlink(missing_ok=True)
+        with storage("cannot delete", path):
+            checked_path(path).unlink(missing_ok=True)

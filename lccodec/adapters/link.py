@@ -22,24 +22,12 @@ from ..policy import Policy
 from ..presets import resolve_policy
 from ..roles import Role
 from ..store import Chain
+from ..system import checked_path
 
-__all__ = ["linked_chain", "local_path", "open_linked", "open_named", "save_linked"]
+__all__ = ["linked_chain", "open_linked", "open_named", "save_linked"]
 
 #: The key of a link in the metadata; also what errors name as their rule.
 _LINK: Final = "lccodec.link"
-
-
-def local_path(path: str | os.PathLike[str]) -> Path:
-    """Return a path of a file system; frameworks take addresses too.
-
-    Raises
-    ------
-    ArgumentError
-        For an address.
-    """
-    if "://" in os.fspath(path):
-        raise ArgumentError(f"only paths of a file system, not {os.fspath(path)!r}")
-    return Path(path)
 
 
 def linked_chain(
@@ -50,8 +38,9 @@ def linked_chain(
     Raises
     ------
     ArgumentError
-        For an unknown policy, or a lossy one without a chain: what stands alone is exact.
+        For an unknown policy, a lossy one without a chain (what stands alone is exact), or no local path.
     """
+    directory = None if directory is None else checked_path(directory)
     policy = resolve_policy(policy)
     if directory is None and policy != resolve_policy("lossless"):
         raise ArgumentError(f"policy {policy.name!r} is for deltas, and they need a chain")
@@ -105,6 +94,7 @@ def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFil
     StorageError
         If the operating system cannot read it.
     """
+    path = checked_path(path)
     file = open_file(path, threads=threads)
     text = file.metadata().get(_LINK)
     if text is None:
@@ -112,7 +102,7 @@ def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFil
     file.close()
     try:
         link = json.loads(text)
-        directory, step, root = Path(path).parent / link["chain"], int(link["step"]), str(link["root"])
+        directory, step, root = path.parent / link["chain"], int(link["step"]), str(link["root"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise FormatError(_LINK, str(path), "not a link to a checkpoint of a chain") from error
     return open_named(checkpoint_path(directory, step), root, path, threads)
@@ -131,7 +121,7 @@ def open_named(path: Path, root: str, by: str | os.PathLike[str], threads: int =
     try:
         file = open_file(path, threads=threads)
     except StorageError as error:
-        if path.exists():
+        if os.path.exists(path):  # noqa: PTH110 - of Path it raises where the name is too long
             raise
         raise ChainError(f"{by}: {path}, which holds a part of it, is missing") from error
     if file.links[-1].reader.root.hex() != root:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import zipfile
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from ..errors import ArgumentError, FormatError
 from ..floats import Array, element_type
-from .formats import named_arrays, replacing, storage
+from .formats import named_arrays, regular_file, replacing
 
 __all__ = ["load_file", "save_file"]
 
@@ -36,7 +35,7 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
     """
     where = str(path)
     arrays: dict[str, Array] = {}
-    with storage("cannot read", path), Path(path).open("rb") as file:
+    with regular_file(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 for member in archive.infolist():

@@ -43,6 +43,7 @@ import numpy as np
 from ..errors import DependencyError
 from ..policy import Policy
 from ..store import Chain
+from ..system import checked_path
 
 try:
     import jax
@@ -50,7 +51,7 @@ try:
 except ImportError:
     raise DependencyError("needs Orbax: pip install 'lccodec[orbax]'") from None
 
-from .link import linked_chain, local_path, save_linked
+from .link import linked_chain, save_linked
 from .parts import part_path
 from .pytree import abstract_tree, read_tree, take_part
 
@@ -83,7 +84,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         keyframe_every: int = 32,
         threads: int = 1,
     ) -> None:
-        self._directory = chain
+        self._directory = None if chain is None else checked_path(chain)
         self._options = policy, keyframe_every, threads
         self._threads = threads
         linked_chain(chain, *self._options)  # a check: the process is not known yet
@@ -94,18 +95,18 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         state = take_part(args.item)
 
         async def write() -> None:
-            await asyncio.to_thread(self._write, state, local_path(directory))
+            await asyncio.to_thread(self._write, state, checked_path(directory))
 
         return [ocp.future.CommitFutureAwaitingContractedSignals(write(), name="lccodec_save")]
 
     def save(self, directory: Any, args: LCSave) -> None:
         """Write the tree."""
-        self._write(take_part(args.item), local_path(directory))
+        self._write(take_part(args.item), checked_path(directory))
 
     def _write(self, state: dict[str, Any], directory: Path) -> None:
         process = state["process"]
         if self._directory is not None and self._chain is None:
-            self._chain = linked_chain(Path(self._directory) / f"process-{process}", *self._options)()
+            self._chain = linked_chain(self._directory / f"process-{process}", *self._options)()
         save_linked(state, part_path(directory, process), {}, self._chain)
 
     def restore(self, directory: Any, args: LCRestore | None = None) -> Any:
@@ -120,11 +121,11 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         DataError
             If stored bytes break a rule.
         """
-        return read_tree(local_path(directory), args and args.item, self._threads)
+        return read_tree(checked_path(directory), args and args.item, self._threads)
 
     def metadata(self, directory: Any) -> Any:
         """Return the tree with `jax.ShapeDtypeStruct` in the place of arrays."""
-        return abstract_tree(local_path(directory))
+        return abstract_tree(checked_path(directory))
 
 
 @ocp.args.register_with_handler(LCCheckpointHandler, for_save=True)
@@ -163,7 +164,7 @@ class LCHandler:
         state = take_part(checkpointable)
 
         async def write() -> None:
-            path = local_path(await directory.await_creation())
+            path = checked_path(await directory.await_creation())
             await asyncio.to_thread(self._handler._write, state, path)
 
         return write()
@@ -172,13 +173,13 @@ class LCHandler:
         """Return what reads the tree; errors as `LCCheckpointHandler.restore`."""
 
         async def read() -> Any:
-            return read_tree(local_path(directory), abstract_checkpointable)
+            return read_tree(checked_path(directory), abstract_checkpointable)
 
         return read()
 
     async def metadata(self, directory: Any) -> Any:
         """Return the tree with `jax.ShapeDtypeStruct` in the place of arrays."""
-        return abstract_tree(local_path(directory))
+        return abstract_tree(checked_path(directory))
 
     def is_handleable(self, checkpointable: Any) -> bool:
         """Return whether all leaves are arrays or plain values."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -96,7 +97,7 @@ class Parts:
         try:
             file = self._stack.enter_context(open_linked(where, self._threads))
         except StorageError as error:
-            if Path(where).exists():
+            if os.path.exists(where):  # noqa: PTH110 - of Path it raises where the name is too long
                 raise
             raise ChainError(f"{self._directory}: the part of process {process} is missing") from error
         try:

@@ -13,14 +13,13 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from ..byteorder import little_endian, read_numbers, stored_bytes
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from ..floats import ELEMENT_TYPES, Array, components, from_components
 from ..state import leaf_name
-from .formats import named_arrays, plain_names, replacing, storage
+from .formats import named_arrays, plain_names, regular_file, replacing
 from .plain import read_types, with_types
 from .shards import is_index, load_shards, read_index
 
@@ -60,8 +59,8 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
     """
     if is_index(path):
         return load_shards(path, load_file)
-    with storage("cannot read", path):
-        data = Path(path).read_bytes()
+    with regular_file(path) as stream:
+        data = stream.read()
     try:
         tensors: dict[str, Any] = dict(library.deserialize(data))  # type: ignore[no-untyped-call]
     except library.SafetensorError as error:
@@ -95,7 +94,7 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
         shards = [load_metadata(file) for file in files]
         of_shards = {key: text for shard in shards for key, text in shard.items()}
         return with_types({**of_shards, **metadata}, _by_type(map(read_types, shards)))
-    with storage("cannot read", path):
+    with regular_file(path):
         try:
             with library.safe_open(str(path), framework="np") as file:
                 metadata = dict(file.metadata() or {})

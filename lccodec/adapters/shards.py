@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ..errors import FormatError, StorageError
-from .formats import storage
+from .formats import regular_file
 
 __all__ = ["INDEX_SUFFIX", "is_index", "load_shards", "read_index"]
 
@@ -42,8 +42,8 @@ def read_index(path: str | os.PathLike[str]) -> tuple[dict[Path, list[str]], dic
         If the operating system cannot read it.
     """
     where = str(path)
-    with storage("cannot read", path):
-        text = Path(path).read_bytes()
+    with regular_file(path) as stream:
+        text = stream.read()
     try:
         index = json.loads(text)
         weights: dict[str, str] = index["weight_map"]

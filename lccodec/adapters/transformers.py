@@ -28,6 +28,7 @@ from typing import Any
 
 from ..errors import DependencyError
 from ..policy import Policy
+from ..system import checked_path
 from .link import linked_chain
 
 try:
@@ -89,6 +90,6 @@ def unpacked(folder: str | os.PathLike[str], threads: int = 1) -> str:
     DataError, StorageError
         If it cannot be read.
     """
-    if Path(folder, PACKED).exists():
+    if os.path.exists(checked_path(folder) / PACKED):  # noqa: PTH110 - Path raises for a long name
         unpack(folder, threads)
     return os.fspath(folder)
