@@ -14,6 +14,7 @@ import safetensors.numpy
 
 import lccodec
 from lccodec.adapters import safetensors as adapter
+from lccodec.adapters.formats import replacing
 from lccodec.errors import ArgumentError, FormatError, StorageError
 
 from .strategies import ALL_DTYPES, bits_of, random_array
@@ -290,3 +291,31 @@ def test_without_the_library_the_error_names_the_extra():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("DependencyError")
     assert "lccodec[safetensors]" in done.stdout
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o400, 0o666])
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, mode):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(b"")
+    path.chmod(mode)
+    adapter.save_file({"w": np.ones(3)}, path)
+    assert path.stat().st_mode & 0o7777 == mode
+    assert adapter.load_file(path)["w"].tolist() == [1, 1, 1]
+
+
+def test_what_is_written_is_never_open_to_more_readers_than_the_file(tmp_path):
+    path = tmp_path / "secret"
+    path.write_bytes(b"")
+    path.chmod(0o600)
+    with replacing(path) as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "link").symlink_to(path)
+    with replacing(tmp_path / "link") as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o600
+        temporary.write_bytes(b"new")
+    assert not (tmp_path / "link").is_symlink()  # the link is replaced, not what it points to
+    assert path.read_bytes() == b""
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    with replacing(tmp_path / "dangling") as temporary:
+        temporary.write_bytes(b"new")
+    assert (tmp_path / "dangling").read_bytes() == b"new"

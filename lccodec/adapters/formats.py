@@ -157,6 +157,9 @@ def _open_at_once(name: str, flags: int) -> int:
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of an empty temporary file that takes the place of `path` once it is written.
 
+    It takes the mode of the file it replaces. A symbolic link is replaced by a file, with the mode of what it
+    points to.
+
     Raises
     ------
     ArgumentError
@@ -168,12 +171,25 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = target.parent / f".tmp-{secrets.token_hex(8)}"
     with storage("cannot write", target):
         try:
-            temporary.touch(exist_ok=False)
-            mode = temporary.stat().st_mode
+            kept = _mode(target)
+            # While it is written, nobody may read it who could not read what it replaces.
+            temporary.touch(0o666 if kept is None else 0o600, exist_ok=False)
+            if kept is not None:
+                temporary.chmod(kept | 0o600)  # a file that is read-only is written all the same
+            mode = temporary.stat().st_mode if kept is None else kept
             yield temporary
-            temporary.chmod(mode)  # safetensors writes a file of its own, that only its owner can read
             with temporary.open("r+b") as file:
+                temporary.chmod(mode)  # safetensors writes a file of its own, that only its owner can read
                 os.fsync(file.fileno())  # a crash must not leave the new name on an empty file
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _mode(path: Path) -> int | None:
+    """Return the permissions of a regular file, None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:  # whoever writes there is told what is wrong
+        return None
+    return stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else None
