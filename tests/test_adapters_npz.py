@@ -1,6 +1,7 @@
 """An .npz file comes back as it was written; what it cannot hold is refused by name."""
 
 import io
+import os
 import pickle
 import zipfile
 
@@ -162,3 +163,21 @@ def test_a_failed_write_keeps_what_was_there(tmp_path, monkeypatch):
 
 def _disk_full(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_a_name_of_more_bytes_than_an_archive_can_hold(tmp_path):
+    path = tmp_path / "a.npz"
+    for name in ("x" * 65_532, "é" * 32_766):
+        with pytest.raises(ArgumentError, match=r"a name in an \.npz file has at most 65,531 bytes"):
+            npz.save_file({name: np.ones(1)}, path)
+    assert not list(tmp_path.iterdir())
+    npz.save_file({"x" * 65_531: np.ones(1)}, path)
+    assert list(npz.load_file(path)) == ["x" * 65_531]
+
+
+def test_names_that_are_not_unicode(tmp_path):
+    with pytest.raises(ArgumentError, match="lone surrogates"):
+        npz.save_file({"a\ud800": np.ones(1)}, tmp_path / "a.npz")
+    path = tmp_path / os.fsdecode(b"\xff.npz")
+    npz.save_file({"x": np.ones(1)}, path)
+    assert list(npz.load_file(path)) == ["x"]

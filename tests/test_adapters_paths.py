@@ -1,6 +1,7 @@
 """Paths that the adapters get: an address, or what is no path, is refused wherever it comes in."""
 
 import contextlib
+import json
 import os
 from pathlib import Path, PurePosixPath
 
@@ -11,7 +12,7 @@ from accelerate import Accelerator
 from click.testing import CliRunner
 
 import lccodec
-from lccodec.adapters import files, folder, npz, safetensors, transformers
+from lccodec.adapters import files, folder, formats, npz, safetensors, shards, transformers
 from lccodec.adapters import jax as in_jax
 from lccodec.adapters import torch as in_torch
 from lccodec.adapters.accelerate import register
@@ -22,7 +23,7 @@ from lccodec.cli import program
 from lccodec.errors import ArgumentError, LccodecError
 from lccodec.system import checked_path
 
-STATE = {"w": np.ones(3)}
+STATE = {"w": np.ones(3, np.float32)}
 
 ADDRESSES = [
     "s3://bucket/run",
@@ -141,3 +142,66 @@ def test_a_fifo_and_a_directory_are_told_and_do_not_hang(tmp_path, suffix):
     for load in (safetensors.load_file, safetensors.load_metadata, npz.load_file):
         with pytest.raises(LccodecError, match="not a regular file"):
             load(tmp_path / f"fifo{suffix}")
+
+
+ARGUMENTS = [*ODD, [], {}, {1: 2}, {"a": 1}, {"a": "\ud800"}, {"\ud800": "a"}, {"a": None}, np.ones(2), -1]
+
+#: Functions of the file formats, with arguments that are fine; each in turn becomes an odd one.
+FUNCTIONS = {
+    "npz.save_file": (npz.save_file, [STATE, "a.npz", {}]),
+    "npz.load_file": (npz.load_file, ["there.npz"]),
+    "safetensors.save_file": (safetensors.save_file, [STATE, "a.safetensors", {"k": "v"}]),
+    "safetensors.load_file": (safetensors.load_file, ["there.safetensors"]),
+    "safetensors.load_metadata": (safetensors.load_metadata, ["there.safetensors"]),
+    "files.check_suffix": (files.check_suffix, ["a.npz"]),
+    "files.save_file npz": (files.save_file, [STATE, "a.npz", {}]),
+    "files.save_file safetensors": (files.save_file, [STATE, "a.safetensors", {}]),
+    "files.save_file lcc": (files.save_file, [STATE, "a.lcc.h5", {}]),
+    "files.load_file": (files.load_file, ["there.npz"]),
+    "shards.read_index": (shards.read_index, ["there.safetensors.index.json"]),
+    "shards.load_shards": (
+        lambda path: shards.load_shards(path, safetensors.load_file),
+        ["there.safetensors.index.json"],
+    ),
+    "formats.named_arrays": (formats.named_arrays, [STATE, "a"]),
+    "torch.save": (in_torch.save, [STATE, {}]),
+    "torch.save_file": (in_torch.save_file, [STATE, "a.lcc.h5", {}]),
+    "torch.load_file": (in_torch.load_file, ["there.lcc.h5", "cpu"]),
+    "torch.to_numpy": (in_torch.to_numpy, [STATE, {}]),
+    "torch.from_numpy": (in_torch.from_numpy, [STATE, {}, ""]),
+    "jax.save": (in_jax.save, [STATE, {}]),
+    "jax.save_file": (in_jax.save_file, [STATE, "a.lcc.h5", {}]),
+    "jax.load_file": (in_jax.load_file, ["there.lcc.h5", None]),
+    "jax.to_numpy": (in_jax.to_numpy, [STATE, {}]),
+    "jax.from_numpy": (in_jax.from_numpy, [STATE, {}, ""]),
+    "jax.load_into": (in_jax.load_into, [STATE, STATE]),
+    "torch.load_into": (in_torch.load_into, [{"w": torch.ones(3)}, {"w": torch.ones(3)}]),
+    "folder.pack": (folder.pack, ["folder"]),
+    "folder.unpack": (folder.unpack, ["folder"]),
+    "lightning.save_checkpoint": (LCCheckpointIO().save_checkpoint, [{}, "a.ckpt", None]),
+    "lightning.load_checkpoint": (LCCheckpointIO().load_checkpoint, ["there.lcc.h5", "cpu"]),
+    "lightning.remove_checkpoint": (LCCheckpointIO().remove_checkpoint, ["a.ckpt"]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_odd_arguments_are_errors_of_the_taxonomy_or_fine(tmp_path, name):
+    function, fine = FUNCTIONS[name]
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    for suffix in (".npz", ".safetensors", ".lcc.h5"):
+        files.save_file({"w": np.ones(3, np.float32)}, f"there{suffix}", {})
+    index = {"weight_map": {"w": "there.safetensors"}}
+    (tmp_path / "there.safetensors.index.json").write_text(json.dumps(index))
+    if not name.startswith("folder.unpack"):
+        function(*fine)
+    for position in range(len(fine)):
+        for odd in ARGUMENTS:
+            arguments = [*fine[:position], odd, *fine[position + 1 :]]
+            try:
+                function(*arguments)
+            except LccodecError as error:
+                assert str(error)
+            except Exception as error:
+                raise AssertionError(f"{name}{tuple(arguments)!r}: {error!r}") from error

@@ -319,3 +319,20 @@ def test_what_is_written_is_never_open_to_more_readers_than_the_file(tmp_path):
     with replacing(tmp_path / "dangling") as temporary:
         temporary.write_bytes(b"new")
     assert (tmp_path / "dangling").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("shape", [[1] * 65, [0, 2**63 - 1], [0, 2**63], [0, 2**64 - 1]])
+def test_a_shape_that_numpy_does_not_have_is_named(tmp_path, shape):
+    path = tmp_path / "a.safetensors"
+    size = 4 if all(shape) else 0
+    path.write_bytes(_file({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}, b"\0" * size))
+    with pytest.raises(FormatError, match="'w'"):
+        adapter.load_file(path)
+
+
+def test_a_path_whose_name_is_not_unicode(tmp_path):
+    path = tmp_path / os.fsdecode(b"\xff.safetensors")
+    state = {"w": np.ones(3)}
+    adapter.save_file(state, path, {"k": "v"})
+    assert adapter.load_file(path)["w"].tolist() == [1, 1, 1]
+    assert adapter.load_metadata(path) == {"k": "v"}

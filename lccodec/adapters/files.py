@@ -15,6 +15,7 @@ from ..constants import CHECKPOINT_SUFFIX
 from ..errors import ArgumentError
 from ..files import save_file as save_checkpoint
 from ..system import StrPath, checked_path
+from .formats import checked_metadata
 from .shards import INDEX_SUFFIX
 
 __all__ = ["check_suffix", "load_file", "save_file"]
@@ -68,6 +69,7 @@ def save_file(state: Any, path: StrPath, metadata: dict[str, str]) -> dict[str, 
         If the operating system refuses; what was there stays.
     """
     path = check_suffix(path, write=True)
+    metadata = checked_metadata(metadata)
     if path.name.endswith(CHECKPOINT_SUFFIX):
         save_checkpoint(state, path, metadata)
         return metadata

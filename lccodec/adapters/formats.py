@@ -21,10 +21,19 @@ import numpy as np
 
 from ..errors import ArgumentError, StorageError
 from ..floats import Array, element_type
+from ..scalars import is_unicode
 from ..state import array_names, flatten, select
 from ..system import checked_path, flag
 
-__all__ = ["named_arrays", "plain_names", "regular_file", "replacing", "steps_in_names", "storage"]
+__all__ = [
+    "checked_metadata",
+    "named_arrays",
+    "plain_names",
+    "regular_file",
+    "replacing",
+    "steps_in_names",
+    "storage",
+]
 
 Value = TypeVar("Value")
 
@@ -86,6 +95,25 @@ def named_arrays(state: Any, form: str) -> dict[str, Array]:
         except ArgumentError as error:
             raise ArgumentError(f"array {name[1:]!r}: {error}") from None
     return plain_names({name[1:]: array for name, array in leaves.items()})
+
+
+def checked_metadata(metadata: Any) -> dict[str, str]:
+    """Return metadata as a dict, empty for None.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no dict from strings to strings, or one of them has a lone surrogate.
+    """
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise ArgumentError(f"metadata are a dict of strings, not a {type(metadata).__name__}")
+    for key, text in metadata.items():
+        for item in (key, text):
+            if not isinstance(item, str) or not is_unicode(item):
+                raise ArgumentError(f"metadata entry {key!r}: {item!r} is not a str without lone surrogates")
+    return dict(metadata)
 
 
 def steps_in_names(paths: Iterable[Path]) -> dict[int, Path] | None:

@@ -15,12 +15,13 @@ import numpy as np
 
 from ..errors import ArgumentError, FormatError
 from ..floats import Array, element_type
-from .formats import named_arrays, regular_file, replacing
+from .formats import checked_metadata, named_arrays, regular_file, replacing
 
 __all__ = ["load_file", "save_file"]
 
 _SUFFIX: Final = ".npy"  # of every member of the archive
 _RULE: Final = "npz"
+_MAX_NAME_BYTES: Final = 0xFFFF - len(_SUFFIX)  # an archive stores the length of a member's name in 16 bits
 
 
 def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -79,10 +80,14 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
     StorageError
         If the operating system refuses; what was there stays.
     """
-    if metadata:
+    if checked_metadata(metadata):
         raise ArgumentError("an .npz file has no place for metadata; write a .safetensors file")
     arrays = named_arrays(state, "an .npz")
     for name, array in arrays.items():
+        if len(name.encode()) > _MAX_NAME_BYTES:
+            raise ArgumentError(
+                f"array {name[:40]!r}...: a name in an .npz file has at most {_MAX_NAME_BYTES:,} bytes"
+            )
         if "\0" in name:  # zipfile would cut the name there
             raise ArgumentError(f"array {name!r}: a name in an .npz file cannot have a null character")
         if element_type(array.dtype).name == "bfloat16":

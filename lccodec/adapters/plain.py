@@ -31,6 +31,7 @@ from ..constants import MAX_NESTING
 from ..errors import ArgumentError, FormatError
 from ..floats import Array, in_host_order
 from ..state import leaf_name
+from .formats import checked_metadata
 
 __all__ = ["BYTE_TYPES", "TYPES", "below", "check_same", "from_plain", "read_types", "to_plain", "with_types"]
 
@@ -71,9 +72,10 @@ def to_plain(
     ArgumentError
         Where `leaf` raises one, and for keys that are neither strings nor integers; names the place.
     """
+    kept = checked_metadata(metadata)
     walk = _ToPlain(inside, leaf)
     plain = walk.node(state, ())
-    return plain, with_types(metadata or {}, walk.types)
+    return plain, with_types(kept, walk.types)
 
 
 # The walks are classes: a function that calls itself lives, with all it has seen, until garbage is collected.
@@ -133,9 +135,13 @@ def from_plain(state: Any, metadata: Mapping[str, str], name: str, leaf: ArrayLe
 
     Raises
     ------
+    ArgumentError
+        If it is not the state of a checkpoint: a dict has keys that are not strings.
     FormatError
         If the note does not fit the state.
     """
+    if type(name) is not str:
+        raise ArgumentError(f"not the name of an entry: {name!r}")
     return _FromPlain(read_types(metadata), leaf).node(
         state, tuple(map(_key, name.split("/"))) if name else ()
     )
@@ -149,6 +155,8 @@ class _FromPlain:
     def node(self, value: Any, keys: Keys) -> Any:
         kind = self._types.get(leaf_name(keys))
         if isinstance(value, dict):
+            if not all(isinstance(key, str) for key in value):
+                raise _refused(keys, "has keys that are not strings, so it is of no checkpoint")
             inner = {key: self.node(child, (*keys, key)) for key, child in value.items()}
             # Where the root has an empty key, the two have one name, and the note is of what is below.
             if kind == _INT and "" not in inner:
@@ -181,10 +189,15 @@ def read_types(metadata: Mapping[str, str]) -> Mapping[str, str]:
 
     Raises
     ------
+    ArgumentError
+        If the metadata are no dict.
     FormatError
         If it is no such note.
     """
-    return _parse(metadata.get(TYPES, "{}"))
+    if not isinstance(metadata, Mapping):
+        raise ArgumentError(f"metadata are a dict of strings, not a {type(metadata).__name__}")
+    text = metadata.get(TYPES, "{}")
+    return _parse(text if isinstance(text, str) else "")
 
 
 def with_types(metadata: Mapping[str, str], types: Mapping[str, Sequence[str]]) -> dict[str, str]:

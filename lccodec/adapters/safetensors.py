@@ -19,7 +19,7 @@ from ..byteorder import little_endian, read_numbers, stored_bytes
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from ..floats import ELEMENT_TYPES, Array, components, from_components
 from ..state import leaf_name
-from .formats import named_arrays, plain_names, regular_file, replacing
+from .formats import checked_metadata, named_arrays, plain_names, regular_file, replacing
 from .plain import read_types, with_types
 from .shards import is_index, load_shards, read_index
 
@@ -76,9 +76,12 @@ def _array(path: str | os.PathLike[str], name: str, tensor: dict[str, Any]) -> A
         raise ArgumentError(f"{path}: array {name!r}: dtype {tensor['dtype']} cannot be stored")
     bits = read_numbers(tensor["data"], kind.bits)
     try:
-        return from_components(bits, kind, tuple(tensor["shape"]), None)
-    except DependencyError:
-        return from_components(bits, kind, tuple(tensor["shape"]), "bits")
+        try:
+            return from_components(bits, kind, tuple(tensor["shape"]), None)
+        except DependencyError:
+            return from_components(bits, kind, tuple(tensor["shape"]), "bits")
+    except (ValueError, OverflowError) as error:  # more dimensions, or longer ones, than NumPy's
+        raise FormatError(_RULE, f"{path}: array {name!r}", str(error)) from error
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -134,8 +137,9 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
     StorageError
         If the operating system refuses; what was there stays.
     """
+    metadata = checked_metadata(metadata)
     arrays = named_arrays(state, "a .safetensors")
-    types = plain_names(read_types(metadata or {}))
+    types = plain_names(read_types(metadata))
     kept = []  # the library takes addresses: what they point to must live until it is written
     tensors = {}
     for name, array in arrays.items():
@@ -147,7 +151,7 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
         native = kind.name == "uint8" and types.get(name) in _FLOAT8.values()
         tensors[name] = _tensor(types.pop(name) if native else kind.name, array.shape, bits)
     left = {name: kind for name, kind in types.items() if name in arrays}  # of containers there are none
-    metadata = with_types(metadata or {}, _by_type([left]))
+    metadata = with_types(metadata, _by_type([left]))
     with replacing(path) as temporary:
         try:
             library.serialize_file(tensors, str(temporary), metadata=metadata or None)
