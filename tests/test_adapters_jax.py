@@ -59,7 +59,7 @@ def assert_same(left: Any, right: Any) -> None:
             left, right = jax.random.key_data(left), jax.random.key_data(right)
         assert np.asarray(left).tobytes() == np.asarray(right).tobytes()
     elif isinstance(left, np.ndarray | np.generic):
-        assert isinstance(right, np.ndarray)
+        assert type(left) is type(right)
         assert (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
     elif isinstance(left, dict):
         assert [(type(key), key) for key in left] == [(type(key), key) for key in right]
@@ -174,7 +174,7 @@ def test_without_a_target_a_tree_comes_back_in_plain_containers():
     assert_same(back["point"], {"x": tree["point"].x, "y": tree["point"].y})
     assert_same(back["layer"], {"w": tree["layer"].w, "scale": tree["layer"].scale})
     assert_same(back["unkeyed"], tree["unkeyed"].items)
-    assert_same(back["ordered"], dict(tree["ordered"], a=np.asarray(tree["ordered"]["a"])))
+    assert_same(back["ordered"], tree["ordered"])
     assert back["empty"] == {}
     for name in ("numpy", "keys", "rbg", "raw", "tied"):
         assert_same(back[name], tree[name])
@@ -185,9 +185,7 @@ def test_with_a_target_a_tree_has_its_types(tmp_path):
     tree = tree_of_everything()
     adapter.save_file(tree, tmp_path / "a.lcc.h5")
     back = adapter.load_file(tmp_path / "a.lcc.h5", target=tree)
-    assert_same_tree(
-        back, {**tree, "ordered": OrderedDict(tree["ordered"], a=np.asarray(tree["ordered"]["a"]))}
-    )
+    assert_same_tree(back, tree)
     assert back["layer"].name == "own"
     assert_same_tree(adapter.load_into(tree, adapter.load_file(tmp_path / "a.lcc.h5")), back)
 
@@ -341,7 +339,6 @@ def _deleted() -> jax.Array:
         (lambda: jax.ShapeDtypeStruct((2,), jnp.float32), "'m/x' is abstract"),
         (_deleted, "'m/x' has been deleted"),
         (lambda: np.array([None]), "'m/x' has dtype object"),
-        (lambda: {1.5: jnp.ones(1)}, "'m/x' has keys"),
         (object, "'m/x' is a builtins.object"),
         (lambda: jax.nn.relu, "'m/x' is a "),
         (lambda: jnp.float32, "'m/x' is a "),

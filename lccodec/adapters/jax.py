@@ -54,8 +54,9 @@ def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any
     Parameters
     ----------
     state
-        A pytree whose leaves are JAX arrays (random keys too), NumPy arrays, int, float, bool, str, bytes and
-        None. An array on several devices is gathered.
+        A pytree whose leaves are JAX arrays (random keys too), NumPy arrays, int, float, bool, str, bytes,
+        None, and the values that :mod:`lccodec.adapters.values` lists. An array on several devices is
+        gathered.
     metadata
         Strings of your own.
 
@@ -93,7 +94,7 @@ class _ToNumpy:
 
 def _array(value: Any) -> tuple[Any, str | None]:
     if not isinstance(value, jax.Array):
-        return _bytes(value, "numpy")
+        return _bytes(value, "numpy" if isinstance(value, np.ndarray) else "scalar")
     if isinstance(value, jax.core.Tracer):
         raise ArgumentError("is traced and has no values: save outside of jit")
     if value.is_deleted():
@@ -138,7 +139,7 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "") -> Any:
 
     def leaf(array: Array, kind: str | None, name: str) -> Any:
         host = _host(array, kind, name)
-        return host if kind == "numpy" else _placed(host, None, name)
+        return host if kind in ("numpy", "scalar") else _placed(host, None, name)
 
     return from_plain(state, metadata, name, leaf)
 
@@ -146,8 +147,9 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "") -> Any:
 def _host(array: Array, kind: str | None, name: str) -> Any:
     """Return an array as stored as what JAX would make an array or keys of."""
     where = f"array {name!r}"
-    if kind in (None, "numpy"):
-        return array.view(element_type(array.dtype).native)  # bfloat16 came as bits
+    if kind in (None, "numpy", "scalar"):
+        native = array.view(element_type(array.dtype).native)  # bfloat16 came as bits
+        return native[()] if kind == "scalar" else native
     if found := _KEY.fullmatch(kind):
         if array.dtype != np.uint32 or not array.ndim:
             raise FormatError(TYPES, where, f"{array.dtype} {array.shape} is noted as {kind}")
@@ -212,7 +214,9 @@ def load_into(target: Any, state: Any) -> Any:
         value = in_host_order(found[name]) if isinstance(found[name], np.ndarray) else found[name]
         if isinstance(like, jax.Array | jax.ShapeDtypeStruct):
             return _placed(value, like.sharding, name)
-        return np.asarray(value) if isinstance(like, np.ndarray | np.generic) else value
+        if isinstance(like, np.ndarray | np.generic):
+            return np.asarray(value) if isinstance(like, np.ndarray) else np.asarray(value)[()]
+        return value
 
     return rebuild(target, leaf)
 

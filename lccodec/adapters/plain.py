@@ -1,8 +1,9 @@
 """What framework adapters share: a framework's state as one of NumPy arrays, and a note of what that loses.
 
 A checkpoint holds dicts with string keys, lists, tuples, scalars and arrays of the element types of SPEC 5.2.
-A framework has a little more: dicts with integer keys (the parameters of an optimizer), types such as float8.
-Both are stored in the nearest form, under the same names, and a note in the metadata says what they are:
+A framework has a little more: dicts with integer keys (the parameters of an optimizer), types such as
+float8, values such as a `collections.Counter` (:mod:`lccodec.adapters.values`). All are stored in the nearest
+form, under the same names, and a note in the metadata says what they are:
 under the key `TYPES`, a JSON object from a type to the names of what is of that type. So the arrays can be
 read without any framework, and what one framework wrote another one understands. Nothing is imported by a
 name that a file gives.
@@ -12,9 +13,14 @@ type                       stored as
 =========================  =======================================================================
 ``int``                    a dict: its keys in decimal
 ``numpy``                  an array of NumPy in a state of a framework
+``scalar``                 a scalar of NumPy there: an array without dimensions
 a type of ``BYTE_TYPES``   uint8, the bit pattern of each element (or pair of elements)
 ``complex32``              float16, with a last dimension of 2: real, imaginary
 ``key<...>``               uint32, the data of JAX random keys of that implementation
+``torch.Size``             a tuple
+``torch.dtype``,           a string
+``torch.device``
+a kind of ``values``       see :mod:`lccodec.adapters.values`
 =========================  =======================================================================
 """
 
@@ -32,6 +38,7 @@ from ..errors import ArgumentError, FormatError
 from ..floats import Array, in_host_order
 from ..state import leaf_name
 from .formats import checked_metadata
+from .values import OF_INT, from_stored, to_stored
 
 __all__ = ["BYTE_TYPES", "TYPES", "below", "check_same", "from_plain", "read_types", "to_plain", "with_types"]
 
@@ -53,6 +60,7 @@ _MAX_DIGITS: Final = 20  # of an integer key: a sign and 64 bits; longer ones ta
 Keys: TypeAlias = tuple[str, ...]
 Leaf: TypeAlias = Callable[[Any], tuple[Any, str | None]]
 ArrayLeaf: TypeAlias = Callable[[Array, str | None, str], Any]
+Own: TypeAlias = Mapping[str, Callable[[Any], Any]]
 
 
 def to_plain(
@@ -65,12 +73,12 @@ def to_plain(
     inside
         Returns a container of the framework as a dict, list or tuple, and everything else as it is.
     leaf
-        Returns a leaf as an array or scalar, with its type if the note must name it.
+        Returns a leaf as an array, a scalar or a tuple of such, with its type if the note must name it.
 
     Raises
     ------
     ArgumentError
-        Where `leaf` raises one, and for keys that are neither strings nor integers; names the place.
+        Where `leaf` raises one; names the place.
     """
     kept = checked_metadata(metadata)
     walk = _ToPlain(inside, leaf)
@@ -85,22 +93,30 @@ class _ToPlain:
         self._inside, self._leaf = inside, leaf
 
     def node(self, value: Any, keys: Keys) -> Any:
+        kind = None
         try:
             value = self._inside(value)
-            plain, kind = (value, None) if isinstance(value, dict | list | tuple) else self._leaf(value)
+            if stored := to_stored(value):
+                kind, value = stored
+            elif not isinstance(value, dict) and type(value) not in (list, tuple):
+                value, kind = self._leaf(value)
         except ArgumentError as error:
             raise _refused(keys, error) from None
         if isinstance(value, dict):
-            if value and all(type(key) is int for key in value):
+            if not keys and "" in value and kind is not None:
+                # The root and what is below its empty key have one name, and the note has one type for it.
+                value = list(value.items())
+            elif kind is None and value and all(type(key) is int for key in value):
                 kind = _INT
-            elif not all(type(key) is str for key in value):
-                raise _refused(keys, "has keys that are neither all strings nor all integers")
-            plain = {str(key): self.node(child, below(keys, str(key))) for key, child in value.items()}
+        if isinstance(value, dict):
+            if len(plain := {str(key): child for key, child in value.items()}) != len(value):
+                raise _refused(keys, "has keys that are the same as strings")
+            value = {key: self.node(child, below(keys, key)) for key, child in plain.items()}
         elif type(value) in (list, tuple):
-            plain = type(value)(self.node(child, below(keys, str(i))) for i, child in enumerate(value))
+            value = type(value)(self.node(child, below(keys, str(i))) for i, child in enumerate(value))
         if kind is not None:
             self.types.setdefault(kind, []).append(leaf_name(keys))
-        return plain
+        return value
 
 
 def _refused(keys: Keys, message: object) -> ArgumentError:
@@ -120,7 +136,9 @@ def below(keys: Keys, key: str) -> Keys:
     return (*keys, key)
 
 
-def from_plain(state: Any, metadata: Mapping[str, str], name: str, leaf: ArrayLeaf) -> Any:
+def from_plain(
+    state: Any, metadata: Mapping[str, str], name: str, leaf: ArrayLeaf, own: Own | None = None
+) -> Any:
     """Return a state of a checkpoint as a framework has it: the inverse of `to_plain`.
 
     Parameters
@@ -132,6 +150,9 @@ def from_plain(state: Any, metadata: Mapping[str, str], name: str, leaf: ArrayLe
     leaf
         Returns an array, given its type in the note and its name, as the framework has it. It is called once
         for an array that is in several places.
+    own
+        For each type of the framework's own that is no array, what makes it of what is stored. Without it,
+        that is what comes back.
 
     Raises
     ------
@@ -142,15 +163,15 @@ def from_plain(state: Any, metadata: Mapping[str, str], name: str, leaf: ArrayLe
     """
     if type(name) is not str:
         raise ArgumentError(f"not the name of an entry: {name!r}")
-    return _FromPlain(read_types(metadata), leaf).node(
+    return _FromPlain(read_types(metadata), leaf, own or {}).node(
         state, tuple(map(_key, name.split("/"))) if name else ()
     )
 
 
 class _FromPlain:
-    def __init__(self, types: Mapping[str, str], leaf: ArrayLeaf) -> None:
+    def __init__(self, types: Mapping[str, str], leaf: ArrayLeaf, own: Own) -> None:
         self._made: dict[tuple[int, str | None], Any] = {}
-        self._types, self._leaf = types, leaf
+        self._types, self._leaf, self._own = types, leaf, own
 
     def node(self, value: Any, keys: Keys) -> Any:
         kind = self._types.get(leaf_name(keys))
@@ -159,16 +180,27 @@ class _FromPlain:
                 raise _refused(keys, "has keys that are not strings, so it is of no checkpoint")
             inner = {key: self.node(child, (*keys, key)) for key, child in value.items()}
             # Where the root has an empty key, the two have one name, and the note is of what is below.
-            if kind == _INT and "" not in inner:
-                return {_integer(key, leaf_name(keys)): child for key, child in inner.items()}
-            return inner
+            if kind is None or (not keys and "" in inner):
+                return inner
+            if kind == _INT or kind.endswith(OF_INT):
+                inner = {_integer(key, leaf_name(keys)): child for key, child in inner.items()}
+            return inner if kind == _INT else self._value(kind, inner, keys)
         if isinstance(value, list | tuple):
-            return type(value)(self.node(child, (*keys, str(i))) for i, child in enumerate(value))
+            items = type(value)(self.node(child, (*keys, str(i))) for i, child in enumerate(value))
+            return items if kind is None else self._value(kind, items, keys)
         if not isinstance(value, np.ndarray):
-            return value
+            return value if kind is None else self._value(kind, value, keys)
         if (id(value), kind) not in self._made:
             self._made[id(value), kind] = self._leaf(in_host_order(value), kind, leaf_name(keys))
         return self._made[id(value), kind]
+
+    def _value(self, kind: str, stored: Any, keys: Keys) -> Any:
+        if kind not in self._own:
+            return from_stored(kind, stored, leaf_name(keys))
+        try:
+            return self._own[kind](stored)
+        except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+            raise FormatError(TYPES, leaf_name(keys), f"is noted as {kind}, and is not") from error
 
 
 def _key(text: str) -> str:

@@ -23,7 +23,7 @@ one. A tensor comes back contiguous and without its gradient. Needs the extra ``
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -78,9 +78,9 @@ def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any
     Parameters
     ----------
     state
-        A nested dict, list or tuple of tensors, NumPy arrays and of int, float, bool, str, bytes and None;
-        keys are strings or, in a dict of nothing else, integers. `OrderedDict` becomes `dict`, `torch.Size`
-        `tuple`.
+        A nested dict, list or tuple of tensors, NumPy arrays, of int, float, bool, str, bytes and None, and
+        of the values that :mod:`lccodec.adapters.values` lists. A dict subclass that is not listed there
+        becomes `dict`.
     metadata
         Strings of your own.
 
@@ -94,13 +94,9 @@ def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any
     ------
     ArgumentError
         Names the place of a tensor without values (on the meta device), of a sparse, quantized or nested one,
-        of a subclass such as DTensor, and of keys of another type.
+        of a subclass such as DTensor, and of values and keys of other types.
     """
-    return to_plain(state, metadata, _inside, _ToNumpy())
-
-
-def _inside(value: Any) -> Any:
-    return tuple(value) if type(value) is torch.Size else value
+    return to_plain(state, metadata, lambda value: value, _ToNumpy())
 
 
 class _ToNumpy:
@@ -111,7 +107,7 @@ class _ToNumpy:
 
     def __call__(self, value: Any) -> tuple[Any, str | None]:
         if not isinstance(value, torch.Tensor):
-            return value, "numpy" if isinstance(value, np.ndarray | np.generic) else None
+            return _other(value)
         if reason := _unfit(value):
             raise ArgumentError(reason)
         if not value.numel():
@@ -122,6 +118,33 @@ class _ToNumpy:
         if key not in self._seen:
             self._seen[key] = _array(value)
         return self._seen[key]
+
+
+def _other(value: Any) -> tuple[Any, str | None]:
+    if isinstance(value, np.ndarray):
+        return value, "numpy"
+    if isinstance(value, np.generic):
+        return value, "scalar"
+    if isinstance(value, torch.Size):
+        return tuple(value), "torch.Size"
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch."), "torch.dtype"
+    if isinstance(value, torch.device):
+        return str(value), "torch.device"
+    return value, None
+
+
+def _dtype(name: str) -> torch.dtype:
+    if not isinstance(dtype := vars(torch).get(name), torch.dtype):
+        raise TypeError(name)
+    return dtype
+
+
+_OWN: Final[dict[str, Callable[[Any], Any]]] = {
+    "torch.Size": torch.Size,
+    "torch.dtype": _dtype,
+    "torch.device": torch.device,
+}
 
 
 def _unfit(tensor: torch.Tensor) -> str | None:
@@ -183,11 +206,12 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "", *, devic
     device = _usable(device)
 
     def leaf(array: Array, kind: str | None, name: str) -> Any:
-        if kind == "numpy":  # bfloat16 came as bits
-            return array.view(element_type(array.dtype).native)
+        if kind in ("numpy", "scalar"):  # bfloat16 came as bits
+            found = array.view(element_type(array.dtype).native)
+            return found[()] if kind == "scalar" else found
         return _tensor(array, kind, name).to(device)
 
-    return from_plain(state, metadata, name, leaf)
+    return from_plain(state, metadata, name, leaf, _OWN)
 
 
 @dataclass(frozen=True)
