@@ -15,7 +15,7 @@ from ..roles import Role
 from ..state import leaf_name
 from .plain import below
 
-__all__ = ["describe", "misfits", "roles"]
+__all__ = ["describe", "load_optimizer", "misfits", "roles"]
 
 #: Entries that are of the form of their parameter. A second moment is what an update is divided by, mostly by
 #: its root: it is never negative, and an error near zero does harm.
@@ -86,10 +86,39 @@ def describe(value: Any) -> str:
     return "no tensor"
 
 
-def misfits(optimizer: torch.optim.Optimizer, state: Any, keys: tuple[str, ...]) -> Iterator[str]:
+#: Settings that tell optimizers apart: with one that the target does not have, a state is of another kind.
+_TELLING: Final = frozenset(
+    [
+        *("betas", "momentum", "dampening", "nesterov", "alpha", "centered", "rho", "lr_decay"),
+        *("lambd", "t0", "etas", "step_sizes", "amsgrad", "momentum_decay", "beta2_decay"),
+        *("ns_steps", "history_size"),
+    ]
+)
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
+    """Load a state that fits; a setting that its groups lack stays the target's.
+
+    PyTorch knows what the options that it added over the years were before, and takes those first. Entries of
+    parameters that the optimizer does not have are left out.
+    """
+    own = [dict(group) for group in optimizer.param_groups]
+    known = {index for group in state["param_groups"] for index in group["params"]}
+    entries = {index: child for index, child in state["state"].items() if index in known}
+    optimizer.load_state_dict({**state, "state": entries})
+    for group, before in zip(optimizer.param_groups, own, strict=True):
+        for key, value in before.items():
+            group.setdefault(key, value)
+
+
+def misfits(
+    optimizer: torch.optim.Optimizer, state: Any, keys: tuple[str, ...], strict: bool = True
+) -> Iterator[str]:
     """Yield everything in a state that is not of this optimizer with these parameters.
 
     PyTorch itself looks at the number of parameters only, and casts moments to the type of their parameter.
+    Settings that are missing are no misfit, unless there are others that tell of another optimizer. What is
+    missing or not expected is one only if `strict`.
     """
     where = leaf_name(keys) or "the state"
     groups = optimizer.param_groups
@@ -109,21 +138,22 @@ def misfits(optimizer: torch.optim.Optimizer, state: Any, keys: tuple[str, ...])
     parameters: dict[Any, torch.Tensor] = {}
     for position, (group, saved) in enumerate(zip(groups, state["param_groups"], strict=True)):
         place = leaf_name((*keys, "param_groups", str(position)))
-        yield from (f"missing: {place}/{key}" for key in group if key not in saved)
+        if strict and (saved.keys() - group.keys()) & _TELLING:
+            yield from (f"missing: {place}/{key}" for key in group if key not in saved)
         parameters.update(zip(saved["params"], group["params"], strict=True))
     for index, entries in state["state"].items():
         place = leaf_name((*keys, "state", str(index)))
-        if index not in parameters or not isinstance(entries, dict):
-            yield f"unexpected: {place}"
-        else:
+        if index in parameters and isinstance(entries, dict):
             own = optimizer.state.get(parameters[index], {})
-            yield from _entry_misfits(parameters[index], own, entries, place)
+            yield from _entry_misfits(parameters[index], own, entries, place, strict)
+        elif strict or index in parameters:
+            yield f"unexpected: {place}"
 
 
 def _entry_misfits(
-    parameter: torch.Tensor, own: Mapping[str, Any], entries: Mapping[str, Any], place: str
+    parameter: torch.Tensor, own: Mapping[str, Any], entries: Mapping[str, Any], place: str, strict: bool
 ) -> Iterator[str]:
-    if own:
+    if own and strict:
         yield from (f"missing: {place}/{entry}" for entry in own if entry not in entries)
         yield from (f"unexpected: {place}/{entry}" for entry in entries if entry not in own)
     for entry, value in entries.items():
