@@ -504,3 +504,66 @@ def test_without_jax_the_error_names_the_extra(missing):
     output = finish(run(code))
     assert output.startswith("DependencyError")
     assert "lccodec[jax]" in output
+
+
+@pytest.mark.parametrize("step", [0, 3, jnp.int32(3)])
+def test_a_train_state_of_linen_goes_on(tmp_path, step):
+    from flax import linen
+    from flax.training.train_state import TrainState
+
+    model = linen.Dense(2)
+    params = model.init(jax.random.key(0), jnp.ones((1, 3)))["params"]
+
+    def fresh():
+        return TrainState.create(apply_fn=model.apply, params=params, tx=optax.adam(0.1))
+
+    @jax.jit
+    def update(state):
+        loss = lambda p: state.apply_fn({"params": p}, jnp.ones((1, 3))).sum()  # noqa: E731
+        return state.apply_gradients(grads=jax.grad(loss)(state.params))
+
+    whole = update(update(fresh().replace(step=step)))
+    saved = fresh().replace(step=step)
+    path = tmp_path / "a.lcc.h5"
+    adapter.save_file(saved, path)
+    for target in (fresh(), jax.eval_shape(fresh), fresh().replace(step=jnp.int32(9))):
+        back = adapter.load_file(path, target)
+        assert type(back) is TrainState
+        assert back.tx is target.tx
+        assert back.apply_fn == model.apply
+        assert int(back.step) == int(step)
+        assert_same_tree(update(update(back)).params, whole.params)
+    adapter.save_file(whole, path)  # after a step, it is an array
+    back = adapter.load_into(fresh(), adapter.load_file(path))
+    assert type(back.step) is int
+    assert back.step == int(step) + 2
+
+
+def test_a_number_and_an_array_of_one_fit_if_no_bit_is_lost():
+    target = {
+        "i": 0,
+        "f": 0.0,
+        "b": False,
+        "a": jnp.int32(0),
+        "n": np.zeros((), np.int64),
+        "s": np.float32(0),
+    }
+    state = {"i": jnp.int32(3), "f": jnp.float32(0.5), "b": jnp.array(True), "a": 4, "n": 5, "s": 0.5}
+    back = adapter.load_into(target, state)
+    assert {key: type(value) for key, value in back.items()} == {k: type(v) for k, v in target.items()}
+    assert {key: float(value) for key, value in back.items()} == {k: float(v) for k, v in state.items()}
+    for wanted, found in [
+        (0, jnp.float32(1)),
+        (0.0, jnp.int32(1)),
+        (True, jnp.int32(1)),
+        (0, jnp.ones(1, int)),
+        (jnp.int8(0), 300),
+        (jnp.float16(0), 0.1),
+        (jnp.uint8(0), -1),
+        (jnp.int32(0), True),
+        (jnp.int32(0), "3"),
+        ("3", jnp.int32(3)),
+        (jnp.ones(1), 1.0),
+    ]:
+        with pytest.raises(ArgumentError, match="x: "):
+            adapter.load_into({"x": wanted}, {"x": found})

@@ -45,6 +45,7 @@ from .jax_tree import described, inside, leaves, rebuild, roles
 __all__ = ["from_numpy", "load", "load_file", "load_into", "roles", "save", "save_file", "to_numpy"]
 
 _KEY: Final = re.compile(r"key<(\w+)>")
+_KINDS: Final[dict[Any, Any]] = {bool: np.bool_, int: np.integer, float: np.floating}
 _BYTES: Final = {np.dtype(getattr(ml_dtypes, name)): name for name in BYTE_TYPES if hasattr(ml_dtypes, name)}
 
 
@@ -187,7 +188,8 @@ def load_into(target: Any, state: Any) -> Any:
     target
         A pytree of `jax.ShapeDtypeStruct` (as `jax.eval_shape` makes), of arrays, whose values do not count,
         or of plain values. An array goes where the target's sharding says; where it has none, to the default
-        device. NumPy arrays stay such.
+        device. NumPy arrays stay such. A number takes an array without dimensions, and such an array a
+        number, if the value stays the same.
     state
         What was saved of the same: a pytree of any nodes with the same names.
 
@@ -202,8 +204,8 @@ def load_into(target: Any, state: Any) -> Any:
         Lists every leaf that is missing, not expected, of another shape or dtype, or of a shape that the
         target's sharding cannot divide.
     """
-    found = dict(leaves(state))
     wanted = dict(leaves(target))
+    found = {name: _fitted(leaf, wanted.get(name)) for name, leaf in leaves(state)}
     check_same(
         {name: _describe(leaf) for name, leaf in wanted.items()},
         {name: _describe(leaf) for name, leaf in found.items()},
@@ -219,6 +221,26 @@ def load_into(target: Any, state: Any) -> Any:
         return value
 
     return rebuild(target, leaf)
+
+
+def _fitted(value: Any, like: Any) -> Any:
+    """Return a number as an array without dimensions, or that as a number, if the target has it so.
+
+    The step of Linen's `TrainState` is an int until a jitted function has returned it. A value that would
+    not be the same is returned as it is.
+    """
+    number, array = (value, like) if type(value) in _KINDS else (like, value)
+    if type(number) not in _KINDS or not hasattr(array, "dtype") or getattr(array, "shape", None) != ():
+        return value
+    if not jax.numpy.issubdtype(array.dtype, _KINDS[type(number)]):
+        return value
+    if array is value:
+        return type(number)(np.asarray(value))
+    try:
+        made = np.asarray(value, array.dtype)
+    except OverflowError:
+        return value
+    return made if type(value)(made) == value or value != value else value  # noqa: PLR0124 - NaN
 
 
 def _describe(value: Any) -> str:
