@@ -68,3 +68,82 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained
 def test_a_lossy_policy_needs_a_chain(tmp_path):
     with pytest.raises(ArgumentError, match="need a chain"):
         start(tmp_path, policy="lc-2")
+
+
+class Own:
+    """An object that the caller registers."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["value"]
+
+
+def plain(registered, value=0):
+    torch.manual_seed(value)
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(torch.nn.Linear(3, 2))
+    own = [Own(value + number) for number in range(registered)]
+    accelerator.register_for_checkpointing(*own) if own else None
+    return accelerator, model, own
+
+
+@pytest.mark.parametrize("registered", [0, 2])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_folder_from_before_register_loads(tmp_path, registered, before):
+    accelerator, model, own = plain(registered, 7)
+    folder = accelerator.save_state(str(tmp_path / "old"))
+    expected = model.weight.clone()
+    accelerator, model, own = plain(0 if before else registered, 1)
+    register(accelerator)
+    if before:  # what is registered later has the numbers it would have without us
+        own = [Own(0) for _ in range(registered)]
+        accelerator.register_for_checkpointing(*own) if own else None
+    accelerator.load_state(folder)
+    assert torch.equal(model.weight, expected)
+    assert [thing.value for thing in own] == [7, 8][:registered]
+    packed = accelerator.save_state(str(tmp_path / "new"))
+    assert (tmp_path / "new" / PACKED).exists()
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert {name for name in names if name.startswith("custom")} == {
+        f"custom_checkpoint_{number}.pkl" for number in range(registered)
+    }
+    accelerator, model, own = plain(registered, 3)
+    register(accelerator)
+    accelerator.load_state(packed)
+    assert torch.equal(model.weight, expected)
+    assert [thing.value for thing in own] == [7, 8][:registered]
+    assert {path.name for path in (tmp_path / "new").iterdir()} == names
+
+
+def test_a_folder_with_the_object_that_once_was_registered_loads(tmp_path):
+    """The first versions registered an object behind the caller's, whose state was empty."""
+    accelerator, model, own = plain(1, 7)
+    register(accelerator)
+    folder = accelerator.save_state(str(tmp_path / "old"))
+    torch.save({}, tmp_path / "old" / "custom_checkpoint_1.pkl")
+    expected = model.weight.clone()
+    accelerator, model, own = plain(1, 1)
+    register(accelerator)
+    for _ in range(2):
+        accelerator.load_state(folder)
+        assert torch.equal(model.weight, expected)
+        assert own[0].value == 7
+    assert not (tmp_path / "old" / "model.safetensors").exists()
+
+
+def test_what_was_unpacked_goes_when_loading_fails(tmp_path):
+    accelerator, _, _ = plain(0, 7)
+    register(accelerator)
+    folder = accelerator.save_state(str(tmp_path / "run"))
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    accelerator = Accelerator(cpu=True)
+    accelerator.prepare(torch.nn.Linear(5, 5))
+    register(accelerator)
+    with pytest.raises(RuntimeError):
+        accelerator.load_state(folder)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == names

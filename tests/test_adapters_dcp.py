@@ -294,7 +294,25 @@ def test_the_file_of_a_rank_is_damaged(two):
 
 
 def test_no_checkpoint_there(tmp_path):
-    check_refused(tmp_path / "nothing", ChainError, "holds no checkpoint")
+    check_refused(tmp_path / "nothing", ChainError, "holds no checkpoint", "there is no such directory")
+    check_refused(tmp_path, ChainError, "holds no checkpoint", "the directory is empty")
+    (tmp_path / "notes.txt").write_text("")
+    check_refused(tmp_path, ChainError, "holds no checkpoint", "other files: notes.txt")
+    for number in range(9):
+        (tmp_path / f"m{number}").write_text("")
+    check_refused(tmp_path, ChainError, "m0, m1, m2 and 7 more")
+    check_refused(tmp_path / "notes.txt", ChainError, "not a directory")
+
+
+def test_a_checkpoint_of_torchs_own_writer_is_told(tmp_path):
+    dcp.save({"x": torch.ones(2)}, checkpoint_id=tmp_path, no_dist=True)
+    check_refused(tmp_path, ChainError, "a checkpoint of torch's own FileSystemWriter",
+                  "load it with FileSystemReader")  # fmt: skip
+
+
+def test_the_chain_of_a_rank_is_told(tmp_path):
+    save({"x": torch.ones(2)}, tmp_path)
+    check_refused(tmp_path / "rank-0", FormatError, "not the record", "of a distributed checkpoint")
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@
 ...     folder = accelerator.save_state(f"{run}/{step}")
 >>> accelerator.load_state(f"{run}/1")
 
-They are called as ever. When a state has been saved, its weights and the states of its optimizers move into
-``lccodec.lcc.h5`` in the folder, or into the chain (`lccodec.adapters.folder`); before it is loaded they are
-put back, for as long as that takes. All else in the folder stays. Needs the extra ``accelerate``.
+They are called as ever; `register` puts itself around the two methods. When a state has been saved, its
+weights and the states of its optimizers move into ``lccodec.lcc.h5`` in the folder, or into the chain
+(`lccodec.adapters.folder`). Before it is loaded they are put back, for as long as that takes. All else in the
+folder stays. Needs the extra ``accelerate``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def register(
     keyframe_every: int = 32,
     threads: int = 1,
 ) -> None:
-    """Pack what an accelerator saves from now on; call it after ``register_for_checkpointing`` of your own.
+    """Pack what an accelerator saves from now on. Folders that are not packed load as before.
 
     Parameters
     ----------
@@ -59,39 +60,70 @@ def register(
     ArgumentError
         For an unknown policy, or one without a chain.
     """
-    packer = _Packer(accelerator, linked_chain(chain, policy, keyframe_every, threads), threads)
-    accelerator.register_save_state_pre_hook(packer.before_save)
-    accelerator.register_load_state_pre_hook(packer.before_load)
-    accelerator.register_for_checkpointing(packer)
+    _Packer(accelerator, linked_chain(chain, policy, keyframe_every, threads), threads)
 
 
 class _Packer:
-    """Hooks before, and a registered object after: it is asked for its state when all files are written."""
+    """Goes around the two methods of an accelerator; hooks of its own tell of the folder.
 
-    def __init__(self, accelerator: accelerate.Accelerator, make_chain: Any, threads: int) -> None:
+    No object is registered: it would shift the numbers of the caller's, and folders from before would not
+    load. The first versions did, so that their folders have one more, whose state is empty.
+    """
+
+    def __init__(self, accelerator: Any, make_chain: Any, threads: int) -> None:
         self._accelerator = accelerator
         self._make_chain = make_chain
         self._chain: Any = None
         self._threads = threads
         self._folder = Path()
         self._unpacked: list[Path] = []
+        self._save, self._load = accelerator.save_state, accelerator.load_state
+        accelerator.register_save_state_pre_hook(self._before_save)
+        accelerator.register_load_state_pre_hook(self._before_load)
+        accelerator.save_state = self._save_state
+        accelerator.load_state = self._load_state
 
-    def before_save(self, models: Any, weights: Any, folder: str) -> None:  # noqa: ARG002 - as it is called
+    def _before_save(self, models: Any, weights: Any, folder: str) -> None:  # noqa: ARG002 - as it is called
         self._folder = Path(folder)
 
-    def state_dict(self) -> dict[str, Any]:
-        if self._accelerator.is_main_process:
-            self._chain = self._chain or self._make_chain()
-            pack(self._folder, self._chain)
-        return {}
+    def _save_state(self, *args: Any, **options: Any) -> Any:
+        location = self._save(*args, **options)
+        self._accelerator.wait_for_everyone()  # until all have written their files
+        try:
+            if self._accelerator.is_main_process:
+                self._chain = self._chain or self._make_chain()
+                pack(self._folder, self._chain)
+        finally:
+            self._accelerator.wait_for_everyone()
+        return location
 
-    def before_load(self, models: Any, folder: str) -> None:  # noqa: ARG002 - as it is called
-        if self._accelerator.is_main_process and Path(folder, PACKED).exists():
+    def _before_load(self, models: Any, folder: str) -> None:  # noqa: ARG002 - as it is called
+        packed = Path(folder, PACKED).exists()
+        if packed and len(list(Path(folder).glob("custom_checkpoint_*.pkl"))) == len(self._registered) + 1:
+            self._accelerator.register_for_checkpointing(self)
+        if packed and self._accelerator.is_main_process:
             self._unpacked = unpack(folder, self._threads)
         self._accelerator.wait_for_everyone()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: ARG002
-        self._accelerator.wait_for_everyone()
-        for path in self._unpacked:
-            path.unlink()
-        self._unpacked = []
+    def _load_state(self, *args: Any, **options: Any) -> Any:
+        try:
+            return self._load(*args, **options)
+        finally:
+            self._accelerator.wait_for_everyone()
+            if self in self._registered:
+                self._registered.remove(self)
+            for path in self._unpacked:
+                path.unlink()
+            self._unpacked = []
+
+    @property
+    def _registered(self) -> list[Any]:
+        objects: list[Any] = self._accelerator._custom_objects
+        return objects
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: accelerate registers only what has a state."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take nothing."""

@@ -28,7 +28,8 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
@@ -70,10 +71,13 @@ except ImportError:
     raise DependencyError("needs PyTorch: pip install 'lccodec[torch]'") from None
 
 from . import torch as adapter
+from .formats import storage
 from .link import open_named
 from .record import KIND, RULE, Part, Value, from_record, is_plain, to_record
 
 __all__ = ["LCStorageReader", "LCStorageWriter"]
+
+_SHOWN: Final = 3  # names of files in an error
 
 
 class LCStorageWriter(BlockingAsyncStager, StorageWriter):
@@ -279,7 +283,8 @@ class LCStorageReader(StorageReader):
         step = max(steps, default=None) if self._step is None else self._step
         if step is None or step not in steps:
             named = "" if self._step is None else f" of step {self._step}"
-            raise ChainError(f"{self._path} holds no checkpoint{named} that every rank has finished")
+            found = "" if steps else f": {_what_is(self._path)}"
+            raise ChainError(f"{self._path} holds no checkpoint{named} that every rank has finished{found}")
         with open_file(steps[step]) as file:
             record = file.state()
         metadata, self._base = from_record(record, steps[step])
@@ -356,6 +361,25 @@ class LCStorageReader(StorageReader):
                 "if you trust the file, load it with LCStorageReader(..., allow_pickle=True)"
             )
         return io.BytesIO(array.tobytes())
+
+
+def _what_is(directory: Path) -> str:
+    """Say what lies in the place of a checkpoint."""
+    with storage("cannot read", directory):
+        if not directory.exists():
+            return "there is no such directory"
+        if not directory.is_dir():
+            return "it is not a directory"
+        names = sorted(path.name for path in directory.iterdir())
+    if ".metadata" in names:
+        return (
+            "this is a checkpoint of torch's own FileSystemWriter; load it with FileSystemReader "
+            "(and save it anew with LCStorageWriter)"
+        )
+    if not names:
+        return "the directory is empty"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"there are other files: {', '.join(names[:_SHOWN])}{more}"
 
 
 def _item_name(index: MetadataIndex) -> str:
