@@ -13,6 +13,7 @@ import pytest
 
 from lccodec import (
     ArgumentError,
+    Balanced,
     Chain,
     LccodecWarning,
     Policy,
