@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,7 @@ OPTIONAL = {
 }
 
 
+@functools.cache
 def modules() -> dict[str, ast.Module]:
     return {
         str(path.relative_to(PACKAGE).with_suffix("")): ast.parse(path.read_text())
