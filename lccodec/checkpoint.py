@@ -72,11 +72,11 @@ class CheckpointFile:
             self._links: list[FileLink] = []
             for opened in reversed(readers):
                 self._links.append(FileLink(opened, self._links[-1] if self._links else None))
+            self._manifest = self._links[-1].manifest
+            self._indices = array_names(self._manifest.tree)
         except BaseException:
             self._stack.close()
             raise
-        self._manifest = self._links[-1].manifest
-        self._indices = array_names(self._manifest.tree)
 
     def __enter__(self) -> Self:
         return self

@@ -69,8 +69,9 @@ def _read_at(fd: int, size: int, offset: int) -> bytes:
 class _Descriptor:
     """A regular file that is open; closed when the last who reads from it lets go of it."""
 
+    _fd = -1
+
     def __init__(self, path: str, name: str) -> None:
-        self._fd = -1
         self.name = name
         try:
             # Without O_NONBLOCK, opening a FIFO waits for a writer.
@@ -102,38 +103,41 @@ class _Descriptor:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with storage_errors("cannot close", self.name):
+        with storage_errors("cannot close", self.name):
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
                 os.close(fd)
 
     def __del__(self) -> None:
-        with suppress(OSError):  # an interrupt may have come before anyone could close it
-            self.close()
+        if self._fd >= 0:  # an interrupt may have come before anyone could close it
+            with suppress(OSError):
+                os.close(self._fd)
 
 
 class _Resting:
-    """The files of resting sources that were read last; those beyond a number are closed."""
+    """The files of resting sources that were read last; those beyond a number are closed.
+
+    There is no lock: an interrupt or a fork could leave it locked, and each step here is one call of a dict.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open: OrderedDict[FileSource, _Descriptor] = OrderedDict()
+        self._open: OrderedDict[int, _Descriptor] = OrderedDict()
 
     def keep(self, source: FileSource, descriptor: _Descriptor) -> None:
-        with self._lock:
-            self._open[source] = descriptor
-            if len(self._open) > _MOST_RESTING:  # who is reading from the oldest still holds it
-                self._open.popitem(last=False)
+        self._open[id(source)] = descriptor  # not the source, which would live as long
+        if len(self._open) > _MOST_RESTING:
+            with suppress(KeyError):  # another thread was faster
+                self._open.popitem(last=False)  # who is reading from it still holds it
 
     def find(self, source: FileSource) -> _Descriptor | None:
-        with self._lock:
-            if source in self._open:
-                self._open.move_to_end(source)
-            return self._open.get(source)
+        found = self._open.get(id(source))
+        if found is not None:
+            with suppress(KeyError):
+                self._open.move_to_end(id(source))
+        return found
 
     def drop(self, source: FileSource) -> None:
-        with self._lock:
-            self._open.pop(source, None)
+        self._open.pop(id(source), None)
 
 
 _RESTING: Final = _Resting()
@@ -177,6 +181,9 @@ class FileSource:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             descriptor.close()
+
+    def __del__(self) -> None:
+        _RESTING.drop(self)
 
 
 class BytesSource:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import functools
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -112,7 +112,7 @@ OPTIONAL = {
 }
 
 
-@functools.cache
+@cache
 def modules() -> dict[str, ast.Module]:
     return {
         str(path.relative_to(PACKAGE).with_suffix("")): ast.parse(path.read_text())
