@@ -35,7 +35,7 @@ from .links import (
 )
 from .manifest import Parent
 from .parallel import thread_count
-from .state import array_names, select, unflatten
+from .state import select, unflatten
 from .system import checked_path
 
 __all__ = [
@@ -73,7 +73,7 @@ class CheckpointFile:
             for opened in reversed(readers):
                 self._links.append(FileLink(opened, self._links[-1] if self._links else None))
             self._manifest = self._links[-1].manifest
-            self._indices = array_names(self._manifest.tree)
+            self._indices = self._links[-1].paths
         except BaseException:
             self._stack.close()
             raise

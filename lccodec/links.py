@@ -21,6 +21,7 @@ from .chain import Head
 from .constants import CHECKPOINT_SUFFIX, METHOD_CODEBOOK
 from .container import CheckpointReader
 from .errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, TruncatedError
+from .floats import ELEMENT_TYPES
 from .header import FrameHeader, parse_header
 from .manifest import INHERITED, Manifest, Parent
 from .state import array_names
@@ -205,6 +206,9 @@ class FileLink:
         self.place = Path(reader.name).name
         self.index_names: list[str]
         self.names: dict[str, int]
+        self.paths: dict[
+            str, int
+        ]  # of every place in the tree: more than names where one array is in several
         if (
             parent is not None
             and manifest.tree is INHERITED
@@ -212,12 +216,13 @@ class FileLink:
         ):
             # The tree was checked for these counts. To do it again takes long in a chain of many arrays.
             self.manifest = replace(manifest, tree=parent.manifest.tree)
-            self.names, self.index_names = parent.names, parent.index_names
+            self.names, self.index_names, self.paths = parent.names, parent.index_names, parent.paths
         else:
             tree = parent.manifest.tree if parent is not None else manifest.tree
             self.manifest = manifest.inherit(tree, reader.name)
             first: dict[int, str] = {}
-            for name, index in array_names(self.manifest.tree).items():
+            self.paths = array_names(self.manifest.tree)
+            for name, index in self.paths.items():
                 first.setdefault(index, name)
             self.index_names = [first[index] for index in range(len(manifest.arrays))]
             self.names = {name: index for index, name in first.items()}
@@ -291,10 +296,11 @@ def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> C
     """Return what is stored in a link, from the heads of its arrays and the number of deltas up to it."""
     manifest = link.manifest
     arrays = []
+    sizes = {kind: kind.itemsize for kind in ELEMENT_TYPES}
     totals: dict[int, int] = {}  # bytes that a frame decodes to: those of a run are added up once
     for index, name in enumerate(link.index_names):
         header, shape, unchanged = heads[name]
-        nbytes = math.prod(shape) * header.kind.itemsize
+        nbytes = math.prod(shape) * sizes[header.kind]
         stored = 0
         if not unchanged:
             length = manifest.frames[manifest.arrays[index] - 1].length

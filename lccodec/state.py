@@ -127,7 +127,19 @@ def array_names(tree: Json) -> dict[str, int]:
     >>> array_names({"a/b": 0, "c": ["l", 1, None, 0]})
     {'a~1b': 0, 'c/0': 1, 'c/2': 0}
     """
-    return {name: leaf for name, leaf in _index(tree)[0] if leaf is not None}
+    found: dict[str, int] = {}
+    _add_names(tree, "", "", found)
+    return found
+
+
+def _add_names(node: Json, name: str, prefix: str, found: dict[str, int]) -> None:
+    """Add the arrays of a node; `prefix` is what the names of its children begin with."""
+    if isinstance(node, int):
+        found[name] = node
+    elif node is not None:
+        for key, child in _children(node):
+            below = prefix + (key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key)
+            _add_names(child, below, below + "/", found)
 
 
 def select(
