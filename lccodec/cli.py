@@ -17,7 +17,8 @@ from . import tables
 from .adapters.conversion import Exchange
 from .adapters.conversion import convert as convert_state
 from .adapters.files import check_suffix, load_file, save_file
-from .adapters.formats import plain_names, steps_in_names
+from .adapters.formats import steps_in_names
+from .adapters.structure import choose
 from .checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_file, open_step
 from .difference import Leaves, compare_states
 from .errors import ArgumentError, LccodecError
@@ -151,6 +152,9 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
 @click.option(
     "--key", "keys", metavar="NAME", multiple=True, help="Only this array, or all below; repeatable."
 )
+@click.option(
+    "--strip", is_flag=True, help="Write names without the --key in front, as 'model/' or 'model.'."
+)
 @click.option("--dtype", type=click.Choice(["float32"]), help="Write bfloat16 arrays as float32.")
 @_threads
 def restore(
@@ -158,21 +162,41 @@ def restore(
     step: int | None,
     output: Path,
     keys: tuple[str, ...],
+    strip: bool,
     dtype: Literal["float32"] | None,
     threads: int,
     as_json: bool,
 ) -> None:
-    """Restore a step of a chain into a file (.npz, .safetensors, .lcc.h5), which is replaced if it exists."""
+    """Restore a step of a chain into a file (.npz, .safetensors, .lcc.h5), which is replaced if it exists.
+
+    A --key is an array, or an entry with all below it, or what names begin with before a dot: 'model' is also
+    'model.weight'. For the weights alone, out of a training state: --key model --strip.
+    """
     check_suffix(output, write=True)
+    if strip and not keys:
+        raise click.UsageError("--strip needs --key: it takes it away in front of names")
     with _open(directory, step, threads) as file:
         info, metadata = file.info(), file.metadata()
         # Bits can be written without ml_dtypes.
-        state = file.state(keys or None, dtype or "bits")
-    kept = _save_file(plain_names(state) if keys else state, output, metadata)
+        state = file.state(_names(file, keys) or None, dtype or "bits")
+    if keys:
+        state, metadata = choose(state, metadata, keys if strip else ())
+    kept = _save_file(state, output, metadata)
     size = output.stat().st_size
     document = {"directory": str(directory), "step": info.step, "file": str(output), "bytes": size}
     text = f"step {info.step}: {size:,} bytes  {tables.printable(output)}"
     click.echo(tables.dump_json({**document, "metadata": kept}) if as_json else text)
+
+
+def _names(file: CheckpointFile, keys: tuple[str, ...]) -> list[str]:
+    """Return names for keys; one that no entry has stands for all arrays that begin with it and a dot."""
+    arrays = file.keys()
+    names = []
+    for key in keys:
+        entry = any(name == key or name.startswith(f"{key}/") for name in arrays)
+        dotted = [name for name in arrays if name.startswith(f"{key.removesuffix('.')}.")]
+        names += [key] if entry or not dotted else dotted
+    return names
 
 
 def _save_file(state: Any, output: Path, metadata: dict[str, str]) -> dict[str, str]:

@@ -210,7 +210,6 @@ def test_an_index_that_is_none(tmp_path):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ({"m": {"note": "text"}}, "'m/note' is a str"),
         ({"x": np.ones(2, np.complex128)}, "array 'x': dtype complex128"),
         ({"x": np.ones(2, ml_dtypes.float8_e4m3fn)}, "array 'x': dtype float8_e4m3fn"),
         ({"__metadata__": np.ones(2)}, "reserved"),

@@ -59,6 +59,7 @@ LAYERS = [
     ["adapters/__init__", "adapters/formats"],
     ["adapters/shards", "adapters/values"],
     ["adapters/plain"],
+    ["adapters/structure"],
     ["adapters/npz", "adapters/safetensors"],
     ["adapters/files"],
     ["adapters/jax_tree"],

@@ -14,8 +14,8 @@ from ..checkpoint import open_file
 from ..constants import CHECKPOINT_SUFFIX
 from ..errors import ArgumentError
 from ..files import save_file as save_checkpoint
+from ..manifest import metadata_strings
 from ..system import StrPath, checked_path
-from .formats import checked_metadata
 from .shards import INDEX_SUFFIX
 
 __all__ = ["check_suffix", "load_file", "save_file"]
@@ -55,7 +55,10 @@ def load_file(path: StrPath) -> tuple[Any, dict[str, str]]:
         with open_file(path) as file:
             return file.state(dtype="bits"), file.metadata()
     adapter = _adapter(path)
-    return adapter.load_file(path), adapter.load_metadata(path) if hasattr(adapter, "load_metadata") else {}
+    state: tuple[Any, dict[str, str]] = (
+        adapter.load_state(path) if hasattr(adapter, "load_state") else (adapter.load_file(path), {})
+    )
+    return state
 
 
 def save_file(state: Any, path: StrPath, metadata: dict[str, str]) -> dict[str, str]:
@@ -69,7 +72,7 @@ def save_file(state: Any, path: StrPath, metadata: dict[str, str]) -> dict[str, 
         If the operating system refuses; what was there stays.
     """
     path = check_suffix(path, write=True)
-    metadata = checked_metadata(metadata)
+    metadata = metadata_strings(metadata)
     if path.name.endswith(CHECKPOINT_SUFFIX):
         save_checkpoint(state, path, metadata)
         return metadata

@@ -21,13 +21,12 @@ import numpy as np
 
 from ..errors import ArgumentError, StorageError
 from ..floats import Array, element_type
-from ..scalars import is_unicode
 from ..state import array_names, flatten, select
 from ..system import checked_path, flag
 
 __all__ = [
-    "checked_metadata",
     "named_arrays",
+    "named_leaves",
     "plain_names",
     "regular_file",
     "replacing",
@@ -60,60 +59,69 @@ def plain_names(leaves: Mapping[str, Value]) -> dict[str, Value]:
     return plain
 
 
-def named_arrays(state: Any, form: str) -> dict[str, Array]:
-    """Return the leaves of a state as arrays by name; an array in two places stands under both names.
+def named_leaves(state: Any) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the leaves of a state by name: arrays, and scalars that no array can hold.
 
-    An int, float or bool becomes an array without dimensions (int64 or uint64, float64, bool).
+    An int, float or bool becomes an array without dimensions (int64 or uint64, float64, bool). An array in
+    two places stands under both names.
 
     Parameters
     ----------
     state
         A nested dict, list or tuple of arrays and scalars.
+
+    Returns
+    -------
+    tuple
+        The arrays; and None, str, bytes and integers of more than 64 bits.
+
+    Raises
+    ------
+    ArgumentError
+        For names that collide, and whatever a checkpoint cannot hold either; names the place.
+    """
+    flat = flatten(state)
+    # Below a key of its own the state is found whole, also where one of its keys is the empty string.
+    tree = {"": flat.tree}
+    _, scalars = select(tree, flat.scalars, [""])
+    leaves: dict[str, Any] = {name: flat.arrays[index] for name, index in array_names(tree).items()}
+    for name, value in scalars.items():
+        array = np.asarray(value) if isinstance(value, int | float) else None
+        leaves[name] = value if array is None or array.dtype.hasobject else array
+    arrays, others = {}, {}
+    for name, value in plain_names({name[1:]: value for name, value in leaves.items()}).items():
+        if not isinstance(value, np.ndarray):
+            others[name] = value
+            continue
+        try:
+            element_type(value.dtype)
+        except ArgumentError as error:
+            raise ArgumentError(f"array {name!r}: {error}") from None
+        arrays[name] = value
+    return arrays, others
+
+
+def named_arrays(state: Any, form: str) -> dict[str, Array]:
+    """Return the leaves of a state as arrays by name, as `named_leaves`.
+
+    Parameters
+    ----------
     form
         What to call the kind of file in an error.
 
     Raises
     ------
     ArgumentError
-        For a str, bytes or None, an integer of more than 64 bits, names that collide, and whatever a
-        checkpoint cannot hold either; names the place.
+        As `named_leaves`, and for a scalar that no array can hold.
     """
-    flat = flatten(state)
-    # Below a key of its own the state is found whole, also where one of its keys is the empty string.
-    tree = {"": flat.tree}
-    _, scalars = select(tree, flat.scalars, [""])
-    leaves: dict[str, Array] = {name: flat.arrays[index] for name, index in array_names(tree).items()}
-    for name, value in scalars.items():
-        array = np.asarray(value) if isinstance(value, int | float) else None
-        if array is None or array.dtype.hasobject:
-            kind = type(value).__name__ if array is None else "int of more than 64 bits"
-            raise ArgumentError(f"state entry {name[1:]!r} is a {kind}: {form} file holds arrays and numbers")
-        leaves[name] = array
-    for name, array in leaves.items():
-        try:
-            element_type(array.dtype)
-        except ArgumentError as error:
-            raise ArgumentError(f"array {name[1:]!r}: {error}") from None
-    return plain_names({name[1:]: array for name, array in leaves.items()})
-
-
-def checked_metadata(metadata: Any) -> dict[str, str]:
-    """Return metadata as a dict, empty for None.
-
-    Raises
-    ------
-    ArgumentError
-        If it is no dict from strings to strings, or one of them has a lone surrogate.
-    """
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, Mapping):
-        raise ArgumentError(f"metadata are a dict of strings, not a {type(metadata).__name__}")
-    for key, text in metadata.items():
-        for item in (key, text):
-            if not isinstance(item, str) or not is_unicode(item):
-                raise ArgumentError(f"metadata entry {key!r}: {item!r} is not a str without lone surrogates")
-    return dict(metadata)
+    arrays, others = named_leaves(state)
+    for name, value in others.items():
+        kind = "int of more than 64 bits" if isinstance(value, int) else type(value).__name__
+        raise ArgumentError(
+            f"state entry {name!r} is a {kind}: {form} file holds arrays and numbers; "
+            "write a .safetensors or .lcc.h5 file, or choose arrays by --key"
+        )
+    return arrays
 
 
 def steps_in_names(paths: Iterable[Path]) -> dict[int, Path] | None:

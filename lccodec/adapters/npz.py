@@ -15,7 +15,8 @@ import numpy as np
 
 from ..errors import ArgumentError, FormatError
 from ..floats import Array, element_type
-from .formats import checked_metadata, named_arrays, regular_file, replacing
+from ..manifest import metadata_strings
+from .formats import named_arrays, regular_file, replacing
 
 __all__ = ["load_file", "save_file"]
 
@@ -80,7 +81,7 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
     StorageError
         If the operating system refuses; what was there stays.
     """
-    if checked_metadata(metadata):
+    if metadata_strings(metadata):
         raise ArgumentError("an .npz file has no place for metadata; write a .safetensors file")
     arrays = named_arrays(state, "an .npz")
     for name, array in arrays.items():

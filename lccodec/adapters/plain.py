@@ -36,8 +36,8 @@ import numpy as np
 from ..constants import MAX_NESTING
 from ..errors import ArgumentError, FormatError
 from ..floats import Array, in_host_order
+from ..manifest import metadata_strings
 from ..state import leaf_name
-from .formats import checked_metadata
 from .values import OF_INT, from_stored, to_stored
 
 __all__ = ["BYTE_TYPES", "TYPES", "below", "check_same", "from_plain", "read_types", "to_plain", "with_types"]
@@ -80,7 +80,7 @@ def to_plain(
     ArgumentError
         Where `leaf` raises one; names the place.
     """
-    kept = checked_metadata(metadata)
+    kept = metadata_strings(metadata)
     walk = _ToPlain(inside, leaf)
     plain = walk.node(state, ())
     return plain, with_types(kept, walk.types)

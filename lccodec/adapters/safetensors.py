@@ -18,17 +18,19 @@ from typing import Any, Final
 from ..byteorder import little_endian, read_numbers, stored_bytes
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from ..floats import ELEMENT_TYPES, Array, components, from_components
+from ..manifest import metadata_strings
 from ..state import leaf_name
-from .formats import checked_metadata, named_arrays, plain_names, regular_file, replacing
+from .formats import named_leaves, plain_names, regular_file, replacing
 from .plain import read_types, with_types
 from .shards import is_index, load_shards, read_index
+from .structure import STATE, rebuild, with_structure
 
 try:
     import safetensors as library
 except ImportError:
     raise DependencyError("needs safetensors: pip install 'lccodec[safetensors]'") from None
 
-__all__ = ["load_file", "load_metadata", "save_file"]
+__all__ = ["load_file", "load_metadata", "load_state", "save_file"]
 
 _RULE: Final = "safetensors"
 _KINDS: Final = {
@@ -84,6 +86,20 @@ def _array(path: str | os.PathLike[str], name: str, tensor: dict[str, Any]) -> A
         raise FormatError(_RULE, f"{path}: array {name!r}", str(error)) from error
 
 
+def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
+    """Return the state that `save_file` wrote, with its structure and scalars, and its metadata.
+
+    Raises
+    ------
+    ArgumentError, FormatError, LimitError, StorageError
+        As `load_file`; also if the note of the structure is none.
+    """
+    tensors, metadata = load_file(path), load_metadata(path)
+    if is_index(path):  # a note would be that of one shard
+        metadata.pop(STATE, None)
+    return rebuild(tensors, metadata)
+
+
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return the metadata of a ``.safetensors`` file, or of an index and its shards; errors as `load_file`.
 
@@ -125,20 +141,21 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
     ----------
     state
         A nested dict, list or tuple, flattened to names such as ``"optimizer/0/m"``. An int, float or bool
-        becomes a tensor without dimensions.
+        becomes a tensor without dimensions. The structure, and scalars that no tensor can hold, stand in the
+        metadata under ``lccodec.state``.
     metadata
         Strings to keep with it. Arrays that its note says are float8 become such tensors.
 
     Raises
     ------
     ArgumentError
-        For a complex128 array, a str, bytes or None in the state, two entries of one name, or an entry
-        named ``__metadata__``.
+        For a complex128 array, two entries of one name, or an entry named ``__metadata__``.
     StorageError
         If the operating system refuses; what was there stays.
     """
-    metadata = checked_metadata(metadata)
-    arrays = named_arrays(state, "a .safetensors")
+    metadata = metadata_strings(metadata)
+    arrays, scalars = named_leaves(state)
+    metadata = with_structure(state, scalars, metadata)
     types = plain_names(read_types(metadata))
     kept = []  # the library takes addresses: what they point to must live until it is written
     tensors = {}
