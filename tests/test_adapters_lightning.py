@@ -1,15 +1,21 @@
 """A Lightning run that is interrupted and resumed through the plugin ends where the other one does."""
 
+import collections
+import datetime
+import enum
+import pathlib
 import shutil
+from typing import NamedTuple
 
 import lightning
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 import lccodec
-from lccodec.adapters.lightning import LCCheckpointIO
+from lccodec.adapters.lightning import LCCheck, LCCheckpointIO
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
 pytestmark = [
@@ -142,3 +148,93 @@ def test_a_link_that_is_none(tmp_path):
         lccodec.save_file(None, tmp_path / "a", {"lccodec.link": text})
         with pytest.raises(lccodec.FormatError, match="not a link"):
             LCCheckpointIO().load_checkpoint(tmp_path / "a")
+
+
+class Activation(enum.Enum):
+    RELU = "relu"
+
+
+class Size(NamedTuple):
+    width: int
+    depth: int
+
+
+PARAMETERS = {
+    "width": 16, "activation": Activation.RELU, "size": Size(3, 4), "started": datetime.date(2026, 11, 22),
+    "data": pathlib.Path("data/train"), "rate": np.float64(0.1), "dtype": torch.bfloat16, "layers": {1, 2},
+    "device": torch.device("cpu"), "steps": range(3), "shape": torch.Size([2, 3]), "mixed": {1: "a", "b": 2},
+    "counts": collections.Counter({3: 1}), "order": collections.OrderedDict(a=1),
+}  # fmt: skip
+
+
+class Planned(Module):
+    def __init__(self, **parameters):
+        super().__init__()
+        self.save_hyperparameters(parameters or PARAMETERS)
+        self.steps = 0
+
+    def training_step(self, batch, index):
+        self.steps += 1
+        return super().training_step(batch, index)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.01)
+        return [optimizer], [torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 3], 0.5)]
+
+
+class Data(lightning.LightningDataModule):
+    def __init__(self, **parameters):
+        super().__init__()
+        self.save_hyperparameters(parameters)
+
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(32, 8)), batch_size=16)
+
+
+class Keeping(lightning.Callback):
+    def __init__(self, value):
+        self.value = value
+
+    def state_dict(self):
+        return {"value": self.value}
+
+
+def train(root, module, data, callbacks, epochs=2, resume=None):
+    trainer = lightning.Trainer(
+        default_root_dir=root, max_epochs=epochs, accelerator="cpu", plugins=[LCCheckpointIO()],
+        logger=False, enable_progress_bar=False, enable_model_summary=False, callbacks=callbacks,
+    )  # fmt: skip
+    trainer.fit(module, data, ckpt_path=resume)
+    return trainer
+
+
+def test_plain_values_in_hyperparameters_and_callbacks_come_back(tmp_path):
+    saver = ModelCheckpoint(tmp_path / "saved", "{epoch}")
+    data = Data(folder=pathlib.Path("x"), kind=Activation.RELU)
+    callbacks = [saver, Keeping({pathlib.Path("y"): {1, 2}}), LCCheck()]
+    trainer = train(tmp_path, Planned(), data, callbacks)
+    found = LCCheckpointIO().load_checkpoint(saver.best_model_path)
+    assert found["hyper_parameters"] == PARAMETERS
+    for name, value in PARAMETERS.items():
+        assert type(found["hyper_parameters"][name]).__name__ == type(value).__name__
+    assert found["datamodule_hyper_parameters"] == {"folder": pathlib.Path("x"), "kind": Activation.RELU}
+    assert found["callbacks"]["Keeping"] == {"value": {pathlib.Path("y"): {1, 2}}}
+    assert type(found["lr_schedulers"][0]["milestones"]) is collections.Counter
+    rate = trainer.optimizers[0].param_groups[0]["lr"]
+    resumed = train(tmp_path, Planned(), data, callbacks, epochs=4, resume=saver.best_model_path)
+    assert (rate, resumed.optimizers[0].param_groups[0]["lr"]) == (0.005, 0.0025)
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (lambda: (Planned(loss=print), Data(), []), "hyper_parameters/loss"),
+        (lambda: (Planned(), Data(transform=object()), []), "datamodule_hyper_parameters/transform"),
+        (lambda: (Planned(), Data(), [Keeping(object())]), "callbacks/Keeping/value"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_before_the_first_step(tmp_path, make, place):
+    module, data, callbacks = make()
+    with pytest.raises(ArgumentError, match=place):
+        train(tmp_path, module, data, [*callbacks, LCCheck()])
+    assert module.steps == 0

@@ -11,10 +11,12 @@
 {'epoch': 1, 'state_dict': {'w': tensor([1., 1., 1.])}}
 
 `Trainer.fit(ckpt_path=...)` resumes from such a file. A checkpoint may hold what a `state_dict` does: tensors
-and plain values in dicts and lists, no objects. Without a chain each is a lossless file of its own; with one
-it is a link into the chain (`lccodec.adapters.link`), where Lightning deletes nothing. It can be wrapped in
-Lightning's `AsyncCheckpointIO`. ``Module.load_from_checkpoint`` does not ask plugins: load what
-`load_checkpoint` returns. Needs the extra ``lightning``.
+and plain values (:mod:`lccodec.adapters.values`) in dicts and lists, no objects. With `LCCheck` among the
+callbacks of the trainer, one that holds more is refused before the first step. Without a chain each is a
+lossless file of its own; with one it is a link into the chain (`lccodec.adapters.link`), where Lightning
+deletes nothing. The plugin can be wrapped in Lightning's `AsyncCheckpointIO`.
+``Module.load_from_checkpoint`` does not ask plugins: load what `load_checkpoint` returns. Needs the extra
+``lightning``.
 """
 
 from __future__ import annotations
@@ -31,13 +33,32 @@ from .link import linked_chain, open_linked, save_linked
 
 try:
     import torch
+    from lightning import Callback, LightningModule, Trainer
     from lightning.fabric.plugins import CheckpointIO
 except ImportError:
     raise DependencyError("needs Lightning: pip install 'lccodec[lightning]'") from None
 
 from . import torch as adapter
 
-__all__ = ["LCCheckpointIO"]
+__all__ = ["LCCheck", "LCCheckpointIO"]
+
+
+class LCCheck(Callback):
+    """Refuses a checkpoint that cannot be stored before the first step, not when it is saved.
+
+    ``Trainer(plugins=[LCCheckpointIO()], callbacks=[LCCheck()])``. Hooks that take part in saving
+    (``state_dict``, ``on_save_checkpoint``) are called once more for it.
+    """
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 - as called
+        """Check what the trainer would save now.
+
+        Raises
+        ------
+        ArgumentError
+            Names the place of what cannot be stored.
+        """
+        adapter.check(trainer._checkpoint_connector.dump_checkpoint(weights_only=False))
 
 
 class LCCheckpointIO(CheckpointIO):

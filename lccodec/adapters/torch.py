@@ -34,6 +34,7 @@ from ..errors import ArgumentError, DependencyError, FormatError
 from ..files import save as save_plain
 from ..files import save_file as save_plain_file
 from ..floats import BFLOAT16_BITS, ELEMENT_TYPES, Array, element_type
+from ..state import flatten
 from .plain import BYTE_TYPES, TYPES, from_plain, to_plain
 
 try:
@@ -46,6 +47,7 @@ from .torch_target import load_into
 
 __all__ = [
     "OnDevice",
+    "check",
     "from_numpy",
     "load",
     "load_file",
@@ -174,6 +176,30 @@ def _array(tensor: torch.Tensor) -> tuple[Array, str | None]:
     if host.dtype == torch.complex32:
         return torch.view_as_real(host).numpy(), "complex32"
     return host.numpy(), None
+
+
+def check(state: Any) -> None:
+    """Raise what `to_numpy` and saving would for a state, without a copy of its tensors.
+
+    Raises
+    ------
+    ArgumentError
+        Names the place of what cannot be stored.
+    """
+
+    def leaf(value: Any) -> tuple[Any, str | None]:
+        if not isinstance(value, torch.Tensor):
+            return _other(value)
+        if reason := _unfit(value):
+            raise ArgumentError(reason)
+        return None, None
+
+    flat = flatten(to_plain(state, None, lambda value: value, leaf)[0])
+    for array, name in zip(flat.arrays, flat.names, strict=True):
+        try:
+            element_type(array.dtype)
+        except ArgumentError as error:
+            raise ArgumentError(f"array {name!r}: {error}") from None
 
 
 def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "", *, device: Device = "cpu") -> Any:
