@@ -1,6 +1,8 @@
 """torch.distributed.checkpoint saves and loads through lccodec: alone, on ranks, and after accidents."""
 
+import collections
 import copy
+import datetime
 import io
 import shutil
 import subprocess
@@ -15,7 +17,14 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 import lccodec
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
-from lccodec.errors import ArgumentError, ChainError, ChecksumError, FormatError, UnsupportedError
+from lccodec.errors import (
+    ArgumentError,
+    ChainError,
+    ChecksumError,
+    FormatError,
+    LccodecWarning,
+    UnsupportedError,
+)
 
 WORKER = Path(__file__).with_name("dcp_ranks.py")
 
@@ -116,22 +125,29 @@ def test_plain_values_come_back_without_a_pickle(tmp_path):
     assert files and not any(b"torch" in data.replace(b"torch.distributed", b"") for data in files)
 
 
+def test_counters_sizes_and_dtypes_come_back_without_a_pickle(tmp_path):
+    values = (torch.Size([2]), torch.float16, collections.Counter("ab"), collections.OrderedDict(a=1), {3: 4})
+    save({"values": values}, tmp_path)
+    assert repr(load({"values": None}, tmp_path)["values"]) == repr(values)
+
+
 def test_pickles_are_stored_and_loaded_only_when_allowed(tmp_path):
-    state = {"x": torch.ones(2), "size": torch.Size([3])}
+    day = datetime.date(2026, 11, 22)
+    state = {"x": torch.ones(2), "day": day}
     error = failure(save, state, tmp_path)
     assert isinstance(error, ArgumentError)
-    assert "'size'" in str(error)
+    assert "'day'" in str(error)
     assert "allow_pickle" in str(error)
     assert not list(tmp_path.glob("*.h5"))
     save(state, tmp_path, allow_pickle=True)
-    target = {"x": torch.zeros(2), "size": None}
+    target = {"x": torch.zeros(2), "day": None}
     error = failure(load, target, tmp_path)
     assert isinstance(error, ArgumentError)
-    assert "'size'" in str(error)
+    assert "'day'" in str(error)
     assert torch.equal(target["x"], torch.zeros(2))
     found = load(target, tmp_path, allow_pickle=True)
-    assert found["size"] == torch.Size([3])
-    assert type(found["size"]) is torch.Size
+    assert found["day"] == day
+    assert type(found["day"]) is datetime.date
 
 
 class Json(dcp.DefaultSavePlanner):
@@ -214,7 +230,8 @@ def test_a_chain_shared_by_checkpoints_holds_deltas_and_each_can_go(tmp_path):
     shutil.move(tmp_path, tmp_path.with_name("moved"))
     moved = tmp_path.with_name("moved")
     assert torch.equal(load({"w": torch.zeros(300, 300)}, moved / "2")["w"], found)
-    save({"w": weight}, moved / "3", chain=moved / "chain", policy="lossless")
+    with pytest.warns(LccodecWarning, match="goes on with 'lossless'"):
+        save({"w": weight}, moved / "3", chain=moved / "chain", policy="lossless")
     assert torch.equal(load({"w": torch.zeros(300, 300)}, moved / "3")["w"], weight)
     with lccodec.Chain(moved / "chain" / "rank-0") as chain:
         assert chain.info().parent == 2

@@ -180,7 +180,8 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
             else:
                 raise ArgumentError(
                     f"{name!r} is neither a tensor nor made of int, float, bool, str, bytes, None, list, "
-                    "tuple and dict: a pickle could hold it, with LCStorageWriter(..., allow_pickle=True)"
+                    "tuple, dict and the like: a pickle could hold it, "
+                    "with LCStorageWriter(..., allow_pickle=True)"
                 )
         part, share = None, 0
         if state:
@@ -215,7 +216,7 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
         directory = self._chain_directory or self._path
         record = to_record(metadata, os.path.relpath(directory, self._path))
         with Chain(self._path, "lossless", keyframe_every=0) as records:
-            records.save(max(records.steps, default=-1) + 1, record, {"kind": KIND})
+            records.save(max(records.steps, default=-1) + 1, *adapter.to_numpy(record, {"kind": KIND}))
 
     def storage_meta(self) -> StorageMeta | None:
         """Return what planners are told of the storage."""
@@ -286,7 +287,7 @@ class LCStorageReader(StorageReader):
             found = "" if steps else f": {_what_is(self._path)}"
             raise ChainError(f"{self._path} holds no checkpoint{named} that every rank has finished{found}")
         with open_file(steps[step]) as file:
-            record = file.state()
+            record = adapter.from_numpy(file.state(dtype="bits"), file.metadata())
         metadata, self._base = from_record(record, steps[step])
         metadata.storage_meta = StorageMeta(checkpoint_id=self._path)
         return metadata

@@ -23,6 +23,8 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from ..errors import ArgumentError, FormatError, LccodecError, UnsupportedError
+from ..state import flatten
+from . import torch as adapter
 
 __all__ = ["KIND", "RULE", "Part", "Value", "from_record", "is_plain", "to_record"]
 
@@ -47,12 +49,11 @@ class Value:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value comes back from a checkpoint as what it is: exact types only."""
-    if type(value) is dict:
-        return all(type(key) is str and is_plain(child) for key, child in value.items())
-    if type(value) in (list, tuple):
-        return all(map(is_plain, value))
-    return value is None or type(value) in (bool, int, float, str, bytes)
+    """Whether a value comes back from a checkpoint as what it is, and holds no tensor or array."""
+    try:
+        return not flatten(adapter.to_numpy(value)[0]).arrays
+    except ArgumentError:
+        return False
 
 
 def to_record(metadata: Metadata, base: str) -> dict[str, Any]:
