@@ -9,6 +9,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
+from lccodec import encoder
 from lccodec.byteorder import little_endian, read_numbers, stored_bytes, stored_view
 from lccodec.floats import ELEMENT_TYPES, components, in_host_order
 from lccodec.summary import summarize
@@ -160,6 +162,16 @@ def test_nothing_is_copied_here() -> None:
     assert np.shares_memory(stored_view(numbers), numbers)
     assert np.shares_memory(read_numbers(data, np.uint64), np.frombuffer(data, np.uint8))
     assert in_host_order(numbers) is numbers
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8"])
+def test_the_array_sum_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    """On a big-endian host it is taken piece by piece, so that no array is copied as a whole."""
+    bits = np.random.default_rng(0).integers(0, 256, (200_003, np.dtype(dtype).itemsize), np.uint8)
+    numbers = np.ascontiguousarray(bits).view(dtype)[:, 0]
+    expected = encoder.array_sum(numbers, 7)
+    monkeypatch.setattr(encoder, "sys", SimpleNamespace(byteorder="big"))
+    assert encoder.array_sum(numbers, 7) == expected
 
 
 # --- arrays in the other byte order ---------------------------------------------------------------
