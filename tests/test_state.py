@@ -194,7 +194,7 @@ CYCLE.append({"again": CYCLE})
         ({"a": 1j}, "'a' is a builtins.complex"),
         ({"a": bytearray(b"x")}, "'a' is a builtins.bytearray"),
         ({"a": np.array([None])}, "'a' has dtype object"),
-        ({"a": np.str_("x")}, "'a' has dtype <U1"),
+        ({"a": np.str_("x")}, "'a' has dtype [<>]U1"),
         ({"a": np.datetime64("2020-01-01")}, "'a' has dtype datetime64"),
         ({"a": np.ma.zeros(3)}, "'a' is a masked array"),
         ({"a": {7: 1}}, "'a' has the key 7, which is not a str"),
