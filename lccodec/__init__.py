@@ -1,6 +1,7 @@
 """lccodec: a portable, pure-NumPy codec for training checkpoints."""
 
 from ._version import __version__
+from .arrays import encode
 from .balanced import Balanced
 from .buckets import ExponentBuckets
 from .checkpoint import ArrayInfo, CheckpointFile, CheckpointInfo
@@ -22,7 +23,7 @@ from .errors import (
 )
 from .files import load, load_file, save, save_file
 from .floats import BFLOAT16_BITS
-from .frame import decode, encode
+from .frame import decode
 from .moments import LogSteps
 from .policy import Policy
 from .presets import POLICIES

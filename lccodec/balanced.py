@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from .arguments import as_number
 from .balance import SAMPLE, entropy, left, sample
 from .errors import ArgumentError
 from .floats import Array, ElementType
@@ -110,8 +111,10 @@ class Balanced(Policy):
         if len(self._given) != 1:
             raise ArgumentError(f"policy {self.name!r}: give exactly one of ratio, max_bytes and error")
         ((target, value),) = self._given.items()
-        if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+        number = as_number(value)
+        if number is None or not math.isfinite(number) or number <= 0:
             raise ArgumentError(f"policy {self.name!r}: {target} is a positive finite number, not {value!r}")
+        object.__setattr__(self, target, number)
         if not isinstance(self.joint, bool):
             raise ArgumentError(f"policy {self.name!r}: joint is True or False, not {self.joint!r}")
 

@@ -10,6 +10,7 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
+from .arguments import as_integer
 from .errors import ArgumentError
 from .floats import Array, ElementType
 from .promote import promote
@@ -46,8 +47,10 @@ class ExponentBuckets:
     representative: Literal["midpoint", "mean"] = "midpoint"
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.bits, int) and 1 <= self.bits <= 8):
+        bits = as_integer(self.bits)
+        if bits is None or not 1 <= bits <= 8:
             raise ArgumentError(f"ExponentBuckets: bits must be an integer from 1 to 8, not {self.bits!r}")
+        object.__setattr__(self, "bits", bits)
         if self.representative not in ("midpoint", "mean"):
             raise ArgumentError(f"ExponentBuckets: unknown representative {self.representative!r}")
 
@@ -59,11 +62,11 @@ class ExponentBuckets:
         for start in residual.pieces():
             fields.add(finite(residual.outside(start, fields.zone)[1]), self.representative == "mean")
         promoted = fields.promoted
+        least, most = (ends[promoted].view(residual.kind.work) for ends in (fields.least, fields.most))
+        middle = midpoints(least, most, residual.kind)
         if self.representative == "mean":
-            middle = (fields.sums[promoted] / fields.counts[promoted]).astype(residual.kind.work)
-        else:
-            least, most = (ends[promoted].view(residual.kind.work) for ends in (fields.least, fields.most))
-            middle = midpoints(least, most, residual.kind)
+            means = fields.sums[promoted] / fields.counts[promoted]
+            middle = np.where(np.isfinite(means), means, middle).astype(residual.kind.work)
         table = np.zeros(fields.counts.size, np.uint8)
         table[promoted] = np.arange(1, promoted.size + 1)
         return _Buckets(middle, table, fields.shift, fields.zone)
@@ -124,7 +127,8 @@ class _Fields:
         self.least[here] = np.minimum(self.least[here], patterns[starts])
         self.most[here] = np.maximum(self.most[here], patterns[ends - 1])
         if mean:
-            self.sums[here] += np.add.reduceat(patterns.view(self._work).astype(np.float64), starts)
+            with np.errstate(over="ignore"):  # of the largest numbers
+                self.sums[here] += np.add.reduceat(patterns.view(self._work).astype(np.float64), starts)
         if np.count_nonzero(self.counts) > seen:
             self._promote(np.flatnonzero(self.counts))
 

@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from .arguments import as_integer, as_number
 from .errors import ArgumentError
 from .floats import Array, ElementType
 from .residual import Residual, Zone
@@ -56,12 +57,15 @@ class Clusters:
     sigma: float = 0.2
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.centres, int) and 2 <= self.centres <= 255):
+        centres = as_integer(self.centres)
+        if centres is None or not 2 <= centres <= 255:
             raise ArgumentError(f"Clusters: centres must be an integer from 2 to 255, not {self.centres!r}")
+        object.__setattr__(self, "centres", centres)
         for name in ("pruned", "protected", "sigma"):
-            share = getattr(self, name)
-            if not (isinstance(share, int | float) and 0 <= share <= 1):
-                raise ArgumentError(f"Clusters: {name} is a share from 0 to 1, not {share!r}")
+            share = as_number(getattr(self, name))
+            if share is None or not 0 <= share <= 1:
+                raise ArgumentError(f"Clusters: {name} is a share from 0 to 1, not {getattr(self, name)!r}")
+            object.__setattr__(self, name, share)
         if self.pruned + self.protected >= 1:
             raise ArgumentError("Clusters: what is pruned and protected leaves nothing")
 

@@ -15,8 +15,8 @@ from .floats import ElementType, components
 from .jobs import DecodedArray, Job, plan
 from .manifest import INHERITED, Manifest, Parent, check_manifest
 from .policy import Candidate
-from .presets import Record, write_record
 from .quantize import Lossless, Quantizer
+from .record import Record, write_record
 from .roles import Role, find_roles
 from .scalars import Json
 from .state import Flat

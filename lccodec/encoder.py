@@ -43,7 +43,7 @@ _ODD: Final = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64)
 
 def check_effort(effort: object) -> None:
     """Raise ``ArgumentError`` for what is no effort."""
-    if effort not in _EFFORTS:
+    if not isinstance(effort, str) or effort not in _EFFORTS:
         raise ArgumentError(f"unknown effort {effort!r}; there are {', '.join(_EFFORTS)}")
 
 
@@ -357,7 +357,8 @@ def _within_bound(original: Array, decoded: Array, bound: float, kind: ElementTy
     the test strict whatever the rounding did.
     """
     wide = np.promote_types(kind.work, np.float32).type
-    limit = np.nextafter(wide(bound), wide(0))
+    with np.errstate(over="ignore"):
+        limit = np.nextafter(wide(bound), wide(0))
     if float(limit) > bound:  # the bound itself was rounded up
         limit = np.nextafter(limit, wide(0))
     with np.errstate(all="ignore"):

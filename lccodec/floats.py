@@ -26,6 +26,7 @@ __all__ = [
     "ElementType",
     "add",
     "add_at",
+    "check_dtype",
     "components",
     "element_type",
     "from_components",
@@ -182,6 +183,15 @@ def in_host_order(array: Array) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
+def check_dtype(dtype: object) -> None:
+    """Raise ``ArgumentError`` for what :func:`from_components` does not know."""
+    if dtype is not None and not (isinstance(dtype, str) and dtype in ("float32", "bits")):
+        raise ArgumentError(
+            f"dtype says how bfloat16 is handed out, 'float32' or 'bits', and is not {dtype!r};"
+            " convert the array that is returned"
+        )
+
+
 def from_components(bits: Array, kind: ElementType, shape: tuple[int, ...], dtype: str | None) -> Array:
     """Return components as an array of `shape`; the inverse of :func:`components`.
 
@@ -190,7 +200,13 @@ def from_components(bits: Array, kind: ElementType, shape: tuple[int, ...], dtyp
     dtype
         ``None`` for the native type; ``"float32"`` widens bfloat16 (exactly) and leaves every other
         type as it is; ``"bits"`` hands out bfloat16 as :data:`BFLOAT16_BITS`.
+
+    Raises
+    ------
+    ArgumentError
+        For another `dtype`.
     """
+    check_dtype(dtype)
     if kind.name == "bfloat16" and dtype is not None:
         return widen(bits).reshape(shape) if dtype == "float32" else bits.view(BFLOAT16_BITS).reshape(shape)
     return bits.view(kind.native).reshape(shape)
@@ -310,7 +326,10 @@ def octaves(bits: Array, reference: Array, kind: ElementType) -> Array:
 
 def ordered_steps(octaves: Array, kind: ElementType) -> Array:
     """Return finite differences as :func:`octaves` gives them as components to :func:`add`."""
-    return np.rint(octaves.astype(np.float64) * 2.0**kind.mantissa).astype(f"i{kind.size}").view(kind.bits)
+    steps = np.rint(octaves.astype(np.float64) * 2.0**kind.mantissa)
+    # The middle of a bin without elements can lie past the last step.
+    most = min(2.0 ** (8 * kind.size - 1) - 1, np.nextafter(2.0**63, 0))
+    return np.clip(steps, -most, most).astype(f"i{kind.size}").view(kind.bits)
 
 
 def zigzag(bits: Array, reference: Array | None, kind: ElementType) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from .codebook import Codebook, RunCodebook
 from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_RAW
 from .encoder import TAIL, Effort, array_sum, check_effort, encode_components, padding, part_of
 from .errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
-from .floats import ELEMENT_TYPES, Array, ElementType, components, from_components, work
+from .floats import ELEMENT_TYPES, Array, ElementType, check_dtype, components, from_components, work
 from .header import FrameHeader, check_shape, parse_header
 from .parallel import ordered, thread_count
 from .quantize import Quantizer
@@ -29,6 +29,9 @@ from .quantize import Quantizer
 __all__ = ["decode", "decode_components", "encode"]
 
 _ALIGNMENT: Final = 64  # bytes: a cache line
+
+#: What a quantizer has.
+_QUANTIZER: Final = ("ordered", "absolute", "fit", "fit_run")
 
 
 def encode(
@@ -39,45 +42,11 @@ def encode(
     effort: Effort = "normal",
     threads: int = 1,
 ) -> bytes:
-    """Code an array as a frame.
-
-    Parameters
-    ----------
-    array
-        Any shape, order and byte order; a dtype of SPEC 5.2. Integers and bool are stored exactly
-        whatever the quantizer.
-    quantizer
-        `ExponentBuckets`, `UniformDeadzone`, `LogSteps`, `Clusters` or `Lossless`.
-    reference
-        Array of the same dtype and shape that :func:`decode` will be given: the parent *as decoded*.
-    effort
-        ``"high"`` looks at a lossy array as a matrix whose rows and columns change more or less than
-        others: fewer bytes for more time, both to encode and to
-        decode (``spec/decisions/0007-classed-streams.md``).
-    threads
-        How many to use, 0 for one each core; the frame is the same whatever the number.
-
-    Returns
-    -------
-    bytes
-        The frame (SPEC 6).
-
-    Raises
-    ------
-    ArgumentError
-        For a dtype or a shape that cannot be stored, a reference of another dtype or shape, or an
-        unknown effort.
-
-    Examples
-    --------
-    >>> import numpy as np, lccodec
-    >>> before = np.linspace(0, 1, 1000, dtype=np.float32)
-    >>> after = before + np.float32(0.01)
-    >>> frame = lccodec.encode(after, lccodec.UniformDeadzone(max_error=1e-3), reference=before)
-    >>> bool(abs(lccodec.decode(frame, reference=before) - after).max() <= 1e-3)
-    True
-    """
-    array = np.asanyarray(array)
+    """Code an array as a frame: :func:`lccodec.encode`, but for the names of presets."""
+    if isinstance(quantizer, type) or not all(hasattr(quantizer, name) for name in _QUANTIZER):
+        made = f": make one of it, as {quantizer.__name__}(...)" if isinstance(quantizer, type) else ""
+        raise ArgumentError(f"{quantizer!r} is no quantizer{made}")
+    array = _checked_array(array, "the array")
     check_shape(array.shape)
     kind, bits = components(array)
     base = None if reference is None else _reference_components(reference, kind, array.shape)
@@ -90,8 +59,20 @@ def encode(
     )
 
 
+def _checked_array(array: Any, what: str) -> Array:
+    """Return an array, or what NumPy takes for one, as an array; `what` it is called in errors."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentError(f"{what} is a masked array: code its data and its mask")
+    if array is None or isinstance(array, list | tuple | dict | set | str | bytes):
+        raise ArgumentError(f"{what} is a {type(array).__name__}, not a NumPy array")
+    try:
+        return np.asanyarray(array)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"{what} is a {type(array).__name__}, not a NumPy array: {error}") from error
+
+
 def _reference_components(reference: Array, kind: ElementType, shape: tuple[int, ...]) -> Array:
-    reference = np.asanyarray(reference)
+    reference = _checked_array(reference, "the reference")
     if reference.shape != shape:
         raise ArgumentError(f"the reference has shape {reference.shape}, the array {shape}")
     found, bits = components(reference)
@@ -135,10 +116,16 @@ def decode(
     DataError
         If the bytes break a rule of the format.
     ArgumentError
-        If the reference is missing or does not match, or bfloat16 cannot be represented.
+        If the reference is missing or does not match, bfloat16 cannot be represented, or an argument is
+        nothing of what is said above.
     """
     threads = thread_count(threads)
-    data = memoryview(frame).cast("B")
+    check_dtype(dtype)
+    try:
+        data = memoryview(frame)
+        data = data.cast("B") if data.nbytes else memoryview(b"")
+    except TypeError as error:
+        raise ArgumentError(f"a frame is bytes in one piece, not {type(frame).__name__}: {error}") from error
     header = _checked(data)
     if header.run:
         raise ArgumentError("this frame is a run of arrays; they are read through their checkpoint")
@@ -151,6 +138,8 @@ def decode(
     if out is None:
         bits = _decode(data, header, base, None, threads=threads)
         return from_components(bits, header.kind, shape, dtype)
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
+        raise ArgumentError(f"out is a {type(out).__name__}, not a NumPy array")
     if not (out.flags.c_contiguous and out.flags.writeable and out.shape == shape):
         raise ArgumentError(f"out must be a writable C-contiguous array of shape {shape}")
     found, target = (

@@ -23,6 +23,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from .arguments import as_number
 from .errors import ArgumentError
 from .floats import Array, ElementType, work
 from .quantize import DEAD_ZONE, Partition, UniformDeadzone
@@ -83,8 +84,10 @@ class LogSteps:
     step: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.step, int | float) and 1e-3 <= self.step <= 64):
+        step = as_number(self.step)
+        if step is None or not 1e-3 <= step <= 64:
             raise ArgumentError(f"LogSteps: the step is a number from 0.001 to 64, not {self.step!r}")
+        object.__setattr__(self, "step", step)
 
     @property
     def max_ratio(self) -> float:

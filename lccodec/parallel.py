@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from .arguments import as_integer
 from .errors import ArgumentError
 
 __all__ = ["ordered", "thread_count"]
@@ -24,9 +25,10 @@ def thread_count(threads: int) -> int:
     ArgumentError
         For anything but a non-negative integer.
     """
-    if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:
+    count = as_integer(threads)
+    if count is None or count < 0:
         raise ArgumentError(f"threads must be a non-negative integer, not {threads!r}")
-    return threads or os.cpu_count() or 1
+    return count or os.cpu_count() or 1
 
 
 def ordered(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias
 
+from .arguments import as_integer
 from .buckets import ExponentBuckets
 from .clusters import Clusters
 from .encoder import Effort, check_effort
@@ -18,7 +19,7 @@ from .quantize import Lossless, Quantizer, UniformDeadzone
 from .roles import ROLES, Role
 from .trigger import Triggered
 
-__all__ = ["Candidate", "Policy", "parse_quantizer", "quantizer_json"]
+__all__ = ["QUANTIZERS", "Candidate", "Policy", "parse_quantizer", "quantizer_json"]
 
 _Json: TypeAlias = Any
 
@@ -112,8 +113,10 @@ class Policy:
             if not isinstance(place, str) or not _is_quantizer(quantizer):
                 raise ArgumentError(f"{where}: {place!r}: {quantizer!r} is no quantizer")
         self._check_trigger("roles", "second_moment", self.roles.get("second_moment", Lossless()))
-        if not isinstance(self.smallest, int) or self.smallest < 0:
+        smallest = as_integer(self.smallest)
+        if smallest is None or smallest < 0:
             raise ArgumentError(f"{where}: smallest is a number of elements, not {self.smallest!r}")
+        object.__setattr__(self, "smallest", smallest)
         check_effort(self.effort)
         object.__setattr__(self, "roles", {role: self.roles[role] for role in ROLES if role in self.roles})
         object.__setattr__(self, "patterns", dict(self.patterns))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -11,11 +10,11 @@ from .balanced import STEPS, TARGETS, Balanced
 from .buckets import ExponentBuckets
 from .errors import ArgumentError
 from .moments import LogSteps
-from .policy import Policy
-from .quantize import Quantizer
-from .roles import ROLES, Role, check_roles
+from .policy import QUANTIZERS, Policy
+from .quantize import Lossless, Quantizer
+from .roles import Role
 
-__all__ = ["POLICIES", "Record", "read_record", "resolve_policy", "write_record"]
+__all__ = ["POLICIES", "resolve_policy", "resolve_quantizer"]
 
 _SIGNED: Final[tuple[Role, ...]] = ("weight", "first_moment")
 _POSITIVE: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(1.0)}
@@ -54,51 +53,21 @@ def resolve_policy(policy: str | Policy | Mapping[str, Any]) -> Policy:
     return POLICIES[policy]
 
 
-@dataclass(frozen=True)
-class Record:
-    """What a checkpoint says of how its frames were made; readers do not need it (LCC-MAN-03).
-
-    Parameters
-    ----------
-    policy
-        Of the chain.
-    roles
-        Roles that the user gave, by name or pattern.
-    known
-        Roles that neither these nor names tell, by the index of the array.
-    """
-
-    policy: Policy
-    roles: Mapping[str, Role] = field(default_factory=dict)
-    known: Mapping[int, Role] = field(default_factory=dict)
-
-
-def write_record(record: Record) -> Any:
-    """Return a record as JSON: what it says of the policy or, if there are roles too, an object of all."""
-    policy = record.policy
-    written = policy.name if POLICIES.get(policy.name) == policy else policy.to_json()
-    indices: dict[str, list[int]] = {}
-    for index, role in record.known.items():
-        indices.setdefault(role, []).append(index)
-    more = {name: value for name, value in (("roles", dict(record.roles)), ("known", indices)) if value}
-    return {"policy": written, **more} if more else written
-
-
-def read_record(value: Any) -> Record:
-    """Return the record that :func:`write_record` wrote.
+def resolve_quantizer(quantizer: Quantizer | str) -> Quantizer:
+    """Return what a preset codes weights with, by its name, or the quantizer itself.
 
     Raises
     ------
     ArgumentError
-        If it is none that this version knows.
+        For an unknown name, or a preset that chooses the steps of all arrays of a state together.
     """
-    if not isinstance(value, dict) or "policy" not in value:
-        return Record(resolve_policy(value))
-    roles, known = value.get("roles", {}), value.get("known", {})
-    if not isinstance(known, dict) or not all(
-        role in ROLES and type(indices) is list and all(type(index) is int for index in indices)
-        for role, indices in known.items()
-    ):
-        raise ArgumentError(f"not a record of roles: {known!r:.100}")
-    by_index = {index: role for role, indices in known.items() for index in indices}
-    return Record(resolve_policy(value["policy"]), check_roles(roles), by_index)
+    if not isinstance(quantizer, str):
+        return quantizer
+    policy = POLICIES.get(quantizer)
+    if policy is None or isinstance(policy, Balanced):
+        reason = "unknown quantizer" if policy is None else "it takes the arrays of a whole state to be"
+        names = [name for name, preset in POLICIES.items() if not isinstance(preset, Balanced)]
+        raise ArgumentError(
+            f"{reason} {quantizer!r}; there are {', '.join(QUANTIZERS)}, and the names {', '.join(names)}"
+        )
+    return policy.roles.get("weight", Lossless())

@@ -15,10 +15,11 @@ from typing import ClassVar, Final, Protocol
 
 import numpy as np
 
+from .arguments import as_number
 from .errors import ArgumentError
 from .floats import Array, ElementType
 from .residual import Residual, Zone, finite
-from .runs import FittedRun, centroids, fit_grid, worth_sparing
+from .runs import FittedRun, centroids, fit_grid, unit_of, worth_sparing
 
 __all__ = ["DEAD_ZONE", "Lossless", "Partition", "Quantizer", "UniformDeadzone"]
 
@@ -140,8 +141,12 @@ class UniformDeadzone:
         given = [v for v in (self.step, self.max_error, self.relative_step) if v is not None]
         if len(given) != 1:
             raise ArgumentError("UniformDeadzone: give exactly one of step, max_error and relative_step")
-        if not (isinstance(given[0], int | float) and math.isfinite(given[0]) and given[0] > 0):
+        number = as_number(given[0])
+        if number is None or not math.isfinite(number) or number <= 0:
             raise ArgumentError(f"UniformDeadzone: a positive finite number is needed, not {given[0]!r}")
+        for name in ("step", "max_error", "relative_step"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, number)
         if not isinstance(self.absolute, bool):
             raise ArgumentError(f"UniformDeadzone: absolute is True or False, not {self.absolute!r}")
 
@@ -177,7 +182,7 @@ class UniformDeadzone:
         if self.relative_step is not None:
             with np.errstate(over="ignore"):
                 squares = np.add.reduceat(np.square(differences, dtype=np.float64), np.cumsum(sizes) - sizes)
-            steps = self.relative_step * np.sqrt(squares / sizes)
+                steps = self.relative_step * np.sqrt(squares / sizes)
             steps[steps == 0] = 1.0
         else:
             step = self.step if self.step is not None else float(self.max_error or 0) / DEAD_ZONE
@@ -264,6 +269,7 @@ class _Grid:
         ``None`` where that would be most elements, or the codebook outgrow the symbols.
         """
         sums, counts, past = np.zeros(2 * self.bins + 1), np.zeros(2 * self.bins + 1), 0
+        unit = unit_of(self.step)
         starts = residual.pieces()
         stride = max(len(starts) // _LEARNED, 1)
         for start in starts[::stride]:
@@ -273,7 +279,7 @@ class _Grid:
                 past += int(np.count_nonzero(outside))
             symbols = codes.astype(np.intp)
             counts += np.bincount(symbols, minlength=counts.size)
-            sums += np.bincount(symbols, d, minlength=sums.size)
+            sums += np.bincount(symbols, d if unit == 1 else d * unit, minlength=sums.size)
         size = residual.bits.size
         bins, exact = _worthwhile(counts[1:], past, stride, size)
         if 2 * bins > max(size, 8):
@@ -287,7 +293,7 @@ class _Grid:
         sums, counts = sums[: 2 * bins + 1], counts[: 2 * bins + 1]
         codes = np.arange(1, 2 * bins + 1)
         steps = np.full(codes.size, self.step)
-        mean = centroids(codes, steps, sums[1:], counts[1:], DEAD_ZONE, self.max_error)
+        mean = centroids(codes, steps, sums[1:], counts[1:], DEAD_ZONE, self.max_error, unit)
         with np.errstate(over="ignore"):
             return replace(self, representatives=mean.astype(residual.kind.work))
 

@@ -17,7 +17,16 @@ import numpy as np
 from .floats import Array, ElementType
 from .promote import promotion_order
 
-__all__ = ["FittedRun", "centroids", "entries", "fit_buckets", "fit_grid", "midpoints", "worth_sparing"]
+__all__ = [
+    "FittedRun",
+    "centroids",
+    "entries",
+    "fit_buckets",
+    "fit_grid",
+    "midpoints",
+    "unit_of",
+    "worth_sparing",
+]
 
 _MOST_BINS: Final = 127  # bins a side, so that symbols fit 8 bits
 
@@ -107,11 +116,15 @@ def fit_buckets(d: Array, sizes: Array, kind: ElementType, bits: int, mean: bool
     promoted, symbol = occupied[kept], symbol[kept]
     if mean:
         sums, held = np.bincount(bucket, d, most.size), np.bincount(bucket, minlength=most.size)
-        middle = (sums[promoted] / held[promoted]).astype(kind.work)
-    else:
+        means = sums[promoted] / held[promoted]
+    if not mean or not np.isfinite(means).all():
         least = np.full(most.size, np.iinfo(patterns.dtype).max, patterns.dtype)
         np.minimum.at(least, bucket, patterns)
         middle = midpoints(least[promoted].view(d.dtype), most[promoted].view(d.dtype), kind)
+        if mean:  # a sum of the largest numbers overflows
+            middle = np.where(np.isfinite(means), means, middle).astype(kind.work)
+    else:
+        middle = means.astype(kind.work)
     symbol_of, entry_of = np.zeros(most.size, np.uint8), np.zeros(most.size, np.int64)
     symbol_of[promoted] = symbol
     entry_of[promoted] = np.arange(1, promoted.size + 1)
@@ -134,7 +147,13 @@ def worth_sparing(cost: Array, least: Array, size: Array) -> Array:
 
 
 def centroids(
-    codes: Array, steps: Array, sums: Array, counts: Array, zone: float, bound: float | None
+    codes: Array,
+    steps: Array,
+    sums: Array,
+    counts: Array,
+    zone: float,
+    bound: float | None,
+    unit: float = 1.0,
 ) -> Array:
     """Return the means of uniform bins, float64; the middle of a bin that nothing is known of.
 
@@ -150,7 +169,11 @@ def centroids(
         Half the width of the dead zone, in steps.
     bound
         Largest distance from the mean to an edge of the bin; ``None`` for any.
+    unit
+        What the sums are to be divided by.
     """
+    steps = steps * unit
+    bound = None if bound is None else bound * unit
     index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
     sign, number = np.sign(index), np.abs(index)
     mean: Array = np.divide(sums, counts, out=(number + zone - 0.5) * steps * sign, where=counts > 0)
@@ -158,7 +181,13 @@ def centroids(
         low = (number + zone) * steps - bound
         high = (number + zone - 1) * steps + bound
         mean = np.clip(np.abs(mean), low, high) * sign
-    return mean
+    with np.errstate(over="ignore"):  # of a bin without elements
+        return mean / unit
+
+
+def unit_of(step: float) -> float:
+    """Return a power of two to multiply differences by, so that sums of some steps do not overflow."""
+    return 2.0**-64 if step > 2.0**900 else 1.0
 
 
 def fit_grid(
@@ -199,13 +228,14 @@ def fit_grid(
     owner = np.repeat(np.arange(sizes.size), sizes)
     places = owner * 256 + codes
     filled = np.bincount(places, minlength=256 * sizes.size)
-    sums = np.bincount(places, d, minlength=256 * sizes.size)
+    unit = unit_of(float(steps.max()))
+    sums = np.bincount(places, d if unit == 1 else d * unit, minlength=256 * sizes.size)
     counts = 2 * bins
     owners = np.repeat(np.arange(sizes.size), counts)
     code = np.arange(owners.size) - np.repeat(np.cumsum(counts) - counts, counts) + 1
     at = owners * 256 + code
     with np.errstate(over="ignore"):
-        means = centroids(code, steps[owners], sums[at], filled[at], zone, bound).astype(kind.work)
+        means = centroids(code, steps[owners], sums[at], filled[at], zone, bound, unit).astype(kind.work)
     symbols = codes.astype(np.uint8)
     return FittedRun(counts, means, symbols, entries(symbols, counts, sizes), outside, bound)
 

@@ -32,7 +32,8 @@ from .links import step_index
 from .manifest import metadata_strings
 from .parallel import thread_count
 from .policy import Policy
-from .presets import POLICIES, Record, resolve_policy
+from .presets import POLICIES, resolve_policy
+from .record import Record
 from .roles import Role, check_roles
 from .state import flatten
 from .system import checked_path, storage_errors

@@ -16,7 +16,8 @@ from .checkpoint import checkpoint_path, directory_steps, open_file
 from .container import open_checkpoint, read_root
 from .errors import ArgumentError, DataError, LccodecError, LccodecWarning, StorageError
 from .jobs import DecodedArray
-from .presets import POLICIES, Record, read_record
+from .presets import POLICIES
+from .record import Record, read_record
 from .scalars import Json
 
 __all__ = ["Link", "Tail", "latest_record", "read_tail"]

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from .arguments import as_number
 from .buckets import ExponentBuckets
 from .clusters import Clusters
 from .errors import ArgumentError
@@ -76,8 +77,10 @@ class Triggered:
             raise ArgumentError(f"Triggered: not with {self.then!r}, which is no quantizer that waits")
         if self.then.absolute:
             raise ArgumentError(f"Triggered: not with {self.then!r}, which codes no differences")
-        if not (isinstance(self.threshold, int | float) and 0 < self.threshold < 1):
+        threshold = as_number(self.threshold)
+        if threshold is None or not 0 < threshold < 1:
             raise ArgumentError(f"Triggered: threshold is a number between 0 and 1, not {self.threshold!r}")
+        object.__setattr__(self, "threshold", threshold)
 
     def waits(self, bits: Array, reference: Array, kind: ElementType) -> bool:
         """Return whether an array may stay as it is stored.

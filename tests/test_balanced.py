@@ -20,7 +20,8 @@ from lccodec import (
 from lccodec.floats import components
 from lccodec.jobs import RUN_ARRAY
 from lccodec.policy import Candidate
-from lccodec.presets import Record, resolve_policy, write_record
+from lccodec.presets import resolve_policy
+from lccodec.record import Record, write_record
 from lccodec.roles import find_curvatures, find_roles
 
 State = dict[str, dict[str, np.ndarray]]

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "lccodec"
 #: From the bottom up; a module imports only from lines above its own.
 LAYERS = [
     ["_version", "constants", "errors"],
-    ["floats"],
+    ["floats", "arguments"],
     ["byteorder"],
     ["bits", "parallel"],
     ["huffman", "classes"],
@@ -35,6 +35,7 @@ LAYERS = [
     ["policy", "jobs", "state", "hdf5"],
     ["balanced", "chain"],
     ["presets"],
+    ["record"],
     ["manifest", "trailer", "system"],
     ["source"],
     ["container"],
@@ -46,7 +47,7 @@ LAYERS = [
     ["survey"],
     ["store"],
     ["tuning"],
-    ["files", "validate"],
+    ["files", "validate", "arrays"],
     ["__init__"],
     ["summary", "digits"],
     ["demo"],

@@ -20,7 +20,8 @@ from lccodec import (
     UniformDeadzone,
 )
 from lccodec.floats import element_type
-from lccodec.presets import Record, resolve_policy, write_record
+from lccodec.presets import resolve_policy
+from lccodec.record import Record, write_record
 
 FLOAT = element_type(np.dtype("float32"))
 MINE = Policy(

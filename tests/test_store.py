@@ -28,7 +28,7 @@ from lccodec import (
     encode,
 )
 from lccodec.jobs import RUN_ARRAY
-from lccodec.presets import Record, read_record
+from lccodec.record import Record, read_record
 from lccodec.system import System
 
 from .oracle import lc_reconstruct

@@ -1,0 +1,191 @@
+"""What may be passed at the waist, and that all else is an `ArgumentError` that says so."""
+
+from __future__ import annotations
+
+import fractions
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec import (
+    POLICIES,
+    ArgumentError,
+    Balanced,
+    Clusters,
+    ExponentBuckets,
+    LogSteps,
+    Lossless,
+    Policy,
+    Triggered,
+    UniformDeadzone,
+    decode,
+    encode,
+)
+from lccodec.arguments import as_integer, as_number
+from lccodec.policy import parse_quantizer, quantizer_json
+
+ARRAY = np.linspace(0, 1, 50, dtype=np.float32)
+FRAME = encode(ARRAY, Lossless())
+
+
+@pytest.mark.parametrize(
+    ("name", "quantizer"),
+    [("lossless", Lossless()), ("lc-2", ExponentBuckets(2)), ("lc-3", ExponentBuckets(3))],
+)
+def test_presets_that_have_one_meaning(name: str, quantizer: Any) -> None:
+    before = ARRAY * np.float32(0.9)
+    assert encode(ARRAY, name) == encode(ARRAY, quantizer)
+    assert encode(ARRAY, name, before, effort="high") == encode(ARRAY, quantizer, before, effort="high")
+
+
+@pytest.mark.parametrize("name", ["balanced", "small", "lc-4", ""])
+def test_other_names_tell_which_quantizers_there_are(name: str) -> None:
+    with pytest.raises(ArgumentError, match=r"UniformDeadzone, and the names lossless, lc-2, lc-3"):
+        encode(ARRAY, name)
+
+
+@pytest.mark.parametrize("quantizer", [None, 3, UniformDeadzone, ExponentBuckets, POLICIES["lc-3"], {}])
+def test_what_is_no_quantizer(quantizer: Any) -> None:
+    with pytest.raises(ArgumentError, match="is no quantizer"):
+        encode(ARRAY, quantizer)
+
+
+def test_a_class_is_to_be_made_one_of() -> None:
+    with pytest.raises(ArgumentError, match=r"make one of it, as UniformDeadzone\(\.\.\.\)"):
+        encode(ARRAY, UniformDeadzone)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("array", "match"),
+    [
+        (np.ma.masked_array([1.0, 2.0], [True, False]), "the array is a masked array"),
+        ([1.0, 2.0], "the array is a list, not a NumPy array"),
+        ([[1.0], [2.0, 3.0]], "the array is a list"),
+        ((1.0,), "the array is a tuple"),
+        (None, "the array is a NoneType"),
+        ("abc", "the array is a str"),
+        (b"abc", "the array is a bytes"),
+        ({"w": 1}, "the array is a dict"),
+        (np.array([None]), "cannot be stored"),
+        (np.array(["a"]), "cannot be stored"),
+        (np.array([1], "datetime64[s]"), "cannot be stored"),
+        (np.zeros(2, np.longdouble), "cannot be stored"),
+        (object(), "cannot be stored"),
+    ],
+)
+def test_what_is_no_array(array: Any, match: str) -> None:
+    with pytest.raises(ArgumentError, match=match):
+        encode(array, Lossless())
+    if "cannot" not in match and array is not None:  # None is no reference, and no place to decode into
+        with pytest.raises(ArgumentError, match=match.replace("array is", "reference is")):
+            encode(ARRAY, Lossless(), array)
+        with pytest.raises(ArgumentError, match="out is a"):
+            decode(FRAME, out=array)
+
+
+def test_what_numpy_takes_for_an_array() -> None:
+    assert decode(encode(np.float32(3), Lossless())) == 3
+    assert decode(encode(memoryview(ARRAY), Lossless())).dtype == np.float32  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("frame", ["x", None, 3, [1], object(), np.zeros((4, 4))[:, ::2]])
+def test_what_is_no_frame(frame: Any) -> None:
+    with pytest.raises(ArgumentError, match="a frame is bytes in one piece, not"):
+        decode(frame)
+
+
+@pytest.mark.parametrize(
+    "frame", [FRAME, bytearray(FRAME), memoryview(FRAME), np.frombuffer(FRAME, np.uint8)]
+)
+def test_forms_of_bytes(frame: Any) -> None:
+    np.testing.assert_array_equal(decode(frame), ARRAY)
+    with pytest.raises(lccodec.TruncatedError):
+        decode(frame[:0])
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["float64", "float16", np.float32, np.float64, np.dtype("float32"), np.dtype("float64"), 3, b"bits"],
+)
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_dtypes_that_are_not_handed_out(dtype: Any, name: str) -> None:
+    array = ARRAY if name == "float32" else np.arange(9, dtype="<u2").view(lccodec.BFLOAT16_BITS)
+    with pytest.raises(ArgumentError, match="'float32' or 'bits'"):
+        decode(encode(array, Lossless()), dtype=dtype)
+
+
+def test_numbers_of_numpy_are_pythons_own() -> None:
+    pairs = [
+        (ExponentBuckets(bits=np.int64(3)), ExponentBuckets(3)),  # type: ignore[arg-type]
+        (UniformDeadzone(max_error=np.float32(1e-3)), UniformDeadzone(max_error=float(np.float32(1e-3)))),
+        (UniformDeadzone(step=np.int8(2)), UniformDeadzone(step=2)),
+        (UniformDeadzone(relative_step=np.array(0.5)), UniformDeadzone(relative_step=0.5)),  # type: ignore[arg-type]
+        (UniformDeadzone(step=fractions.Fraction(1, 2)), UniformDeadzone(step=0.5)),  # type: ignore[arg-type]
+        (Clusters(np.uint8(7), np.float16(0.5)), Clusters(7, 0.5)),  # type: ignore[arg-type]
+        (LogSteps(np.float64(2)), LogSteps(2.0)),
+        (Triggered(ExponentBuckets(2), np.float32(0.5)), Triggered(ExponentBuckets(2), 0.5)),
+    ]
+    for quantizer, plain in pairs:
+        assert quantizer == plain
+        assert hash(quantizer) == hash(plain)
+        text = json.dumps(quantizer_json(quantizer))
+        assert json.loads(text) == quantizer_json(plain)
+        assert parse_quantizer(json.loads(text)) == plain
+        assert "np." not in repr(quantizer)
+        frames = [encode(ARRAY, q) for q in (quantizer, plain)]
+        assert frames[0] == frames[1]
+    balanced = Balanced(ratio=np.float32(50))
+    assert json.dumps(balanced.to_json()) == json.dumps(Balanced(ratio=50.0).to_json())
+    assert Policy("p", smallest=np.int64(5)) == Policy("p", smallest=5)
+    assert encode(ARRAY, Lossless(), threads=np.int64(2)) == FRAME
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        ExponentBuckets,
+        lambda x: UniformDeadzone(step=x),
+        lambda x: UniformDeadzone(max_error=x),
+        lambda x: UniformDeadzone(relative_step=x),
+        Clusters,
+        lambda x: Clusters(8, pruned=x),
+        lambda x: Clusters(8, sigma=x),
+        LogSteps,
+        lambda x: Triggered(ExponentBuckets(2), x),
+        lambda x: Balanced(ratio=x),
+        lambda x: Balanced(max_bytes=x),
+        lambda x: Balanced(error=x),
+        lambda x: Policy("p", smallest=x),
+        lambda x: encode(ARRAY, Lossless(), threads=x),
+    ],
+)
+@pytest.mark.parametrize(
+    "value",
+    [True, np.True_, "1", b"1", 1j, np.complex64(0.5), np.array([0.5, 0.5]), [1], -1, float("nan")],
+    ids=repr,
+)
+def test_what_is_no_number(make: Any, value: Any) -> None:
+    with pytest.raises(ArgumentError):
+        make(value)
+
+
+def test_an_integer_that_no_float_is_near_to() -> None:
+    for make in (UniformDeadzone, Clusters, LogSteps, ExponentBuckets):
+        with pytest.raises(ArgumentError):
+            make(10**400)
+
+
+@pytest.mark.parametrize("effort", ["", "higher", None, 3, ["high"], {}])
+def test_effort(effort: Any) -> None:
+    with pytest.raises(ArgumentError, match="unknown effort"):
+        encode(ARRAY, Lossless(), effort=effort)
+
+
+def test_integers_and_numbers() -> None:
+    assert [as_integer(x) for x in (3, np.uint8(3), np.array(3), True, 3.0, "3", None)] == [3] * 3 + [
+        None
+    ] * 4
+    assert [type(as_number(x)) for x in (3, 3.0, np.float16(3), np.int8(3))] == [int, float, float, float]
