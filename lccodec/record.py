@@ -1,4 +1,4 @@
-"""What a checkpoint records of how its frames were made: the chain's policy, and roles that names do not tell."""
+"""What a checkpoint records of how its frames were made: the policy, and roles that names do not tell."""
 
 from __future__ import annotations
 

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from .strategies import installed
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(
@@ -12,4 +15,21 @@ settings.register_profile("nightly", max_examples=3000, deadline=None)
 settings.register_profile(  # .ci/big-endian: some fifty times as slow
     "emulated", max_examples=5, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("core", parent=settings.get_profile("ci"), max_examples=25)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is about arrays of bfloat16 where NumPy has none: they come with ml_dtypes."""
+    if installed(["bfloat16"]):
+        return
+    needed = {
+        item for item in items if item.get_closest_marker("bfloat16") or "bfloat16" in _parameters(item)
+    }
+    config.hook.pytest_deselected(items=list(needed))
+    items[:] = [item for item in items if item not in needed]
+
+
+def _parameters(item: pytest.Item) -> list[str]:
+    callspec = getattr(item, "callspec", None)
+    return [] if callspec is None else [value for value in callspec.params.values() if isinstance(value, str)]

@@ -271,6 +271,7 @@ def test_arguments_are_checked() -> None:
             decode(encode(array, Lossless()), out=out)
 
 
+@pytest.mark.bfloat16
 def test_bfloat16_as_float32() -> None:
     array = random_array("bfloat16", (50,), 9)
     for quantizer in (Lossless(), UniformDeadzone(step=0.1)):

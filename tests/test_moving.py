@@ -36,9 +36,9 @@ from lccodec.jobs import RUN_ARRAY
 from lccodec.residual import PIECE
 from lccodec.weighted import Weighted
 
-from .strategies import bits_of, dtype_of
+from .strategies import bits_of, dtype_of, installed
 
-FLOATS = ["float16", "bfloat16", "float32", "float64"]
+FLOATS = installed(["float16", "bfloat16", "float32", "float64"])
 MOMENT = np.linspace(0.1, 4, 4 * PIECE, dtype=np.float32)
 QUANTIZERS: dict[str, Any] = {
     "lossless": Lossless(),

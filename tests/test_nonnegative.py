@@ -29,9 +29,9 @@ from lccodec.residual import PIECE
 from lccodec.signs import negative, zero
 from lccodec.weighted import Weighted
 
-from .strategies import dtype_of, random_array
+from .strategies import dtype_of, installed, random_array
 
-FLOATS = ["float16", "bfloat16", "float32", "float64"]
+FLOATS = installed(["float16", "bfloat16", "float32", "float64"])
 QUANTIZERS: list[Any] = [
     UniformDeadzone(step=0.3),
     UniformDeadzone(max_error=0.2),

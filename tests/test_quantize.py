@@ -24,7 +24,7 @@ def test_exponent_buckets_are_the_papers_bit_for_bit(
     pair: tuple[np.ndarray, np.ndarray | None], bits: int
 ) -> None:
     array, reference = pair
-    narrow = array.dtype == dtype_of("bfloat16")
+    narrow = array.dtype.name == "bfloat16"
     plain = array.view(np.uint16) if narrow else array
     base = reference if reference is None else reference.view(np.uint16) if narrow else reference
     expected = lc_reconstruct(plain, base, bits, "bfloat16" if narrow else array.dtype.name)

@@ -102,5 +102,5 @@ def test_empty_and_not_finite():
 
 
 def test_another_dtype_is_refused():
-    with pytest.raises(ArgumentError, match="dtype [<>]U1"):
+    with pytest.raises(ArgumentError, match=r"dtype [<>]U1"):
         summarize(np.array(["a"]))
