@@ -40,6 +40,7 @@ from lccodec.constants import (
     TRAILER_MAGIC,
     TRAILER_SIZE,
 )
+from lccodec.roles import Assignment
 
 #: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell nothing new.
 MAX_DECODED = 1 << 22
@@ -226,7 +227,7 @@ def seeds() -> Iterator[bytes]:
     for state in (same_tree, {"new": np.ones(4, np.uint8), **same_tree}):
         with tempfile.TemporaryDirectory() as name, lccodec.Chain(name, "lc-3") as chain:
             chain.save(1, _STATE)
-            chain.save(2, state, {"why": "a delta"})
+            chain.save(2, state, {"why": "a delta"}, known={"layer~11/0": Assignment("weight", "")})
             yield from _inputs(max(Path(name).iterdir()).read_bytes(), _IN_DIRECTORY)
 
 

@@ -17,7 +17,7 @@ from .manifest import INHERITED, Manifest, Parent, check_manifest
 from .policy import Candidate
 from .quantize import Lossless, Quantizer
 from .record import Record, write_record
-from .roles import Role, find_roles
+from .roles import Assignment, Role, assign_roles
 from .scalars import Json
 from .state import Flat
 from .tail import Tail
@@ -49,7 +49,7 @@ def make_draft(
     flat: Flat,
     tail: Tail | None,
     record: Record,
-    known: Mapping[str, Role],
+    known: Mapping[str, Assignment],
     metadata: dict[str, str],
 ) -> Draft:
     """Decide how a state is stored.
@@ -73,7 +73,8 @@ def make_draft(
         For an array or a manifest that no reader would accept; names it.
     """
     parents = tail.arrays if tail else {}
-    roles = find_roles(flat.names, record.roles, known)
+    assigned = assign_roles(flat.names, record.roles, known)
+    roles = {name: assignment.role for name, assignment in assigned.items()}
     policy = record.policy.settle(_candidates(flat, roles, parents)) if tail else record.policy
 
     def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:

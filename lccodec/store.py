@@ -34,7 +34,7 @@ from .parallel import thread_count
 from .policy import Policy
 from .presets import POLICIES, resolve_policy
 from .record import Record
-from .roles import Role, check_roles
+from .roles import Assignment, Role, check_roles
 from .state import flatten
 from .system import checked_path, storage_errors
 from .tail import Link, Tail, latest_record, read_tail
@@ -55,7 +55,7 @@ class Adapter(Protocol):
     def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
         """Return a state, or the part of it that has this name, as the framework has it; bfloat16 is bits."""
 
-    def roles(self, state: Any, /) -> Mapping[str, Role]:
+    def roles(self, state: Any, /) -> Mapping[str, Assignment]:
         """Return the roles of arrays, by name, that the framework's structures tell."""
 
 
@@ -172,7 +172,7 @@ class Chain:
         state: Any,
         metadata: Mapping[str, Any] | None = None,
         *,
-        known: Mapping[str, Role] | None = None,
+        known: Mapping[str, Assignment] | None = None,
     ) -> int:
         """Store a state as a keyframe or a delta; it is there as a whole or not at all.
 
@@ -207,7 +207,7 @@ class Chain:
         with self._saving:
             return self._save(step, state, metadata_strings(metadata), known or {})
 
-    def _save(self, step: Any, state: Any, metadata: dict[str, str], known: Mapping[str, Role]) -> int:
+    def _save(self, step: Any, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]) -> int:
         start = time.perf_counter()
         step, steps = self._check_step(step)
         if self.adapter is not None:

@@ -238,11 +238,54 @@ def test_a_chain_shared_by_checkpoints_holds_deltas_and_each_can_go(tmp_path):
 
 
 def test_the_role_of_a_shard_is_that_of_its_tensor():
-    from lccodec.adapters.dcp import _item_name
-    from lccodec.roles import find_roles
+    from lccodec.adapters.dcp import _item_name, _roles
 
-    name = _item_name(MetadataIndex("optimizer.state.fc.weight.exp_avg_sq", [8, 0]))
-    assert find_roles([name])[name] == "second_moment"
+    names = [
+        "optimizer.state.fc.table.exp_avg_sq",
+        "model.fc.table",
+        "model.fc.cluster_size",
+        "model.fc.weight",
+    ]
+    for offset in ([8], [8, 0]):
+        indices = [MetadataIndex(name, offset) for name in names]
+        state = {_item_name(index): torch.ones(8) for index in indices}
+        assert [assignment.role for assignment in _roles(indices, state).values()] == [
+            "second_moment", "weight", "other", "weight",
+        ]  # fmt: skip
+
+
+class Codebook(torch.nn.Module):
+    """Statistics that are no running mean by name, and a parameter with a name of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(20, 30))
+        self.register_buffer("embed", torch.rand(20, 30))
+        self.register_buffer("usage", torch.rand(400))
+
+
+def test_buffers_of_a_lossy_checkpoint_are_exact_and_parameters_need_no_known_names(tmp_path):
+    """As `get_state_dict` names them: ``state.<parameter>.<entry>``."""
+    torch.manual_seed(0)
+    model = Codebook()
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.01)
+    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain", policy="lc-3")
+    for step in range(2):
+        model.table.sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.embed.mul_(1.01)
+            model.usage.mul_(1.01)
+        weights, moments = get_state_dict(model, optimizer)
+        state = {"model": weights, "optimizer": moments}
+        dcp.save(state, checkpoint_id=tmp_path / str(step), storage_writer=writer, no_dist=True)
+    empty = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
+    found = load({"model": empty}, tmp_path / "1")["model"]
+    assert torch.equal(found["embed"], model.embed) and torch.equal(found["usage"], model.usage)
+    assert 0 < (found["table"] - model.table).abs().max() < 0.01
+    with lccodec.Chain(tmp_path / "chain" / "rank-0") as chain:
+        methods = {array.name: array.method for array in chain.info().arrays}
+    assert methods["optimizer.state.table.sum"] == "codebook"  # Adagrad's
 
 
 def test_a_writer_can_be_sent_to_a_process(tmp_path):

@@ -202,6 +202,47 @@ def test_deltas_are_small_and_survive_the_deletion_of_other_steps(tmp_path):
         LCCheckpointHandler(policy="lc-2")
 
 
+class Network(flax.nnx.Module):
+    """Batch statistics, and a parameter with a name of its own."""
+
+    def __init__(self, rngs):
+        self.table = flax.nnx.Param(jax.random.normal(rngs(), (20, 30)))
+        self.norm = flax.nnx.BatchNorm(400, rngs=rngs)
+
+
+@pytest.mark.parametrize("form", ["nnx", "optax"])
+def test_of_a_lossy_chain_only_what_structures_tell_is_inexact(tmp_path, form):
+    handler = LCCheckpointHandler(tmp_path / "chain", policy="lc-3")
+    model = Network(flax.nnx.Rngs(0))
+    optimizer = flax.nnx.Optimizer(model, optax.adam(1e-2), wrt=flax.nnx.Param)
+    with manager(tmp_path / "steps", handler) as steps:
+        for step in range(2):
+            model.norm.var[...] = 1e-5 * (step + jnp.arange(1.0, 401.0))
+            optimizer.update(model, jax.tree.map(lambda p: p + 1, flax.nnx.state(model, flax.nnx.Param)))
+            if form == "nnx":
+                saved = {"model": flax.nnx.state(model), "optimizer": flax.nnx.state(optimizer)}
+                table, var = saved["model"]["table"][...], saved["model"]["norm"]["var"][...]
+            else:
+                params = {"table": model.table[...]}
+                moments = (
+                    optax.adam(1e-2).init(params)[0]._replace(mu=params, nu={"table": params["table"] ** 2})
+                )
+                saved = {"net": [params], "stats": {"var": model.norm.var[...]}, "x": moments}
+                table, var = params["table"], saved["stats"]["var"]
+            steps.save(step, args=LCSave(saved))
+        steps.wait_until_finished()
+        found = steps.restore(1, args=LCRestore(abstract(saved)))
+    if form == "nnx":
+        restored = found["model"]["table"][...], found["model"]["norm"]["var"][...]
+        moment, exact = (s["optimizer"]["opt_state"][0]["mu"]["table"][...] for s in (found, saved))
+    else:
+        restored = found["net"][0]["table"], found["stats"]["var"]
+        moment, exact = found["x"].mu["table"], saved["x"].mu["table"]
+    assert np.array_equal(restored[1], var)
+    assert 0 < np.abs(restored[0] - table).max() < 0.1
+    assert not np.array_equal(moment, exact)
+
+
 def context(handler=LCHandler):
     registry = ocp1.handlers.local_registry()
     registry.add(handler, checkpointable_name="training")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from lccodec.jobs import RUN_ARRAY
 from lccodec.policy import Candidate
 from lccodec.presets import resolve_policy
 from lccodec.record import Record, write_record
-from lccodec.roles import find_curvatures, find_roles
+from lccodec.roles import Role, assign_roles, find_curvatures
 
 State = dict[str, dict[str, np.ndarray]]
 
@@ -55,7 +56,7 @@ def adam_states(count: int, seed: int = 0) -> list[State]:
 
 
 def deltas(policy: Policy, directory: Path, states: list[State]) -> tuple[list[int], State]:
-    with Chain(directory, policy, keyframe_every=100) as chain:
+    with Chain(directory, policy, roles={"model/*": "weight"}, keyframe_every=100) as chain:
         sizes = [chain.save(step, state) for step, state in enumerate(states)]
         return sizes[1:], chain.restore()
 
@@ -130,7 +131,7 @@ def candidates(states: list[State]) -> list[Candidate]:
         {f"{part}/{name}": array for part, arrays in state.items() for name, array in arrays.items()}
         for state in states
     ]
-    roles = find_roles(flat[1])
+    roles = roles_by_name(flat[1])
     return [
         Candidate(name, roles[name], components(array)[0], array.shape, components(array)[1], parent)
         for name, array in flat[1].items()
@@ -237,16 +238,20 @@ def test_a_role_may_be_given_another_quantizer(tmp_path: Path) -> None:
         np.testing.assert_array_equal(restored["exp_avg_sq"][name], states[-1]["exp_avg_sq"][name])
 
 
+def roles_by_name(names: Iterable[str]) -> dict[str, Role]:
+    return {name: assignment.role for name, assignment in assign_roles(names).items()}
+
+
 def test_weights_and_their_second_moments() -> None:
     shapes = {"a/fc/w": (2, 3), "a/fc/b": (3,), "opt/0/nu/a/fc/w": (2, 3), "opt/0/nu/a/fc/b": (3,)}
-    roles = find_roles(shapes)
+    roles = roles_by_name(shapes)
     assert find_curvatures(roles, shapes) == {
         "a/fc/w": "opt/0/nu/a/fc/w",
         "a/fc/b": "opt/0/nu/a/fc/b",
     }
     numbered = {"m.w": (2, 3), "m.b": (3,), "state/0/exp_avg_sq": (2, 3), "state/1/exp_avg_sq": (3,)}
-    assert find_curvatures(find_roles(numbered), numbered) == {
+    assert find_curvatures(roles_by_name(numbered), numbered) == {
         "m.w": "state/0/exp_avg_sq",
         "m.b": "state/1/exp_avg_sq",
     }
-    assert find_curvatures(find_roles(["w", "opt/v"]), {"w": (2,), "opt/v": (3,)}) == {}
+    assert find_curvatures(roles_by_name(["w", "opt/v"]), {"w": (2,), "opt/v": (3,)}) == {}

@@ -242,7 +242,8 @@ def walk(steps: int) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_chains(decoder: ModuleType, tmp_path: Path, policy: str) -> None:
     seen, runs = set(), False
-    with lccodec.Chain(tmp_path, policy, keyframe_every=4) as chain:
+    roles = dict.fromkeys(["model/*", "half/*", "any/*"], "weight")
+    with lccodec.Chain(tmp_path, policy, roles=roles, keyframe_every=4) as chain:
         for step, state in enumerate(walk(6)):
             chain.save(step, state)
         parents = [chain.info(step).parent for step in range(6)]

@@ -30,6 +30,7 @@ LAYERS = [
     ["header"],
     ["encoder"],
     ["frame"],
+    ["vocabulary"],
     ["roles"],
     ["scalars"],
     ["policy", "jobs", "state", "hdf5"],
@@ -64,9 +65,10 @@ LAYERS = [
     ["adapters/npz", "adapters/safetensors"],
     ["adapters/files"],
     ["adapters/jax_tree"],
+    ["adapters/jax_roles"],
     ["adapters/jax"],
     ["adapters/torch_optimizer"],
-    ["adapters/torch_target"],
+    ["adapters/torch_target", "adapters/torch_roles"],
     ["adapters/torch"],
     ["adapters/record", "adapters/link"],
     ["adapters/dcp"],
@@ -97,10 +99,13 @@ WITHOUT_IO.remove("parallel")  # asks the system for its number of cores
 CORE_DEPENDENCIES = {"numpy", "h5py"}
 OPTIONAL = {
     "ml_dtypes": {"floats", "adapters/jax", "adapters/parts"},
-    "jax": {"adapters/jax", "adapters/jax_tree", "adapters/parts", "adapters/pytree", "adapters/orbax"},
+    "jax": {
+        *("adapters/jax", "adapters/jax_roles", "adapters/jax_tree"),
+        *("adapters/parts", "adapters/pytree", "adapters/orbax"),
+    },
     "safetensors": {"adapters/safetensors", "adapters/folder"},
     "torch": {
-        *("adapters/torch", "adapters/torch_optimizer", "adapters/torch_target"),
+        *("adapters/torch", "adapters/torch_optimizer", "adapters/torch_roles", "adapters/torch_target"),
         *("adapters/dcp", "adapters/record", "adapters/folder", "adapters/lightning"),
     },
     "orbax": {"adapters/orbax"},

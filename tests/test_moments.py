@@ -84,9 +84,9 @@ def test_a_chain_keeps_the_bound_and_zeros(tmp_path: object, size: int) -> None:
     v = {f"v{i}": np.float32(2.0) ** rng.uniform(-60, 0, size).astype(np.float32) for i in range(3)}
     v["v1"][::7] = 0
     policy = Policy("v", {"second_moment": LogSteps(1.0)})
-    with Chain(str(tmp_path), policy, keyframe_every=100) as chain:
+    with Chain(str(tmp_path), policy, roles={"v*": "second_moment"}, keyframe_every=100) as chain:
         for step in range(12):
-            written = chain.save(step, v, roles={"v*": "second_moment"})
+            written = chain.save(step, v)
             for name, restored in chain.restore(step).items():
                 check_bound(v[name], restored, 1.0)
                 v[name] = v[name] * np.float32(2.0) ** rng.normal(0, 0.2, size).astype(np.float32)

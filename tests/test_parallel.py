@@ -8,6 +8,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, ChecksumError, ExponentBuckets, Lossless, decode, encode
 from lccodec.parallel import ordered, thread_count
+from lccodec.roles import Role
 
 from .test_store import assert_same, walk
 
@@ -66,6 +67,10 @@ def test_a_large_array_is_the_same_whatever_the_threads(quantizer: Lossless | Ex
         decode(frame, after, threads=2)
 
 
+#: Of all that moves, whatever its name.
+ROLES: dict[str, Role] = {"*": "weight"}
+
+
 @pytest.mark.parametrize("policy", ["lc-3", "balanced", "small"])
 def test_chains_are_the_same_whatever_the_threads(policy: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
@@ -82,7 +87,7 @@ def test_chains_are_the_same_whatever_the_threads(policy: str, tmp_path: Path) -
         for i, state in enumerate(walk(5))
     ]
     for threads in (1, 2, 7):
-        with Chain(tmp_path / str(threads), policy=policy, threads=threads) as chain:
+        with Chain(tmp_path / str(threads), policy=policy, roles=ROLES, threads=threads) as chain:
             for step, state in enumerate(states):
                 chain.save(step, state)
             for step in chain.steps:

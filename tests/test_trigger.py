@@ -75,7 +75,7 @@ def test_the_error_of_what_waits_is_carried_and_bounded(
 def test_a_quiet_array_takes_nothing_until_its_drift_adds_up(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     start = {name: rng.standard_normal(50_000).astype(np.float32) for name in ("quiet", "loud")}
-    with Chain(tmp_path, calm(0.035)) as chain:
+    with Chain(tmp_path, calm(0.035), roles={"*": "weight"}) as chain:
         stored = []
         for step in range(5):
             state = {
@@ -93,7 +93,7 @@ def test_a_quiet_array_takes_nothing_until_its_drift_adds_up(tmp_path: Path) -> 
 
 def test_small_arrays_wait_one_by_one(tmp_path: Path) -> None:
     state = {name: np.linspace(1, 2, 30) for name in "abc"}
-    with Chain(tmp_path, calm(0.01)) as chain:
+    with Chain(tmp_path, calm(0.01), roles={"*": "weight"}) as chain:
         chain.save(0, state)
         chain.save(1, state | {"b": state["b"] * 1.2, "c": state["c"] * 1.001})
         assert [array.stored_bytes > 0 for array in chain.info().arrays] == [False, True, False]

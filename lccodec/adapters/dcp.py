@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +44,7 @@ from ..errors import (
 from ..floats import Array
 from ..policy import Policy
 from ..presets import resolve_policy
+from ..roles import Assignment, assign_roles
 from ..state import leaf_name
 from ..store import Chain
 from ..system import StrPath, checked_path
@@ -185,7 +186,7 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
                 )
         part, share = None, 0
         if state:
-            part, size = self._append(state)
+            part, size = self._append(state, _roles({item.index for item in plan.items}, state))
             share = size // len(state)
         future: Future[list[WriteResult]] = Future()
         future.set_result(
@@ -196,7 +197,9 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
         )
         return future
 
-    def _append(self, state: dict[str, torch.Tensor | Array]) -> tuple[Part, int]:
+    def _append(
+        self, state: dict[str, torch.Tensor | Array], roles: dict[str, Assignment]
+    ) -> tuple[Part, int]:
         """Save to the rank's chain; return the file and its size."""
         base = self._chain_directory or self._path
         directory = base / f"rank-{self._rank}"
@@ -204,7 +207,7 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
             self._chain = Chain(directory, **self._options, adapter=adapter)
         # A number of the rank's own: after a save that was cut short some chains are longer than others.
         step = max(self._chain.steps, default=-1) + 1
-        size = self._chain.save(step, state, {"rank": str(self._rank)})
+        size = self._chain.save(step, state, {"rank": str(self._rank)}, known=roles)
         path = checkpoint_path(directory, step)
         with open_checkpoint(path) as file:
             return Part(path.relative_to(base).as_posix(), file.root.hex()), size
@@ -384,12 +387,20 @@ def _what_is(directory: Path) -> str:
 
 
 def _item_name(index: MetadataIndex) -> str:
-    """Return the key of an item in its rank's state: its name, and where a shard begins if not at 0.
-
-    As a word of its own, so that the role of the tensor can be told (:mod:`lccodec.roles`).
-    """
+    """Return the key of an item in its rank's state: its name, and where a shard begins if not at 0."""
     offset = index.offset or ()
     return f"{index.fqn}/{','.join(map(str, offset))}" if any(offset) else index.fqn
+
+
+def _roles(
+    indices: Iterable[MetadataIndex], state: Mapping[str, torch.Tensor | Array]
+) -> dict[str, Assignment]:
+    """Return the roles of a rank's items: those of the tensors that they are shards of."""
+    tensors = {index.fqn: state[_item_name(index)] for index in indices if _item_name(index) in state}
+    told = {name.replace("~1", "/").replace("~0", "~"): a for name, a in adapter.roles(tensors).items()}
+    found = assign_roles(tensors, None, told)
+    items = ((_item_name(index), index.fqn) for index in indices if index.fqn in found)
+    return {leaf_name((item,)): found[name] for item, name in items}
 
 
 def _sums(left: Sequence[int], right: Sequence[int]) -> list[int]:

@@ -40,7 +40,8 @@ try:
 except ImportError:
     raise DependencyError("needs JAX: pip install 'lccodec[jax]'") from None
 
-from .jax_tree import described, inside, leaves, rebuild, roles
+from .jax_roles import roles
+from .jax_tree import described, inside, leaves, rebuild
 
 __all__ = ["from_numpy", "load", "load_file", "load_into", "roles", "save", "save_file", "to_numpy"]
 

@@ -1,40 +1,18 @@
-"""Pytrees one level at a time: what `jax.tree_util` knows of a node, and the roles in optax's states."""
+"""Pytrees one level at a time: what `jax.tree_util` knows of a node."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
-import jax
 import numpy as np
 from jax.tree_util import DictKey, GetAttrKey, tree_flatten_with_path
 
 from ..errors import ArgumentError
-from ..roles import Role
 from ..state import leaf_name
 from .plain import below
 
-__all__ = ["described", "inside", "leaves", "rebuild", "roles"]
-
-#: Fields of optax's named tuples that hold something of the form of the parameters (optax 0.2).
-_FIELDS: Final[dict[str, Role]] = {
-    "mu": "first_moment",
-    "trace": "first_moment",
-    "ema": "first_moment",
-    "nu": "second_moment",
-    "nu_max": "second_moment",
-    "sum_of_squares": "second_moment",
-    "e_g": "second_moment",  # Adadelta
-    "e_x": "second_moment",
-    "v": "second_moment",  # Adafactor
-    "v_row": "second_moment",
-    "v_col": "second_moment",
-}
-#: Classes that call them otherwise.
-_CLASSES: Final[dict[str, dict[str, Role]]] = {
-    "ScaleByAdanState": {"m": "first_moment", "v": "first_moment", "n": "second_moment"},
-    "ScaleBySM3State": {"mu": "second_moment", "nu": "first_moment"},
-}
+__all__ = ["children_of", "described", "inside", "leaves", "rebuild"]
 
 
 def _flatten(node: Any) -> tuple[list[tuple[Any, Any]] | None, Any]:
@@ -77,7 +55,8 @@ def inside(value: Any) -> Any:
     return inner
 
 
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
+def children_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the children of a dict, list or tuple with their keys in a checkpoint."""
     if isinstance(value, dict):
         return ((str(key), child) for key, child in value.items())
     return ((str(i), child) for i, child in enumerate(value))
@@ -89,7 +68,7 @@ def leaves(tree: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     if not isinstance(tree, dict | list | tuple):
         yield leaf_name(keys), tree
         return
-    for key, child in _children(tree):
+    for key, child in children_of(tree):
         yield from leaves(child, below(keys, key))
 
 
@@ -106,35 +85,3 @@ def rebuild(tree: Any, leaf: Callable[[str, Any], Any], keys: tuple[str, ...] = 
         rebuild(child, leaf, (*keys, str(_key(key) if named else position)))
         for position, (key, child) in enumerate(children)
     )
-
-
-def roles(tree: Any) -> dict[str, Role]:
-    """Return the role of every floating point array in the optax states of a tree, by its name.
-
-    Parameters
-    ----------
-    tree
-        What you save. Outside of optax's named tuples, and in an NNX state, which does not have them, names
-        are enough for `lccodec.roles.find_roles`.
-
-    Examples
-    --------
-    >>> import optax, jax.numpy as jnp
-    >>> roles({"run": optax.sgd(0.1, momentum=0.9).init({"w": jnp.ones(2)})})
-    {'run/0/trace/w': 'first_moment'}
-    """
-    return dict(_roles(tree, (), None))
-
-
-def _roles(value: Any, keys: tuple[str, ...], role: Role | None) -> Iterator[tuple[str, Role]]:
-    """`role` is that of the field of optax that `value` lies in; None outside of one."""
-    fields = None
-    if hasattr(value, "_fields") and type(value).__module__.partition(".")[0] == "optax":
-        fields = _CLASSES.get(type(value).__name__, _FIELDS)
-        role = role or "other"
-    node = inside(value)
-    if isinstance(node, dict | list | tuple):
-        for key, child in _children(node):
-            yield from _roles(child, below(keys, key), fields.get(key, "other") if fields else role)
-    elif role and isinstance(node, jax.Array | np.ndarray) and jax.numpy.issubdtype(node.dtype, np.inexact):
-        yield leaf_name(keys), role

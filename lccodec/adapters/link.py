@@ -20,7 +20,7 @@ from ..errors import ArgumentError, ChainError, FormatError, StorageError
 from ..files import save_file
 from ..policy import Policy
 from ..presets import resolve_policy
-from ..roles import Role
+from ..roles import Assignment
 from ..store import Chain
 from ..system import checked_path
 
@@ -58,11 +58,12 @@ def save_linked(
     path: str | os.PathLike[str],
     metadata: dict[str, str],
     chain: Chain | None,
-    roles: Mapping[str, Role] | None = None,
+    roles: Mapping[str, Assignment] | None = None,
 ) -> None:
     """Write a state to a file, lossless, or to the next step of a chain and a link to the file.
 
-    A file of that name is replaced, once the state is on the disk.
+    A file of that name is replaced, once the state is on the disk. `roles` are those that the structures of
+    a framework tell, by the names of the arrays in `state`.
 
     Raises
     ------

@@ -42,6 +42,7 @@ import numpy as np
 
 from ..errors import DependencyError
 from ..policy import Policy
+from ..roles import Assignment
 from ..store import Chain
 from ..system import checked_path
 
@@ -53,7 +54,7 @@ except ImportError:
 
 from .link import linked_chain, save_linked
 from .parts import part_path
-from .pytree import abstract_tree, read_tree, take_part
+from .pytree import abstract_tree, part_roles, read_tree, take_part
 
 __all__ = ["LCCheckpointHandler", "LCHandler", "LCRestore", "LCSave"]
 
@@ -93,21 +94,23 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:
         """Copy the tree, and return what waits until it is written."""
         state = take_part(args.item)
+        roles = part_roles(args.item, state)
 
         async def write() -> None:
-            await asyncio.to_thread(self._write, state, checked_path(directory))
+            await asyncio.to_thread(self._write, state, roles, checked_path(directory))
 
         return [ocp.future.CommitFutureAwaitingContractedSignals(write(), name="lccodec_save")]
 
     def save(self, directory: Any, args: LCSave) -> None:
         """Write the tree."""
-        self._write(take_part(args.item), checked_path(directory))
+        state = take_part(args.item)
+        self._write(state, part_roles(args.item, state), checked_path(directory))
 
-    def _write(self, state: dict[str, Any], directory: Path) -> None:
+    def _write(self, state: dict[str, Any], roles: Mapping[str, Assignment], directory: Path) -> None:
         process = state["process"]
         if self._directory is not None and self._chain is None:
             self._chain = linked_chain(self._directory / f"process-{process}", *self._options)()
-        save_linked(state, part_path(directory, process), {}, self._chain)
+        save_linked(state, part_path(directory, process), {}, self._chain, roles)
 
     def restore(self, directory: Any, args: LCRestore | None = None) -> Any:
         """Return the tree.
@@ -162,10 +165,11 @@ class LCHandler:
     async def save(self, directory: Any, checkpointable: Any) -> Awaitable[None]:
         """Copy the tree, and return what writes it."""
         state = take_part(checkpointable)
+        roles = part_roles(checkpointable, state)
 
         async def write() -> None:
             path = checked_path(await directory.await_creation())
-            await asyncio.to_thread(self._handler._write, state, path)
+            await asyncio.to_thread(self._handler._write, state, roles, path)
 
         return write()
 

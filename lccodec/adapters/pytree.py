@@ -10,14 +10,17 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jax
 import numpy as np
 
 from ..errors import ArgumentError
 from ..floats import Array, element_type, in_host_order
-from .jax_tree import described
+from ..roles import Assignment, assign_roles
+from ..state import leaf_name
+from .jax_roles import roles
+from .jax_tree import described, leaves
 from .parts import (
     EMPTY,
     KIND,
@@ -32,7 +35,7 @@ from .parts import (
 )
 from .plain import check_same
 
-__all__ = ["abstract_tree", "read_tree", "take_part"]
+__all__ = ["abstract_tree", "part_roles", "read_tree", "take_part"]
 
 
 def take_part(tree: Any) -> dict[str, Any]:
@@ -77,6 +80,26 @@ def take_part(tree: Any) -> dict[str, Any]:
         "values": values if first else {},
         "arrays": arrays,
     }
+
+
+def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
+    """Return the role of every array in what `take_part` made of a tree, by its name there.
+
+    That name is the path of a leaf and the place of a shard, so roles are looked for in the tree.
+    """
+    told = roles(tree)
+    found = assign_roles([name for name, leaf in leaves(tree) if hasattr(leaf, "shape")], None, told)
+    by_path = {name.replace("~1", "/").replace("~0", "~"): assignment for name, assignment in found.items()}
+    kept: dict[str, Assignment] = {}
+    for key in part["arrays"]:
+        ends = (key, key.rpartition("/")[0])  # with and without the place of a shard
+        # The value of an NNX Variable has a name of its own here.
+        name = next((n for end in ends for n in (end, end.removesuffix("/value")) if n in by_path), None)
+        kept[leaf_name(("arrays", key))] = by_path[name] if name is not None else _UNKNOWN
+    return kept
+
+
+_UNKNOWN: Final = Assignment("other", "of another name in the tree")
 
 
 def read_tree(directory: Path, target: Any = None, threads: int = 1) -> Any:

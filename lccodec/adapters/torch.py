@@ -42,7 +42,7 @@ try:
 except ImportError:
     raise DependencyError("needs PyTorch: pip install 'lccodec[torch]'") from None
 
-from .torch_optimizer import roles
+from .torch_roles import roles, roles_of
 from .torch_target import load_into
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "load_file",
     "load_into",
     "roles",
+    "roles_of",
     "save",
     "save_file",
     "to_numpy",

@@ -1,4 +1,4 @@
-"""What is known of the states of PyTorch's optimizers: the role of an entry, and what fits a parameter.
+"""What is known of the states of PyTorch's optimizers: the roles of entries, and what fits a parameter.
 
 The state of an optimizer is ``{"state": {index: {entry: value}}, "param_groups": [{"params": [index]}]}``:
 indices number the parameters, group by group; groups have settings besides. Source: torch.optim of 2.13.
@@ -13,13 +13,12 @@ import torch
 
 from ..roles import Role
 from ..state import leaf_name
-from .plain import below
 
-__all__ = ["describe", "load_optimizer", "misfits", "roles"]
+__all__ = ["ELEMENTWISE", "describe", "load_optimizer", "misfits"]
 
 #: Entries that are of the form of their parameter. A second moment is what an update is divided by, mostly by
 #: its root: it is never negative, and an error near zero does harm.
-_ELEMENTWISE: Final[dict[str, Role]] = {
+ELEMENTWISE: Final[dict[str, Role]] = {
     "exp_avg": "first_moment",  # Adam, AdamW, NAdam, RAdam, SparseAdam, Adamax
     "momentum_buffer": "first_moment",  # SGD, RMSprop, Muon
     "grad_avg": "first_moment",  # RMSprop, centered
@@ -31,52 +30,6 @@ _ELEMENTWISE: Final[dict[str, Role]] = {
     "sum": "second_moment",  # Adagrad
     "ax": "weight",  # ASGD: the average of the weights
 }
-_ROLES: Final[dict[str, Role]] = {
-    **_ELEMENTWISE,
-    "row_var": "second_moment",
-    "col_var": "second_moment",
-    "variance": "second_moment",
-}  # Adafactor
-
-
-def roles(state: Any) -> dict[str, Role]:
-    """Return the role of every floating point tensor in the optimizers of a state, by its name.
-
-    Parameters
-    ----------
-    state
-        States of modules and optimizers, nested as you save them. Outside of optimizers names are enough for
-        `lccodec.roles.find_roles`.
-
-    Examples
-    --------
-    >>> model = torch.nn.Linear(2, 1, bias=False)
-    >>> optimizer = torch.optim.Adam(model.parameters())
-    >>> model(torch.ones(1, 2)).backward()
-    >>> optimizer.step()
-    >>> roles({"model": model.state_dict(), "adam": optimizer.state_dict()})  # doctest: +NORMALIZE_WHITESPACE
-    {'adam/state/0/step': 'other', 'adam/state/0/exp_avg': 'first_moment',
-     'adam/state/0/exp_avg_sq': 'second_moment'}
-    """
-    return dict(_roles(state, (), None))
-
-
-def _roles(value: Any, keys: tuple[str, ...], role: Role | None) -> Iterator[tuple[str, Role]]:
-    """`role` is what tensors have inside of an optimizer, None outside."""
-    if isinstance(value, dict) and isinstance(value.get("state"), dict) and "param_groups" in value:
-        for index, entries in value["state"].items():
-            for entry, child in entries.items() if isinstance(entries, dict) else ():
-                inner = (*keys, "state", str(index))
-                yield from _roles(child, below(inner, str(entry)), _ROLES.get(entry, "other"))
-        yield from _roles(value["param_groups"], (*keys, "param_groups"), "other")
-    elif isinstance(value, dict):
-        for key, child in value.items():
-            yield from _roles(child, below(keys, str(key)), role)
-    elif isinstance(value, list | tuple):
-        for position, child in enumerate(value):
-            yield from _roles(child, below(keys, str(position)), role)
-    elif role and isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
-        yield leaf_name(keys), role
 
 
 def describe(value: Any) -> str:
@@ -157,7 +110,7 @@ def _entry_misfits(
         yield from (f"missing: {place}/{entry}" for entry in own if entry not in entries)
         yield from (f"unexpected: {place}/{entry}" for entry in entries if entry not in own)
     for entry, value in entries.items():
-        if entry in _ELEMENTWISE and value is not None:  # SGD without momentum has None
+        if entry in ELEMENTWISE and value is not None:  # SGD without momentum has None
             wanted = describe(parameter)
         elif entry in own and isinstance(own[entry], torch.Tensor):
             wanted = describe(own[entry])

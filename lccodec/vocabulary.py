@@ -1,0 +1,197 @@
+"""Words in the names of arrays, and what each of them tells about a role.
+
+The lists are short on purpose. A word is here when it means one thing in PyTorch, timm, transformers, Keras,
+Flax, Haiku and in NumPy programs like them. What no list has is kept exact: that costs bytes, and a
+quantized statistic can cost a run.
+
+A name is split into parts at ``/`` and ``.``. Capital letters do not count.
+
+=====================  ===================================================================================
+weight, as last part   ``weight``, ``kernel``, ``w`` and ``bias`` (also with a number or in the plural),
+                       ``embedding``, ``embeddings``, the entries of `WEIGHTS`, of recurrent layers
+                       (``weight_ih_l0_reverse``) and of LoRA (``lora_A``)
+weight, beside another ``gamma`` and ``beta``; ``weight_g`` and ``weight_v``; ``b`` beside ``w``
+weight, below params   ``scale``, ``offset`` and ``b``
+moment, anywhere       ``exp_avg``, ``momentum_buffer``, ``grad_avg``, ``first_moment``; ``exp_avg_sq``,
+                       ``max_exp_avg_sq``, ``exp_avg_sq_row``, ``square_avg``, ``exp_inf``, ``acc_delta``,
+                       ``second_moment``
+moment, in optimizers  ``m``, ``mu``, ``trace``, ``momentum``; ``nu``, ``nu_max``, ``sum``,
+                       ``sum_of_squares``, ``v_row``, ``v_col``, ``row_var``, ``col_var``
+moment, beside another ``m`` and ``v``, ``mu`` and ``nu``, ``momentum`` and ``velocity``, also after a prefix
+                       (``fc_m`` and ``fc_v``), where everything below both is the same
+optimizer              ``opt``, ``adam``, ``sgd``, ``lion`` and so on (`OPTIMIZERS`) as a word or an affix:
+                       ``optimizer_G``, ``g_optim``, ``opt_state``. All else in it is exact.
+exact                  ``running_mean``, ``ema``, ``fisher``, ``quant``, ``scheduler`` and so on (`EXACT`):
+                       everything below them, but for moments of the second list.
+=====================  ===================================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal, get_args
+
+__all__ = ["MODELS", "ROLES", "Role", "Word", "meaning"]
+
+Role = Literal["weight", "first_moment", "second_moment", "other"]
+
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+
+#: Trained parameters, by the last part of their name.
+WEIGHTS: Final = frozenset(
+    [
+        # Embedding layers of Flax and Keras; tables of transformers, CLIP, ViT, Swin and BEiT.
+        *("embedding", "embeddings", "pos_embed", "pos_embedding", "position_embedding"),
+        *("position_embeddings", "positional_embedding", "class_embedding", "relative_position_bias_table"),
+        *("cls_token", "mask_token", "dist_token", "reg_token", "register_tokens", "query_tokens"),
+        *("logit_scale", "text_projection", "layer_scale", "lambda_1", "lambda_2", "q_bias", "v_bias"),
+        # Multi-head attention and recurrent cells of PyTorch.
+        *("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
+        *("bias_k", "bias_v", "weight_ih", "weight_hh", "bias_ih", "bias_hh"),
+        # Reparametrized weights of PyTorch (weight norm, spectral norm, pruning), and what FSDP makes of all.
+        *("weight_orig", "bias_orig", "original0", "original1", "flat_param", "_flat_param"),
+        # Keras.
+        *("depthwise_kernel", "pointwise_kernel", "recurrent_kernel"),
+        # Mamba.
+        *("a_log", "dt_bias"),
+    ]
+)
+_WEIGHT: Final = re.compile(
+    r"(weights?|w|kernels?|bias(es)?)(_?\d+)?(:\d+)?"  # ``kernel:0`` is TensorFlow's
+    r"|(weight|bias)_(ih|hh|hr)_l\d+(_reverse)?"
+    r"|lora_(embedding_)?[ab]|lora_magnitude_vector"
+)
+_PARAMS: Final = re.compile(r"(\w+_)?param(eter)?s")
+_BELOW_PARAMS: Final = frozenset(["scale", "offset", "b"])
+#: Weights that are told by a partner beside them.
+_BESIDE: Final = {"gamma": "beta", "beta": "gamma", "weight_g": "weight_v", "weight_v": "weight_g"}
+
+#: Parts that hold a model: an array below one is a weight if an optimizer has a moment of its whole name.
+MODELS: Final = frozenset(
+    ["model", "module", "net", "network", "params", "parameters", "state_dict", "variables", "weights"]
+)
+
+_MOMENTS: Final[dict[str, Role]] = {
+    **dict.fromkeys(["exp_avg", "momentum_buffer", "grad_avg", "first_moment"], "first_moment"),
+    **dict.fromkeys(["exp_avg_sq", "max_exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col"], "second_moment"),
+    **dict.fromkeys(["square_avg", "exp_inf", "acc_delta", "second_moment"], "second_moment"),
+}
+_INSIDE: Final[dict[str, Role]] = {
+    **dict.fromkeys(["m", "mu", "trace", "momentum"], "first_moment"),
+    **dict.fromkeys(["nu", "nu_max", "sum", "sum_of_squares"], "second_moment"),
+    **dict.fromkeys(["v_row", "v_col", "row_var", "col_var"], "second_moment"),
+}
+#: First and second moments that are told by their partner.
+_PAIRS: Final = (
+    *(("m", "v"), ("mu", "nu"), ("momentum", "velocity"), ("momentums", "velocities")),
+    ("exp_avg", "exp_avg_sq"),
+)
+
+#: Words of optimizers: one of the words that a part is made of.
+OPTIMIZERS: Final = frozenset(
+    [
+        *("opt", "opts", "sgd", "lion", "muon", "lamb", "lars", "soap", "yogi", "adan", "came", "prodigy"),
+        *("galore", "ftrl", "sm3", "rprop", "asgd", "kfac"),
+    ]
+)
+#: The same, wherever they are in a part; ``optG`` and ``gopt`` besides.
+_OPTIMIZER: Final = re.compile(
+    r".*(optim|adam|rmsprop|adagrad|adadelta|adafactor|shampoo|sophia|lbfgs|novograd).*|opt\w|\wopt"
+)
+
+#: Words of what no quantizer may touch: one of the words that a part is made of.
+EXACT: Final = frozenset(
+    [
+        # Statistics of layers, of curvature and of inputs; averages of weights.
+        *("stats", "statistics", "fisher", "hessian", "importance", "importances", "ewc", "covariance"),
+        *("normalizer", "normaliser", "vecnormalize", "ema", "swa", "polyak", "shadow"),
+        # Quantization, by scalars or vectors.
+        *("quant", "quantize", "quantizer", "observer", "vq", "codebook", "codebooks"),
+        *("cluster", "clusters", "centroids"),
+        # What is beside a model in the state of a run.
+        *("scaler", "scheduler", "sched", "rng", "rngs", "grad", "grads", "gradient", "gradients"),
+        *("buffer", "buffers", "replay"),
+    ]
+)
+#: The same as whole parts: as one of several words they are in the names of weights too.
+_EXACT: Final = re.compile(
+    r"(running|moving)(_\w+)?|num_batches_tracked|(\w+_)?rms|masks?|caches?|intermediates|histor(y|ies)"
+    r"|metrics|logs|losses|random_state|activation_post_process|sensitivity"
+)
+#: Parts of a moment that are not of its kind, where optimizers quantize or count for themselves.
+_ASIDE: Final = frozenset(["step", "steps", "count", "absmax", "qmap", "zero_point"])
+
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+[0-9]*|[0-9]+")
+
+
+@dataclass(frozen=True)
+class Word:
+    """What one part of a name tells.
+
+    Parameters
+    ----------
+    text
+        The part in small letters.
+    moment, inside
+        The role of what is below it: anywhere, and inside an optimizer.
+    partners
+        Parts that tell a role when they are beside it.
+    optimizer, exact, aside, params
+        Whether it begins an optimizer, something exact, a moment's own bookkeeping, parameters.
+    weight, weight_in_params
+        Whether it is the last part of a weight: everywhere, and below parameters.
+    weight_beside
+        The part that makes it one, if it is beside it.
+    """
+
+    text: str
+    moment: Role | None
+    inside: Role | None
+    partners: tuple[tuple[str, Role], ...]
+    optimizer: bool
+    exact: bool
+    aside: bool
+    params: bool
+    weight: bool
+    weight_in_params: bool
+    weight_beside: str | None
+
+
+@lru_cache(maxsize=1 << 14)
+def meaning(part: str) -> Word:
+    """Return what a part of a name tells.
+
+    Examples
+    --------
+    >>> meaning("optimizer_G").optimizer, meaning("optG").optimizer, meaning("option").optimizer
+    (True, True, False)
+    >>> meaning("ema_cluster_size").exact, meaning("mask_token").exact
+    (True, False)
+    """
+    text = part.lower()
+    words = {word.lower() for word in _WORDS.findall(part)} | set(re.split(r"[^a-z]+", text))
+    prefix, line, stem = text.rpartition("_")
+    partners: list[tuple[str, Role]] = []
+    for first, second in _PAIRS:
+        # ``exp_avg_sq`` has lines of its own.
+        for name, other, role in ((first, second, "first_moment"), (second, first, "second_moment")):
+            if text == name or text.endswith("_" + name):
+                partners.append((text.removesuffix(name) + other, role))  # type: ignore[arg-type]
+    beside = _BESIDE.get(text)
+    if found := re.fullmatch(r"b(_?\d+)?", text):
+        beside = "w" + (found[1] or "")
+    return Word(
+        text,
+        _MOMENTS.get(text.removesuffix("s")),
+        _INSIDE.get(text) or _INSIDE.get(stem if prefix and line and stem == "momentum" else ""),
+        tuple(partners),
+        bool(_OPTIMIZER.fullmatch(text)) or not OPTIMIZERS.isdisjoint(words),
+        bool(_EXACT.fullmatch(text)) or not EXACT.isdisjoint(words),
+        text in _ASIDE,
+        bool(_PARAMS.fullmatch(text)),
+        text in WEIGHTS or bool(_WEIGHT.fullmatch(text)),
+        text in _BELOW_PARAMS,
+        beside,
+    )
