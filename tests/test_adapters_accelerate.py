@@ -65,6 +65,30 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained
             run[0].load_state(str(folders[1]))
 
 
+class Gated(torch.nn.Module):
+    """With a parameter and a buffer whose names tell nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = torch.nn.Parameter(torch.zeros(300))
+        self.register_buffer("usage", torch.zeros(300))
+
+
+def test_the_models_tell_what_is_trained(tmp_path):
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(Gated())
+    register(accelerator, chain=tmp_path / "chain", policy="lc-3")
+    for step in range(2):
+        with torch.no_grad():
+            model.gate += torch.rand(300)
+            model.usage += torch.rand(300)
+        accelerator.save_state(str(tmp_path / str(step)))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    accelerator.load_state(str(tmp_path / "1"))
+    assert torch.equal(model.usage, before["usage"])
+    assert not torch.equal(model.gate, before["gate"])
+
+
 def test_a_lossy_policy_needs_a_chain(tmp_path):
     with pytest.raises(ArgumentError, match="need a chain"):
         start(tmp_path, policy="lc-2")

@@ -1,6 +1,7 @@
 """A Trainer's run that is interrupted and resumed from packed checkpoints ends where the other one does."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -82,6 +83,37 @@ def test_the_best_weights_stay_for_the_trainer_to_load(tmp_path):
         assert "optimizer.pt" not in names
     best = load_file(tmp_path / f"checkpoint-{run.state.best_global_step}" / "model.safetensors")
     assert torch.equal(run.model.transformer.wpe.weight, best["transformer.wpe.weight"])
+
+
+class Gated(GPT2LMHeadModel):
+    """With a parameter and a buffer whose names tell nothing."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.gate = torch.nn.Parameter(torch.randn(300))
+        self.register_buffer("usage", torch.zeros(300))
+
+    def forward(self, *args, **kwargs):
+        self.usage.add_(torch.rand(300))
+        output = super().forward(*args, **kwargs)
+        output.loss = output.loss + (self.gate - 1).square().mean()
+        return output
+
+
+def test_the_model_tells_what_is_trained(tmp_path):
+    """Also where the optimizer has nothing of the form of its parameters."""
+    callback, options = LCCallback(tmp_path / "chain", policy="lc-3"), {"remove_unused_columns": False}
+    run = trainer(tmp_path / "run", 12, callback, optim="sgd", **options)
+    torch.manual_seed(0)
+    run.model = Gated(run.model.config)
+    run.model_wrapped = run.model
+    run.train()
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    found = load_file(Path(unpacked(tmp_path / "run" / "checkpoint-12")) / "model.safetensors")
+    assert torch.equal(found["usage"], before["usage"])
+    differ = {name for name in found if not torch.equal(found[name], before[name])}
+    assert "gate" in differ
+    assert "transformer.h.0.attn.c_attn.weight" in differ
 
 
 @pytest.fixture

@@ -76,6 +76,7 @@ class _Packer:
         self._chain: Any = None
         self._threads = threads
         self._folder = Path()
+        self._models: Any = []
         self._unpacked: list[Path] = []
         self._save, self._load = accelerator.save_state, accelerator.load_state
         accelerator.register_save_state_pre_hook(self._before_save)
@@ -84,7 +85,7 @@ class _Packer:
         accelerator.load_state = self._load_state
 
     def _before_save(self, models: Any, weights: Any, folder: str) -> None:  # noqa: ARG002 - as it is called
-        self._folder = Path(folder)
+        self._folder, self._models = Path(folder), models
 
     def _save_state(self, *args: Any, **options: Any) -> Any:
         location = self._save(*args, **options)
@@ -92,8 +93,9 @@ class _Packer:
         try:
             if self._accelerator.is_main_process:
                 self._chain = self._chain or self._make_chain()
-                pack(self._folder, self._chain)
+                pack(self._folder, self._chain, models=self._models)
         finally:
+            self._models = []
             self._accelerator.wait_for_everyone()
         return location
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +21,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from ..errors import ArgumentError, FormatError
+from ..roles import Assignment
+from ..state import leaf_name
 from ..store import Chain
 from ..system import checked_path
 from . import torch as adapter
 from .formats import replacing, storage
 from .link import open_linked, save_linked
+from .torch_roles import module_roles, unwrapped
 
 __all__ = ["PACKED", "pack", "unpack"]
 
@@ -37,7 +41,11 @@ _TORCH: Final = re.compile(r"(optimizer|pytorch_model)\w*\.(pt|bin)")
 
 
 def pack(
-    folder: str | os.PathLike[str], chain: Chain | None = None, *, keep_weights: bool = False
+    folder: str | os.PathLike[str],
+    chain: Chain | None = None,
+    *,
+    keep_weights: bool = False,
+    models: Iterable[torch.nn.Module] = (),
 ) -> list[Path]:
     """Store the tensors of a folder's large files in one checkpoint, and remove the files.
 
@@ -47,6 +55,8 @@ def pack(
         Where to store them, as deltas; without one, the checkpoint stands alone.
     keep_weights
         Leave files of weights where they are.
+    models
+        What the weights are of, where it is at hand: its types tell what is trained.
 
     Returns
     -------
@@ -77,11 +87,27 @@ def pack(
         return []
     state = {"files": files, "metadata": notes}
     plain, metadata = adapter.to_numpy(state)
-    save_linked(plain, folder / PACKED, metadata, chain, adapter.roles(state))
+    known = adapter.roles(state) | dict(_model_roles(files, models))
+    save_linked(plain, folder / PACKED, metadata, chain, known)
     removed = [folder / name for name in files if not (keep_weights and name.endswith(_WEIGHTS))]
     for path in removed:
         path.unlink()
     return removed
+
+
+def _model_roles(
+    files: Mapping[str, Any], models: Iterable[torch.nn.Module]
+) -> Iterator[tuple[str, Assignment]]:
+    """Yield the roles of the tensors in files of weights that models have; not where two differ."""
+    told: dict[str, set[Assignment]] = {}
+    for model in models:
+        for name, assignment in module_roles(model).items():
+            told.setdefault(unwrapped(name), set()).add(assignment)
+    for file, tensors in files.items():
+        for name in tensors if isinstance(tensors, dict) else ():
+            found = told.get(unwrapped(str(name)), set())
+            if len(found) == 1:
+                yield leaf_name(("files", file, str(name))), next(iter(found))
 
 
 def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:

@@ -70,14 +70,22 @@ class LCCallback(TrainerCallback):
         self._make_chain = linked_chain(chain, policy, keyframe_every, threads)
         self._chain: Any = None
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - as it is called
+    def on_save(
+        self,
+        args: Any,
+        state: Any,
+        control: Any,  # noqa: ARG002 - as it is called
+        model: Any = None,
+        **_: Any,
+    ) -> None:
         """Pack the checkpoint that was just saved; errors as `lccodec.adapters.folder.pack`."""
         if not state.is_world_process_zero:
             return
         self._chain = self._chain or self._make_chain()
+        folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
         # The best weights are loaded at the end from where the trainer put them.
-        pack(Path(args.output_dir, f"checkpoint-{state.global_step}"), self._chain,
-             keep_weights=args.load_best_model_at_end)  # fmt: skip
+        keep = args.load_best_model_at_end
+        pack(folder, self._chain, keep_weights=keep, models=() if model is None else [model])
 
 
 def unpacked(folder: str | os.PathLike[str], threads: int = 1) -> str:
