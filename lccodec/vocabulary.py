@@ -47,11 +47,15 @@ WEIGHTS: Final = frozenset(
         *("position_embeddings", "positional_embedding", "class_embedding", "relative_position_bias_table"),
         *("cls_token", "mask_token", "dist_token", "reg_token", "register_tokens", "query_tokens"),
         *("logit_scale", "text_projection", "layer_scale", "lambda_1", "lambda_2", "q_bias", "v_bias"),
+        *("layer_scale_parameter", "rel_pos_h", "rel_pos_w"),
         # Multi-head attention and recurrent cells of PyTorch.
         *("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
         *("bias_k", "bias_v", "weight_ih", "weight_hh", "bias_ih", "bias_hh"),
         # Reparametrized weights of PyTorch (weight norm, spectral norm, pruning), and what FSDP makes of all.
         *("weight_orig", "bias_orig", "original0", "original1", "flat_param", "_flat_param"),
+        # Tensors of all experts in transformers, and projections in programs that have no layers.
+        *("gate_proj", "up_proj", "down_proj", "gate_up_proj", "gate_up_proj_bias", "down_proj_bias"),
+        *("q_proj", "k_proj", "v_proj", "o_proj", "wq", "wk", "wv", "wo", "wqkv", "wte", "wpe"),
         # Keras.
         *("depthwise_kernel", "pointwise_kernel", "recurrent_kernel"),
         # Mamba.

@@ -30,6 +30,8 @@ def roles_by_name(names: Any, *known: Any) -> dict[str, Role]:
         ("model/q_proj.lora_A", "weight"),
         ("model/cls_token", "weight"),
         ("dense/kernel:0", "weight"),
+        ("model/layers.0.mlp.experts.gate_up_proj", "weight"),
+        ("wte", "weight"),
         ("W", "weight"),
         ("w12", "weight"),
         ("weights/0", "weight"),

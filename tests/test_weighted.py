@@ -95,12 +95,14 @@ def test_small_arrays_and_those_without_moments_are_as_before(tmp_path: Path, er
     states = [{"model": state["model"], "exp_avg_sq": {}} for state in adam_states(3)]
     files = []
     for joint in (False, True):
-        with Chain(tmp_path / str(joint), Balanced("x", error=error, joint=joint)) as chain:
+        policy = Balanced("x", error=error, joint=joint)
+        with Chain(tmp_path / str(joint), policy, roles={"model/*": "weight"}) as chain:
             for step, state in enumerate(states):
                 chain.save(step, state)
             files.append(chain.restore()["model"])
     for name, array in files[0].items():
         np.testing.assert_array_equal(array, files[1][name])
+    assert not np.array_equal(files[0]["large"], states[-1]["model"]["large"])
 
 
 def test_a_trigger_goes_first(tmp_path: Path) -> None:
