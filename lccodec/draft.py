@@ -8,10 +8,11 @@ Source: SPEC 8 and 9.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from .choices import find_known, unnamed_weights
 from .errors import ArgumentError
-from .floats import ElementType, components
+from .floats import ElementType, components, element_type
 from .jobs import DecodedArray, Job, plan
 from .manifest import INHERITED, Manifest, Parent, check_manifest
 from .policy import Candidate
@@ -22,7 +23,7 @@ from .scalars import Json
 from .state import Flat
 from .tail import Tail
 
-__all__ = ["Draft", "make_draft"]
+__all__ = ["Draft", "array_types", "make_draft"]
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,14 @@ class Draft:
         What each frame will hold, in their order.
     shortfall
         What the policy's target asks for and cannot be had, in words; None where it is met.
+    unnamed
+        Names of arrays that look like weights, and are exact because nothing says that they are.
     """
 
     manifest: Manifest
     jobs: list[Job]
     shortfall: str | None
+    unnamed: list[str]
 
 
 def make_draft(
@@ -75,6 +79,7 @@ def make_draft(
     parents = tail.arrays if tail else {}
     assigned = assign_roles(flat.names, record.roles, known)
     roles = {name: assignment.role for name, assignment in assigned.items()}
+    record = replace(record, known=find_known(flat.names, record.roles, assigned) if known else {})
     policy = record.policy.settle(_candidates(flat, roles, parents)) if tail else record.policy
 
     def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
@@ -98,7 +103,26 @@ def make_draft(
         frames=(),
     )
     check_manifest(manifest, len(jobs))
-    return Draft(manifest, jobs, policy.shortfall)
+    return Draft(
+        manifest, jobs, policy.shortfall, unnamed_weights(array_types(flat), assigned, record.policy)
+    )
+
+
+def array_types(flat: Flat) -> dict[str, tuple[ElementType, int]]:
+    """Return the element type and the number of elements of each array of a state.
+
+    Raises
+    ------
+    ArgumentError
+        For a dtype that cannot be stored; names the array.
+    """
+    types = {}
+    for name, array in zip(flat.names, flat.arrays, strict=True):
+        try:
+            types[name] = element_type(array.dtype), array.size
+        except ArgumentError as error:
+            raise ArgumentError(f"array {name!r}: {error}") from None
+    return types
 
 
 def _candidates(

@@ -18,12 +18,16 @@ import numpy as np
 
 from .bits import Stored
 from .chain import Head
+from .choices import Choice, choose
 from .constants import CHECKPOINT_SUFFIX, METHOD_CODEBOOK
 from .container import CheckpointReader
 from .errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, TruncatedError
 from .floats import ELEMENT_TYPES
 from .header import FrameHeader, parse_header
 from .manifest import INHERITED, Manifest, Parent
+from .presets import POLICIES
+from .record import Record, read_record
+from .roles import Role
 from .state import array_names
 
 __all__ = [
@@ -129,6 +133,11 @@ class ArrayInfo:
     lossy
         Whether its values are those of a quantizer: the newest frame that holds it, in this checkpoint or
         an earlier one, has the method ``"codebook"``.
+    role, why
+        Its role in the run, and in a few words why it has it.
+    quantizer
+        What the recorded policy codes it with in deltas, as text; ``"unknown"`` where this version does not
+        know the policy.
     """
 
     name: str
@@ -139,6 +148,9 @@ class ArrayInfo:
     stored_bytes: int
     nbytes: int
     lossy: bool
+    role: Role
+    why: str
+    quantizer: str
 
 
 @dataclass(frozen=True)
@@ -292,10 +304,21 @@ def check_name(link: FileLink) -> None:
         raise FormatError("LCC-CHN-01", link.place, f"holds step {step}")
 
 
+def _choices(link: FileLink, heads: Mapping[str, Head]) -> dict[str, Choice]:
+    """Return what the policy that a checkpoint records chooses for its arrays."""
+    types = {name: (heads[name].header.kind, math.prod(heads[name].shape)) for name in link.index_names}
+    try:
+        return choose(types, read_record(link.manifest.policy))
+    except ArgumentError:  # of another version, or another program
+        found = choose(types, Record(POLICIES["lossless"]))
+        return {name: replace(choice, quantizer="unknown") for name, choice in found.items()}
+
+
 def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> CheckpointInfo:
     """Return what is stored in a link, from the heads of its arrays and the number of deltas up to it."""
     manifest = link.manifest
     arrays = []
+    choices = _choices(link, heads)
     sizes = {kind: kind.itemsize for kind in ELEMENT_TYPES}
     totals: dict[int, int] = {}  # bytes that a frame decodes to: those of a run are added up once
     for index, name in enumerate(link.index_names):
@@ -317,6 +340,9 @@ def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> C
                 stored_bytes=stored,
                 nbytes=nbytes,
                 lossy=header.method == METHOD_CODEBOOK,
+                role=choices[name].role,
+                why=choices[name].why,
+                quantizer=choices[name].quantizer,
             )
         )
     return CheckpointInfo(

@@ -19,7 +19,7 @@ from .quantize import Lossless, Quantizer, UniformDeadzone
 from .roles import ROLES, Role
 from .trigger import Triggered
 
-__all__ = ["QUANTIZERS", "Candidate", "Policy", "parse_quantizer", "quantizer_json"]
+__all__ = ["QUANTIZERS", "Candidate", "Policy", "parse_quantizer", "quantizer_json", "quantizer_text"]
 
 _Json: TypeAlias = Any
 
@@ -162,7 +162,9 @@ class Policy:
         rows += [*self.roles.items(), ("all else", Lossless())]
         width = max(len(place) for place, _ in rows)
         head = self.name if self.effort == "normal" else f"{self.name}, effort={self.effort}"
-        return "\n".join([head, *(f"  {place:{width}}  {_text(quantizer)}" for place, quantizer in rows)])
+        return "\n".join(
+            [head, *(f"  {place:{width}}  {quantizer_text(quantizer)}" for place, quantizer in rows)]
+        )
 
     def to_json(self) -> _Json:
         """Return the policy as a JSON object that says all."""
@@ -213,9 +215,10 @@ def _is_quantizer(value: Any) -> bool:
     return type(value) in QUANTIZERS.values()
 
 
-def _text(quantizer: Quantizer) -> str:
+def quantizer_text(quantizer: Quantizer) -> str:
+    """Return a quantizer as the call that makes it."""
     settings = ", ".join(
-        f"{name}={_text(value) if _is_quantizer(value) else repr(value)}"
+        f"{name}={quantizer_text(value) if _is_quantizer(value) else repr(value)}"
         for name, value in _settings(quantizer).items()
     )
     return f"{type(quantizer).__name__}({settings})"

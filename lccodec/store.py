@@ -13,19 +13,18 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Literal, Self
 
+from .adapter import Adapter, check_adapter
 from .chain import KEYFRAME_EVERY, wants_keyframe
 from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_step
+from .choices import ArrayPlan, choose
 from .commit import CheckpointWriter, remove_stale_temporaries
 from .constants import MAX_STEP
-from .draft import make_draft
+from .draft import Draft, array_types, make_draft
 from .errors import (
     ArgumentError,
-    ChainError,
-    DataError,
     LccodecWarning,
-    StorageError,
 )
 from .jobs import encode_jobs
 from .links import step_index
@@ -34,32 +33,15 @@ from .parallel import thread_count
 from .policy import Policy
 from .presets import POLICIES, resolve_policy
 from .record import Record
-from .roles import Assignment, Role, check_roles
+from .roles import Assignment, Role, check_matches, check_roles
 from .state import flatten
 from .system import checked_path, storage_errors
-from .tail import Link, Tail, latest_record, read_tail
+from .tail import Link, Tail, find_tail, latest_record
 
-__all__ = ["Adapter", "Chain"]
+__all__ = ["Chain"]
 
 _LOG: Final = logging.getLogger("lccodec")
-
-
-class Adapter(Protocol):
-    """A framework's states as NumPy's: what `lccodec.adapters.torch` and `lccodec.adapters.jax` are."""
-
-    def to_numpy(
-        self, state: Any, metadata: Mapping[str, str] | None = None, /
-    ) -> tuple[Any, dict[str, str]]:
-        """Return a state of NumPy arrays, and the metadata to keep with it: those given and the adapter's."""
-
-    def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
-        """Return a state, or the part of it that has this name, as the framework has it; bfloat16 is bits."""
-
-    def roles(self, state: Any, /) -> Mapping[str, Assignment]:
-        """Return the roles of arrays, by name, that the framework's structures tell."""
-
-
-_ADAPTER: Final = ("to_numpy", "from_numpy", "roles")
+_SHOWN: Final = 5  # names in a message
 
 
 class Chain:
@@ -77,7 +59,8 @@ class Chain:
         ``"balanced"`` for a new one.
     roles
         Roles of arrays, by name or pattern, where neither names nor the adapter tell (:mod:`lccodec.roles`):
-        ``{"*/velocity": "first_moment"}``. Checkpoints record them; by default they are those recorded.
+        ``{"*/velocity": "first_moment"}``. Checkpoints record them; by default they are those recorded. The
+        first save refuses names and patterns that fit no array, here and in the policy.
     keyframe_every
         Most deltas that a restore may replay: after as many, a keyframe is written; sooner when the
         deltas together are larger than their keyframe.
@@ -117,16 +100,14 @@ class Chain:
     ) -> None:
         if not isinstance(keyframe_every, int) or keyframe_every < 0:
             raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
-        if adapter is not None and not all(hasattr(adapter, name) for name in _ADAPTER):
-            raise ArgumentError(f"adapter is to be one as lccodec.adapters.torch, not {adapter!r}")
         self.directory = checked_path(directory)
         self.keyframe_every = keyframe_every
         self.threads = thread_count(threads)
-        self.adapter = adapter
+        self.adapter = check_adapter(adapter)
         self._policy = None if policy is None else resolve_policy(policy)
         self._roles = None if roles is None else dict(check_roles(roles))
         self._record: Record | None = None  # what saves go by, known from the first on
-        self._told = False  # of a target that cannot be met
+        self._told: set[str] = set()  # what is told once
         self._tail: Tail | None = None
         self._saving = threading.RLock()
         with storage_errors("cannot look at the directory", self.directory):
@@ -214,19 +195,18 @@ class Chain:
             plain, metadata = self.adapter.to_numpy(state, metadata)
             state, known = plain, {**self.adapter.roles(state), **known}
         flat = flatten(state)
-        record = self._begin(steps)
-        with storage_errors("cannot make the directory", self.directory):
-            self.directory.mkdir(parents=True, exist_ok=True)
-        remove_stale_temporaries(self.directory)
-        tail = self._find_tail(steps[-1]) if steps else None
+        record = self._begin(steps, flat.names)
+        tail = find_tail(self._tail, self.directory, steps[-1], self.threads) if steps else None
+        self._tail = tail
         if tail and wants_keyframe(
             len(tail.links) - 1, tail.delta_bytes, tail.links[0].size, self.keyframe_every
         ):
             tail = None
         draft = make_draft(step, flat, tail, record, known, metadata)
-        if draft.shortfall and not self._told:
-            self._told = True
-            _warn(f"{self.directory}: {draft.shortfall}")
+        self._tell(draft)
+        with storage_errors("cannot make the directory", self.directory):
+            self.directory.mkdir(parents=True, exist_ok=True)
+        remove_stale_temporaries(self.directory)
         # Arrays of the tail are overwritten as they are coded, so a failure must not leave it in place.
         self._tail = None
         arrays = dict(tail.arrays) if tail else {}
@@ -253,12 +233,15 @@ class Chain:
             raise ArgumentError(f"step {step} is before the latest of {self.directory}, {steps[-1]}")
         return step, steps
 
-    def _begin(self, steps: list[int]) -> Record:
-        """Return what saves go by; the first of them tells of another policy than the recorded one."""
+    def _begin(self, steps: list[int], names: list[str]) -> Record:
+        """Return what saves go by. The first of them tells of typing errors, and of another policy."""
         if self._record is None:
             record = self._settings()
+            if names:  # later states may lack arrays; that is no reason to lose them
+                check_matches("roles", self._roles or {}, names)
+                check_matches(f"policy {record.policy.name!r}", record.policy.patterns, names)
             recorded = latest_record(self.directory) if steps and self._policy else None
-            if recorded and replace(recorded, roles={}, known={}) != Record(record.policy):
+            if recorded and recorded.policy != record.policy:
                 _warn(
                     f"{self.directory} was saved with the policy {recorded.policy.name!r}, and goes on with"
                     f" {record.policy.name!r}, as you ask"
@@ -266,22 +249,19 @@ class Chain:
             self._record = record
         return self._record
 
-    def _find_tail(self, step: int) -> Tail | None:
-        """Return what a delta can be taken against; None, and a warning, if the file cannot be restored."""
-        changed = None
-        if self._tail is not None and self._tail.step == step:
-            changed = self._tail.find_change(self.directory)
-            if changed is None:
-                return self._tail
-        self._tail = None
-        try:
-            tail = read_tail(self.directory, step, self.threads)
-        except (DataError, ChainError, StorageError) as error:
-            _warn(f"{self.directory} goes on with a keyframe, as step {step} cannot be restored: {error}")
-            return None
-        if changed is not None:
-            _warn(f"{self.directory} goes on from the file of step {step} that is there: {changed}")
-        return tail
+    def _tell(self, draft: Draft) -> None:
+        """Tell, once, of a target that cannot be met, and of arrays that nothing names."""
+        if draft.shortfall and "shortfall" not in self._told:
+            self._told.add("shortfall")
+            _warn(f"{self.directory}: {draft.shortfall}")
+        if draft.unnamed and "unnamed" not in self._told:
+            self._told.add("unnamed")
+            shown = ", ".join(map(repr, draft.unnamed[:_SHOWN])) + ", ..." * (len(draft.unnamed) > _SHOWN)
+            _LOG.warning(
+                "%s: %d large arrays are kept exactly, as nothing says that they are weights: %s."
+                " Chain(roles={name or pattern: role}) does.",
+                *(self.directory, len(draft.unnamed), shown),
+            )
 
     def _log(self, parent: Tail | None, size: int, nbytes: int, seconds: float) -> None:
         kind = f"delta to {parent.step}" if parent else "keyframe"
@@ -290,6 +270,40 @@ class Chain:
         _LOG.info(
             "%s: step %s, %s, %d bytes, %.1fx, %.3f s", self.directory, step, kind, size, ratio, seconds
         )
+
+    def plan(self, state: Any) -> list[ArrayPlan]:
+        """Return what saves make of every array of a state, without looking at its values.
+
+        Returns
+        -------
+        list of ArrayPlan
+            Role and why, quantizer, lossy or exact, in the order of the state.
+
+        Raises
+        ------
+        ArgumentError
+            If the state cannot be stored.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, lccodec
+        >>> state = {"fc": {"weight": np.ones((9, 9))}, "bn": {"running_var": np.ones(9)}}
+        >>> for array in lccodec.Chain(tempfile.mkdtemp(), policy="lc-3").plan(state):
+        ...     print(array.name, array.role, f"({array.why})", array.quantizer)
+        fc/weight weight (named 'weight') ExponentBuckets()
+        bn/running_var other ('running_var' is exact) Lossless()
+        """
+        known: Mapping[str, Assignment] = {}
+        if self.adapter is not None:
+            known = self.adapter.roles(state)
+            state, _ = self.adapter.to_numpy(state, {})
+        flat = flatten(state)
+        types = array_types(flat)
+        choices = choose(types, self._settings(), known)
+        return [
+            ArrayPlan(name, types[name][0].name, array.shape, array.nbytes, **vars(choices[name]))
+            for name, array in zip(flat.names, flat.arrays, strict=True)
+        ]
 
     def _open(self, step: int | None) -> CheckpointFile:
         return open_step(self.directory, step, threads=self.threads)

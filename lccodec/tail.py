@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .checkpoint import checkpoint_path, directory_steps, open_file
 from .container import open_checkpoint, read_root
-from .errors import ArgumentError, DataError, LccodecError, LccodecWarning, StorageError
+from .errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
 from .jobs import DecodedArray
 from .presets import POLICIES
 from .record import Record, read_record
@@ -90,6 +90,27 @@ def read_tail(directory: Path, step: int, threads: int) -> Tail:
         return Tail(links, last.manifest.tree, arrays)
 
 
+def find_tail(tail: Tail | None, directory: Path, step: int, threads: int) -> Tail | None:
+    """Return what a delta can be taken against: a tail in memory if its files are as they were, else they.
+
+    Returns
+    -------
+    Tail or None
+        None where the step cannot be restored; an `LccodecWarning` names what is wrong.
+    """
+    changed = tail.find_change(directory) if tail is not None and tail.step == step else None
+    if tail is not None and tail.step == step and changed is None:
+        return tail
+    try:
+        found = read_tail(directory, step, threads)
+    except (DataError, ChainError, StorageError) as error:
+        _warn(f"{directory} goes on with a keyframe, as step {step} cannot be restored: {error}")
+        return None
+    if changed is not None:
+        _warn(f"{directory} goes on from the file of step {step} that is there: {changed}")
+    return found
+
+
 def latest_record(directory: Path) -> Record | None:
     """Return the record of the newest checkpoint that can be read; None where there is no checkpoint.
 
@@ -109,5 +130,9 @@ def latest_record(directory: Path) -> Record | None:
             break
     if not steps:
         return None
-    warnings.warn(f"the policy of {directory} is not known, it goes on lossless: {reason}", LccodecWarning, 5)
+    _warn(f"the policy of {directory} is not known, it goes on lossless: {reason}")
     return Record(POLICIES["lossless"])
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, LccodecWarning, stacklevel=6)  # about where `Chain.save` was called
