@@ -416,5 +416,5 @@ def test_a_file_that_is_no_part(saved):
     lccodec.save_file({"x": 1}, saved[1])
     with pytest.raises(FormatError, match="not a part of a pytree"):
         saved[0].restore(0, args=LCRestore())
-    with pytest.raises(ArgumentError, match="file system"):
+    with pytest.raises(ArgumentError, match="remote stores"):
         LCCheckpointHandler().restore("gs://bucket/x")
