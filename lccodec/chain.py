@@ -211,6 +211,9 @@ def next_decoded(link: Link, parent: Link | None, before: Decoded, spend: bool) 
                     _check_parent(link, name, parent)
                 references = {name: _sound(before.arrays[name]) for name in members}
             reuse = spend and before.owned.issuperset(references)
+            if spend:
+                for name in members:  # no other frame needs them
+                    before.arrays.pop(name, None)
             arrays.update(_decode_frame(link, number, True, references, 1, reuse))
             owned.update(members)
         except LccodecError as error:

@@ -218,14 +218,9 @@ class FileLink:
         self.place = Path(reader.name).name
         self.index_names: list[str]
         self.names: dict[str, int]
-        self.paths: dict[
-            str, int
-        ]  # of every place in the tree: more than names where one array is in several
-        if (
-            parent is not None
-            and manifest.tree is INHERITED
-            and _counts(manifest) == _counts(parent.manifest)
-        ):
+        self.paths: dict[str, int]  # of every place: one array may be in several
+        inherits = manifest.tree is INHERITED
+        if parent is not None and inherits and _counts(manifest) == _counts(parent.manifest):
             # The tree was checked for these counts. To do it again takes long in a chain of many arrays.
             self.manifest = replace(manifest, tree=parent.manifest.tree)
             self.names, self.index_names, self.paths = parent.names, parent.index_names, parent.paths

@@ -36,14 +36,14 @@ __all__ = ["Visit", "survey", "visit_file"]
 
 @dataclass
 class Visit:
-    """A checkpoint as a survey meets it.
+    """A checkpoint as a survey meets it; it tells of what is stored until the next is visited.
 
     Parameters
     ----------
     path
         Its file.
     reader
-        Open until the next is visited; None if the file itself cannot be opened.
+        Open as long; None if the file itself cannot be opened.
     error
         Why it cannot be read as a checkpoint of its chain; None if it can.
     """
@@ -139,8 +139,10 @@ def survey(directory: Path, steps: Mapping[int, Path], *, decode: bool = False) 
             del seen
             if left is not None and awaited:
                 waiting[step] = left
-            yield Visit(steps[step], reader, problem, left)
+            visit = Visit(steps[step], reader, problem, left)
             del left
+            yield visit
+            visit._left = None  # who looked at it may keep it: not the state as well
 
 
 def visit_file(path: Path, reader: CheckpointReader, *, decode: bool = False) -> Visit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -135,6 +136,20 @@ def test_the_latest_of_many_checkpoints_is_read_alone(tmp_path: Path, counts: Co
     assert chain.steps == list(range(50))
     chain.restore()
     assert (counts["parsed"], counts["opened"]) == (1, 1)
+
+
+def test_a_deep_check_holds_one_state(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    state = {f"w{i}": rng.standard_normal(100_000) for i in range(10)}
+    with Chain(tmp_path, "lossless") as chain:
+        for step in range(5):
+            chain.save(step, state)
+            state = {name: array + 1e-9 for name, array in state.items()}
+    tracemalloc.start()
+    assert validate(tmp_path, deep=True) == []
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.8 * 10 * 800_000
 
 
 # --- any tree of parents --------------------------------------------------------------------------
@@ -345,7 +360,7 @@ def test_a_file_that_became_another_since_the_order_was_made(
 def test_a_parent_that_was_not_listed_is_found(tmp_path: Path) -> None:
     write_tree(tmp_path, [None, 0, 1])
     steps = {2: tmp_path / "000000000002.lcc.h5"}
-    (visit,) = survey(tmp_path, steps, decode=True)
+    visit = next(survey(tmp_path, steps, decode=True))
     assert visit.info().deltas == 2
     assert visit.broken() == []
 
