@@ -37,7 +37,7 @@ def sample(bits: Array, reference: Array | None, kind: ElementType, ordered: boo
         float64, and the share that was finite.
     """
     if bits.size <= SAMPLE:
-        d = difference(bits, reference, kind, ordered)
+        d = difference(bits.copy(), reference, kind, ordered)  # the caller's may change
     else:
         parts = []
         for start in range(0, bits.size, bits.size // _STRETCHES):
