@@ -6,6 +6,7 @@ from .balanced import Balanced
 from .buckets import ExponentBuckets
 from .checkpoint import ArrayInfo, CheckpointFile, CheckpointInfo
 from .checkpoint import open_file as open
+from .choices import ArrayPlan
 from .clusters import Clusters
 from .errors import (
     ArgumentError,
@@ -40,6 +41,7 @@ __all__ = [
     "ROLES",
     "ArgumentError",
     "ArrayInfo",
+    "ArrayPlan",
     "Balanced",
     "Chain",
     "ChainError",

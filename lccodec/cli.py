@@ -134,6 +134,7 @@ def save(
         kind = "keyframe" if info.parent is None else f"delta to {info.parent}"
         size = tables.size_text(info.nbytes, info.file_bytes)
         click.echo(f"step {info.step}, {kind}: {size}  {tables.printable(file)}")
+    click.echo(f"policy {chain.policy.name}: {tables.roles_text(saved[-1][1])}")
 
 
 def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:

@@ -239,7 +239,8 @@ class Chain:
             record = self._settings()
             if names:  # later states may lack arrays; that is no reason to lose them
                 check_matches("roles", self._roles or {}, names)
-                check_matches(f"policy {record.policy.name!r}", record.policy.patterns, names)
+                if self._policy is not None:
+                    check_matches(f"policy {self._policy.name!r}", self._policy.patterns, names)
             recorded = latest_record(self.directory) if steps and self._policy else None
             if recorded and recorded.policy != record.policy:
                 _warn(

@@ -11,6 +11,7 @@ import json
 import math
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .checkpoint import ArrayInfo, CheckpointInfo
 from .demo import Report
 from .difference import Difference
+from .roles import UNNAMED
 from .summary import ArraySummary, Bin
 
 if TYPE_CHECKING:
@@ -33,12 +35,14 @@ __all__ = [
     "printable",
     "progress",
     "ratio",
+    "roles_text",
     "size_text",
     "summary_text",
     "totals",
 ]
 
 _BAR: Final = 40  # characters of the longest bar
+_SHOWN: Final = 3  # names in a line
 _UNBOUNDED: Final = 1 << 20  # columns, where no terminal bounds them
 
 
@@ -140,9 +144,11 @@ def totals(infos: Sequence[CheckpointInfo]) -> dict[str, Any]:
     }
 
 
-def _is_policy(recorded: Any) -> bool:
-    """Whether what a checkpoint recorded is an object with a name, as this package's writer makes it."""
-    return isinstance(recorded, dict) and isinstance(recorded.get("name"), str)
+def _policy_name(recorded: Any) -> Any:
+    """Return the name in what a checkpoint recorded of its policy; the record itself where it has none."""
+    if isinstance(recorded, dict) and "policy" in recorded:  # with roles
+        recorded = recorded["policy"]
+    return recorded["name"] if isinstance(recorded, dict) and "name" in recorded else recorded
 
 
 def arrays_text(info: CheckpointInfo) -> str:
@@ -152,16 +158,31 @@ def arrays_text(info: CheckpointInfo) -> str:
         "parent": "none, a keyframe" if info.parent is None else info.parent,
         "deltas": f"{info.deltas} to replay",
         "root": info.root,
-        "policy": info.policy["name"] if _is_policy(info.policy) else info.policy,
+        "policy": _policy_name(info.policy),
         "file": size_text(info.nbytes, info.file_bytes),
+        "arrays": roles_text(info),
         **{f"metadata {key}": value for key, value in info.metadata.items()},
     }
-    table = _table("name", "dtype", "shape", "method", "values", "bytes", "ratio")
+    table = _table("name", "dtype", "shape", "role", "because", "method", "values", "bytes", "ratio")
     for array in info.arrays:
         times = _times(array.nbytes, array.stored_bytes)
-        words = array.name, array.dtype, _shape(array), _method(array), _values(array)
+        words = array.name, array.dtype, _shape(array), array.role, array.why, _method(array), _values(array)
         _row(table, *words, f"{array.stored_bytes:,}", times)
     return "\n\n".join(filter(None, [_facts(facts), _render(table) if info.arrays else ""]))
+
+
+def roles_text(info: CheckpointInfo) -> str:
+    """Return how many arrays of each role a checkpoint holds, lossy or exact, in one line."""
+    counts = Counter((array.role, array.lossy) for array in info.arrays)
+    parts = [
+        f"{count} {role.replace('_', ' ')} {'lossy' if lossy else 'exact'}"
+        for (role, lossy), count in sorted(counts.items())
+    ]
+    unnamed = [array.name for array in info.arrays if array.why == UNNAMED]
+    if unnamed and any(array.lossy for array in info.arrays):
+        names = ", ".join(map(printable, unnamed[:_SHOWN])) + ", ..." * (len(unnamed) > _SHOWN)
+        parts.append(f"exact as nothing names them: {names}")
+    return "; ".join(parts) or "none"
 
 
 def summary_text(name: str, step: int | None, figures: ArraySummary) -> str:

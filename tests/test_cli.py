@@ -145,6 +145,25 @@ def test_the_policy_of_a_chain_goes_on(tmp_path):
     assert run_json("info", tmp_path / "run")["policy"] == "lc-2"
 
 
+def test_save_and_info_say_what_is_lossy(tmp_path):
+    rng = np.random.default_rng(0)
+    files = [tmp_path / "1.npz", tmp_path / "2.npz"]
+    for file in files:
+        arrays = {
+            name: rng.normal(size=600) for name in ("fc/weight", "opt/exp_avg_sq", "bn/running_var", "x")
+        }
+        npz.save_file(arrays, file)
+    stdout, _ = run("save", tmp_path / "run", *files, "--policy", "lc-3")
+    line = "2 other exact; 1 second moment lossy; 1 weight lossy; exact as nothing names them: x"
+    assert stdout.splitlines()[-1] == f"policy lc-3: {line}"
+    stdout, _ = run("info", tmp_path / "run")
+    assert re.search(rf"^arrays +{line}$", stdout, re.MULTILINE)
+    assert re.search(r"fc/weight .* weight +named 'weight' +codebook, delta +lossy ", stdout)
+    assert re.search(r"bn/running_var .* other +'running_var' is exact +planes", stdout)
+    run("save", tmp_path / "exact", *files)
+    assert "running_var" not in run("info", tmp_path / "exact", "--step", 1)[0].split("name ")[0]
+
+
 def test_files_are_kept_exactly_unless_asked_otherwise(tmp_path):
     for step in (1, 2):
         safetensors.save_file(
@@ -317,6 +336,9 @@ def test_info(chain):
         "stored_bytes": document["arrays"][1]["stored_bytes"],
         "nbytes": 40,
         "lossy": False,
+        "role": "weight",
+        "why": "named 'bias'",
+        "quantizer": "ExponentBuckets()",
     }
     assert run_json("info", step_file(chain, 30))["step"] == 30
     lccodec.save_file({}, chain / "single.lcc.h5")
