@@ -15,7 +15,7 @@ from .quantize import Lossless
 from .record import Record
 from .roles import Assignment, Role, assign_roles
 
-__all__ = ["ArrayPlan", "Choice", "choose", "find_known", "unnamed_weights"]
+__all__ = ["ArrayPlan", "Choice", "choose", "find_known", "needed_roles", "unnamed_weights"]
 
 #: Elements from which on an array that nothing names is worth a word.
 _LARGE = 1 << 12
@@ -107,6 +107,12 @@ def choose(
             made[role, why, quantizer] = Choice(role, why, quantizer_text(quantizer), lossy)
         found[name] = made[role, why, quantizer]
     return found
+
+
+def needed_roles(names: Iterable[str], given: Mapping[str, Role]) -> dict[str, Role]:
+    """Return the given roles that have to be recorded: most of those of a module are told by names too."""
+    told = assign_roles(names) if given else {}
+    return {name: role for name, role in given.items() if name not in told or told[name].role != role}
 
 
 def find_known(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from .choices import find_known, unnamed_weights
+from .choices import find_known, needed_roles, unnamed_weights
 from .errors import ArgumentError
 from .floats import ElementType, components, element_type
 from .jobs import DecodedArray, Job, plan
@@ -79,7 +79,8 @@ def make_draft(
     parents = tail.arrays if tail else {}
     assigned = assign_roles(flat.names, record.roles, known)
     roles = {name: assignment.role for name, assignment in assigned.items()}
-    record = replace(record, known=find_known(flat.names, record.roles, assigned) if known else {})
+    given = needed_roles(flat.names, record.roles)
+    record = replace(record, roles=given, known=find_known(flat.names, given, assigned) if known else {})
     policy = record.policy.settle(_candidates(flat, roles, parents)) if tail else record.policy
 
     def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:

@@ -92,6 +92,10 @@ def test_a_record_takes_no_room_where_names_tell_all(tmp_path: Path) -> None:
     with Chain(tmp_path, policy="lc-3") as chain:
         chain.save(0, walk(1)[0])
         assert chain.info().policy == "lc-3"
+    with Chain(tmp_path / "given", "lc-3", roles={"layer/weight": "weight", "fixed": "other"}) as chain:
+        chain.save(0, walk(1)[0])
+        assert chain.info().policy == "lc-3"
+        assert chain.roles == {"layer/weight": "weight", "fixed": "other"}
 
 
 @pytest.mark.parametrize(
