@@ -260,7 +260,7 @@ def _table(first: str, *others: str, numbers: bool = True) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column(first, justify="right" if first == "step" else "left", overflow="fold")
     for header in others:
-        words = not numbers or header in ("kind", "dtype", "shape", "method", "values")
+        words = not numbers or header in ("kind", "dtype", "shape", "role", "because", "method", "values")
         table.add_column(header, justify="left" if words else "right", no_wrap=True)
     return table
 
