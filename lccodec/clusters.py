@@ -104,8 +104,9 @@ class Clusters:
         logs = np.log(np.abs(kept)) - np.log(low)
         keys = np.ceil(logs / np.log(_GAMMA)).astype(np.int64).clip(0) * 2 + (kept < 0)
         held = np.bincount(keys)
-        with np.errstate(under="ignore"):
-            sums = np.bincount(keys, kept / high)  # in units of the largest, whose sums cannot overflow
+        # In units of the largest sums cannot overflow; NumPy 1.26 says so of what it fills vectors up with.
+        with np.errstate(under="ignore", over="ignore"):
+            sums = np.bincount(keys, kept / high)
         filled = np.flatnonzero(held)
         points = sums[filled] / held[filled]
         order = np.argsort(points)

@@ -11,7 +11,7 @@ from lccodec.chain import array_heads, replay, wants_keyframe
 from lccodec.header import FrameHeader, parse_header
 from lccodec.jobs import RUN_ARRAY, DecodedArray, plan
 
-from .strategies import ALL_DTYPES, bits_of, random_array
+from .strategies import ALL_DTYPES, bits_of, installed, random_array
 
 Arrays = dict[str, np.ndarray]
 
@@ -149,7 +149,11 @@ def test_bounds_and_exact_values_hold_in_a_run() -> None:
 
 def test_runs_of_every_dtype() -> None:
     states = [
-        {f"{name} {i}": random_array(name, (i, 5), step + i) for name in ALL_DTYPES for i in (1, 2, 3)}
+        {
+            f"{name} {i}": random_array(name, (i, 5), step + i)
+            for name in installed(ALL_DTYPES)
+            for i in (1, 2, 3)
+        }
         for step in range(3)
     ]
     for quantizer in QUANTIZERS:
