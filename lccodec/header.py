@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -114,22 +115,20 @@ def check_shape(shape: Shape) -> None:
     ArgumentError
         If it has more dimensions or elements than a frame may hold.
     """
-    if broken := _broken_limit(len(shape), _elements(shape)):
-        raise ArgumentError(f"an array of shape {shape} cannot be stored: {broken[1]} ({broken[0]})")
+    if broken := _too_many_dimensions(len(shape)) or _too_many_elements([shape]):
+        raise ArgumentError(f"an array of shape {shape} cannot be stored: {broken}")
 
 
-def _broken_limit(dimensions: int = 0, elements: int = 0) -> tuple[str, str] | None:
-    """Return the rule that arrays break, and how: for readers and writers."""
-    if dimensions > MAX_DIMENSIONS:
-        return "LCC-FRM-05", f"{dimensions} dimensions, more than {MAX_DIMENSIONS}"
-    if elements > MAX_ELEMENTS:
-        return "LCC-LIM-01", f"more than {MAX_ELEMENTS} elements, extents of 0 left out"
-    return None
+def _too_many_dimensions(dimensions: int) -> str | None:
+    """Return what is wrong with so many dimensions, for readers and writers; ``None`` if nothing is."""
+    return f"{dimensions} dimensions, more than {MAX_DIMENSIONS}" if dimensions > MAX_DIMENSIONS else None
 
 
-def _elements(shape: Shape) -> int:
-    """Return the elements of an array as they are limited: an empty one must not have absurd extents."""
-    return math.prod(extent for extent in shape if extent)
+def _too_many_elements(shapes: Sequence[Shape]) -> str | None:
+    """Return what is wrong with arrays of these shapes together; ``None`` if nothing is."""
+    # An empty array too must not have absurd extents.
+    elements = sum(math.prod(extent for extent in shape if extent) for shape in shapes)
+    return f"more than {MAX_ELEMENTS} elements, extents of 0 left out" if elements > MAX_ELEMENTS else None
 
 
 def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) -> FrameHeader:
@@ -170,8 +169,8 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
     if cursor.remaining < behind:
         raise TruncatedError("LCC-FRM-02", where, f"{len(data)} bytes hold no whole frame")
     header = FrameHeader(method, kind, bool(flags & FLAG_REFERENCE), shapes, block_log2, run, ordered)
-    if broken := _broken_limit(elements=sum(map(_elements, header.shapes))):
-        raise LimitError(broken[0], where, broken[1])
+    if broken := _too_many_elements(header.shapes):
+        raise LimitError("LCC-LIM-01", where, broken)
     if run and header.components > MAX_RUN_COMPONENTS:
         raise LimitError("LCC-LIM-09", where, f"a run of {header.components} components")
     return header
@@ -184,8 +183,8 @@ def _parse_shapes(cursor: Cursor, run: bool, first: int) -> tuple[Shape, ...]:
         if first or not 1 <= count <= MAX_ARRAYS:
             raise FormatError("LCC-FRM-11", cursor.where, f"a run of {count} arrays, {first} dimensions")
         dimensions = bytes(cursor.take(count, "dimensions"))
-    if broken := _broken_limit(max(dimensions)):
-        raise LimitError(broken[0], cursor.where, broken[1])
+    if broken := _too_many_dimensions(max(dimensions)):
+        raise LimitError("LCC-FRM-05", cursor.where, broken)
     total = sum(dimensions)
     extents = struct.unpack(f"<{total}Q", cursor.take(8 * total, "shape"))
     shapes, at = [], 0
