@@ -7,13 +7,13 @@ Source: SPEC 8 and 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .choices import find_known, needed_roles, unnamed_weights
 from .errors import ArgumentError
-from .floats import ElementType, components, element_type
-from .jobs import DecodedArray, Job, plan
+from .floats import Array, ElementType, element_type
+from .jobs import DecodedArray, Job, components_of, plan
 from .manifest import INHERITED, Manifest, Parent, check_manifest
 from .policy import Candidate
 from .quantize import Lossless, Quantizer
@@ -81,13 +81,14 @@ def make_draft(
     roles = {name: assignment.role for name, assignment in assigned.items()}
     given = needed_roles(flat.names, record.roles)
     record = replace(record, roles=given, known=find_known(flat.names, given, assigned) if known else {})
-    policy = record.policy.settle(_candidates(flat, roles, parents)) if tail else record.policy
+    parts = components_of(flat.arrays, flat.names)
+    policy = record.policy.settle(_candidates(flat, parts, roles, parents)) if tail else record.policy
 
     def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
         quantizer = policy.choose(name, roles[name], kind, size)  # a keyframe tells of a wrong one too
         return quantizer if relative else Lossless()
 
-    jobs = plan(flat.arrays, flat.names, parents, choose, keyframe=tail is None)
+    jobs = plan(parts, flat.shapes, flat.names, parents, choose, keyframe=tail is None)
     numbers = [0] * len(flat.arrays)
     for number, job in enumerate(jobs, 1):
         for index in job.indices:
@@ -127,19 +128,17 @@ def array_types(flat: Flat) -> dict[str, tuple[ElementType, int]]:
 
 
 def _candidates(
-    flat: Flat, roles: Mapping[str, Role], parents: Mapping[str, DecodedArray]
+    flat: Flat,
+    parts: Sequence[tuple[ElementType, Array]],
+    roles: Mapping[str, Role],
+    parents: Mapping[str, DecodedArray],
 ) -> Iterator[Candidate]:
     """Yield the arrays of a delta with their references."""
-    for name, array in zip(flat.names, flat.arrays, strict=True):
-        try:
-            kind, bits = components(array)
-        except ArgumentError:
-            continue  # which `plan` tells with its name
+    for name, (kind, bits), shape in zip(flat.names, parts, flat.shapes, strict=True):
         parent = parents.get(name)
-        fits = parent is not None and parent.kind == kind and parent.shape == array.shape
-        yield Candidate(
-            name, roles[name], kind, array.shape, bits, parent.bits if fits and parent is not None else None
-        )
+        fits = parent is not None and parent.kind == kind and parent.shape == shape
+        reference = parent.bits if fits and parent is not None else None
+        yield Candidate(name, roles[name], kind, shape, bits, reference)
 
 
 def _same_tree(left: Json, right: Json) -> bool:

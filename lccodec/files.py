@@ -11,7 +11,7 @@ from .checkpoint import in_chain, open_data, open_file
 from .commit import CheckpointWriter
 from .container import to_bytes
 from .errors import ArgumentError
-from .jobs import Job, plan
+from .jobs import Job, components_of, plan
 from .manifest import FrameEntry, Manifest, check_manifest, metadata_strings
 from .quantize import Lossless
 from .state import flatten
@@ -23,7 +23,8 @@ __all__ = ["load", "load_file", "save", "save_file"]
 def _planned(state: Any, metadata: Mapping[str, Any] | None) -> tuple[list[Job], Manifest]:
     """Return what is to be coded of a state, and its manifest, checked, without the frames."""
     flat = flatten(state)
-    jobs = plan(flat.arrays, flat.names, {}, lambda *_: Lossless(), keyframe=True)
+    parts = components_of(flat.arrays, flat.names)
+    jobs = plan(parts, flat.shapes, flat.names, {}, lambda *_: Lossless(), keyframe=True)
     numbers = {index: number for number, job in enumerate(jobs, start=1) for index in job.indices}
     manifest = Manifest(
         step=None,

@@ -26,7 +26,7 @@ from .quantize import Lossless, Quantizer
 from .residual import PIECE
 from .trigger import Triggered
 
-__all__ = ["DecodedArray", "Job", "encode_jobs", "joined", "plan", "split"]
+__all__ = ["DecodedArray", "Job", "components_of", "encode_jobs", "joined", "plan", "split"]
 
 #: Arrays of at most so many components share a run, of at most so many together: large enough to pay
 #: for the NumPy calls, small enough to be read for the sake of one of its arrays.
@@ -143,8 +143,27 @@ def encode_jobs(
     return ordered(encode, jobs, threads)
 
 
+def components_of(arrays: Sequence[Array], names: Sequence[str]) -> list[tuple[ElementType, Array]]:
+    """Return the element type and the components of each array of a state; copies of those in other orders.
+
+    Raises
+    ------
+    ArgumentError
+        For an array that cannot be stored; names it.
+    """
+    found = []
+    for array, name in zip(arrays, names, strict=True):
+        try:
+            check_shape(array.shape)
+            found.append(components(array))
+        except ArgumentError as error:
+            raise type(error)(f"array {name!r}: {error}") from None
+    return found
+
+
 def plan(
-    arrays: Sequence[Array],
+    parts: Sequence[tuple[ElementType, Array]],
+    shapes: Sequence[Shape],
     names: Sequence[str],
     parents: Mapping[str, DecodedArray],
     choose: Chooser,
@@ -154,8 +173,8 @@ def plan(
 
     Parameters
     ----------
-    arrays, names
-        The state's.
+    parts, shapes, names
+        Of the arrays of the state: what `components_of` returns, the shapes and the names.
     parents
         The parent's arrays as decoded, by name.
     choose
@@ -168,26 +187,16 @@ def plan(
     -------
     list of Job
         In the order of their first arrays. An array in none of them is what the parent has.
-
-    Raises
-    ------
-    ArgumentError
-        For an array that cannot be stored; names it.
     """
     jobs: list[Job] = []
     open_runs: dict[object, Job] = {}  # that more arrays may join
-    for index, (array, name) in enumerate(zip(arrays, names, strict=True)):
-        try:
-            check_shape(array.shape)
-            kind, bits = components(array)
-        except ArgumentError as error:
-            raise type(error)(f"array {name!r}: {error}") from None
+    for index, ((kind, bits), shape, name) in enumerate(zip(parts, shapes, names, strict=True)):
         parent = parents.get(name)
-        if keyframe or parent is None or parent.kind != kind or parent.shape != array.shape:
+        if keyframe or parent is None or parent.kind != kind or parent.shape != shape:
             parent = None
         elif _equal(bits, parent.bits):
             continue
-        quantizer = choose(name, kind, array.size, parent is not None)
+        quantizer = choose(name, kind, bits.size // kind.components, parent is not None)
         if isinstance(quantizer, Triggered):
             if parent is not None and quantizer.waits(bits, parent.bits, kind):
                 continue
@@ -202,7 +211,7 @@ def plan(
             if small:
                 open_runs[like] = job
         job.indices.append(index)
-        job.shapes.append(array.shape)
+        job.shapes.append(shape)
         job.bits.append(bits)
         job.size += bits.size
         if job.parents is not None and parent is not None:

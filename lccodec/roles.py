@@ -33,6 +33,7 @@ __all__ = [
     "Assignment",
     "Role",
     "assign_roles",
+    "check_known",
     "check_matches",
     "check_roles",
     "find_curvatures",
@@ -126,6 +127,21 @@ def check_roles(given: Mapping[str, Role]) -> Mapping[str, Role]:
         if not isinstance(name, str) or role not in ROLES:
             raise ArgumentError(f"unknown role {role!r} of {name!r}; there are {', '.join(ROLES)}")
     return given
+
+
+def check_known(known: Mapping[str, Assignment]) -> Mapping[str, Assignment]:
+    """Return the roles that an adapter knows as they are.
+
+    Raises
+    ------
+    ArgumentError
+        If they are not a mapping from names to assignments.
+    """
+    if not isinstance(known, Mapping) or not all(isinstance(a, Assignment) for a in known.values()):
+        raise ArgumentError(
+            f"known roles are a mapping from names to lccodec.roles.Assignment, not {known!r:.100}"
+        )
+    return known
 
 
 def check_matches(what: str, patterns: Iterable[str], names: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
 from .adapter import Adapter, check_adapter
+from .arguments import as_integer
 from .chain import KEYFRAME_EVERY, wants_keyframe
 from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_step
 from .choices import ArrayPlan, choose
@@ -33,7 +34,7 @@ from .parallel import thread_count
 from .policy import Policy
 from .presets import POLICIES, resolve_policy
 from .record import Record
-from .roles import Assignment, Role, check_matches, check_roles
+from .roles import Assignment, Role, check_known, check_matches, check_roles
 from .state import flatten
 from .system import checked_path, storage_errors
 from .tail import Link, Tail, find_tail, latest_record
@@ -98,10 +99,11 @@ class Chain:
         threads: int = 1,
         adapter: Adapter | None = None,
     ) -> None:
-        if not isinstance(keyframe_every, int) or keyframe_every < 0:
+        every = as_integer(keyframe_every)
+        if every is None or every < 0:
             raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
         self.directory = checked_path(directory)
-        self.keyframe_every = keyframe_every
+        self.keyframe_every = every
         self.threads = thread_count(threads)
         self.adapter = check_adapter(adapter)
         self._policy = None if policy is None else resolve_policy(policy)
@@ -157,6 +159,9 @@ class Chain:
     ) -> int:
         """Store a state as a keyframe or a delta; it is there as a whole or not at all.
 
+        The values of arrays may change meanwhile, as in a training thread: what is stored is then a mixture
+        of moments. Their memory, the dicts and lists of the state, and its scalars have to hold still.
+
         Where no delta can be taken against the latest checkpoint, as when its file is damaged, a keyframe is
         written, and an `LccodecWarning` names what is wrong.
 
@@ -186,7 +191,7 @@ class Chain:
             If the operating system refuses to write, as when the disk is full; nothing is left behind.
         """
         with self._saving:
-            return self._save(step, state, metadata_strings(metadata), known or {})
+            return self._save(step, state, metadata_strings(metadata), check_known(known or {}))
 
     def _save(self, step: Any, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]) -> int:
         start = time.perf_counter()

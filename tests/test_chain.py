@@ -9,7 +9,7 @@ import pytest
 from lccodec import ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
 from lccodec.chain import array_heads, replay, wants_keyframe
 from lccodec.header import FrameHeader, parse_header
-from lccodec.jobs import RUN_ARRAY, DecodedArray, plan
+from lccodec.jobs import RUN_ARRAY, DecodedArray, components_of, plan
 
 from .strategies import ALL_DTYPES, bits_of, installed, random_array
 
@@ -50,7 +50,8 @@ def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list
     for step, state in enumerate(states):
         names = list(state)
         jobs = plan(
-            list(state.values()),
+            components_of(list(state.values()), names),
+            [array.shape for array in state.values()],
             names,
             parents,
             lambda _name, _kind, _size, relative: quantizer if relative else Lossless(),

@@ -10,7 +10,7 @@ import pytest
 from lccodec import ArgumentError, Chain, Lossless, UniformDeadzone, decode, encode
 from lccodec.constants import MAX_DIMENSIONS, MAX_ELEMENTS
 from lccodec.header import check_shape
-from lccodec.jobs import plan
+from lccodec.jobs import components_of
 
 BEYOND = {
     "more than 1099511627776 elements": [
@@ -34,7 +34,7 @@ def test_one_array(limit: str, array: np.ndarray) -> None:
 @pytest.mark.parametrize(("limit", "array"), CASES)
 def test_the_plan_names_the_array(limit: str, array: np.ndarray) -> None:
     with pytest.raises(ArgumentError, match=rf"array 'model/w': .*{limit}"):
-        plan([np.ones(3), array], ["first", "model/w"], {}, lambda *_: Lossless(), True)
+        components_of([np.ones(3), array], ["first", "model/w"])
 
 
 @pytest.mark.parametrize(("limit", "array"), CASES)

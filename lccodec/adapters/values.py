@@ -58,6 +58,8 @@ from ..errors import ArgumentError, FormatError, LccodecWarning
 
 __all__ = ["OF_INT", "from_stored", "to_stored"]
 
+_RULE: Final = "lccodec.types"  # the note that says what is stored
+
 #: Behind the kind of a dict whose keys are integers.
 OF_INT: Final = " of int"
 
@@ -241,7 +243,7 @@ def from_stored(kind: str, stored: Any, name: str) -> Any:
     try:
         return _made(kind, stored)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
-        raise FormatError("lccodec.types", name, f"is noted as {kind}, and is not: {error}") from error
+        raise FormatError(_RULE, name, f"is noted as {kind}, and is not: {error}") from error
 
 
 def _made(kind: str, stored: Any) -> Any:
