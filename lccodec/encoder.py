@@ -61,8 +61,10 @@ def array_sum(bits: Array, first: int = 0) -> int:
     data = stored_view(bits)
     whole = data.size & ~7
     words = data[:whole].view("<u8")
-    rest = int.from_bytes(stored_bytes(data[whole:]), "little")
-    total = (2 * first + whole // 4 + 1) * rest
+    total = 0
+    if whole < data.size:
+        rest = int.from_bytes(stored_bytes(data[whole:]), "little")
+        total = (2 * first + whole // 4 + 1) * rest
     # In a matrix of words, row r and column c together make the weight of (r, c): two passes of additions
     # take less time than one multiplication of every word.
     end = words.size - words.size % _COLUMNS
@@ -71,8 +73,9 @@ def array_sum(bits: Array, first: int = 0) -> int:
         rows, columns = np.add.reduce(matrix, axis=1), np.add.reduce(matrix, axis=0)
         heads = np.arange(first + start, first + start + matrix.size, _COLUMNS, dtype=np.uint64)
         total += int(np.add.reduce(columns * _ODD)) + 2 * int(np.add.reduce(rows * heads))
-    tail = words[end:]
-    total += int(np.add.reduce(tail * _ODD[: tail.size])) + 2 * (first + end) * int(np.add.reduce(tail))
+    if end < words.size:
+        tail = words[end:]
+        total += int(np.add.reduce(tail * _ODD[: tail.size])) + 2 * (first + end) * int(np.add.reduce(tail))
     return total & _SUM_MASK
 
 
@@ -298,7 +301,8 @@ def _quantize_block(
     that is not `signed` all are, so that none becomes negative, and what is 0 stays so.
     """
     kind, bits = book.kind, residual.bits
-    places, symbols, escapes, exact = [], [], [np.zeros(0, np.int64)], [bits[:0]]
+    nowhere = np.zeros(0, np.int64)
+    places, symbols, escapes, exact = [], [], [nowhere], [bits[:0]]
     checksum = 0
     for start in range(block.start, min(block.stop, bits.size), PIECE):
         part = slice(start, start + PIECE)
@@ -315,7 +319,7 @@ def _quantize_block(
         reconstruct(book.expand(symbol), before, kind, values)
         numbers = work(values, kind)
         kept &= np.isfinite(numbers)  # the sum can overflow where the difference did not
-        escaped = np.zeros(0, np.int64)
+        escaped = nowhere
         if partition.max_error is not None:
             near = original.take(place, mode="clip")
             kept &= _within_bound(near, values, partition.max_error, kind, residual.ordered)

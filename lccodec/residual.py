@@ -87,7 +87,8 @@ class Residual:
             places, d = places.take(few), d.take(few)
             self._kept += d.size - self._found[start][2].size
         else:
-            differences = self._differences(start, PIECE)
+            # Of a zone as wide on both sides the search reads once: there is no need of a copy for it.
+            differences = self._differences(start, PIECE, copy=zone[0] != -zone[1])
             least = NARROWEST if self.widths else 1
             places = _outside(differences, (zone[0] * least, zone[1] * least))
             d = differences.take(places, mode="clip")
@@ -110,12 +111,14 @@ class Residual:
         """Yield the differences of evenly spread stretches; of a small array, all."""
         distance = max(-(-self.bits.size // (_SAMPLES * _SAMPLE)), 1) * _SAMPLE
         for start in range(0, self.bits.size, distance):
-            yield self._differences(start, _SAMPLE)
+            yield self._differences(start, _SAMPLE, copy=True)
 
-    def _differences(self, start: int, count: int) -> Array:
+    def _differences(self, start: int, count: int, copy: bool) -> Array:
+        """Return the differences of some components; without a reference they are those, or a copy."""
         part = slice(start, start + count)
-        if self.reference is None:  # nothing is subtracted, which would be the one read
-            return difference(self.bits[part].copy(), None, self.kind, self.ordered)
+        if self.reference is None:
+            bits = self.bits[part].copy() if copy else self.bits[part]
+            return difference(bits, None, self.kind, self.ordered)
         return difference(self.bits[part], self.reference[part], self.kind, self.ordered)
 
 
@@ -133,7 +136,10 @@ def finite(differences: Array) -> Array:
 
 
 def _outside(d: Array, zone: Zone) -> Array:
-    inside = d < zone[1]
-    inside &= d > zone[0]
+    if zone[0] == -zone[1]:
+        inside = np.abs(d) < zone[1]  # takes less time than two comparisons
+    else:
+        inside = d < zone[1]
+        inside &= d > zone[0]
     # A NaN compares false, so that it counts as outside.
     return np.flatnonzero(np.logical_not(inside, out=inside))
