@@ -58,7 +58,7 @@ STAGES: Mapping[str, str | None] = {
     "runs": FIT,
     "encoder._quantize_block": QUANTIZE,
     "encoder._quantize_run": QUANTIZE,
-    "encoder.array_sum": SUM,
+    "checksum.array_sum": SUM,
     "symbols": RUNS,
     "streams": RUNS,
     "classes": RUNS,

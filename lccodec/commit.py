@@ -12,19 +12,19 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
 from .constants import (
+    MAX_MANIFEST_BYTES,
     PAYLOAD_OFFSET,
     ROOT_SIZE,
     TEMPORARY_PREFIX,
 )
 from .container import assemble
-from .errors import (
-    ArgumentError,
-)
-from .manifest import Bytes, FrameEntry, Manifest
+from .errors import ArgumentError, DataError
+from .manifest import Bytes, FrameEntry, Manifest, parse_manifest
 from .system import OPEN_FLAGS, SYSTEM, StrPath, System, checked_path, flag, storage_errors
 
 try:
@@ -32,11 +32,44 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["CheckpointWriter", "remove_stale_temporaries"]
+__all__ = ["CheckpointWriter", "check_manifest", "remove_stale_temporaries"]
 
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
 _ATTEMPTS: Final = 100  # to make a temporary; each can only fail if someone cleans up in that moment
+
+
+#: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and what is around them.
+_ENTRY_BYTES: Final = len('[9007199254740991,"0123456789012345678901"],')
+
+
+def check_manifest(manifest: Manifest, frames: int) -> None:
+    """Check what a manifest will say beside its frames, before these are made.
+
+    Names, arrays and scalars are those that `state.flatten` has checked.
+
+    Parameters
+    ----------
+    manifest
+        Without its frames.
+    frames
+        How many there will be.
+
+    Raises
+    ------
+    ArgumentError
+        If no reader would accept it: a policy that is no JSON, or more bytes than LCC-LIM-04 allows.
+    """
+    size = len(manifest.to_bytes()) + frames * _ENTRY_BYTES
+    if size > MAX_MANIFEST_BYTES:
+        raise ArgumentError(
+            f"names, scalars and metadata take {size} bytes of a manifest, which has at most"
+            f" {MAX_MANIFEST_BYTES} (LCC-LIM-04)"
+        )
+    try:
+        parse_manifest(replace(manifest, tree={}, scalars=[], arrays=(), frames=()).to_bytes(), "manifest")
+    except DataError as error:
+        raise ArgumentError(f"a manifest that could not be read again: {error}") from error
 
 
 class CheckpointWriter:

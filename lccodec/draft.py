@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .choices import find_known, needed_roles, unnamed_weights
+from .commit import check_manifest
 from .errors import ArgumentError
 from .floats import Array, ElementType, element_type
 from .jobs import DecodedArray, Job, components_of, plan
-from .manifest import INHERITED, Manifest, Parent, check_manifest
+from .manifest import INHERITED, Manifest, Parent
 from .policy import Candidate
 from .quantize import Lossless, Quantizer
 from .record import Record, write_record

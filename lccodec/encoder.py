@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,8 @@ import numpy as np
 
 from . import codebook as codebooks
 from . import planes
-from .byteorder import stored_bytes, stored_view
+from .byteorder import stored_bytes
+from .checksum import SUM_MASK, array_sum
 from .classes import row_length
 from .codebook import Codebook, reconstruct
 from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW
@@ -27,7 +27,7 @@ from .residual import PIECE, Residual, difference
 from .signs import has_negative, negative, spoiled
 from .symbols import Piece
 
-__all__ = ["TAIL", "Effort", "array_sum", "check_effort", "encode_components", "padding", "part_of"]
+__all__ = ["TAIL", "Effort", "check_effort", "encode_components", "padding", "part_of"]
 
 #: How hard the encoder tries: ``"high"`` codes symbols by the class of their row and column.
 Effort: TypeAlias = Literal["normal", "high"]
@@ -35,48 +35,14 @@ _EFFORTS: Final = ("normal", "high")
 
 TAIL: Final = struct.Struct("<QI")
 _BLOCK_LOG2: Final = 22  # an encoder's choice: enough symbols for many lanes, little to hold at once
-_SUM_MASK: Final = (1 << 64) - 1
 _TOGETHER: Final = 256  # arrays of a run handled at a time, each with tables of its own
-_COLUMNS: Final = 1 << 11  # words in a row of the matrices that the array sum adds up
-_ODD: Final = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64)
+_NOWHERE: Final = np.zeros(0, np.int64)
 
 
 def check_effort(effort: object) -> None:
     """Raise ``ArgumentError`` for what is no effort."""
     if not isinstance(effort, str) or effort not in _EFFORTS:
         raise ArgumentError(f"unknown effort {effort!r}; there are {', '.join(_EFFORTS)}")
-
-
-def array_sum(bits: Array, first: int = 0) -> int:
-    """Return the checksum of an array's components: the sum of ``(2 i + 1) * word_i`` mod 2**64.
-
-    Parts of an array can be summed apart: `first` is the index of the part's first word. Words are
-    the little-endian bytes of the array, eight at a time, the last one filled with zeros
-    (LCC-FRM-09). It tells a wrong reference or a codec that computes differently, at the speed of
-    reading memory; stored bytes have their own CRC.
-    """
-    if sys.byteorder == "big" and bits.size > PIECE:  # so that no array is copied as a whole
-        starts = range(0, bits.size, PIECE)
-        return sum(array_sum(bits[i : i + PIECE], first + i * bits.itemsize // 8) for i in starts) & _SUM_MASK
-    data = stored_view(bits)
-    whole = data.size & ~7
-    words = data[:whole].view("<u8")
-    total = 0
-    if whole < data.size:
-        rest = int.from_bytes(stored_bytes(data[whole:]), "little")
-        total = (2 * first + whole // 4 + 1) * rest
-    # In a matrix of words, row r and column c together make the weight of (r, c): two passes of additions
-    # take less time than one multiplication of every word.
-    end = words.size - words.size % _COLUMNS
-    for start in range(0, end, PIECE):
-        matrix = words[start : min(start + PIECE, end)].reshape(-1, _COLUMNS)
-        rows, columns = np.add.reduce(matrix, axis=1), np.add.reduce(matrix, axis=0)
-        heads = np.arange(first + start, first + start + matrix.size, _COLUMNS, dtype=np.uint64)
-        total += int(np.add.reduce(columns * _ODD)) + 2 * int(np.add.reduce(rows * heads))
-    if end < words.size:
-        tail = words[end:]
-        total += int(np.add.reduce(tail * _ODD[: tail.size])) + 2 * (first + end) * int(np.add.reduce(tail))
-    return total & _SUM_MASK
 
 
 def part_of(bits: Array | None, part: slice) -> Array | None:
@@ -176,7 +142,7 @@ def _write_frame(
         length += len(head)
         if not relative:
             yield bytes(padding(header.nbytes, length + TAIL.size))
-    yield struct.pack("<Q", checksum & _SUM_MASK)
+    yield struct.pack("<Q", checksum & SUM_MASK)
 
 
 def _write_planes(
@@ -300,34 +266,13 @@ def _quantize_block(
     components outside the dead zone are looked at one by one: inside it the reference stays. Of an array
     that is not `signed` all are, so that none becomes negative, and what is 0 stays so.
     """
-    kind, bits = book.kind, residual.bits
-    nowhere = np.zeros(0, np.int64)
-    places, symbols, escapes, exact = [], [], [nowhere], [bits[:0]]
+    bits = residual.bits
+    places, symbols, escapes, exact = [], [], [_NOWHERE], [bits[:0]]
     checksum = 0
     for start in range(block.start, min(block.stop, bits.size), PIECE):
         part = slice(start, start + PIECE)
         original, base = bits[part], part_of(residual.reference, part)
-        place, d = residual.outside(start, partition.zone)
-        kept = np.isfinite(d)
-        if not kept.all():
-            d = np.where(kept, d, d.dtype.type(0))
-        symbol, unfit = partition.symbols(d)
-        if unfit is not None:
-            kept &= ~unfit
-        values = np.empty(d.size, bits.dtype)
-        before = None if base is None else base.take(place, mode="clip")
-        reconstruct(book.expand(symbol), before, kind, values)
-        numbers = work(values, kind)
-        kept &= np.isfinite(numbers)  # the sum can overflow where the difference did not
-        escaped = nowhere
-        if partition.max_error is not None:
-            near = original.take(place, mode="clip")
-            kept &= _within_bound(near, values, partition.max_error, kind, residual.ordered)
-        if not kept.all():
-            escaped = np.flatnonzero(~kept)
-            symbol[escaped] = 0
-            values[escaped] = original.take(place.take(escaped), mode="clip")
-            escaped = place.take(escaped)
+        place, symbol, values, escaped = _quantize_piece(residual, start, partition, book)
         result = np.empty_like(original) if out is None else out[part]
         if base is None:
             result[:] = 0
@@ -336,7 +281,7 @@ def _quantize_block(
         result[place] = values
         if not signed:
             own = original.copy()
-            marked = spoiled(result, own, kind)
+            marked = spoiled(result, own, book.kind)
             if marked.any():
                 np.copyto(result, own, where=marked)
                 symbol[marked.take(place)] = 0
@@ -345,13 +290,45 @@ def _quantize_block(
         if escaped.size:
             escapes.append(escaped + (start - block.start))
             exact.append(result.take(escaped))
-        checksum += array_sum(result, start * kind.size // 8)
+        checksum += array_sum(result, start * book.kind.size // 8)
         places.append(place + (start - block.start))
         symbols.append(symbol)
     found = Sparse(np.concatenate(places), np.concatenate(symbols))
     count = min(block.stop, bits.size) - block.start
     pieces = codebooks.write_block(found, np.concatenate(escapes), np.concatenate(exact), count, columns)
     return pieces, checksum
+
+
+def _quantize_piece(
+    residual: Residual, start: int, partition: Partition, book: Codebook
+) -> tuple[Array, Array, Array, Array]:
+    """Return of the components of a piece that are outside the dead zone places, symbols and decoded values.
+
+    The last of the four are the places of those that are stored exactly: they have symbol 0, and among
+    the values themselves, as they were read once.
+    """
+    kind, part = book.kind, slice(start, start + PIECE)
+    original, base = residual.bits[part], part_of(residual.reference, part)
+    place, d = residual.outside(start, partition.zone)
+    kept = np.isfinite(d)
+    if not kept.all():
+        d = np.where(kept, d, d.dtype.type(0))
+    symbol, unfit = partition.symbols(d)
+    if unfit is not None:
+        kept &= ~unfit
+    values = np.empty(d.size, original.dtype)
+    before = None if base is None else base.take(place, mode="clip")
+    reconstruct(book.expand(symbol), before, kind, values)
+    kept &= np.isfinite(work(values, kind))  # the sum can overflow where the difference did not
+    if partition.max_error is not None:
+        near = original.take(place, mode="clip")
+        kept &= _within_bound(near, values, partition.max_error, kind, residual.ordered)
+    if kept.all():
+        return place, symbol, values, _NOWHERE
+    escaped = np.flatnonzero(~kept)
+    symbol[escaped] = 0
+    values[escaped] = original.take(place.take(escaped), mode="clip")
+    return place, symbol, values, place.take(escaped)
 
 
 def _within_bound(original: Array, decoded: Array, bound: float, kind: ElementType, ordered: bool) -> Array:

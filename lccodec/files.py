@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from .checkpoint import in_chain, open_data, open_file
-from .commit import CheckpointWriter
+from .commit import CheckpointWriter, check_manifest
 from .container import to_bytes
 from .errors import ArgumentError
 from .jobs import Job, components_of, plan
-from .manifest import FrameEntry, Manifest, check_manifest, metadata_strings
+from .manifest import FrameEntry, Manifest
 from .quantize import Lossless
+from .scalars import metadata_strings
 from .state import flatten
 from .system import checked_path
 

@@ -17,9 +17,10 @@ from . import codebook as codebooks
 from . import planes
 from .bits import Cursor, Stored
 from .byteorder import read_numbers
+from .checksum import array_sum
 from .codebook import Codebook, RunCodebook
 from .constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_RAW
-from .encoder import TAIL, Effort, array_sum, check_effort, encode_components, padding, part_of
+from .encoder import TAIL, Effort, check_effort, encode_components, padding, part_of
 from .errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from .floats import ELEMENT_TYPES, Array, ElementType, check_dtype, components, from_components, work
 from .header import FrameHeader, check_shape, parse_header

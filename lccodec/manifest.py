@@ -10,14 +10,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import sha256
-from typing import Any, Final, Self, TypeAlias
-
-import numpy as np
+from typing import Final, Self, TypeAlias
 
 from .constants import (
     DIGEST_SIZE,
@@ -25,7 +23,6 @@ from .constants import (
     FORMAT_MINOR,
     MAX_ARRAYS,
     MAX_INTEGER_DIGITS,
-    MAX_MANIFEST_BYTES,
     MAX_NESTING,
     MAX_STEP,
     ROOT_SIZE,
@@ -37,7 +34,7 @@ from .errors import (
     LimitError,
     UnsupportedError,
 )
-from .scalars import Json, is_unicode, parse_scalars
+from .scalars import Json, parse_scalars
 from .state import parse_tree
 
 __all__ = [
@@ -46,9 +43,7 @@ __all__ = [
     "FrameEntry",
     "Manifest",
     "Parent",
-    "check_manifest",
     "first_difference",
-    "metadata_strings",
     "parse_manifest",
 ]
 
@@ -169,70 +164,6 @@ class Manifest:
             raise ArgumentError(f"the manifest cannot be written as JSON: {error}") from error
 
 
-def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return metadata as they are stored: strings (LCC-MAN-06).
-
-    A number or a bool becomes its JSON text: ``"0.3"``, ``"7"``, ``"true"``, ``"NaN"``, ``"Infinity"``. A
-    NumPy number is taken as Python's.
-
-    Raises
-    ------
-    ArgumentError
-        For what is not a mapping from strings to strings and numbers, and for a lone surrogate; names the
-        key.
-
-    Examples
-    --------
-    >>> metadata_strings({"run": "first", "loss": 0.25, "epoch": 3, "best": True})
-    {'run': 'first', 'loss': '0.25', 'epoch': '3', 'best': 'true'}
-    """
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, Mapping):
-        raise ArgumentError(f"metadata are a mapping from strings to strings, not {type(metadata).__name__}")
-    strings = {}
-    for key, value in metadata.items():
-        plain = value.item() if isinstance(value, np.bool_ | np.integer | np.floating) else value
-        text = json.dumps(plain) if isinstance(plain, bool | int | float) else plain
-        if not isinstance(key, str) or not isinstance(text, str):
-            raise ArgumentError(f"metadata {key!r}: {value!r:.100} is neither a string nor a number")
-        if not is_unicode(key) or not is_unicode(text):
-            raise ArgumentError(f"metadata {key!r}: a string with a lone surrogate")
-        strings[str(key)] = str(text)
-    return strings
-
-
-def check_manifest(manifest: Manifest, frames: int) -> None:
-    """Check what a manifest will say beside its frames, before these are made.
-
-    Names, arrays and scalars are those that `state.flatten` has checked.
-
-    Parameters
-    ----------
-    manifest
-        Without its frames.
-    frames
-        How many there will be.
-
-    Raises
-    ------
-    ArgumentError
-        If no reader would accept it: a policy that is no JSON, or more bytes than LCC-LIM-04 allows.
-    """
-    size = len(manifest.to_bytes()) + frames * _ENTRY_BYTES
-    if size > MAX_MANIFEST_BYTES:
-        raise ArgumentError(
-            f"names, scalars and metadata take {size} bytes of a manifest, which has at most"
-            f" {MAX_MANIFEST_BYTES} (LCC-LIM-04)"
-        )
-    try:
-        parse_manifest(replace(manifest, tree={}, scalars=[], arrays=(), frames=()).to_bytes(), "manifest")
-    except DataError as error:
-        raise ArgumentError(f"a manifest that could not be read again: {error}") from error
-
-
-#: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and what is around them.
-_ENTRY_BYTES: Final = len('[9007199254740991,"0123456789012345678901"],')
 _MAX_LENGTH: Final = MAX_STEP  # for the same reason: exact in every JSON reader
 _KEYS: Final = (
     "lccodec",

@@ -1,15 +1,30 @@
-"""Plain scalars <-> the entries of a list in JSON, each value in one way (SPEC 5.1, LCC-STA-04 to -06)."""
+"""Plain scalars <-> the entries of a list in JSON, each value in one way (SPEC 5.1, LCC-STA-04 to -06).
+
+Metadata are strings: numbers among them become texts here too.
+"""
 
 from __future__ import annotations
 
 import base64
+import json
 import reprlib
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from .constants import MAX_INTEGER_DIGITS
-from .errors import FormatError, LimitError
+import numpy as np
 
-__all__ = ["Json", "is_unicode", "parse_scalar", "parse_scalars", "scalar_json", "scalar_value"]
+from .constants import MAX_INTEGER_DIGITS
+from .errors import ArgumentError, FormatError, LimitError
+
+__all__ = [
+    "Json",
+    "is_unicode",
+    "metadata_strings",
+    "parse_scalar",
+    "parse_scalars",
+    "scalar_json",
+    "scalar_value",
+]
 
 Json: TypeAlias = Any  # recursive, and often from a file: checked where it is met, not by the type checker
 
@@ -77,3 +92,36 @@ def scalar_value(entry: Json) -> Any:
 def is_unicode(text: str) -> bool:
     """Whether a string holds no lone surrogate (LCC-STA-06)."""
     return text.isascii() or text.encode(errors="ignore").decode() == text  # lone surrogates are ignored
+
+
+def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return metadata as they are stored: strings (LCC-MAN-06).
+
+    A number or a bool becomes its JSON text: ``"0.3"``, ``"7"``, ``"true"``, ``"NaN"``, ``"Infinity"``. A
+    NumPy number is taken as Python's.
+
+    Raises
+    ------
+    ArgumentError
+        For what is not a mapping from strings to strings and numbers, and for a lone surrogate; names the
+        key.
+
+    Examples
+    --------
+    >>> metadata_strings({"run": "first", "loss": 0.25, "epoch": 3, "best": True})
+    {'run': 'first', 'loss': '0.25', 'epoch': '3', 'best': 'true'}
+    """
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise ArgumentError(f"metadata are a mapping from strings to strings, not {type(metadata).__name__}")
+    strings = {}
+    for key, value in metadata.items():
+        plain = value.item() if isinstance(value, np.bool_ | np.integer | np.floating) else value
+        text = json.dumps(plain) if isinstance(plain, bool | int | float) else plain
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise ArgumentError(f"metadata {key!r}: {value!r:.100} is neither a string nor a number")
+        if not is_unicode(key) or not is_unicode(text):
+            raise ArgumentError(f"metadata {key!r}: a string with a lone surrogate")
+        strings[str(key)] = str(text)
+    return strings

@@ -29,12 +29,12 @@ from .errors import (
 )
 from .jobs import encode_jobs
 from .links import step_index
-from .manifest import metadata_strings
 from .parallel import thread_count
 from .policy import Policy
 from .presets import POLICIES, resolve_policy
 from .record import Record
 from .roles import Assignment, Role, check_known, check_matches, check_roles
+from .scalars import metadata_strings
 from .state import flatten
 from .system import checked_path, storage_errors
 from .tail import Link, Tail, find_tail, latest_record

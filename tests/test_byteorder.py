@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec import encoder
+from lccodec import checksum
 from lccodec.byteorder import little_endian, read_numbers, stored_bytes, stored_view
 from lccodec.floats import ELEMENT_TYPES, components, in_host_order
 from lccodec.summary import summarize
@@ -169,9 +169,9 @@ def test_the_array_sum_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch, dt
     """On a big-endian host it is taken piece by piece, so that no array is copied as a whole."""
     bits = np.random.default_rng(0).integers(0, 256, (200_003, np.dtype(dtype).itemsize), np.uint8)
     numbers = np.ascontiguousarray(bits).view(dtype)[:, 0]
-    expected = encoder.array_sum(numbers, 7)
-    monkeypatch.setattr(encoder, "sys", SimpleNamespace(byteorder="big"))
-    assert encoder.array_sum(numbers, 7) == expected
+    expected = checksum.array_sum(numbers, 7)
+    monkeypatch.setattr(checksum, "sys", SimpleNamespace(byteorder="big"))
+    assert checksum.array_sum(numbers, 7) == expected
 
 
 # --- arrays in the other byte order ---------------------------------------------------------------

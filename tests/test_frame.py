@@ -24,8 +24,8 @@ from lccodec import (
     decode,
     encode,
 )
+from lccodec.checksum import array_sum
 from lccodec.constants import MAX_EXPANSION
-from lccodec.encoder import array_sum
 from lccodec.header import FrameHeader, parse_header
 
 from .strategies import ALL_DTYPES, INTEGERS, array_and_reference, bits_of, dtype_of, random_array

@@ -27,6 +27,7 @@ LAYERS = [
     ["moments", "clusters"],
     ["balance", "trigger", "weighted"],
     ["planes", "codebook"],
+    ["checksum"],
     ["header"],
     ["encoder"],
     ["frame"],

@@ -14,7 +14,7 @@ from ..checkpoint import open_file
 from ..constants import CHECKPOINT_SUFFIX
 from ..errors import ArgumentError
 from ..files import save_file as save_checkpoint
-from ..manifest import metadata_strings
+from ..scalars import metadata_strings
 from ..system import StrPath, checked_path
 from .shards import INDEX_SUFFIX
 

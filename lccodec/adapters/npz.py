@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import ArgumentError, FormatError
 from ..floats import Array, element_type
-from ..manifest import metadata_strings
+from ..scalars import metadata_strings
 from .formats import named_arrays, regular_file, replacing
 
 __all__ = ["load_file", "save_file"]

@@ -36,7 +36,7 @@ import numpy as np
 from ..constants import MAX_NESTING
 from ..errors import ArgumentError, FormatError
 from ..floats import Array, in_host_order
-from ..manifest import metadata_strings
+from ..scalars import metadata_strings
 from ..state import leaf_name
 from .values import OF_INT, from_stored, to_stored
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from ..byteorder import little_endian, read_numbers, stored_bytes
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from ..floats import ELEMENT_TYPES, Array, components, from_components
-from ..manifest import metadata_strings
+from ..scalars import metadata_strings
 from ..state import leaf_name
 from .formats import named_leaves, plain_names, regular_file, replacing
 from .plain import read_types, with_types
