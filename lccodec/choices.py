@@ -13,7 +13,7 @@ from .floats import ElementType
 from .policy import Policy, quantizer_text
 from .quantize import Lossless
 from .record import Record
-from .roles import Assignment, Role, assign_roles
+from .roles import UNNAMED, Assignment, Role, assign_roles
 
 __all__ = ["ArrayPlan", "Choice", "choose", "find_known", "needed_roles", "unnamed_weights"]
 
@@ -128,7 +128,7 @@ def find_known(
 
 
 def unnamed_weights(
-    arrays: Mapping[str, tuple[ElementType, int]], assigned: Mapping[str, Assignment], policy: Policy
+    arrays: Mapping[str, tuple[ElementType, int]], choices: Mapping[str, Choice], policy: Policy
 ) -> list[str]:
     """Return the large floating point arrays that are exact because nothing names them, by a lossy policy."""
     if isinstance(policy.roles.get("weight", Lossless()), Lossless):
@@ -136,8 +136,5 @@ def unnamed_weights(
     return [
         name
         for name, (kind, size) in arrays.items()
-        if kind.is_float
-        and size >= _LARGE
-        and not assigned[name].named
-        and isinstance(policy.choose(name, assigned[name].role, kind, size), Lossless)
+        if kind.is_float and size >= _LARGE and choices[name].why == UNNAMED and not choices[name].lossy
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .choices import find_known, needed_roles, unnamed_weights
+from .choices import find_known, needed_roles
 from .commit import check_manifest
 from .errors import ArgumentError
 from .floats import Array, ElementType, element_type
@@ -39,14 +39,11 @@ class Draft:
         What each frame will hold, in their order.
     shortfall
         What the policy's target asks for and cannot be had, in words; None where it is met.
-    unnamed
-        Names of arrays that look like weights, and are exact because nothing says that they are.
     """
 
     manifest: Manifest
     jobs: list[Job]
     shortfall: str | None
-    unnamed: list[str]
 
 
 def make_draft(
@@ -86,8 +83,7 @@ def make_draft(
     policy = record.policy.settle(_candidates(flat, parts, roles, parents)) if tail else record.policy
 
     def choose(name: str, kind: ElementType, size: int, relative: bool) -> Quantizer:
-        quantizer = policy.choose(name, roles[name], kind, size)  # a keyframe tells of a wrong one too
-        return quantizer if relative else Lossless()
+        return policy.choose(name, roles[name], kind, size) if relative else Lossless()
 
     jobs = plan(parts, flat.shapes, flat.names, parents, choose, keyframe=tail is None)
     numbers = [0] * len(flat.arrays)
@@ -106,9 +102,7 @@ def make_draft(
         frames=(),
     )
     check_manifest(manifest, len(jobs))
-    return Draft(
-        manifest, jobs, policy.shortfall, unnamed_weights(array_types(flat), assigned, record.policy)
-    )
+    return Draft(manifest, jobs, policy.shortfall)
 
 
 def array_types(flat: Flat) -> dict[str, tuple[ElementType, int]]:

@@ -127,7 +127,7 @@ def _too_many_dimensions(dimensions: int) -> str | None:
 def _too_many_elements(shapes: Sequence[Shape]) -> str | None:
     """Return what is wrong with arrays of these shapes together; ``None`` if nothing is."""
     # An empty array too must not have absurd extents.
-    elements = sum(math.prod(extent for extent in shape if extent) for shape in shapes)
+    elements = sum(math.prod(shape) or math.prod(filter(None, shape)) for shape in shapes)
     return f"more than {MAX_ELEMENTS} elements, extents of 0 left out" if elements > MAX_ELEMENTS else None
 
 

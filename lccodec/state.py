@@ -244,17 +244,24 @@ class _Flattener:
         self._seen: dict[int, tuple[int, object]] = {}
         self._characters = 0
 
-    def node(self, value: Any, keys: Keys) -> Json:
-        self._characters += len(keys) + sum(map(len, keys))
+    def node(self, value: Any, keys: Keys, length: int = 0) -> Json:
+        """Gather a node; `length` is that of its name as LCC-LIM-08 counts."""
+        self._characters += length
         if self._characters > MAX_NAME_CHARACTERS:
             _refuse((), f"has names of more than {MAX_NAME_CHARACTERS} characters together")
         if isinstance(value, _NUMPY):
             return self._array(value, keys)
         if isinstance(value, dict):
-            return {key: self.node(child, self._below(keys, key)) for key, child in value.items()}
+            return {
+                key: self.node(child, self._below(keys, key), length + len(key) + 1)
+                for key, child in value.items()
+            }
         # Subclasses (namedtuple, torch.Size, IntEnum) would come back as something else: exact types only.
         if type(value) in (list, tuple):
-            nodes = (self.node(child, self._below(keys, str(i))) for i, child in enumerate(value))
+            nodes = (
+                self.node(child, self._below(keys, str(i)), length + len(str(i)) + 1)
+                for i, child in enumerate(value)
+            )
             return ["l" if type(value) is list else "t", *nodes]
         self.scalars.append(self._scalar(value, keys))
         return None

@@ -19,10 +19,10 @@ from .adapter import Adapter, check_adapter
 from .arguments import as_integer
 from .chain import KEYFRAME_EVERY, wants_keyframe
 from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_step
-from .choices import ArrayPlan, choose
+from .choices import ArrayPlan, choose, unnamed_weights
 from .commit import CheckpointWriter, remove_stale_temporaries
 from .constants import MAX_STEP
-from .draft import Draft, array_types, make_draft
+from .draft import array_types, make_draft
 from .errors import (
     ArgumentError,
     LccodecWarning,
@@ -35,7 +35,7 @@ from .presets import POLICIES, resolve_policy
 from .record import Record
 from .roles import Assignment, Role, check_known, check_matches, check_roles
 from .scalars import metadata_strings
-from .state import flatten
+from .state import Flat, flatten
 from .system import checked_path, storage_errors
 from .tail import Link, Tail, find_tail, latest_record
 
@@ -109,7 +109,7 @@ class Chain:
         self._policy = None if policy is None else resolve_policy(policy)
         self._roles = None if roles is None else dict(check_roles(roles))
         self._record: Record | None = None  # what saves go by, known from the first on
-        self._told: set[str] = set()  # what is told once
+        self._told = False  # of a target that cannot be met
         self._tail: Tail | None = None
         self._saving = threading.RLock()
         with storage_errors("cannot look at the directory", self.directory):
@@ -200,7 +200,7 @@ class Chain:
             plain, metadata = self.adapter.to_numpy(state, metadata)
             state, known = plain, {**self.adapter.roles(state), **known}
         flat = flatten(state)
-        record = self._begin(steps, flat.names)
+        record = self._begin(steps, flat, known)
         tail = find_tail(self._tail, self.directory, steps[-1], self.threads) if steps else None
         self._tail = tail
         if tail and wants_keyframe(
@@ -208,7 +208,9 @@ class Chain:
         ):
             tail = None
         draft = make_draft(step, flat, tail, record, known, metadata)
-        self._tell(draft)
+        if draft.shortfall and not self._told:
+            self._told = True
+            _warn(f"{self.directory}: {draft.shortfall}")
         with storage_errors("cannot make the directory", self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
         remove_stale_temporaries(self.directory)
@@ -238,36 +240,32 @@ class Chain:
             raise ArgumentError(f"step {step} is before the latest of {self.directory}, {steps[-1]}")
         return step, steps
 
-    def _begin(self, steps: list[int], names: list[str]) -> Record:
-        """Return what saves go by. The first of them tells of typing errors, and of another policy."""
-        if self._record is None:
-            record = self._settings()
-            if names:  # later states may lack arrays; that is no reason to lose them
-                check_matches("roles", self._roles or {}, names)
-                if self._policy is not None:
-                    check_matches(f"policy {self._policy.name!r}", self._policy.patterns, names)
-            recorded = latest_record(self.directory) if steps and self._policy else None
-            if recorded and recorded.policy != record.policy:
-                _warn(
-                    f"{self.directory} was saved with the policy {recorded.policy.name!r}, and goes on with"
-                    f" {record.policy.name!r}, as you ask"
-                )
-            self._record = record
-        return self._record
-
-    def _tell(self, draft: Draft) -> None:
-        """Tell, once, of a target that cannot be met, and of arrays that nothing names."""
-        if draft.shortfall and "shortfall" not in self._told:
-            self._told.add("shortfall")
-            _warn(f"{self.directory}: {draft.shortfall}")
-        if draft.unnamed and "unnamed" not in self._told:
-            self._told.add("unnamed")
-            shown = ", ".join(map(repr, draft.unnamed[:_SHOWN])) + ", ..." * (len(draft.unnamed) > _SHOWN)
+    def _begin(self, steps: list[int], flat: Flat, known: Mapping[str, Assignment]) -> Record:
+        """Return what saves go by. The first of them finds errors in it, and tells what may be a surprise."""
+        if self._record is not None:
+            return self._record
+        record = self._settings()
+        if flat.names:  # later states may lack arrays; that is no reason to lose them
+            check_matches("roles", self._roles or {}, flat.names)
+            if self._policy is not None:
+                check_matches(f"policy {self._policy.name!r}", self._policy.patterns, flat.names)
+        types = array_types(flat)
+        unnamed = unnamed_weights(types, choose(types, record, known), record.policy)
+        if unnamed:
+            shown = ", ".join(map(repr, unnamed[:_SHOWN])) + ", ..." * (len(unnamed) > _SHOWN)
             _LOG.warning(
                 "%s: %d large arrays are kept exactly, as nothing says that they are weights: %s."
                 " Chain(roles={name or pattern: role}) does.",
-                *(self.directory, len(draft.unnamed), shown),
+                *(self.directory, len(unnamed), shown),
             )
+        recorded = latest_record(self.directory) if steps and self._policy else None
+        if recorded and recorded.policy != record.policy:
+            _warn(
+                f"{self.directory} was saved with the policy {recorded.policy.name!r}, and goes on with"
+                f" {record.policy.name!r}, as you ask"
+            )
+        self._record = record
+        return record
 
     def _log(self, parent: Tail | None, size: int, nbytes: int, seconds: float) -> None:
         kind = f"delta to {parent.step}" if parent else "keyframe"
