@@ -27,13 +27,7 @@ from .constants import (
     MAX_STEP,
     ROOT_SIZE,
 )
-from .errors import (
-    ArgumentError,
-    DataError,
-    FormatError,
-    LimitError,
-    UnsupportedError,
-)
+from .errors import ArgumentError, DataError, FormatError, LimitError, UnsupportedError
 from .scalars import Json, parse_scalars
 from .state import parse_tree
 
