@@ -88,11 +88,6 @@ def choose(
         Policy and roles; roles by index are those of the order of `arrays`.
     known
         Roles by name that a framework's structures tell.
-
-    Raises
-    ------
-    ArgumentError
-        If the policy has a quantizer for an array that does not go with its role.
     """
     names = list(arrays)
     recorded = {names[i]: Assignment(r, _RECORDED) for i, r in record.known.items() if i < len(names)}

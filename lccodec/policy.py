@@ -122,24 +122,31 @@ class Policy:
         object.__setattr__(self, "patterns", dict(self.patterns))
 
     def choose(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
-        """Return the quantizer for an array of `size` elements.
+        """Return the quantizer for an array of `size` elements; second moments never wait for a trigger."""
+        if not kind.is_float:
+            return Lossless()
+        found = self._of_pattern(name)
+        if found is not None:
+            return Lossless() if role == "second_moment" and isinstance(found, Triggered) else found
+        if size < self.smallest:
+            return Lossless()
+        return self.roles.get(role, Lossless())
+
+    def _of_pattern(self, name: str) -> Quantizer | None:
+        return next((q for pattern, q in self.patterns.items() if fnmatchcase(name, pattern)), None)
+
+    def check(self, roles: Mapping[str, Role]) -> None:
+        """Check that the patterns go with the roles of arrays by name, before a run is saved with them.
 
         Raises
         ------
         ArgumentError
             If a pattern lets a second moment wait for a trigger.
         """
-        if not kind.is_float:
-            return Lossless()
-        for pattern, quantizer in self.patterns.items():
-            if fnmatchcase(name, pattern):
-                self._check_trigger(name, role, quantizer)
-                return quantizer
-        if size < self.smallest:
-            return Lossless()
-        return self.roles.get(role, Lossless())
+        for name, role in roles.items():
+            self._check_trigger(name, role, self._of_pattern(name))
 
-    def _check_trigger(self, place: str, role: Role, quantizer: Quantizer) -> None:
+    def _check_trigger(self, place: str, role: Role, quantizer: Quantizer | None) -> None:
         if role == "second_moment" and isinstance(quantizer, Triggered):
             raise ArgumentError(
                 f"policy {self.name!r}: {place!r}: second moments are not to be Triggered: the small ones"

@@ -250,7 +250,10 @@ class Chain:
             if self._policy is not None:
                 check_matches(f"policy {self._policy.name!r}", self._policy.patterns, flat.names)
         types = array_types(flat)
-        unnamed = unnamed_weights(types, choose(types, record, known), record.policy)
+        choices = choose(types, record, known)
+        if self._policy is not None:
+            self._policy.check({name: choice.role for name, choice in choices.items()})
+        unnamed = unnamed_weights(types, choices, record.policy)
         if unnamed:
             shown = ", ".join(map(repr, unnamed[:_SHOWN])) + ", ..." * (len(unnamed) > _SHOWN)
             _LOG.warning(

@@ -228,6 +228,13 @@ def test_second_moments_do_not_wait(tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="'exp_avg_sq': second moments"):
             chain.save(0, state)  # at once, not when a run has trained up to its first delta
         assert chain.steps == []
+    late = {"exp_avg_sq": np.ones(9), "w": np.ones(9)}
+    with Chain(tmp_path / "late", Policy("x", patterns={"*": trigger})) as chain:
+        chain.save(0, {"w": late["w"]})
+        for step in (1, 2, 3):  # moments that come with the first step of an optimizer cost no checkpoint
+            late = {name: array * 1.01 for name, array in late.items()}
+            chain.save(step, late)
+            np.testing.assert_array_equal(chain.restore()["exp_avg_sq"], late["exp_avg_sq"])
     with Chain(tmp_path, Policy("y", patterns={"*sq": LogSteps(), "*": trigger})) as chain:
         chain.save(0, state)
         chain.save(1, {name: array * 2 for name, array in state.items()})
