@@ -15,16 +15,19 @@ import orbax.checkpoint as ocp
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+import zarr
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 import lccodec
 from lccodec import Chain, Clusters, ExponentBuckets, Lossless, UniformDeadzone
 from lccodec.adapters import jax as jax_adapter
+from lccodec.adapters import npz, safetensors
 from lccodec.adapters import torch as torch_adapter
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.numcodecs import LCCodec
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
+from lccodec.adapters.zarr import LCCodec as ZarrCodec
 
 SAVES = 5
 POLICIES = ["lossless", "lc-3", "balanced"]
@@ -146,3 +149,30 @@ def test_numcodecs(quantizer: Any) -> None:
         chunks = [codec.encode(values) for _ in range(SAVES)]
     for chunk in chunks:
         assert lccodec.decode(bytes(chunk)).shape == values.shape
+
+
+@pytest.mark.parametrize("quantizer", [Lossless(), UniformDeadzone(max_error=1e-3)], ids=str)
+def test_zarr(tmp_path: Path, quantizer: Any) -> None:
+    values = np.random.default_rng(0).standard_normal((300, 1000), np.float32)
+    array = zarr.create_array(
+        tmp_path,
+        shape=values.shape,
+        dtype="f4",
+        chunks=(100, 500),
+        serializer=ZarrCodec(quantizer),
+        compressors=None,
+    )
+    with training(values):
+        for _ in range(SAVES):
+            array[...] = values
+    assert abs(np.asarray(zarr.open_array(tmp_path, mode="r")[...])).max() < 1e4
+
+
+@pytest.mark.parametrize("form", [npz, safetensors], ids=lambda form: form.__name__.rpartition(".")[2])
+def test_other_files(tmp_path: Path, form: Any) -> None:
+    state = {"w": np.random.default_rng(0).standard_normal((300, 1000), np.float32)}
+    with training(state["w"]):
+        for step in range(SAVES):
+            form.save_file(state, tmp_path / f"{step}")
+    for step in range(SAVES):
+        moved(state, form.load_file(tmp_path / f"{step}"))

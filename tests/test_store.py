@@ -576,3 +576,22 @@ def test_absolute_quantizers_need_no_parent(tmp_path: Path) -> None:
     for name, moment in moments.items():
         assert (restored[name] * moment >= 0).all()
         assert 0.5 < np.linalg.norm(restored[name]) / np.linalg.norm(moment) < 1.1
+
+
+def test_an_array_in_another_order_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a policy looks at all arrays before any is coded."""
+    converted = 0
+    contiguous = np.ascontiguousarray
+
+    def counted(array: Any, *arguments: Any, **options: Any) -> Any:
+        nonlocal converted
+        converted += array.shape == (300, 200)
+        return contiguous(array, *arguments, **options)
+
+    states = [np.asfortranarray(state["layer"]["weight"]) for state in walk(3, shape=(300, 200))]
+    with Chain(tmp_path, "balanced") as chain:
+        chain.save(0, {"weight": states[0]})
+        monkeypatch.setattr(np, "ascontiguousarray", counted)
+        for step in (1, 2):
+            chain.save(step, {"weight": states[step]})
+    assert converted == 2
