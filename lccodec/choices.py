@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from .floats import ElementType
 from .policy import Policy, quantizer_text
@@ -18,9 +19,9 @@ from .roles import UNNAMED, Assignment, Role, assign_roles
 __all__ = ["ArrayPlan", "Choice", "choose", "find_known", "needed_roles", "unnamed_weights"]
 
 #: Elements from which on an array that nothing names is worth a word.
-_LARGE = 1 << 12
+_LARGE: Final = 1 << 12
 
-_RECORDED = "told by a framework's structures when it was saved"
+_RECORDED: Final = "told by a framework's structures when it was saved"
 
 
 @dataclass(frozen=True)

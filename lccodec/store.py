@@ -143,11 +143,16 @@ class Chain:
         return self._settings().roles
 
     def _settings(self) -> Record:
-        if self._record is not None:
-            return self._record
-        recorded = latest_record(self.directory) if self._policy is None or self._roles is None else None
+        return self._record or self._settle(*latest_record(self.directory))
+
+    def _settle(self, recorded: Record | None, problem: str | None) -> Record:
+        """Return policy and roles: given, else recorded, else for a new chain."""
+        policy = self._policy
+        if policy is None and problem is not None:  # it may be a chain that must not lose anything
+            _warn(f"the policy of {self.directory} is not known, it goes on lossless: {problem}")
+            policy = POLICIES["lossless"]
         recorded = recorded or Record(POLICIES["balanced"])
-        return Record(self._policy or recorded.policy, recorded.roles if self._roles is None else self._roles)
+        return Record(policy or recorded.policy, recorded.roles if self._roles is None else self._roles)
 
     def save(
         self,
@@ -200,7 +205,7 @@ class Chain:
             plain, metadata = self.adapter.to_numpy(state, metadata)
             state, known = plain, {**self.adapter.roles(state), **known}
         flat = flatten(state)
-        record = self._begin(steps, flat, known)
+        record = self._begin(flat, known)
         tail = find_tail(self._tail, self.directory, steps[-1], self.threads) if steps else None
         self._tail = tail
         if tail and wants_keyframe(
@@ -240,11 +245,12 @@ class Chain:
             raise ArgumentError(f"step {step} is before the latest of {self.directory}, {steps[-1]}")
         return step, steps
 
-    def _begin(self, steps: list[int], flat: Flat, known: Mapping[str, Assignment]) -> Record:
+    def _begin(self, flat: Flat, known: Mapping[str, Assignment]) -> Record:
         """Return what saves go by. The first of them finds errors in it, and tells what may be a surprise."""
         if self._record is not None:
             return self._record
-        record = self._settings()
+        recorded, problem = latest_record(self.directory)
+        record = self._settle(recorded, problem)
         if flat.names:  # later states may lack arrays; that is no reason to lose them
             check_matches("roles", self._roles or {}, flat.names)
             if self._policy is not None:
@@ -261,7 +267,6 @@ class Chain:
                 " Chain(roles={name or pattern: role}) does.",
                 *(self.directory, len(unnamed), shown),
             )
-        recorded = latest_record(self.directory) if steps and self._policy else None
         if recorded and recorded.policy != record.policy:
             _warn(
                 f"{self.directory} was saved with the policy {recorded.policy.name!r}, and goes on with"

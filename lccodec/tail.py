@@ -16,11 +16,10 @@ from .checkpoint import checkpoint_path, directory_steps, open_file
 from .container import open_checkpoint, read_root
 from .errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
 from .jobs import DecodedArray
-from .presets import POLICIES
 from .record import Record, read_record
 from .scalars import Json
 
-__all__ = ["Link", "Tail", "latest_record", "read_tail"]
+__all__ = ["Link", "Tail", "find_tail", "latest_record", "read_tail"]
 
 
 @dataclass(frozen=True)
@@ -111,27 +110,25 @@ def find_tail(tail: Tail | None, directory: Path, step: int, threads: int) -> Ta
     return found
 
 
-def latest_record(directory: Path) -> Record | None:
-    """Return the record of the newest checkpoint that can be read; None where there is no checkpoint.
+def latest_record(directory: Path) -> tuple[Record | None, str | None]:
+    """Return the record of the newest checkpoint that can be read, or why there are some but none can.
 
-    Where there are some, but none can be read or its policy is not known here, the policy is `lossless`, and
-    a warning says so: the chain may be one that must not lose anything.
+    Returns
+    -------
+    tuple
+        The record, and None; None, and what is wrong; None twice where there is no checkpoint.
     """
+    problem = None
     steps = directory_steps(directory) if directory.is_dir() else {}
-    reason = ""
     for path in reversed(steps.values()):
         try:
             with open_checkpoint(path) as reader:
-                return read_record(reader.manifest.policy)
+                return read_record(reader.manifest.policy), None
         except (DataError, StorageError) as error:
-            reason = reason or str(error)
+            problem = problem or str(error)
         except ArgumentError as error:
-            reason = f"{path.name}: {error}"
-            break
-    if not steps:
-        return None
-    _warn(f"the policy of {directory} is not known, it goes on lossless: {reason}")
-    return Record(POLICIES["lossless"])
+            return None, f"{path.name}: {error}"
+    return None, problem
 
 
 def _warn(message: str) -> None:

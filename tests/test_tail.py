@@ -216,6 +216,19 @@ def test_the_policy_is_that_of_the_newest_checkpoint_that_can_be_read(tmp_path: 
         assert Chain(tmp_path).policy.name == "lossless"
 
 
+def test_a_policy_that_is_given_needs_none_that_can_be_read(tmp_path: Path) -> None:
+    """Nothing is said of lossless, nor of a policy that the chain never had."""
+    states = walk(3)
+    Chain(tmp_path, policy="lc-3").save(0, states[0])
+    (tmp_path / NAMES[0]).write_bytes(b"damaged")
+    chain = Chain(tmp_path, policy="lc-3")
+    with pytest.warns(LccodecWarning) as told:
+        chain.save(1, states[1])
+    assert [f"{NAMES[0]}" in str(warning.message) for warning in told] == [True]
+    assert "goes on with a keyframe" in str(told[0].message)
+    assert chain.info().policy == "lc-3"
+
+
 def test_a_policy_of_another_version_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     states = walk(3)
     with monkeypatch.context() as patch:
