@@ -15,10 +15,10 @@ from plan import Plan
 from rounds import Job, Timing, measure, thread_counts, threaded
 
 import lccodec
-from lccodec.bits import Cursor
 from lccodec.constants import MAX_STREAM_DEPTH
-from lccodec.streams import read_stream
-from lccodec.symbols import write_stream
+from lccodec.entropy.bits import Cursor
+from lccodec.entropy.stream_reader import read_stream
+from lccodec.entropy.stream_writer import write_stream
 
 __all__ = ["DTYPES", "dtypes", "huffman", "real", "zeros"]
 

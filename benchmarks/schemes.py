@@ -223,7 +223,7 @@ class LccodecSession:
         """Keep a state; return the bytes of its file."""
         self.step += 1
         begin = time.perf_counter()
-        with mock.patch("lccodec.store.wants_keyframe", return_value=False):
+        with mock.patch("lccodec.chain.chain.wants_keyframe", return_value=False):
             size = self.chain.save(self.step, state)
         self.save_seconds = time.perf_counter() - begin
         return {"file": size}

@@ -46,38 +46,38 @@ EQUAL, GATHER = "finding arrays that did not change", "gathering small arrays"
 
 #: Stage of each module of lccodec, or of one function; ``None`` where it is that of the caller.
 STAGES: Mapping[str, str | None] = {
-    "residual": FIND,
-    "quantize": FIT,
-    "quantize.symbols": None,
-    "buckets": FIT,
-    "buckets.symbols": None,
-    "clusters": FIT,
-    "clusters.symbols": None,
-    "moments": FIT,
-    "promote": FIT,
-    "runs": FIT,
-    "encoder._quantize_block": QUANTIZE,
-    "encoder._quantize_run": QUANTIZE,
-    "checksum.array_sum": SUM,
-    "symbols": RUNS,
-    "streams": RUNS,
-    "classes": RUNS,
-    "forms": None,
-    "huffman": HUFFMAN,
-    "lanes": HUFFMAN,
-    "planes": PLANES,
-    "codebook": APPLY,
-    "codebook.reconstruct": None,
-    "codebook.expand": None,
-    "codebook.write_block": None,
-    "jobs._equal": EQUAL,
-    "jobs.joined": GATHER,
-    "jobs.plan": GATHER,
-    "manifest": NAMES,
-    "hdf5": NAMES,
-    "state": NAMES,
-    "roles": NAMES,
-    "trailer": NAMES,
+    "quantizers/residual": FIND,
+    "quantizers/uniform": FIT,
+    "quantizers/uniform.symbols": None,
+    "quantizers/exponent": FIT,
+    "quantizers/exponent.symbols": None,
+    "quantizers/clusters": FIT,
+    "quantizers/clusters.symbols": None,
+    "quantizers/logarithmic": FIT,
+    "quantizers/promote": FIT,
+    "quantizers/runs": FIT,
+    "frame/encode._quantize_block": QUANTIZE,
+    "frame/encode._quantize_run": QUANTIZE,
+    "frame/checksum.array_sum": SUM,
+    "entropy/stream_writer": RUNS,
+    "entropy/stream_reader": RUNS,
+    "entropy/classes": RUNS,
+    "entropy/forms": None,
+    "entropy/huffman": HUFFMAN,
+    "entropy/lanes": HUFFMAN,
+    "frame/planes": PLANES,
+    "frame/codebook": APPLY,
+    "frame/codebook.reconstruct": None,
+    "frame/codebook.expand": None,
+    "frame/codebook.write_block": None,
+    "chain/jobs._equal": EQUAL,
+    "chain/jobs.joined": GATHER,
+    "chain/jobs.plan": GATHER,
+    "container/manifest": NAMES,
+    "container/hdf5": NAMES,
+    "container/tree": NAMES,
+    "policy/roles": NAMES,
+    "container/trailer": NAMES,
 }
 #: The same of functions written in C, by a part of their names.
 BUILTINS: Mapping[str, str] = {
@@ -101,9 +101,9 @@ def _stage(code: Code) -> str | None:
     file, _, name = code
     if file == "~":
         return next((stage for part, stage in BUILTINS.items() if part in name), None)
-    if Path(file).parent != PACKAGE:
+    if not Path(file).is_relative_to(PACKAGE):
         return None
-    module = Path(file).stem
+    module = Path(file).relative_to(PACKAGE).with_suffix("").as_posix()
     return STAGES.get(f"{module}.{name}", STAGES.get(module))
 
 

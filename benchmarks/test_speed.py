@@ -17,10 +17,10 @@ import pytest
 
 import lccodec
 from benchmarks.deltas import as_dtype, load_walk, symbols_of_entropy
-from lccodec.bits import Cursor
 from lccodec.constants import MAX_STREAM_DEPTH
-from lccodec.streams import read_stream
-from lccodec.symbols import write_stream
+from lccodec.entropy.bits import Cursor
+from lccodec.entropy.stream_reader import read_stream
+from lccodec.entropy.stream_writer import write_stream
 
 Benchmark = Callable[..., Any]
 

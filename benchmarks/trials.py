@@ -241,7 +241,7 @@ def _source(scheme: str) -> str:
     names = ("schemes", "published", "clustered", "compressors", "resume", "models", "tasks")
     files = [here / f"{name}.py" for name in names]
     if scheme in lccodec.POLICIES or scheme.startswith("lccodec"):
-        files += sorted(Path(lccodec.__file__).parent.glob("*.py"))
+        files += sorted(Path(lccodec.__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:10]
 
 

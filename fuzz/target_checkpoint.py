@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 import lccodec
-from lccodec.checkpoint import CheckpointFile, open_data
+from lccodec.chain.checkpoint import CheckpointFile, open_data
 from lccodec.constants import (
     MAX_EXPANSION,
     PAYLOAD_OFFSET,
@@ -40,7 +40,7 @@ from lccodec.constants import (
     TRAILER_MAGIC,
     TRAILER_SIZE,
 )
-from lccodec.roles import Assignment
+from lccodec.policy.roles import Assignment
 
 #: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell nothing new.
 MAX_DECODED = 1 << 22

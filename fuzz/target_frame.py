@@ -14,11 +14,11 @@ import numpy as np
 
 import lccodec
 from lccodec.constants import MAX_EXPANSION
-from lccodec.encoder import encode_components
-from lccodec.floats import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
-from lccodec.frame import decode_components
-from lccodec.header import parse_header
-from lccodec.quantize import Quantizer
+from lccodec.element_types import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
+from lccodec.frame.decode import decode_components
+from lccodec.frame.encode import encode_components
+from lccodec.frame.header import parse_header
+from lccodec.quantizers.uniform import Quantizer
 
 #: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell nothing new.
 MAX_DECODED = 1 << 20

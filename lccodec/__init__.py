@@ -1,13 +1,12 @@
 """lccodec: a portable, pure-NumPy codec for training checkpoints."""
 
-from ._version import __version__
-from .arrays import encode
-from .balanced import Balanced
-from .buckets import ExponentBuckets
-from .checkpoint import ArrayInfo, CheckpointFile, CheckpointInfo
-from .checkpoint import open_file as open
-from .choices import ArrayPlan
-from .clusters import Clusters
+from .chain.chain import Chain
+from .chain.checkpoint import ArrayInfo, CheckpointFile, CheckpointInfo
+from .chain.checkpoint import open_file as open
+from .chain.single_file import load, load_file, save, save_file
+from .chain.tuning import Trial, tune
+from .chain.validate import Problem, validate
+from .element_types import BFLOAT16_BITS
 from .errors import (
     ArgumentError,
     ChainError,
@@ -22,18 +21,20 @@ from .errors import (
     TruncatedError,
     UnsupportedError,
 )
-from .files import load, load_file, save, save_file
-from .floats import BFLOAT16_BITS
-from .frame import decode
-from .moments import LogSteps
-from .policy import Policy
-from .presets import POLICIES
-from .quantize import Lossless, UniformDeadzone
-from .roles import ROLES
-from .store import Chain
-from .trigger import Triggered
-from .tuning import Trial, tune
-from .validate import Problem, validate
+from .frame.decode import decode
+from .policy.arrays import encode
+from .policy.balanced import Balanced
+from .policy.choices import ArrayPlan
+from .policy.policy import Policy
+from .policy.presets import POLICIES
+from .policy.roles import ROLES
+from .quantizers.clusters import Clusters
+from .quantizers.exponent import ExponentBuckets
+from .quantizers.logarithmic import LogSteps
+from .quantizers.triggered import Triggered
+from .quantizers.uniform import Lossless, UniformDeadzone
+
+__version__ = "0.1.0"  # of the package; the version of the format is in `lccodec.constants`
 
 __all__ = [
     "BFLOAT16_BITS",

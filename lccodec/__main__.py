@@ -17,7 +17,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name must not fail on a narrow encoding
-    from .cli import program
+    from .cli.verbs import program
 
     program(prog_name="lccodec")
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .floats import Array
+from .element_types import Array
 
 __all__ = ["little_endian", "read_numbers", "stored_bytes", "stored_view"]
 

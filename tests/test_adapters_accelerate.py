@@ -7,7 +7,7 @@ from accelerate.utils import ProjectConfiguration
 
 import lccodec
 from lccodec.adapters.accelerate import register
-from lccodec.adapters.folder import PACKED
+from lccodec.adapters.huggingface import PACKED
 from lccodec.errors import ArgumentError, ChainError
 
 

@@ -238,7 +238,7 @@ def test_a_chain_shared_by_checkpoints_holds_deltas_and_each_can_go(tmp_path):
 
 
 def test_the_role_of_a_shard_is_that_of_its_tensor():
-    from lccodec.adapters.dcp import _item_name, _roles
+    from lccodec.adapters.dcp.storage import _item_name, _roles
 
     names = [
         "optimizer.state.fc.table.exp_avg_sq",

@@ -20,8 +20,9 @@ from flax.training.train_state import TrainState
 
 import lccodec
 from lccodec.adapters import jax as adapter
+from lccodec.adapters.jax.tree import leaves
 from lccodec.errors import ArgumentError, FormatError
-from lccodec.roles import assign_roles
+from lccodec.policy.roles import assign_roles
 
 INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
@@ -262,7 +263,7 @@ def test_optax_states(optimizer):
     _, state = optimizer.update(jax.tree_util.tree_map(lambda p: p / 7, params), state, params)
     back = adapter.load(adapter.save(state), target=jax.eval_shape(lambda: state))
     assert_same_tree(back, state)
-    assert set(adapter.roles(state)) <= {name for name, _ in adapter.leaves(state)}
+    assert set(adapter.roles(state)) <= {name for name, _ in leaves(state)}
 
 
 def roles_of(tree: Any) -> dict[str, str]:
@@ -338,7 +339,7 @@ def test_types_of_nnx_tell_what_is_trained(of):
         "net/a": "weight", "net/b": "other", "net/weight": "other",
     }  # fmt: skip
     assert (found["moments/0/mu/a"], found["moments/0/nu/a"]) == ("first_moment", "second_moment")
-    names = [name for name, _ in adapter.leaves(tree)]
+    names = [name for name, _ in leaves(tree)]
     assert assign_roles(names, None, adapter.roles(tree))["net/ema"].role == "other"
     assert adapter.roles(tree)["net/b"].why == "nnx.BatchStat"
 

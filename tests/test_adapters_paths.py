@@ -12,16 +12,18 @@ from accelerate import Accelerator
 from click.testing import CliRunner
 
 import lccodec
-from lccodec.adapters import files, folder, formats, npz, safetensors, shards, transformers
+from lccodec.adapters import files, npz, safetensors, transformers
+from lccodec.adapters import huggingface as folder
 from lccodec.adapters import jax as in_jax
 from lccodec.adapters import torch as in_torch
 from lccodec.adapters.accelerate import register
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
+from lccodec.adapters.files import formats, shards
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
-from lccodec.cli import program
+from lccodec.cli.verbs import program
+from lccodec.container.system import checked_path
 from lccodec.errors import ArgumentError, LccodecError
-from lccodec.system import checked_path
 
 STATE = {"w": np.ones(3, np.float32)}
 

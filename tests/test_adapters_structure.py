@@ -14,7 +14,7 @@ import lccodec
 from lccodec.adapters import files
 from lccodec.adapters import safetensors as adapter
 from lccodec.adapters import torch as in_torch
-from lccodec.cli import program
+from lccodec.cli.verbs import program
 from lccodec.errors import ArgumentError, LccodecError
 
 from .test_adapters_torch import assert_same, trained

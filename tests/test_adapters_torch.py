@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec.adapters import torch as adapter
 from lccodec.errors import ArgumentError, FormatError
-from lccodec.roles import assign_roles, check_matches
+from lccodec.policy.roles import assign_roles, check_matches
 
 torch.set_num_threads(1)
 
@@ -527,7 +527,7 @@ def role_of(state: Any) -> dict[str, str]:
 
 def every_role(state: Any) -> dict[str, str]:
     """Roles by structure, and by name where that does not tell."""
-    names = lccodec.state.flatten(adapter.to_numpy(state)[0]).names
+    names = lccodec.container.tree.flatten(adapter.to_numpy(state)[0]).names
     return {name: found.role for name, found in assign_roles(names, None, adapter.roles(state)).items()}
 
 
@@ -661,7 +661,7 @@ def test_a_module_tells_the_roles_for_a_chain(tmp_path):
     roles = adapter.roles_of(model, "net")
     assert roles["net/theta"] == "weight"
     assert {roles[f"net/{name}"] for name in ("embed", "usage", "norm.running_var")} == {"other"}
-    check_matches("roles", roles, lccodec.state.flatten(adapter.to_numpy(state)[0]).names)
+    check_matches("roles", roles, lccodec.container.tree.flatten(adapter.to_numpy(state)[0]).names)
     policy = dataclasses.replace(lccodec.POLICIES["lc-3"], smallest=0)
     with lccodec.Chain(tmp_path, policy, roles=roles, adapter=adapter) as chain:
         for step in range(2):

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 import lccodec
-from lccodec.adapters.folder import PACKED, pack, unpack
+from lccodec.adapters.huggingface import PACKED, pack, unpack
 from lccodec.adapters.transformers import LCCallback, unpacked
 from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
 

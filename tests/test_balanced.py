@@ -16,14 +16,14 @@ from lccodec import (
     Lossless,
     Policy,
     UniformDeadzone,
-    balanced,
 )
-from lccodec.floats import components
-from lccodec.jobs import RUN_ARRAY
-from lccodec.policy import Candidate
-from lccodec.presets import resolve_policy
-from lccodec.record import Record, write_record
-from lccodec.roles import Role, assign_roles, find_curvatures
+from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.element_types import components
+from lccodec.policy import balanced
+from lccodec.policy.policy import Candidate
+from lccodec.policy.presets import resolve_policy
+from lccodec.policy.record import Record, write_record
+from lccodec.policy.roles import Role, assign_roles, find_curvatures
 
 State = dict[str, dict[str, np.ndarray]]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.bits import Cursor, pack, packed_size, unpack
+from lccodec.entropy.bits import Cursor, pack, packed_size, unpack
 from lccodec.errors import TruncatedError
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, LccodecError
-from lccodec.chain import array_heads
-from lccodec.header import FrameHeader
+from lccodec.chain.replay import array_heads
+from lccodec.frame.header import FrameHeader
 
 from .test_chain import FakeLink, links_of, walk
 

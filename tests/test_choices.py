@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, Lossless, Policy, UniformDeadzone
-from lccodec.choices import ArrayPlan
-from lccodec.record import Record, read_record
-from lccodec.roles import Assignment
+from lccodec.policy.choices import ArrayPlan
+from lccodec.policy.record import Record, read_record
+from lccodec.policy.roles import Assignment
 
 from .test_store import walk
 
@@ -115,7 +115,7 @@ def test_info_of_a_record_that_is_not_known(
 ) -> None:
     with Chain(tmp_path) as chain:
         with monkeypatch.context() as patch:
-            patch.setattr("lccodec.draft.write_record", lambda _: recorded)
+            patch.setattr("lccodec.chain.draft.write_record", lambda _: recorded)
             chain.save(0, walk(1)[0])
         info = chain.info()
     assert info.policy == recorded

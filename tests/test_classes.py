@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.bits import Cursor
-from lccodec.classes import Classes, find_classes, row_length
+from lccodec.entropy.bits import Cursor
+from lccodec.entropy.classes import Classes, find_classes, row_length
+from lccodec.entropy.forms import Sparse, dense
+from lccodec.entropy.stream_reader import read_stream
+from lccodec.entropy.stream_writer import write_places
 from lccodec.errors import DataError, FormatError
-from lccodec.forms import Sparse, dense
-from lccodec.streams import read_stream
-from lccodec.symbols import write_places
 
 
 def matrix(rows: int, columns: int, share: float, spread: float, seed: int, alphabet: int = 8) -> np.ndarray:

@@ -16,10 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 import lccodec
-from lccodec import demo, tables
 from lccodec.adapters import npz, safetensors
-from lccodec.cli import program
-from lccodec.manifest import parse_manifest
+from lccodec.cli import demo
+from lccodec.cli import render as tables
+from lccodec.cli.verbs import program
+from lccodec.container.manifest import parse_manifest
 
 # Before 8.2 click's runner had to be told to keep the two streams apart.
 SEPARATE = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
@@ -305,7 +306,7 @@ def test_ls_reads_each_file_once(chain, monkeypatch):
         parsed.append(where)
         return parse_manifest(data, where)
 
-    monkeypatch.setattr("lccodec.container.parse_manifest", counted)
+    monkeypatch.setattr("lccodec.container.reader.parse_manifest", counted)
     run("ls", chain)
     assert len(parsed) == len(set(parsed)) == 3
 
@@ -538,7 +539,7 @@ def test_what_the_operating_system_refuses(chain, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", "x")
 
-    monkeypatch.setattr("lccodec.cli.directory_steps", refuse)
+    monkeypatch.setattr("lccodec.cli.verbs.directory_steps", refuse)
     assert run("ls", chain, code=1)[1] == "lccodec: error: x: Permission denied\n"
 
 
@@ -546,7 +547,7 @@ def test_an_interrupt(chain, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lccodec.cli.directory_steps", interrupt)
+    monkeypatch.setattr("lccodec.cli.verbs.directory_steps", interrupt)
     assert "lccodec: interrupted" in run("ls", chain, code=130)[1]
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 
 from lccodec import ArgumentError, Chain, Clusters, Policy, decode, encode
-from lccodec.header import parse_header
-from lccodec.jobs import RUN_ARRAY
-from lccodec.presets import resolve_policy
+from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.frame.header import parse_header
+from lccodec.policy.presets import resolve_policy
 
 from .strategies import array_and_reference, bits_of
 

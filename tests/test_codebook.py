@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.bits import Cursor
-from lccodec.codebook import Codebook, read_block, write_block
+from lccodec.element_types import components, element_type
+from lccodec.entropy.bits import Cursor
+from lccodec.entropy.forms import Sparse
 from lccodec.errors import FormatError
-from lccodec.floats import components, element_type
-from lccodec.forms import Sparse
+from lccodec.frame.codebook import Codebook, read_block, write_block
 
 FLOAT = element_type(np.dtype("float32"))
 

@@ -23,7 +23,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.commit import CheckpointWriter, remove_stale_temporaries
 from lccodec.constants import (
     FORMAT_MAJOR,
     MAX_ARRAYS,
@@ -37,7 +36,11 @@ from lccodec.constants import (
     TRAILER_MAGIC,
     TRAILER_SIZE,
 )
-from lccodec.container import CheckpointReader, check_skeleton, open_bytes, open_checkpoint, to_bytes
+from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent, parse_manifest
+from lccodec.container.reader import CheckpointReader, check_skeleton, open_bytes, open_checkpoint, to_bytes
+from lccodec.container.system import System
+from lccodec.container.trailer import Trailer, parse_trailer
+from lccodec.container.writer import CheckpointWriter, remove_stale_temporaries
 from lccodec.errors import (
     ArgumentError,
     ChecksumError,
@@ -48,9 +51,6 @@ from lccodec.errors import (
     TruncatedError,
     UnsupportedError,
 )
-from lccodec.manifest import INHERITED, FrameEntry, Manifest, Parent, parse_manifest
-from lccodec.system import System
-from lccodec.trailer import Trailer, parse_trailer
 
 FRAMES = (b"first frame", b"2", b"the third frame")
 ENTRIES = tuple(map(FrameEntry.of, FRAMES))
@@ -168,7 +168,7 @@ def test_hdf5_reads_the_file(tmp_path: Path) -> None:
 
 def test_two_processes_write_the_same_file(tmp_path: Path) -> None:
     program = (
-        "import sys; from lccodec.commit import *; from lccodec.manifest import *\n"
+        "import sys; from lccodec.container.writer import *; from lccodec.container.manifest import *\n"
         "frames = [bytes([i]) * i for i in range(1, 50)]\n"
         "with CheckpointWriter(sys.argv[1]) as writer:\n"
         "    entries = tuple(map(writer.write_frame, frames))\n"
@@ -184,7 +184,7 @@ def test_two_processes_write_the_same_file(tmp_path: Path) -> None:
 
 def test_reading_does_not_import_h5py() -> None:
     program = (
-        "import sys; from lccodec.container import open_bytes\n"
+        "import sys; from lccodec.container.reader import open_bytes\n"
         "reader = open_bytes(sys.stdin.buffer.read()); reader.frame(0)\n"
         "assert 'h5py' not in sys.modules"
     )
@@ -643,7 +643,8 @@ def test_a_temporary_cleaned_up_before_it_was_locked_is_made_again(tmp_path: Pat
 
 def test_a_full_file_size_limit(tmp_path: Path) -> None:
     program = (
-        "import resource, sys; from lccodec.commit import *; from lccodec.errors import StorageError\n"
+        "import resource, sys; from lccodec.container.writer import *\n"
+        "from lccodec.errors import StorageError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         "try:\n"
         "    with CheckpointWriter(sys.argv[1]) as writer:\n"

@@ -10,7 +10,7 @@ TESTS = Path(__file__).parent
 WITHOUT = {"numpy", "h5py", "pytest", "hypothesis", "lccodec", "tests", "make", *sys.stdlib_module_names}
 NEEDING = ("lccodec.adapters", "lccodec.cli", "lccodec.__main__")  # which import a framework in turn
 #: What needs none, and takes so long that it is run once, with all others.
-SLOW = {f"tests/test_{name}.py" for name in ("decoder", "demo", "fuzz", "tuning")}
+SLOW = {f"tests/test_{name}.py" for name in ("decoder", "fuzz", "tuning")}
 
 
 def needs(path: Path, seen: set[Path]) -> set[str]:

@@ -20,10 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.encoder import TAIL
-from lccodec.floats import components
-from lccodec.frame import decode_components
-from lccodec.header import FrameHeader, parse_header
+from lccodec.element_types import components
+from lccodec.frame.decode import decode_components
+from lccodec.frame.encode import TAIL
+from lccodec.frame.header import FrameHeader, parse_header
 
 from .strategies import ALL_DTYPES, array_and_reference, installed, random_array
 from .test_state import STATES

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import demo, digits
+from lccodec.cli import demo
+from lccodec.cli import network as digits
 from lccodec.errors import ArgumentError
 
 ITERATIONS = 64  # a failure after 34 iterations, on the steep part

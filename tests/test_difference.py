@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.difference import Leaves, Replacement, ScalarChange, compare_states
-from lccodec.summary import PIECE
+from lccodec.inspect.difference import Leaves, Replacement, ScalarChange, compare_states
+from lccodec.inspect.summary import PIECE
 
 from .strategies import arrays
 

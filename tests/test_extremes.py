@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from lccodec import Clusters, ExponentBuckets, LogSteps, Lossless, Triggered, UniformDeadzone, decode, encode
-from lccodec.encoder import encode_components
-from lccodec.floats import components, work
-from lccodec.frame import decode_components
-from lccodec.weighted import Weighted
+from lccodec.element_types import components, work
+from lccodec.frame.decode import decode_components
+from lccodec.frame.encode import encode_components
+from lccodec.quantizers.weighted import Weighted
 
 from .strategies import dtype_of
 

@@ -123,7 +123,7 @@ def test_a_checkpoint_of_a_chain_is_not_replaced(tmp_path: Path, name: str) -> N
     ],
 )
 def test_numbers_of_metadata_become_their_json_text(value: object, text: str) -> None:
-    with lccodec.checkpoint.open_data(lccodec.save({}, metadata={"key": value})) as file:
+    with lccodec.chain.checkpoint.open_data(lccodec.save({}, metadata={"key": value})) as file:
         assert file.metadata() == {"key": text}
 
 
@@ -139,10 +139,10 @@ def test_other_metadata_are_refused_before_anything_is_written(tmp_path: Path, m
 def test_a_manifest_past_its_limit_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lccodec.jobs.encode_components", None)  # nothing is encoded either
+    monkeypatch.setattr("lccodec.chain.jobs.encode_components", None)  # nothing is encoded either
     with pytest.raises(ArgumentError, match="LCC-LIM-04"):
         lccodec.save_file({"w": np.ones(3), "log": "x" * (1 << 26)}, tmp_path / "m.lcc.h5")
-    monkeypatch.setattr("lccodec.state.MAX_NAME_CHARACTERS", 100)
+    monkeypatch.setattr("lccodec.container.tree.MAX_NAME_CHARACTERS", 100)
     with pytest.raises(ArgumentError, match="names of more than 100 characters"):
         lccodec.save_file({"x" * 60: {"w": np.ones(3)}}, tmp_path / "m.lcc.h5")
     assert not list(tmp_path.iterdir())

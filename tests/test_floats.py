@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import BFLOAT16_BITS, ArgumentError, DependencyError
-from lccodec.floats import (
+from lccodec.element_types import (
     ELEMENT_TYPES,
     components,
     element_type,

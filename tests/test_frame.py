@@ -24,9 +24,9 @@ from lccodec import (
     decode,
     encode,
 )
-from lccodec.checksum import array_sum
 from lccodec.constants import MAX_EXPANSION
-from lccodec.header import FrameHeader, parse_header
+from lccodec.frame.checksum import array_sum
+from lccodec.frame.header import FrameHeader, parse_header
 
 from .strategies import ALL_DTYPES, INTEGERS, array_and_reference, bits_of, dtype_of, random_array
 

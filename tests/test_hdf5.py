@@ -10,10 +10,10 @@ from typing import Any
 import h5py
 import pytest
 
-from lccodec import hdf5
 from lccodec.constants import MANIFEST_DATASET, PAYLOAD_DATASET, PAYLOAD_OFFSET, SKELETON_SIZE
+from lccodec.container import hdf5
+from lccodec.container.hdf5 import skeleton
 from lccodec.errors import ArgumentError, DependencyError
-from lccodec.hdf5 import skeleton
 
 SIZES = [(0, 1), (0, 500), (1, 1), (3, 3000), (100_000, 500), (1072, 600)]
 
@@ -49,7 +49,10 @@ def test_hdf5_reads_both_datasets(tmp_path: Path, payload_size: int, manifest_si
 
 
 def test_two_processes_write_the_same_bytes() -> None:
-    program = "from lccodec.hdf5 import skeleton; s = skeleton(12345, 678); print((s.head + s.middle).hex())"
+    program = (
+        "from lccodec.container.hdf5 import skeleton\n"
+        "s = skeleton(12345, 678); print((s.head + s.middle).hex())"
+    )
     runs = [
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
         for _ in range(2)

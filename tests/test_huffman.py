@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import lanes
-from lccodec.bits import Cursor
+from lccodec.entropy import lanes
+from lccodec.entropy.bits import Cursor
+from lccodec.entropy.huffman import canonical_codes, choose_lengths, code_lengths
+from lccodec.entropy.lanes import decode, encode
 from lccodec.errors import DataError, FormatError, LimitError
-from lccodec.huffman import canonical_codes, choose_lengths, code_lengths
-from lccodec.lanes import decode, encode
 
 counts_of = st.lists(st.integers(0, 10_000), min_size=2, max_size=256).filter(
     lambda c: sum(v > 0 for v in c) > 1

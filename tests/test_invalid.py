@@ -18,10 +18,10 @@ import pytest
 
 import lccodec
 from lccodec import errors
+from lccodec.element_types import components, from_components
 from lccodec.errors import ChainError, DataError, LccodecError
-from lccodec.floats import components, from_components
-from lccodec.frame import decode_components
-from lccodec.header import FrameHeader, parse_header
+from lccodec.frame.decode import decode_components
+from lccodec.frame.header import FrameHeader, parse_header
 
 SPEC = Path(__file__).parents[1] / "spec"
 VECTORS = SPEC / "vectors"

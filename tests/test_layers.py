@@ -1,8 +1,11 @@
-"""Imports point down: the layers of the package, held over its syntax trees."""
+"""Imports point down: the order of the package's folders, held over its syntax trees."""
 
 from __future__ import annotations
 
 import ast
+import graphlib
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -10,114 +13,43 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "lccodec"
 
-#: From the bottom up; a module imports only from lines above its own.
-LAYERS = [
-    ["_version", "constants", "errors"],
-    ["floats", "arguments"],
-    ["byteorder"],
-    ["bits", "parallel"],
-    ["huffman", "classes"],
-    ["lanes", "forms"],
-    ["symbols", "streams"],
-    ["promote"],
-    ["residual"],
-    ["signs"],
-    ["runs"],
-    ["quantize", "buckets"],
-    ["moments", "clusters"],
-    ["balance", "trigger", "weighted"],
-    ["planes", "codebook"],
-    ["checksum"],
-    ["header"],
-    ["encoder"],
-    ["frame"],
-    ["vocabulary"],
-    ["roles"],
-    ["scalars"],
-    ["policy", "jobs", "state", "hdf5"],
-    ["balanced", "chain"],
-    ["presets"],
-    ["record"],
-    ["choices"],
-    ["manifest", "trailer", "system"],
-    ["source"],
-    ["container"],
-    ["commit"],
-    ["links"],
-    ["checkpoint"],
-    ["tail", "adapter"],
-    ["draft"],
-    ["survey"],
-    ["store"],
-    ["tuning"],
-    ["files", "validate", "arrays"],
-    ["__init__"],
-    ["summary", "digits"],
-    ["demo"],
-    ["difference"],
-    ["exchange/layouts", "exchange/patterns", "exchange/trees"],
-    ["exchange/rules"],
-    ["exchange/mapping"],
-    ["exchange/adam"],
-    ["exchange/__init__"],
-    ["adapters/__init__", "adapters/formats"],
-    ["adapters/shards", "adapters/values"],
-    ["adapters/plain"],
-    ["adapters/structure"],
-    ["adapters/npz", "adapters/safetensors"],
-    ["adapters/files"],
-    ["adapters/jax_tree"],
-    ["adapters/jax_roles"],
-    ["adapters/jax"],
-    ["adapters/torch_optimizer"],
-    ["adapters/torch_target", "adapters/torch_roles"],
-    ["adapters/torch"],
-    ["adapters/record", "adapters/link"],
-    ["adapters/dcp"],
-    ["adapters/numcodecs"],
-    ["adapters/zarr"],
-    ["adapters/parts"],
-    ["adapters/pytree"],
-    ["adapters/orbax"],
-    ["adapters/folder"],
-    ["adapters/lightning", "adapters/transformers", "adapters/accelerate"],
-    ["adapters/conversion"],
-    ["tables"],
-    ["program"],
-    ["cli"],
-    ["__main__"],
-]
-RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
-#: No file access below the container: arrays in, bytes out.
-WITHOUT_IO = [m for layer in LAYERS[: RANK["hdf5"]] for m in layer] + [
+#: From the bottom up, ``""`` for the ground floor: what lies in no folder. A folder imports from those above
+#: its own line, and from itself without a circle.
+FOLDERS = [
+    "",
+    "entropy",
+    "quantizers",
+    "frame",
     "policy",
-    "jobs",
-    "balanced",
-    "presets",
+    "container",
     "chain",
-    "state",
+    "inspect",
+    "exchange",
+    "adapters",
+    "cli",
 ]
-WITHOUT_IO.remove("parallel")  # asks the system for its number of cores
+#: What lies in no folder and above all: the public names, and the program.
+PUBLIC = {"__init__", "__main__"}
+#: The ground floor.
+GROUND = {"arguments", "byteorder", "constants", "element_types", "errors", "parallel"}
+#: Folders in which only arrays go in and bytes come out.
+WITHOUT_IO = {"entropy", "quantizers", "frame", "policy"}
+FILES = {"os", "io", "pathlib", "shutil", "tempfile", "mmap", "socket", "pickle"}
 CORE_DEPENDENCIES = {"numpy", "h5py"}
+#: Where a package that is not needed by the core may be imported: modules, or folders of them.
 OPTIONAL = {
-    "ml_dtypes": {"floats", "adapters/jax", "adapters/parts"},
-    "jax": {
-        *("adapters/jax", "adapters/jax_roles", "adapters/jax_tree"),
-        *("adapters/parts", "adapters/pytree", "adapters/orbax"),
-    },
-    "safetensors": {"adapters/safetensors", "adapters/folder"},
-    "torch": {
-        *("adapters/torch", "adapters/torch_optimizer", "adapters/torch_roles", "adapters/torch_target"),
-        *("adapters/dcp", "adapters/record", "adapters/folder", "adapters/lightning"),
-    },
+    "ml_dtypes": {"element_types", "adapters/jax", "adapters/orbax"},
+    "jax": {"adapters/jax", "adapters/orbax"},
+    "safetensors": {"adapters/safetensors", "adapters/huggingface"},
+    "torch": {"adapters/torch", "adapters/dcp", "adapters/huggingface", "adapters/lightning"},
     "orbax": {"adapters/orbax"},
     "lightning": {"adapters/lightning"},
     "transformers": {"adapters/transformers"},
     "accelerate": {"adapters/accelerate"},
     "numcodecs": {"adapters/numcodecs"},
     "zarr": {"adapters/zarr"},
-    "click": {"program", "cli"},
-    "rich": {"cli", "tables"},
+    "click": {"cli"},
+    "rich": {"cli"},
 }
 
 
@@ -129,72 +61,96 @@ def modules() -> dict[str, ast.Module]:
     }
 
 
-def imports(module: str, tree: ast.Module) -> tuple[set[str], set[str]]:
-    """The package's own modules and the other top-level packages that a module imports."""
+def folder(module: str) -> str:
+    """The folder in `FOLDERS` that a module lies in."""
+    return module.split("/", maxsplit=1)[0] if "/" in module else ""
+
+
+def imports(module: str, *, lazy: bool = True) -> tuple[set[str], set[str]]:
+    """The package's own modules, and the other top-level packages, that a module imports.
+
+    Without `lazy`, only those that are imported with it, and not where they are used.
+    """
+    tree = modules()[module]
     inside, outside = set(), set()
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if lazy else tree.body:
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                first, _, rest = alias.name.partition(".")
-                if first == "lccodec":
-                    inside.add(rest.replace(".", "/") or "__init__")
-                else:
-                    outside.add(first)
+            named = [alias.name.split(".") for alias in node.names]
+            own = {"/".join(parts[1:]) for parts in named if parts[0] == "lccodec"}
+            outside |= {parts[0] for parts in named} - {"lccodec"}
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
+            base = (node.module or "").split(".") if node.module else []
             if node.level:
-                parts = [*module.split("/")[: -node.level], *filter(None, base.split("."))]
-                name = "/".join(parts)
-                names = [name] if name and name in RANK else []
-                inside |= set(names) or {"/".join([*parts, alias.name]) for alias in node.names}
-            elif base.split(".")[0] == "lccodec":
-                rest = base.partition(".")[2].replace(".", "/")
-                inside |= {rest} if rest in RANK else {f"{rest}/{a.name}".strip("/") for a in node.names}
+                base = [*module.split("/")[: -node.level], *base]
+            elif base[0] == "lccodec":
+                base = base[1:]
             else:
-                outside.add(base.split(".")[0])
-    packages = {name: f"{name.rpartition('/')[0]}/__init__" for name in inside - RANK.keys()}
-    return {package if package in RANK else "__init__" for package in packages.values()} | (
-        inside & RANK.keys()
-    ), outside
+                outside.add(base[0])
+                continue
+            own = {"/".join([*base, alias.name]) for alias in node.names}
+            own = {name if is_module(name) else "/".join(base) for name in own}
+        else:
+            continue
+        inside |= {name if name in modules() else f"{name}/__init__".lstrip("/") for name in own}
+    return inside, outside
 
 
-def test_every_module_has_a_layer() -> None:
-    assert set(modules()) == set(RANK)
+def is_module(name: str) -> bool:
+    return name in modules() or f"{name}/__init__" in modules()
+
+
+def test_every_module_has_a_place() -> None:
+    assert {folder(module) for module in modules()} == set(FOLDERS)
+    assert {module for module in modules() if not folder(module)} == GROUND | PUBLIC
+    assert len(GROUND | PUBLIC) == 8
 
 
 @pytest.mark.parametrize("module", sorted(modules()))
 def test_imports_point_down(module: str) -> None:
-    inside, _ = imports(module, modules()[module])
-    upward = {name for name in inside if RANK[name] >= RANK[module] and name != "_version"}
-    assert not upward, f"{module} imports {upward}, which lie above it or beside it"
+    if module in PUBLIC:
+        return
+    inside, _ = imports(module)
+    below = FOLDERS[: FOLDERS.index(folder(module)) + 1]
+    allowed = {name for name in modules() if folder(name) in below and name not in PUBLIC}
+    if folder(module) == "cli":
+        allowed.add("__init__")  # the program is a user of the package
+    assert not inside - allowed, f"{module} imports {inside - allowed}, which lie above it"
+
+
+def test_no_circle() -> None:
+    """Modules can be put in an order; a folder's face comes after what it shows."""
+    graph = {
+        module: imports(module, lazy=False)[0] - ({"__init__"} if folder(module) else set())
+        for module in modules()
+    }
+    list(graphlib.TopologicalSorter(graph).static_order())
+
+
+@pytest.mark.parametrize("name", FOLDERS[1:])
+def test_a_folder_says_what_lives_in_it(name: str) -> None:
+    assert len((ast.get_docstring(modules()[f"{name}/__init__"]) or "").splitlines()) >= 3
 
 
 def test_only_hdf5_imports_h5py() -> None:
-    assert [m for m, tree in modules().items() if "h5py" in imports(m, tree)[1]] == ["hdf5"]
+    assert [m for m in modules() if "h5py" in imports(m)[1]] == ["container/hdf5"]
 
 
 @pytest.mark.parametrize("module", sorted(modules()))
 def test_dependencies(module: str) -> None:
-    import sys
-
-    _, outside = imports(module, modules()[module])
+    _, outside = imports(module)
     third_party = outside - set(sys.stdlib_module_names) - CORE_DEPENDENCIES
-    assert {name for name in third_party if module not in OPTIONAL.get(name, set())} == set()
+    places = {module, *("/".join(module.split("/")[:depth]) for depth in (1, 2))}
+    assert {name for name in third_party if not places & OPTIONAL.get(name, set())} == set()
 
 
-@pytest.mark.parametrize("module", sorted(WITHOUT_IO))
+@pytest.mark.parametrize("module", sorted(m for m in modules() if folder(m) in WITHOUT_IO))
 def test_no_input_or_output_below_the_container(module: str) -> None:
-    tree = modules()[module]
-    _, outside = imports(module, tree)
-    assert not outside & {"os", "io", "pathlib", "shutil", "tempfile", "mmap", "socket", "pickle"}
-    assert not [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == "open"]
+    assert not imports(module)[1] & FILES
+    assert not [n for n in ast.walk(modules()[module]) if isinstance(n, ast.Name) and n.id == "open"]
 
 
 def test_optional_packages_are_imported_where_they_are_used() -> None:
     """Importing the core pulls in numpy and h5py at most."""
-    import subprocess
-    import sys
-
     program = "import sys, lccodec; print(*sorted(m for m in sys.modules if '.' not in m))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not set(run.stdout.split()) & {*OPTIONAL, "jaxlib", "flax", "optax"}

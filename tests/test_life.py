@@ -23,10 +23,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lccodec import Chain, LccodecWarning, LogSteps, Policy, StorageError, UniformDeadzone, jobs
-from lccodec.checkpoint import checkpoint_path
-from lccodec.state import flatten
-from lccodec.system import System
+from lccodec import Chain, LccodecWarning, LogSteps, Policy, StorageError, UniformDeadzone
+from lccodec.chain import jobs
+from lccodec.chain.checkpoint import checkpoint_path
+from lccodec.container.system import System
+from lccodec.container.tree import flatten
 
 BOUND = 0.05
 STEPS = LogSteps(1.0)

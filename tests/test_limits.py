@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, Lossless, UniformDeadzone, decode, encode
+from lccodec.chain.jobs import components_of
 from lccodec.constants import MAX_DIMENSIONS, MAX_ELEMENTS
-from lccodec.header import check_shape
-from lccodec.jobs import components_of
+from lccodec.frame.header import check_shape
 
 BEYOND = {
     "more than 1099511627776 elements": [

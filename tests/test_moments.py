@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, LogSteps, Lossless, Policy, UnsupportedError, decode, encode
-from lccodec.encoder import encode_components
-from lccodec.floats import components, octaves
-from lccodec.frame import decode_components
-from lccodec.header import parse_header
-from lccodec.jobs import RUN_ARRAY
+from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.element_types import components, octaves
+from lccodec.frame.decode import decode_components
+from lccodec.frame.encode import encode_components
+from lccodec.frame.header import parse_header
 
 from .strategies import array_and_reference, bits_of, dtype_of, random_array
 from .test_frame import sealed

@@ -26,15 +26,15 @@ from lccodec import (
     Policy,
     Triggered,
     UniformDeadzone,
-    encoder,
-    jobs,
 )
-from lccodec.encoder import encode_components
-from lccodec.floats import ElementType, components, work
-from lccodec.frame import decode, decode_components, encode
-from lccodec.jobs import RUN_ARRAY
-from lccodec.residual import PIECE
-from lccodec.weighted import Weighted
+from lccodec.chain import jobs
+from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.element_types import ElementType, components, work
+from lccodec.frame import encode as encoder
+from lccodec.frame.decode import decode, decode_components, encode
+from lccodec.frame.encode import encode_components
+from lccodec.quantizers.residual import PIECE
+from lccodec.quantizers.weighted import Weighted
 
 from .strategies import bits_of, dtype_of, installed
 
@@ -178,7 +178,7 @@ def test_every_read_sees_another_moment(quantizer: Any, relative: bool) -> None:
 @pytest.mark.parametrize("quantizer", QUANTIZERS.values(), ids=QUANTIZERS)
 def test_differences_that_are_not_kept(quantizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large array they are taken a second time, and are others then."""
-    monkeypatch.setattr("lccodec.residual._KEPT", 0)
+    monkeypatch.setattr("lccodec.quantizers.residual._KEPT", 0)
     for relative in (False, True):
         for first in range(3):
             check("float32", quantizer, 4096, relative, first)

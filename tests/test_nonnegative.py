@@ -22,12 +22,12 @@ from lccodec import (
     decode,
     encode,
 )
-from lccodec.encoder import encode_components
-from lccodec.floats import components, work
-from lccodec.frame import decode_components
-from lccodec.residual import PIECE
-from lccodec.signs import negative, zero
-from lccodec.weighted import Weighted
+from lccodec.element_types import components, work
+from lccodec.frame.decode import decode_components
+from lccodec.frame.encode import encode_components
+from lccodec.quantizers.residual import PIECE
+from lccodec.quantizers.signs import negative, zero
+from lccodec.quantizers.weighted import Weighted
 
 from .strategies import dtype_of, installed, random_array
 

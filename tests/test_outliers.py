@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from lccodec import Clusters, ExponentBuckets, LogSteps, UniformDeadzone, decode, encode
-from lccodec.encoder import encode_components
-from lccodec.floats import components
-from lccodec.frame import decode_components
+from lccodec.element_types import components
+from lccodec.frame.decode import decode_components
+from lccodec.frame.encode import encode_components
 
 from .strategies import dtype_of
 

@@ -8,7 +8,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, ChecksumError, ExponentBuckets, Lossless, decode, encode
 from lccodec.parallel import ordered, thread_count
-from lccodec.roles import Role
+from lccodec.policy.roles import Role
 
 from .test_store import assert_same, walk
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 
 from lccodec import Lossless, encode
-from lccodec.bits import Cursor
-from lccodec.floats import components
-from lccodec.planes import alone_is_smaller, read_block, write_block
+from lccodec.element_types import components
+from lccodec.entropy.bits import Cursor
+from lccodec.frame.planes import alone_is_smaller, read_block, write_block
 
 from .strategies import array_and_reference, dtype_of
 

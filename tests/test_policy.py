@@ -19,9 +19,9 @@ from lccodec import (
     Policy,
     UniformDeadzone,
 )
-from lccodec.floats import element_type
-from lccodec.presets import resolve_policy
-from lccodec.record import Record, write_record
+from lccodec.element_types import element_type
+from lccodec.policy.presets import resolve_policy
+from lccodec.policy.record import Record, write_record
 
 FLOAT = element_type(np.dtype("float32"))
 MINE = Policy(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lccodec.promote import promote
+from lccodec.quantizers.promote import promote
 
 
 @pytest.mark.parametrize("bits", range(1, 9))

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, ExponentBuckets, Lossless, UniformDeadzone, decode, encode
-from lccodec.encoder import encode_components
-from lccodec.floats import components
-from lccodec.frame import decode_components
-from lccodec.residual import PIECE
+from lccodec.element_types import components
+from lccodec.frame.decode import decode_components
+from lccodec.frame.encode import encode_components
+from lccodec.quantizers.residual import PIECE
 
 from .oracle import lc_reconstruct
 from .strategies import array_and_reference, bits_of, dtype_of, random_array

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import residual as module
-from lccodec.floats import components, subtract
-from lccodec.residual import PIECE, Residual
+from lccodec.element_types import components, subtract
+from lccodec.quantizers import residual as module
+from lccodec.quantizers.residual import PIECE, Residual
 
 from .strategies import array_and_reference
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ROLES, ArgumentError, Chain
-from lccodec.roles import UNNAMED, Assignment, Role, assign_roles, check_matches, is_exact
-from lccodec.vocabulary import MODELS, WEIGHTS, meaning
+from lccodec.policy.roles import UNNAMED, Assignment, Role, assign_roles, check_matches, is_exact
+from lccodec.policy.vocabulary import MODELS, WEIGHTS, meaning
 
 
 def roles_by_name(names: Any, *known: Any) -> dict[str, Role]:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.constants import MAX_INTEGER_DIGITS, MAX_NESTING
+from lccodec.container.scalars import parse_scalars
+from lccodec.container.tree import array_names, flatten, parse_tree, select, unflatten
 from lccodec.errors import ArgumentError, FormatError, LimitError
-from lccodec.scalars import parse_scalars
-from lccodec.state import array_names, flatten, parse_tree, select, unflatten
 
 # --- strategies -----------------------------------------------------------------------------------
 

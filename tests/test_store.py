@@ -27,9 +27,9 @@ from lccodec import (
     UniformDeadzone,
     encode,
 )
-from lccodec.jobs import RUN_ARRAY
-from lccodec.record import Record, read_record
-from lccodec.system import System
+from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.container.system import System
+from lccodec.policy.record import Record, read_record
 
 from .oracle import lc_reconstruct
 from .strategies import ALL_DTYPES, bits_of, installed, random_array
@@ -458,9 +458,9 @@ def test_bfloat16_without_its_package(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_frame_of_a_wrong_form_for_its_parent_is_refused(tmp_path: Path) -> None:
     """A hostile delta with right hashes: its frame has another shape than the parent's array."""
-    from lccodec.commit import CheckpointWriter
-    from lccodec.container import open_checkpoint
-    from lccodec.manifest import Manifest, Parent
+    from lccodec.container.manifest import Manifest, Parent
+    from lccodec.container.reader import open_checkpoint
+    from lccodec.container.writer import CheckpointWriter
 
     with Chain(tmp_path, policy="lossless") as chain:
         chain.save(0, {"w": np.zeros(4, np.float32)})
@@ -506,7 +506,7 @@ def test_a_large_frame_is_read_and_decoded_block_by_block(tmp_path: Path) -> Non
 def test_frames_read_in_parts_are_verified_like_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lccodec.container._WHOLE", 0)
+    monkeypatch.setattr("lccodec.container.reader._WHOLE", 0)
     rng = np.random.default_rng(0)
     state = {"w": rng.standard_normal(5000), "n": rng.integers(0, 9, 3000), "raw": rng.integers(0, 2**63, 9)}
     with lccodec.Chain(tmp_path, policy="lc-3") as chain:

@@ -7,7 +7,7 @@ from hypothesis import given
 
 import lccodec
 from lccodec.errors import ArgumentError
-from lccodec.summary import PIECE, Bin, summarize
+from lccodec.inspect.summary import PIECE, Bin, summarize
 
 from .strategies import arrays
 

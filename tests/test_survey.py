@@ -17,13 +17,13 @@ import pytest
 
 import lccodec
 from lccodec import Chain, ChainError, DataError, LccodecError, Lossless, validate
-from lccodec.commit import CheckpointWriter
-from lccodec.container import open_checkpoint
-from lccodec.difference import Leaves, compare_states
-from lccodec.frame import decode_components
-from lccodec.header import parse_header
-from lccodec.manifest import INHERITED, Manifest, Parent, parse_manifest
-from lccodec.survey import survey
+from lccodec.chain.survey import survey
+from lccodec.container.manifest import INHERITED, Manifest, Parent, parse_manifest
+from lccodec.container.reader import open_checkpoint
+from lccodec.container.writer import CheckpointWriter
+from lccodec.frame.decode import decode_components
+from lccodec.frame.header import parse_header
+from lccodec.inspect.difference import Leaves, compare_states
 
 resource = pytest.importorskip("resource")
 
@@ -42,8 +42,8 @@ def _counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return call
 
-    monkeypatch.setattr("lccodec.chain.decode_components", counted("decoded", decode_components))
-    monkeypatch.setattr("lccodec.container.parse_manifest", counted("parsed", parse_manifest))
+    monkeypatch.setattr("lccodec.chain.replay.decode_components", counted("decoded", decode_components))
+    monkeypatch.setattr("lccodec.container.reader.parse_manifest", counted("parsed", parse_manifest))
     monkeypatch.setattr(os, "open", counted("opened", os.open))
     return counts
 
@@ -349,9 +349,9 @@ def test_a_file_that_became_another_since_the_order_was_made(
 ) -> None:
     """The first look at a file only makes an order: what is found later counts."""
     write_tree(tmp_path, [None, 0, 1, 0, 3])
-    monkeypatch.setattr("lccodec.survey.peek_parent", lambda _: None)
+    monkeypatch.setattr("lccodec.chain.survey.peek_parent", lambda _: None)
     assert validate(tmp_path, deep=True) == []
-    monkeypatch.setattr("lccodec.survey.peek_parent", lambda _: 0)
+    monkeypatch.setattr("lccodec.chain.survey.peek_parent", lambda _: 0)
     assert validate(tmp_path, deep=True) == []
     (tmp_path / "000000000001.lcc.h5").unlink()
     assert {p.where for p in validate(tmp_path, deep=True)} == {"000000000002.lcc.h5"}

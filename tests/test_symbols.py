@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.bits import Cursor
+from lccodec.entropy.bits import Cursor
+from lccodec.entropy.forms import Packed, Sparse, dense
+from lccodec.entropy.stream_reader import read_stream
+from lccodec.entropy.stream_writer import write_stream
 from lccodec.errors import DataError, FormatError, LimitError, UnsupportedError
-from lccodec.forms import Packed, Sparse, dense
-from lccodec.streams import read_stream
-from lccodec.symbols import write_stream
 
 from .oracle import order0_entropy_bits
 

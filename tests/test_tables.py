@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from lccodec import constants, errors, frame
+from lccodec import constants, errors
+from lccodec.element_types import ELEMENT_TYPES
 from lccodec.errors import DataError
-from lccodec.floats import ELEMENT_TYPES
+from lccodec.frame.header import FrameHeader
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "lccodec").rglob("*.py"))
@@ -64,7 +65,7 @@ def test_enums() -> None:
     flags = {name: value for name, value in CONSTANTS.items() if name.startswith("FLAG_")}
     assert {f"FLAG_{name.upper()}": value for name, value in enums["frame_flags"].items()} == flags
     for name, method in enums["methods"].items():
-        header = frame.FrameHeader(method, ELEMENT_TYPES[-1], False, (), 3)
+        header = FrameHeader(method, ELEMENT_TYPES[-1], False, (), 3)
         assert header.method_name == name
 
 

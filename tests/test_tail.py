@@ -19,9 +19,9 @@ from lccodec import (
     Policy,
     StorageError,
     UniformDeadzone,
-    store,
 )
-from lccodec.presets import POLICIES
+from lccodec.chain import chain as store
+from lccodec.policy.presets import POLICIES
 
 from .test_store import assert_same, walk
 
@@ -232,7 +232,7 @@ def test_a_policy_that_is_given_needs_none_that_can_be_read(tmp_path: Path) -> N
 def test_a_policy_of_another_version_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     states = walk(3)
     with monkeypatch.context() as patch:
-        patch.setattr("lccodec.draft.write_record", lambda _: {"quantizer": "of the future"})
+        patch.setattr("lccodec.chain.draft.write_record", lambda _: {"quantizer": "of the future"})
         Chain(tmp_path, policy="lc-3").save(0, states[0])
     chain = Chain(tmp_path)
     with pytest.warns(LccodecWarning, match="goes on lossless"):

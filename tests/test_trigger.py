@@ -23,10 +23,10 @@ from lccodec import (
     decode,
     encode,
 )
-from lccodec.floats import components
-from lccodec.jobs import RUN_ARRAY
-from lccodec.policy import parse_quantizer, quantizer_json
-from lccodec.presets import resolve_policy
+from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.element_types import components
+from lccodec.policy.policy import parse_quantizer, quantizer_json
+from lccodec.policy.presets import resolve_policy
 
 from .strategies import dtype_of
 from .test_balanced import adam_states

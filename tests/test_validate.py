@@ -52,9 +52,9 @@ def test_a_missing_parent_is_a_problem_of_the_chain(tmp_path: Path) -> None:
 
 def test_deep_finds_what_the_hashes_cannot(tmp_path: Path) -> None:
     """A delta coded against other values than its parent's has right hashes and a wrong sum."""
-    from lccodec.commit import CheckpointWriter
-    from lccodec.container import open_checkpoint
-    from lccodec.manifest import Manifest, Parent
+    from lccodec.container.manifest import Manifest, Parent
+    from lccodec.container.reader import open_checkpoint
+    from lccodec.container.writer import CheckpointWriter
 
     before = np.random.default_rng(0).standard_normal(100).astype(np.float32)
     with Chain(tmp_path, policy="lossless") as made:

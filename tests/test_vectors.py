@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.floats import ELEMENT_TYPES, components, from_components
-from lccodec.frame import decode_components
-from lccodec.header import parse_header
+from lccodec.element_types import ELEMENT_TYPES, components, from_components
+from lccodec.frame.decode import decode_components
+from lccodec.frame.header import parse_header
 
 VECTORS = Path(__file__).parents[1] / "spec" / "vectors"
 ENTRIES = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes()) if "rule" not in entry]

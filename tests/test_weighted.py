@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Balanced, Chain, Triggered, UniformDeadzone, decode, encode
-from lccodec.floats import components
-from lccodec.presets import resolve_policy
-from lccodec.residual import PIECE
-from lccodec.weighted import Weighted
+from lccodec.element_types import components
+from lccodec.policy.presets import resolve_policy
+from lccodec.quantizers.residual import PIECE
+from lccodec.quantizers.weighted import Weighted
 
 from .strategies import dtype_of
 from .test_balanced import adam_states

@@ -12,8 +12,8 @@
 
 They are called as ever; `register` puts itself around the two methods. When a state has been saved, its
 weights and the states of its optimizers move into ``lccodec.lcc.h5`` in the folder, or into the chain
-(`lccodec.adapters.folder`). Before it is loaded they are put back, for as long as that takes. All else in the
-folder stays. Needs the extra ``accelerate``.
+(`lccodec.adapters.huggingface`). Before it is loaded they are put back, for as long as that takes. All else
+in the folder stays. Needs the extra ``accelerate``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DependencyError
-from ..policy import Policy
+from ..policy.policy import Policy
 from .link import linked_chain
 
 try:
@@ -31,7 +31,7 @@ try:
 except ImportError:
     raise DependencyError("needs accelerate: pip install 'lccodec[accelerate]'") from None
 
-from .folder import PACKED, pack, unpack
+from .huggingface import PACKED, pack, unpack
 
 __all__ = ["register"]
 

@@ -11,12 +11,11 @@
 {'epoch': 1, 'state_dict': {'w': tensor([1., 1., 1.])}}
 
 `Trainer.fit(ckpt_path=...)` resumes from such a file. A checkpoint may hold what a `state_dict` does: tensors
-and plain values (:mod:`lccodec.adapters.values`) in dicts and lists, no objects. With `LCCheck` among the
-callbacks of the trainer, one that holds more is refused before the first step. Without a chain each is a
+and plain values (:mod:`lccodec.adapters.tree.values`) in dicts and lists, no objects. With `LCCheck` among
+the callbacks of the trainer, one that holds more is refused before the first step. Without a chain each is a
 lossless file of its own; with one it is a link into the chain (`lccodec.adapters.link`), where Lightning
-deletes nothing. The plugin can be wrapped in Lightning's `AsyncCheckpointIO`.
-``Module.load_from_checkpoint`` does not ask plugins: load what `load_checkpoint` returns. Needs the extra
-``lightning``.
+deletes nothing. The plugin can be wrapped in Lightning's `AsyncCheckpointIO`. ``Module.load_from_checkpoint``
+does not ask plugins: load what `load_checkpoint` returns. Needs the extra ``lightning``.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..chain.chain import Chain
+from ..container.system import checked_path
 from ..errors import ArgumentError, DependencyError
-from ..policy import Policy
-from ..store import Chain
-from ..system import checked_path
-from .formats import storage
+from ..policy.policy import Policy
+from .files.formats import storage
 from .link import linked_chain, open_linked, save_linked
 
 try:

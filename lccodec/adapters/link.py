@@ -14,15 +14,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..checkpoint import CheckpointFile, checkpoint_path, open_file
-from ..container import open_checkpoint
+from ..chain.chain import Chain
+from ..chain.checkpoint import CheckpointFile, checkpoint_path, open_file
+from ..chain.single_file import save_file
+from ..container.reader import open_checkpoint
+from ..container.system import checked_path
 from ..errors import ArgumentError, ChainError, FormatError, StorageError
-from ..files import save_file
-from ..policy import Policy
-from ..presets import resolve_policy
-from ..roles import Assignment
-from ..store import Chain
-from ..system import checked_path
+from ..policy.policy import Policy
+from ..policy.presets import resolve_policy
+from ..policy.roles import Assignment
 
 __all__ = ["linked_chain", "open_linked", "open_named", "save_linked"]
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..container.scalars import metadata_strings
+from ..element_types import Array, element_type
 from ..errors import ArgumentError, FormatError
-from ..floats import Array, element_type
-from ..scalars import metadata_strings
-from .formats import named_arrays, regular_file, replacing
+from .files.formats import named_arrays, regular_file, replacing
 
 __all__ = ["load_file", "save_file"]
 

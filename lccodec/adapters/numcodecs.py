@@ -24,11 +24,11 @@ from typing import Any, Self
 import numpy as np
 
 from ..byteorder import little_endian
+from ..element_types import Array
 from ..errors import ArgumentError, DependencyError
-from ..floats import Array
-from ..frame import decode, encode
-from ..policy import parse_quantizer, quantizer_json
-from ..quantize import Lossless, Quantizer
+from ..frame.decode import decode, encode
+from ..policy.policy import parse_quantizer, quantizer_json
+from ..quantizers.uniform import Lossless, Quantizer
 
 try:
     from numcodecs.abc import Codec

@@ -2,9 +2,9 @@
 
 bfloat16 is native here, with or without ml_dtypes: where that is missing, an array of it has the dtype
 :data:`lccodec.BFLOAT16_BITS`. A float8 tensor becomes an array of its bit patterns (uint8) and a note in the
-metadata, which frameworks go by (see :mod:`lccodec.adapters.plain`); an array with such a note is written as
-float8. The index of a sharded state (``model.safetensors.index.json``) is read as one file. Needs the extra
-``safetensors``, no framework.
+metadata, which frameworks go by (see :mod:`lccodec.adapters.tree.plain`); an array with such a note is
+written as float8. The index of a sharded state (``model.safetensors.index.json``) is read as one file. Needs
+the extra ``safetensors``, no framework.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ..byteorder import little_endian, read_numbers, stored_bytes
+from ..container.scalars import metadata_strings
+from ..container.tree import leaf_name
+from ..element_types import ELEMENT_TYPES, Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
-from ..floats import ELEMENT_TYPES, Array, components, from_components
-from ..scalars import metadata_strings
-from ..state import leaf_name
-from .formats import named_leaves, plain_names, regular_file, replacing
-from .plain import read_types, with_types
-from .shards import is_index, load_shards, read_index
-from .structure import STATE, rebuild, with_structure
+from .files.formats import named_leaves, plain_names, regular_file, replacing
+from .files.shards import is_index, load_shards, read_index
+from .tree.plain import read_types, with_types
+from .tree.structure import STATE, rebuild, with_structure
 
 try:
     import safetensors as library

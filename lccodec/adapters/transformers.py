@@ -16,8 +16,8 @@
 
 The trainer saves as ever, when its arguments say so; then the weights and the optimizer's state move into
 ``lccodec.lcc.h5`` in the checkpoint's folder, or into the chain, where the trainer's rotation of checkpoints
-deletes nothing (`lccodec.adapters.folder`). All else in the folder stays. To resume, unpack the folder. Needs
-the extra ``transformers``.
+deletes nothing (`lccodec.adapters.huggingface`). All else in the folder stays. To resume, unpack the folder.
+Needs the extra ``transformers``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..container.system import checked_path
 from ..errors import DependencyError
-from ..policy import Policy
-from ..system import checked_path
+from ..policy.policy import Policy
 from .link import linked_chain
 
 try:
@@ -36,7 +36,7 @@ try:
 except ImportError:
     raise DependencyError("needs transformers: pip install 'lccodec[transformers]'") from None
 
-from .folder import PACKED, pack, unpack
+from .huggingface import PACKED, pack, unpack
 
 __all__ = ["LCCallback", "unpacked"]
 
@@ -78,7 +78,7 @@ class LCCallback(TrainerCallback):
         model: Any = None,
         **_: Any,
     ) -> None:
-        """Pack the checkpoint that was just saved; errors as `lccodec.adapters.folder.pack`."""
+        """Pack the checkpoint that was just saved; errors as `lccodec.adapters.huggingface.pack`."""
         if not state.is_world_process_zero:
             return
         self._chain = self._chain or self._make_chain()

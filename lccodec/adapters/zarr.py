@@ -22,11 +22,11 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ..element_types import element_type
 from ..errors import DependencyError, FormatError
-from ..floats import element_type
-from ..frame import decode, encode
-from ..policy import parse_quantizer, quantizer_json
-from ..quantize import Lossless, Quantizer
+from ..frame.decode import decode, encode
+from ..policy.policy import parse_quantizer, quantizer_json
+from ..quantizers.uniform import Lossless, Quantizer
 
 try:
     from zarr.abc.codec import ArrayBytesCodec

@@ -19,8 +19,8 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
+from ..element_types import Array, add, components, from_components, is_bfloat16_bits, work
 from ..errors import ArgumentError
-from ..floats import Array, add, components, from_components, is_bfloat16_bits, work
 
 __all__ = ["LAYOUTS", "Layout", "Shape"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..element_types import in_host_order, is_bfloat16_bits
 from ..errors import ArgumentError
-from ..floats import in_host_order, is_bfloat16_bits
 from .layouts import Shape
 from .patterns import SEPARATORS, Side, fill, match
 from .rules import MODULE, RULES, TIED, Rule, translated

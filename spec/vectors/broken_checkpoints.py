@@ -13,7 +13,7 @@ import numpy as np
 from broken import Broken
 from pieces import PLANES, RAW, assembled, block, constant, little
 
-from lccodec.hdf5 import skeleton
+from lccodec.container.hdf5 import skeleton
 
 #: The sound parent of all deltas made here, step 1.
 PARENT = "000000000001.lcc.h5"

@@ -29,9 +29,9 @@ from forms import frame_head, stream_forms
 from pieces import FLOATS, KINDS, METHODS, Frame
 
 import lccodec
-from lccodec.floats import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
-from lccodec.roles import Assignment
-from lccodec.state import flatten
+from lccodec.container.tree import flatten
+from lccodec.element_types import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
+from lccodec.policy.roles import Assignment
 
 # --- values ---------------------------------------------------------------------------------------
 
@@ -240,7 +240,9 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
         with (
             tempfile.TemporaryDirectory() as own,
             lccodec.Chain(own, policy) as chain,
-            mock.patch("lccodec.draft.find_known", return_value={}),  # these files were before such records
+            mock.patch(
+                "lccodec.chain.draft.find_known", return_value={}
+            ),  # these files were before such records
         ):
             for step, state in enumerate(steps(), first_step):
                 weights = {f"layers/{i}": Assignment("weight", "") for i in range(3)}  # as a framework tells

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lccodec.floats import ELEMENT_TYPES, Array
+from lccodec.element_types import ELEMENT_TYPES, Array
 
 METHODS = ("raw", "planes", "codebook")
 RAW, PLANES, CODEBOOK = range(3)

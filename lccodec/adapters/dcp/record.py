@@ -1,0 +1,125 @@
+"""The record of a distributed checkpoint: what DCP's metadata say, as a state of plain values.
+
+``{"kind", "version", "base", "parts", "entries", "planner_data"}``: `base` is the directory of the ranks'
+chains, relative to that of the record; `parts` are the files there, each with its root; an entry of a tensor
+has its dtype, size and chunks (offsets, sizes, number of the part), any other its value or the part with its
+pickle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+
+from ...container.tree import flatten
+from ...errors import ArgumentError, FormatError, LccodecError, UnsupportedError
+from .. import torch as adapter
+
+__all__ = ["KIND", "RULE", "Part", "Value", "from_record", "is_plain", "to_record"]
+
+RULE: Final = "dcp"
+KIND: Final = "torch.distributed.checkpoint"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """The file of a rank, relative to the chain's directory, and its root."""
+
+    file: str
+    root: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """A plain value; it lies in the record."""
+
+    value: Any
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value comes back from a checkpoint as what it is, and holds no tensor or array."""
+    try:
+        return not flatten(adapter.to_numpy(value)[0]).arrays
+    except ArgumentError:
+        return False
+
+
+def to_record(metadata: Metadata, base: str) -> dict[str, Any]:
+    """Return the state that stands for a checkpoint: what DCP's metadata say, in plain values."""
+    parts: dict[Part, int] = {}
+    entries: dict[str, Any] = {}
+    for fqn, entry in metadata.state_dict_metadata.items():
+        if isinstance(entry, BytesStorageMetadata):
+            stored = metadata.storage_data[MetadataIndex(fqn)]
+            if isinstance(stored, Value):
+                entries[fqn] = {"value": stored.value}
+            else:
+                entries[fqn] = {"pickle": parts.setdefault(stored, len(parts))}
+            continue
+        chunks = []
+        for chunk in entry.chunks:
+            stored = metadata.storage_data[MetadataIndex(fqn, chunk.offsets)]
+            chunks.append([list(chunk.offsets), list(chunk.sizes), parts.setdefault(stored, len(parts))])
+        entries[fqn] = {
+            "dtype": str(entry.properties.dtype).removeprefix("torch."),
+            "requires_grad": entry.properties.requires_grad,
+            "size": list(entry.size),
+            "chunks": chunks,
+        }
+    if not is_plain(metadata.planner_data):
+        raise ArgumentError("the planner's data are not made of plain values: they cannot be stored")
+    return {
+        "kind": KIND,
+        "version": _VERSION,
+        "base": base,
+        "parts": [[part.file, part.root] for part in parts],
+        "entries": entries,
+        "planner_data": metadata.planner_data,
+    }
+
+
+def from_record(record: Any, path: Path) -> tuple[Metadata, Path]:
+    """Return DCP's metadata and the directory of the chain; the inverse of `to_record`."""
+    if not isinstance(record, dict) or record.get("kind") != KIND:
+        raise FormatError(RULE, str(path), "not the record of a distributed checkpoint")
+    if record.get("version") != _VERSION:
+        raise UnsupportedError(RULE, str(path), f"a record of version {record.get('version')}")
+    storage: dict[MetadataIndex, Part | Value] = {}
+    entries: dict[str, Any] = {}
+    try:
+        parts = [Part(str(file), str(root)) for file, root in record["parts"]]
+        for fqn, entry in record["entries"].items():
+            if "chunks" not in entry:
+                index = MetadataIndex(fqn)
+                storage[index] = Value(entry["value"]) if "value" in entry else parts[entry["pickle"]]
+                entries[fqn] = BytesStorageMetadata()
+                continue
+            dtype = getattr(torch, entry["dtype"], None)
+            if not isinstance(dtype, torch.dtype):
+                raise UnsupportedError(
+                    RULE, f"{path}: {fqn!r}", f"no dtype of this PyTorch: {entry['dtype']}"
+                )
+            chunks = []
+            for offsets, sizes, part in entry["chunks"]:
+                chunks.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)))
+                storage[MetadataIndex(fqn, offsets)] = parts[part]
+            properties = TensorProperties(dtype=dtype, requires_grad=entry["requires_grad"])
+            entries[fqn] = TensorStorageMetadata(properties, torch.Size(entry["size"]), chunks)
+        base = path.parent / record["base"]
+        return Metadata(entries, record["planner_data"], storage), base
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, LccodecError):
+            raise
+        raise FormatError(RULE, str(path), f"a record that does not hold together: {error!r}") from error

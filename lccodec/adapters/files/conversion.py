@@ -1,0 +1,110 @@
+"""The state of a file for another framework, by `lccodec.exchange`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ...errors import ArgumentError
+from ...exchange import Rule, adam_to_flax, adam_to_torch, to_flax, to_torch
+from ..tree.plain import BYTE_TYPES, from_plain, to_plain
+from .suffixes import load_file
+
+__all__ = ["Exchange", "convert"]
+
+#: Types whose elements are not those of the array that stands for them, so that no layout applies.
+_BITS: Final = BYTE_TYPES | {"complex32"}
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How to bring a state from one framework to the other.
+
+    Parameters
+    ----------
+    source
+        The framework it is of: ``"torch"`` or ``"flax"``.
+    rules
+        What comes before the common rules.
+    like
+        A file with a state of the other framework that the result is to be like.
+    model, optimizer
+        Entries of the state with the module's and, for Adam's moments, the optimizer's; `like` has the same.
+        Without a model the whole state is the module's. torch's optimizer must know the parameters' names.
+    """
+
+    source: str
+    rules: tuple[Rule, ...] = ()
+    like: Path | None = None
+    model: str | None = None
+    optimizer: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.optimizer is not None and self.model is None:
+            raise ArgumentError("an entry for the optimizer needs one for the model")
+
+
+def convert(
+    state: Any, metadata: Mapping[str, str], exchange: Exchange
+) -> tuple[Any, dict[str, str], list[str]]:
+    """Return the state of a file as one of the other framework.
+
+    Parameters
+    ----------
+    state, metadata
+        As `lccodec.adapters.files.load_file` gives them.
+
+    Returns
+    -------
+    tuple
+        The state and the metadata to keep with it, and the entries of the old state that it does not have.
+
+    Raises
+    ------
+    ArgumentError
+        As `lccodec.exchange`; for entries that are not there, and arrays of a type that is stored as bits.
+    FormatError
+        If the metadata do not fit the state.
+    DataError, StorageError
+        If the file to be like is damaged or cannot be read.
+    """
+    state, kinds = _typed(state, metadata)
+    if unfit := sorted(set(kinds.values()) & _BITS):
+        raise ArgumentError(f"arrays of {', '.join(unfit)} are stored as bits, which no rule can lay out")
+    like, kinds = (None, {}) if exchange.like is None else _typed(*load_file(exchange.like))
+    to_other, adam_to_other = (
+        (to_flax, adam_to_flax) if exchange.source == "torch" else (to_torch, adam_to_torch)
+    )
+    rules, model, optimizer = exchange.rules, exchange.model, exchange.optimizer
+    left_out: list[str] = []
+    if model is None:
+        made = to_other(state, rules, like)
+    else:
+        made = {model: to_other(_entry(state, model), rules, _entry(like, model))}
+        if optimizer is not None:
+            made[optimizer] = adam_to_other(_entry(state, optimizer), None, rules, _entry(like, optimizer))
+        left_out = [key for key in state if key not in made]
+    plain, kept = to_plain(made, metadata, lambda value: value, lambda leaf: (leaf, kinds.get(id(leaf))))
+    return plain, kept, left_out
+
+
+def _typed(state: Any, metadata: Mapping[str, str]) -> tuple[Any, dict[int, str]]:
+    """Return a state with its integer keys, and the types of arrays by identity, as its note has them."""
+    kinds: dict[int, str] = {}
+
+    def leaf(array: Any, kind: str | None, _: str) -> Any:
+        if kind is not None:
+            kinds[id(array)] = kind
+        return array
+
+    return from_plain(state, metadata, "", leaf), kinds
+
+
+def _entry(state: Any, name: str) -> Any:
+    if state is None:
+        return None
+    if not isinstance(state, Mapping) or name not in state:
+        raise ArgumentError(f"the state has no entry {name!r}")
+    return state[name]

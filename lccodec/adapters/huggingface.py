@@ -1,0 +1,172 @@
+"""The checkpoint folders of Hugging Face's libraries, with their large files in one checkpoint; and back.
+
+transformers and accelerate keep a checkpoint in a folder: weights in ``.safetensors`` files, what optimizers
+hold in files of `torch.save`, and small files beside them. `pack` stores the tensors of the large ones in one
+checkpoint, ``lccodec.lcc.h5`` in the folder, and then removes them; `unpack` writes them again, for the code
+of the libraries to load. Whatever happens between, each tensor is in one of the two. Files of `torch.save`
+are only ever read with ``weights_only=True``.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+
+from ..chain.chain import Chain
+from ..container.system import checked_path
+from ..container.tree import leaf_name
+from ..errors import ArgumentError, FormatError
+from ..policy.roles import Assignment
+from . import torch as adapter
+from .files.formats import replacing, storage
+from .link import open_linked, save_linked
+from .torch.roles import module_roles, unwrapped
+
+__all__ = ["PACKED", "pack", "unpack"]
+
+#: What the checkpoint in a folder is called.
+PACKED: Final = "lccodec.lcc.h5"
+
+_RULE: Final = "folder"
+_WEIGHTS: Final = ".safetensors"
+_TORCH: Final = re.compile(r"(optimizer|pytorch_model)\w*\.(pt|bin)")
+
+
+def pack(
+    folder: str | os.PathLike[str],
+    chain: Chain | None = None,
+    *,
+    keep_weights: bool = False,
+    models: Iterable[torch.nn.Module] = (),
+) -> list[Path]:
+    """Store the tensors of a folder's large files in one checkpoint, and remove the files.
+
+    Parameters
+    ----------
+    chain
+        Where to store them, as deltas; without one, the checkpoint stands alone.
+    keep_weights
+        Leave files of weights where they are.
+    models
+        What the weights are of, where it is at hand: its types tell what is trained.
+
+    Returns
+    -------
+    list of Path
+        The files that were removed.
+
+    Raises
+    ------
+    ArgumentError
+        If a file holds what cannot be stored, which is named; nothing is removed.
+    FormatError
+        If a file is damaged.
+    StorageError
+        If the operating system refuses.
+    """
+    folder = checked_path(folder)
+    files: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
+    with storage("cannot read", folder):
+        paths = sorted(folder.rglob("*"))
+    for path in paths:
+        name = path.relative_to(folder).as_posix()
+        if path.suffix == _WEIGHTS:
+            files[name], notes[name] = _read_weights(path)
+        elif _TORCH.fullmatch(path.name):
+            files[name] = _read_torch(path)
+    if not files:
+        return []
+    state = {"files": files, "metadata": notes}
+    plain, metadata = adapter.to_numpy(state)
+    known = adapter.roles(state) | dict(_model_roles(files, models))
+    save_linked(plain, folder / PACKED, metadata, chain, known)
+    removed = [folder / name for name in files if not (keep_weights and name.endswith(_WEIGHTS))]
+    for path in removed:
+        path.unlink()
+    return removed
+
+
+def _model_roles(
+    files: Mapping[str, Any], models: Iterable[torch.nn.Module]
+) -> Iterator[tuple[str, Assignment]]:
+    """Yield the roles of the tensors in files of weights that models have; not where two differ."""
+    told: dict[str, set[Assignment]] = {}
+    for model in models:
+        for name, assignment in module_roles(model).items():
+            told.setdefault(unwrapped(name), set()).add(assignment)
+    for file, tensors in files.items():
+        for name in tensors if isinstance(tensors, dict) else ():
+            found = told.get(unwrapped(str(name)), set())
+            if len(found) == 1:
+                yield leaf_name(("files", file, str(name))), next(iter(found))
+
+
+def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
+    """Write the files again that `pack` removed.
+
+    Returns
+    -------
+    list of Path
+        The files that were written; those that are there stay as they are.
+
+    Raises
+    ------
+    ChainError
+        If the folder's checkpoint is in a chain, and missing there.
+    DataError
+        If stored bytes break a rule, or name a file outside of the folder.
+    StorageError
+        If the operating system refuses, or there is no such checkpoint.
+    """
+    folder = checked_path(folder)
+    with open_linked(folder / PACKED, threads) as file:
+        state = adapter.from_numpy(file.state(dtype="bits"), file.metadata())
+    if not isinstance(state, dict) or list(state) != ["files", "metadata"]:
+        raise FormatError(_RULE, str(folder / PACKED), "not the large files of a folder")
+    written = []
+    for name, content in state["files"].items():
+        path = folder / name
+        if ".." in path.parts or not path.is_relative_to(folder) or not _is_large(path):
+            raise FormatError(_RULE, str(folder / PACKED), f"{name!r} is not a large file of the folder")
+        if path.exists():
+            continue
+        with replacing(path) as temporary:
+            if path.suffix == _WEIGHTS:
+                save_file(content, temporary, state["metadata"].get(name))
+            else:
+                with temporary.open(
+                    "wb"
+                ) as stream:  # of a path it would take the name, which begins with a dot
+                    torch.save(content, stream)
+        written.append(path)
+    return written
+
+
+def _is_large(path: Path) -> bool:
+    return path.suffix == _WEIGHTS or _TORCH.fullmatch(path.name) is not None
+
+
+def _read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str] | None]:
+    try:
+        with safe_open(path, "pt") as file:
+            return load_file(path), file.metadata()
+    except SafetensorError as error:
+        raise FormatError(_RULE, str(path), str(error)) from error
+
+
+def _read_torch(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ArgumentError(f"{path} holds more than tensors and plain values: {error}") from error
+    except (RuntimeError, EOFError) as error:
+        raise FormatError(_RULE, str(path), str(error)) from error

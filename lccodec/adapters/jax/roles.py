@@ -1,0 +1,180 @@
+"""Roles that JAX's structures tell: the types of Flax NNX, collections of Linen, and states of optax.
+
+- An NNX ``Param`` is a weight, every other ``Variable`` is exact: a ``BatchStat`` is a running variance.
+  An optimizer's variables do not say what they are; their names do (`lccodec.policy.vocabulary`).
+- Of the variables of a Linen module, ``params`` are weights, every other collection is exact. The ``params``
+  of a Flax ``TrainState`` are weights too.
+- A named tuple of optax holds moments in fields of known names; all else in it is exact. What has the same
+  structure and shapes as such a field are the optimizer's parameters: they are weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from ...container.tree import leaf_name
+from ...policy.roles import Assignment, Role, is_exact
+from ..tree.plain import below
+from .tree import children_of, inside
+
+__all__ = ["roles"]
+
+#: Fields of optax's named tuples that hold something of the form of the parameters (optax 0.2).
+_FIELDS: Final[dict[str, Role]] = {
+    "mu": "first_moment",
+    "trace": "first_moment",
+    "ema": "first_moment",
+    "nu": "second_moment",
+    "nu_max": "second_moment",
+    "sum_of_squares": "second_moment",
+    "e_g": "second_moment",  # Adadelta
+    "e_x": "second_moment",
+    "v": "second_moment",  # Adafactor
+    "v_row": "second_moment",
+    "v_col": "second_moment",
+}
+#: Classes that call them otherwise.
+_CLASSES: Final[dict[str, dict[str, Role]]] = {
+    "ScaleByAdanState": {"m": "first_moment", "v": "first_moment", "n": "second_moment"},
+    "ScaleBySM3State": {"mu": "second_moment", "nu": "first_moment"},
+}
+#: Fields that do not have a moment of each parameter.
+_FACTORED: Final = frozenset(["v", "v_row", "v_col"])
+
+#: What Flax calls the collections of a module's variables.
+_COLLECTIONS: Final = frozenset(
+    [
+        *("params", "batch_stats", "cache", "intermediates", "perturbations", "spectral_stats", "state"),
+        *("stats", "statistics", "constants", "buffers", "metrics", "losses", "lora", "quant", "aqt", "ema"),
+        *("params_axes", "fp8_params", "_overwrite_with_gradient"),
+    ]
+)
+#: What normalization layers of Flax call their statistics.
+_STATISTICS: Final = frozenset(["mean", "var", "count", "ra_mean", "ra_var"])
+
+_Keys = tuple[str, ...]
+_PARAM: Final = Assignment("weight", "nnx.Param")
+
+
+def roles(tree: Any) -> dict[str, Assignment]:
+    """Return the roles of the floating point arrays of a tree that its structure tells, by name.
+
+    Parameters
+    ----------
+    tree
+        What you save.
+
+    Examples
+    --------
+    >>> import optax, jax.numpy as jnp
+    >>> params = {"table": jnp.ones(2)}
+    >>> for name, found in roles({"net": params, "run": optax.sgd(0.1, momentum=0.9).init(params)}).items():
+    ...     print(f"{name:17} {found.role:12} {found.why}")
+    run/0/trace/table first_moment TraceState.trace of optax
+    net/table         weight       a parameter of the optimizer, by structure
+    """
+    search = _Search()
+    search.visit(tree, (), None)
+    search.find_parameters()
+    return {leaf_name(keys): assignment for keys, assignment in search.found.items()}
+
+
+def _is_inexact(value: Any) -> bool:
+    return isinstance(value, jax.Array | np.ndarray) and jax.numpy.issubdtype(value.dtype, np.inexact)
+
+
+def _variable(value: Any) -> Assignment | None:
+    """Return the role that the type of an NNX Variable tells."""
+    names = [kind.__name__ for kind in type(value).__mro__ if kind.__module__.startswith("flax.nnx")]
+    if "Variable" not in names or "OptState" in names:
+        return None
+    return _PARAM if "Param" in names else Assignment("other", f"nnx.{type(value).__name__}")
+
+
+class _Search:
+    """What is found on the way through a tree."""
+
+    def __init__(self) -> None:
+        self.found: dict[_Keys, Assignment] = {}
+        self._moments: dict[_Keys, dict[_Keys, tuple[int, ...]]] = {}  # below each field of optax
+        self._arrays: dict[_Keys, tuple[int, ...]] = {}  # that nothing tells of
+
+    def visit(self, value: Any, keys: _Keys, place: Assignment | None, optax: bool = False) -> None:
+        """`place` is what the place of `value` tells, `optax` whether it is a field of optax."""
+        node = inside(value)
+        if fields := _fields(value):
+            for key, child in children_of(node):
+                role = fields.get(key, "other")
+                why = f"{type(value).__name__}.{key} of optax"
+                self.visit(child, below(keys, key), Assignment(role, why), optax=True)
+                if key in fields and key not in _FACTORED:
+                    shapes = {inner: array.shape for inner, array in _arrays(child, ()) if _is_inexact(array)}
+                    self._moments[(*keys, key)] = shapes
+            return
+        if not optax:
+            place = _variable(value) or place
+        if isinstance(node, dict | list | tuple):
+            collections = _collections(value, node) if not place and isinstance(node, dict) else {}
+            for key, child in children_of(node):
+                self.visit(child, below(keys, key), collections.get(key, place), optax)
+        elif _is_inexact(node):
+            if place and not (place.role == "weight" and is_exact(leaf_name(keys))):
+                self.found[keys] = place
+            else:
+                self._arrays[keys] = node.shape
+
+    def find_parameters(self) -> None:
+        """Assign the arrays that moments are of."""
+        seen = set()
+        for moment in self._moments.values():
+            if not moment or (shape := frozenset(moment.items())) in seen:
+                continue
+            seen.add(shape)
+            first = next(iter(moment))
+            starts = [
+                keys[: len(keys) - len(first)]
+                for keys in self._arrays
+                if keys[len(keys) - len(first) :] == first and not is_exact(leaf_name(keys))
+            ]
+            for start in starts:
+                if all(self._arrays.get(start + inner) == shape for inner, shape in moment.items()):
+                    for inner in moment:
+                        why = "a parameter of the optimizer, by structure"
+                        self.found[start + inner] = Assignment("weight", why)
+
+
+def _arrays(value: Any, keys: _Keys) -> Iterator[tuple[_Keys, Any]]:
+    node = inside(value)
+    if isinstance(node, dict | list | tuple):
+        for key, child in children_of(node):
+            yield from _arrays(child, below(keys, key))
+    else:
+        yield keys, node
+
+
+def _fields(value: Any) -> Mapping[str, Role] | None:
+    """Return the roles of the fields of a named tuple of optax."""
+    if hasattr(value, "_fields") and type(value).__module__.partition(".")[0] == "optax":
+        return _CLASSES.get(type(value).__name__, _FIELDS)
+    return None
+
+
+def _collections(value: Any, node: Mapping[Any, Any]) -> Mapping[str, Assignment]:
+    """Return what a node tells of its children, if they are Linen's collections."""
+    if "params" not in node:
+        return {}
+    if any(kind.__name__ == "TrainState" for kind in type(value).__mro__):
+        return {"params": Assignment("weight", "TrainState.params")}
+    if not node.keys() <= _COLLECTIONS:
+        return {}
+    # Alone it could be a pure dict of NNX, where statistics lie among the parameters.
+    if len(node) == 1 and any(keys[-1:] and keys[-1] in _STATISTICS for keys, _ in _arrays(node, ())):
+        return {}
+    return {
+        key: Assignment("weight" if key == "params" else "other", f"in the collection {key!r}")
+        for key in node
+    }

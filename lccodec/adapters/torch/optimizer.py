@@ -1,0 +1,120 @@
+"""What is known of the states of PyTorch's optimizers: the roles of entries, and what fits a parameter.
+
+The state of an optimizer is ``{"state": {index: {entry: value}}, "param_groups": [{"params": [index]}]}``:
+indices number the parameters, group by group; groups have settings besides. Source: torch.optim of 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+from ...container.tree import leaf_name
+from ...policy.roles import Role
+
+__all__ = ["ELEMENTWISE", "describe", "load_optimizer", "misfits"]
+
+#: Entries that are of the form of their parameter. A second moment is what an update is divided by, mostly by
+#: its root: it is never negative, and an error near zero does harm.
+ELEMENTWISE: Final[dict[str, Role]] = {
+    "exp_avg": "first_moment",  # Adam, AdamW, NAdam, RAdam, SparseAdam, Adamax
+    "momentum_buffer": "first_moment",  # SGD, RMSprop, Muon
+    "grad_avg": "first_moment",  # RMSprop, centered
+    "exp_avg_sq": "second_moment",  # Adam and its kin
+    "max_exp_avg_sq": "second_moment",  # AMSGrad
+    "exp_inf": "second_moment",  # Adamax
+    "square_avg": "second_moment",  # RMSprop, Adadelta
+    "acc_delta": "second_moment",  # Adadelta
+    "sum": "second_moment",  # Adagrad
+    "ax": "weight",  # ASGD: the average of the weights
+}
+
+
+def describe(value: Any) -> str:
+    """Return the type and shape of a tensor, in words."""
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    return "no tensor"
+
+
+#: Settings that tell optimizers apart: with one that the target does not have, a state is of another kind.
+_TELLING: Final = frozenset(
+    [
+        *("betas", "momentum", "dampening", "nesterov", "alpha", "centered", "rho", "lr_decay"),
+        *("lambd", "t0", "etas", "step_sizes", "amsgrad", "momentum_decay", "beta2_decay"),
+        *("ns_steps", "history_size"),
+    ]
+)
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
+    """Load a state that fits; a setting that its groups lack stays the target's.
+
+    PyTorch knows what the options that it added over the years were before, and takes those first. Entries of
+    parameters that the optimizer does not have are left out.
+    """
+    own = [dict(group) for group in optimizer.param_groups]
+    known = {index for group in state["param_groups"] for index in group["params"]}
+    entries = {index: child for index, child in state["state"].items() if index in known}
+    optimizer.load_state_dict({**state, "state": entries})
+    for group, before in zip(optimizer.param_groups, own, strict=True):
+        for key, value in before.items():
+            group.setdefault(key, value)
+
+
+def misfits(
+    optimizer: torch.optim.Optimizer, state: Any, keys: tuple[str, ...], strict: bool = True
+) -> Iterator[str]:
+    """Yield everything in a state that is not of this optimizer with these parameters.
+
+    PyTorch itself looks at the number of parameters only, and casts moments to the type of their parameter.
+    Settings that are missing are no misfit, unless there are others that tell of another optimizer. What is
+    missing or not expected is one only if `strict`.
+    """
+    where = leaf_name(keys) or "the state"
+    groups = optimizer.param_groups
+    if not (
+        isinstance(state, dict)
+        and isinstance(state.get("state"), dict)
+        and isinstance(state.get("param_groups"), list)
+        and all(isinstance(g, dict) and isinstance(g.get("params"), list) for g in state["param_groups"])
+    ):
+        yield f"{where}: not the state of an optimizer"
+        return
+    counts = [len(group["params"]) for group in groups]
+    found = [len(group["params"]) for group in state["param_groups"]]
+    if found != counts:
+        yield f"{where}: groups of {found} parameters, where the target has groups of {counts}"
+        return
+    parameters: dict[Any, torch.Tensor] = {}
+    for position, (group, saved) in enumerate(zip(groups, state["param_groups"], strict=True)):
+        place = leaf_name((*keys, "param_groups", str(position)))
+        if strict and (saved.keys() - group.keys()) & _TELLING:
+            yield from (f"missing: {place}/{key}" for key in group if key not in saved)
+        parameters.update(zip(saved["params"], group["params"], strict=True))
+    for index, entries in state["state"].items():
+        place = leaf_name((*keys, "state", str(index)))
+        if index in parameters and isinstance(entries, dict):
+            own = optimizer.state.get(parameters[index], {})
+            yield from _entry_misfits(parameters[index], own, entries, place, strict)
+        elif strict or index in parameters:
+            yield f"unexpected: {place}"
+
+
+def _entry_misfits(
+    parameter: torch.Tensor, own: Mapping[str, Any], entries: Mapping[str, Any], place: str, strict: bool
+) -> Iterator[str]:
+    if own and strict:
+        yield from (f"missing: {place}/{entry}" for entry in own if entry not in entries)
+        yield from (f"unexpected: {place}/{entry}" for entry in entries if entry not in own)
+    for entry, value in entries.items():
+        if entry in ELEMENTWISE and value is not None:  # SGD without momentum has None
+            wanted = describe(parameter)
+        elif entry in own and isinstance(own[entry], torch.Tensor):
+            wanted = describe(own[entry])
+        else:
+            continue
+        if describe(value) != wanted:
+            yield f"{place}/{entry}: {describe(value)}, where the target has {wanted}"

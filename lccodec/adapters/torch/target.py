@@ -1,0 +1,170 @@
+"""A state into modules, optimizers and tensors: all of it or, if anything differs, nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias, TypeVar
+
+import torch
+
+from ...container.tree import leaf_name
+from ...errors import ArgumentError
+from ..tree.plain import below, check_same
+from .optimizer import describe, load_optimizer, misfits
+
+__all__ = ["load_into"]
+
+Target = TypeVar("Target")
+
+Keys: TypeAlias = tuple[str, ...]
+
+#: Entries that ``load_state_dict`` of a scheduler needs. Of all others it takes what there is.
+_NEEDED: Final = ("lr_lambdas", "_schedulers")
+
+
+def load_into(target: Target, state: Any, *, strict: bool = True, prefix: str = "") -> Target:
+    """Load a state into modules, optimizers, schedulers and tensors, after a check of all of it.
+
+    Parameters
+    ----------
+    target
+        A module, an optimizer, anything else with ``state_dict`` and ``load_state_dict``, a tensor, or a
+        nested dict, list or tuple of such and of plain values, as ``{"model": model, "optimizer": optimizer,
+        "step": 0}``. Tensors are overwritten where they are; those on the meta device are replaced.
+    state
+        What was saved of the same. It may lack settings of an optimizer's groups, and attributes of a
+        scheduler: those stay the target's. It may have more of both than the target.
+    strict
+        False: entries that only one of the two has are passed over. Shapes and types must still fit.
+    prefix
+        Of which part of the state the target is. An entry, or the path of one, as ``"model"`` or
+        ``"run/model"``. With a dot at the end, all keys that begin with it, as ``"module."``.
+
+    Returns
+    -------
+    object
+        `target`; its dicts and lists have the state's plain values.
+
+    Raises
+    ------
+    ArgumentError
+        Lists every entry that is missing, not expected, or of another shape or dtype; `target` is untouched.
+
+    Examples
+    --------
+    >>> training = {"model": torch.nn.Linear(2, 1).state_dict(), "step": 3}
+    >>> load_into(torch.nn.Linear(2, 1), training, prefix="model")
+    Linear(in_features=2, out_features=1, bias=True)
+    """
+    part, keys = _part(state, prefix)
+    check = _Check(strict)
+    check.compare(target, part, keys)
+    check_same(check.wanted, check.found, check.more)
+    filled: Target = _fill(target, part, strict)
+    return filled
+
+
+def _part(state: Any, prefix: Any) -> tuple[Any, Keys]:
+    """Return the part of a state that a prefix names, and the way to it."""
+    if not isinstance(prefix, str):
+        raise ArgumentError(f"not a prefix: {prefix!r}")
+    path, dotted = prefix.rpartition("/")[::2] if prefix.endswith(".") else (prefix, "")
+    keys: Keys = ()
+    names = path.split("/") if path else []
+    while names and isinstance(state, dict) and names[0] in state:
+        keys, state = (*keys, names[0]), state[names.pop(0)]
+    if not names and not dotted:
+        return state, keys
+    # What `Chain.restore` returns for a choice of names is flat: paths, with `/` in a key as ~1.
+    start = "".join(f"{name}/" for name in names) + dotted
+    items = state.items() if isinstance(state, dict) else ()
+    part = {key.removeprefix(start): value for key, value in items if str(key).startswith(start)}
+    if not part:
+        raise ArgumentError(f"the state has nothing under the prefix {prefix!r}")
+    if names:
+        part = {key.replace("~1", "/").replace("~0", "~"): value for key, value in part.items()}
+    return part, keys
+
+
+class _Check:
+    """The leaves of a target and of a state, by name and in words."""
+
+    def __init__(self, strict: bool) -> None:
+        self.wanted: dict[str, str] = {}
+        self.found: dict[str, str] = {}
+        self.more: list[str] = []
+        self._strict = strict
+
+    def compare(self, target: Any, state: Any, keys: Keys) -> None:
+        if isinstance(target, torch.optim.Optimizer):
+            self.more += misfits(target, state, keys, self._strict)
+        elif _is_stateful(target):
+            # What a module or scheduler holds beside tensors is its own business.
+            wanted = target.state_dict()
+            if isinstance(state, dict) and not isinstance(target, torch.nn.Module):
+                state = {key: state[key] for key in state if key in wanted}  # it may hold more
+                if isinstance(target, torch.optim.lr_scheduler.LRScheduler):
+                    wanted = {key: wanted[key] for key in wanted if key in state or key in _NEEDED}
+            self._compare_items(wanted, state, keys, whole=True)
+        elif isinstance(target, dict):
+            self._compare_items(target, state, keys)
+        elif isinstance(target, list | tuple):
+            items = dict(enumerate(state)) if isinstance(state, list | tuple) else state
+            self._compare_items(dict(enumerate(target)), items, keys)
+        else:
+            self._leaf(target, state, keys)
+
+    def _compare_items(self, target: dict[Any, Any], state: Any, keys: Keys, whole: bool = False) -> None:
+        if not isinstance(state, dict):
+            self.more.append(
+                f"{leaf_name(keys) or 'the state'}: {describe(state)}, where the target has several"
+            )
+            return
+        for key in [*target, *(key for key in state if key not in target)]:
+            inner = below(keys, str(key))
+            if not self._strict and (key not in state or key not in target):
+                continue
+            if key not in state:
+                self.wanted[leaf_name(inner)] = _words(target[key])
+            elif key not in target:
+                self.found[leaf_name(inner)] = _words(state[key])
+            elif whole:
+                self._leaf(target[key], state[key], inner)
+            else:
+                self.compare(target[key], state[key], inner)
+
+    def _leaf(self, target: Any, state: Any, keys: Keys) -> None:
+        self.wanted[leaf_name(keys)] = describe(target)
+        self.found[leaf_name(keys)] = describe(state)
+
+
+def _words(value: Any) -> str:
+    return describe(value) if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _is_stateful(target: Any) -> bool:
+    return hasattr(target, "state_dict") and hasattr(target, "load_state_dict")
+
+
+def _fill(target: Any, state: Any, strict: bool) -> Any:
+    if isinstance(target, torch.nn.Module):
+        values = target.state_dict().values()
+        assign = any(isinstance(v, torch.Tensor) and v.is_meta for v in values)
+        target.load_state_dict(state, strict=strict, assign=assign)
+    elif isinstance(target, torch.optim.Optimizer):
+        load_optimizer(target, state)
+    elif _is_stateful(target):
+        target.load_state_dict(state)
+    elif isinstance(target, dict):
+        target.update({k: _fill(child, state[k], strict) for k, child in target.items() if k in state})
+    elif isinstance(target, list | tuple):
+        length = len(state)  # fewer than the target has, if not strict
+        items = [_fill(child, state[i], strict) for i, child in enumerate(target[:length])]
+        if isinstance(target, tuple):
+            return (*items, *target[length:])
+        target[:length] = items
+    elif isinstance(target, torch.Tensor) and not target.is_meta:
+        with torch.no_grad():
+            target.copy_(state)
+    else:
+        return state
+    return target

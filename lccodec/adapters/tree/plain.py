@@ -1,0 +1,277 @@
+"""What framework adapters share: a framework's state as one of NumPy arrays, and a note of what that loses.
+
+A checkpoint holds dicts with string keys, lists, tuples, scalars and arrays of the element types of SPEC 5.2.
+A framework has a little more: dicts with integer keys (the parameters of an optimizer), types such as float8,
+values such as a `collections.Counter` (:mod:`lccodec.adapters.tree.values`). All are stored in the nearest
+form, under the same names, and a note in the metadata says what they are: under the key `TYPES`, a JSON
+object from a type to the names of what is of that type. So the arrays can be read without any framework, and
+what one framework wrote another one understands. Nothing is imported by a name that a file gives.
+
+=========================  =======================================================================
+type                       stored as
+=========================  =======================================================================
+``int``                    a dict: its keys in decimal
+``numpy``                  an array of NumPy in a state of a framework
+``scalar``                 a scalar of NumPy there: an array without dimensions
+a type of ``BYTE_TYPES``   uint8, the bit pattern of each element (or pair of elements)
+``complex32``              float16, with a last dimension of 2: real, imaginary
+``key<...>``               uint32, the data of JAX random keys of that implementation
+``torch.Size``             a tuple
+``torch.dtype``,           a string
+``torch.device``
+a kind of ``values``       see :mod:`lccodec.adapters.tree.values`
+=========================  =======================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from ...constants import MAX_NESTING
+from ...container.scalars import metadata_strings
+from ...container.tree import leaf_name
+from ...element_types import Array, in_host_order
+from ...errors import ArgumentError, FormatError
+from .values import OF_INT, from_stored, to_stored
+
+__all__ = ["BYTE_TYPES", "TYPES", "below", "check_same", "from_plain", "read_types", "to_plain", "with_types"]
+
+#: The key of the note in the metadata of a checkpoint; also what errors in it name as their rule.
+TYPES: Final = "lccodec.types"
+
+#: Types of one byte that NumPy does not have, by the name that every framework gives them.
+BYTE_TYPES: Final = frozenset(
+    [
+        *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
+        *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "float4_e2m1fn_x2"),
+        *("int2", "int4", "uint2", "uint4"),
+    ]
+)
+
+_INT: Final = "int"
+_MAX_DIGITS: Final = 20  # of an integer key: a sign and 64 bits; longer ones take long to convert
+
+Keys: TypeAlias = tuple[str, ...]
+Leaf: TypeAlias = Callable[[Any], tuple[Any, str | None]]
+ArrayLeaf: TypeAlias = Callable[[Array, str | None, str], Any]
+Own: TypeAlias = Mapping[str, Callable[[Any], Any]]
+
+
+def to_plain(
+    state: Any, metadata: Mapping[str, str] | None, inside: Callable[[Any], Any], leaf: Leaf
+) -> tuple[Any, dict[str, str]]:
+    """Return a framework's state as a checkpoint holds it, and `metadata` with the note.
+
+    Parameters
+    ----------
+    inside
+        Returns a container of the framework as a dict, list or tuple, and everything else as it is.
+    leaf
+        Returns a leaf as an array, a scalar or a tuple of such, with its type if the note must name it.
+
+    Raises
+    ------
+    ArgumentError
+        Where `leaf` raises one; names the place.
+    """
+    kept = metadata_strings(metadata)
+    walk = _ToPlain(inside, leaf)
+    plain = walk.node(state, ())
+    return plain, with_types(kept, walk.types)
+
+
+# The walks are classes: a function that calls itself lives, with all it has seen, until garbage is collected.
+class _ToPlain:
+    def __init__(self, inside: Callable[[Any], Any], leaf: Leaf) -> None:
+        self.types: dict[str, list[str]] = {}
+        self._inside, self._leaf = inside, leaf
+
+    def node(self, value: Any, keys: Keys) -> Any:
+        kind = None
+        try:
+            value = self._inside(value)
+            if stored := to_stored(value):
+                kind, value = stored
+            elif not isinstance(value, dict) and type(value) not in (list, tuple):
+                value, kind = self._leaf(value)
+        except ArgumentError as error:
+            raise _refused(keys, error) from None
+        if isinstance(value, dict):
+            if not keys and "" in value and kind is not None:
+                # The root and what is below its empty key have one name, and the note has one type for it.
+                value = list(value.items())
+            elif kind is None and value and all(type(key) is int for key in value):
+                kind = _INT
+        if isinstance(value, dict):
+            if len(plain := {str(key): child for key, child in value.items()}) != len(value):
+                raise _refused(keys, "has keys that are the same as strings")
+            value = {key: self.node(child, below(keys, key)) for key, child in plain.items()}
+        elif type(value) in (list, tuple):
+            value = type(value)(self.node(child, below(keys, str(i))) for i, child in enumerate(value))
+        if kind is not None:
+            self.types.setdefault(kind, []).append(leaf_name(keys))
+        return value
+
+
+def _refused(keys: Keys, message: object) -> ArgumentError:
+    return ArgumentError(f"state entry {leaf_name(keys)!r} {message}" if keys else f"the state {message}")
+
+
+def below(keys: Keys, key: str) -> Keys:
+    """Return the way to a child, one step longer.
+
+    Raises
+    ------
+    ArgumentError
+        If the nesting is deeper than a checkpoint's, or has no end.
+    """
+    if len(keys) >= MAX_NESTING:
+        raise _refused(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
+    return (*keys, key)
+
+
+def from_plain(
+    state: Any, metadata: Mapping[str, str], name: str, leaf: ArrayLeaf, own: Own | None = None
+) -> Any:
+    """Return a state of a checkpoint as a framework has it: the inverse of `to_plain`.
+
+    Parameters
+    ----------
+    state
+        As it was restored, bfloat16 as `lccodec.BFLOAT16_BITS`.
+    name
+        Of `state` in what was saved; empty for the whole.
+    leaf
+        Returns an array, given its type in the note and its name, as the framework has it. It is called once
+        for an array that is in several places.
+    own
+        For each type of the framework's own that is no array, what makes it of what is stored. Without it,
+        that is what comes back.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not the state of a checkpoint: a dict has keys that are not strings.
+    FormatError
+        If the note does not fit the state.
+    """
+    if type(name) is not str:
+        raise ArgumentError(f"not the name of an entry: {name!r}")
+    return _FromPlain(read_types(metadata), leaf, own or {}).node(
+        state, tuple(map(_key, name.split("/"))) if name else ()
+    )
+
+
+class _FromPlain:
+    def __init__(self, types: Mapping[str, str], leaf: ArrayLeaf, own: Own) -> None:
+        self._made: dict[tuple[int, str | None], Any] = {}
+        self._types, self._leaf, self._own = types, leaf, own
+
+    def node(self, value: Any, keys: Keys) -> Any:
+        kind = self._types.get(leaf_name(keys))
+        if isinstance(value, dict):
+            if not all(isinstance(key, str) for key in value):
+                raise _refused(keys, "has keys that are not strings, so it is of no checkpoint")
+            inner = {key: self.node(child, (*keys, key)) for key, child in value.items()}
+            # Where the root has an empty key, the two have one name, and the note is of what is below.
+            if kind is None or (not keys and "" in inner):
+                return inner
+            if kind == _INT or kind.endswith(OF_INT):
+                inner = {_integer(key, leaf_name(keys)): child for key, child in inner.items()}
+            return inner if kind == _INT else self._value(kind, inner, keys)
+        if isinstance(value, list | tuple):
+            items = type(value)(self.node(child, (*keys, str(i))) for i, child in enumerate(value))
+            return items if kind is None else self._value(kind, items, keys)
+        if not isinstance(value, np.ndarray):
+            return value if kind is None else self._value(kind, value, keys)
+        if (id(value), kind) not in self._made:
+            self._made[id(value), kind] = self._leaf(in_host_order(value), kind, leaf_name(keys))
+        return self._made[id(value), kind]
+
+    def _value(self, kind: str, stored: Any, keys: Keys) -> Any:
+        if kind not in self._own:
+            return from_stored(kind, stored, leaf_name(keys))
+        try:
+            return self._own[kind](stored)
+        except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+            raise FormatError(TYPES, leaf_name(keys), f"is noted as {kind}, and is not") from error
+
+
+def _key(text: str) -> str:
+    return text.replace("~1", "/").replace("~0", "~")
+
+
+def _integer(key: str, name: str) -> int:
+    try:
+        if len(key) <= _MAX_DIGITS and str(int(key)) == key:
+            return int(key)
+    except ValueError:
+        pass
+    raise FormatError(TYPES, name, f"the key {key!r} is noted as an integer")
+
+
+def read_types(metadata: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the type of each name that the note in the metadata of a checkpoint has.
+
+    Raises
+    ------
+    ArgumentError
+        If the metadata are no dict.
+    FormatError
+        If it is no such note.
+    """
+    if not isinstance(metadata, Mapping):
+        raise ArgumentError(f"metadata are a dict of strings, not a {type(metadata).__name__}")
+    text = metadata.get(TYPES, "{}")
+    return _parse(text if isinstance(text, str) else "")
+
+
+def with_types(metadata: Mapping[str, str], types: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return metadata with a note of the names of each type; with no note if there are none."""
+    kept = {key: text for key, text in metadata.items() if key != TYPES}
+    return {**kept, TYPES: json.dumps(types, separators=(",", ":"))} if types else kept
+
+
+@functools.lru_cache(maxsize=8)
+def _parse(text: str) -> Mapping[str, str]:
+    """Return the type of each name in a note, which is of a file and thus not to be trusted."""
+    try:
+        note = json.loads(text)
+        names = {name: kind for kind, group in note.items() for name in group}
+        if all(type(group) is list for group in note.values()) and all(type(name) is str for name in names):
+            return names
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        pass
+    raise FormatError(TYPES, "metadata", "not a JSON object of lists of names")
+
+
+def check_same(wanted: Mapping[str, str], found: Mapping[str, str], more: Iterable[str] = ()) -> None:
+    """Compare the leaves of a target with those of a state, each described in words.
+
+    Parameters
+    ----------
+    more
+        Mismatches that are known already.
+
+    Raises
+    ------
+    ArgumentError
+        Lists all that is missing, not expected, or of another shape or type.
+    """
+    problems = [
+        *(f"missing: {name} ({wanted[name]})" for name in wanted if name not in found),
+        *(f"unexpected: {name} ({found[name]})" for name in found if name not in wanted),
+        *(
+            f"{name}: {found[name]}, where the target has {wanted[name]}"
+            for name in wanted
+            if name in found and found[name] != wanted[name]
+        ),
+        *more,
+    ]
+    if problems:
+        raise ArgumentError("\n  ".join(["the state does not fit the target", *problems]))

@@ -1,0 +1,306 @@
+"""An open checkpoint with the parents it needs: its state, one array at a time, and what is stored.
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+
+from ..container.manifest import Parent
+from ..container.reader import CheckpointReader, open_bytes, open_checkpoint
+from ..container.system import checked_path
+from ..container.tree import select, unflatten
+from ..element_types import Array
+from ..errors import ArgumentError, ChainError, StorageError
+from ..parallel import thread_count
+from .jobs import DecodedArray
+from .links import (
+    ArrayInfo,
+    CheckpointInfo,
+    FileLink,
+    check_name,
+    check_parent,
+    check_step,
+    checkpoint_info,
+    checkpoint_path,
+    directory_steps,
+    in_chain,
+    missing_parent,
+    step_index,
+)
+from .replay import array_heads, replay
+
+__all__ = [
+    "ArrayInfo",
+    "CheckpointFile",
+    "CheckpointInfo",
+    "checkpoint_path",
+    "directory_steps",
+    "in_chain",
+    "open_data",
+    "open_file",
+    "open_step",
+]
+
+_DTYPES: Final = (None, "float32", "bits")
+_ALIGNMENT: Final = 64  # bytes that the memory of an array may have beside it
+
+
+class CheckpointFile:
+    """A checkpoint that is open, with the parents it needs; decodes only what is asked for.
+
+    A context manager; :func:`lccodec.open` returns it. It holds one file open; the parents' files are opened
+    when they are read.
+    """
+
+    def __init__(self, reader: CheckpointReader, directory: Path | None, threads: int = 1) -> None:
+        self._threads = threads
+        self._stack = ExitStack()
+        try:
+            readers = [self._stack.enter_context(reader)]
+            while (parent := readers[-1].manifest.parent) is not None:
+                readers.append(self._stack.enter_context(_open_parent(readers[-1], parent, directory)))
+                readers[-1].rest()
+            self._links: list[FileLink] = []
+            for opened in reversed(readers):
+                self._links.append(FileLink(opened, self._links[-1] if self._links else None))
+            self._manifest = self._links[-1].manifest
+            self._indices = self._links[-1].paths
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files; to close again does nothing."""
+        self._stack.close()
+
+    def keys(self) -> list[str]:
+        """Return the names of the arrays, in the order of the state; an array in two places has two."""
+        return list(self._indices)
+
+    def metadata(self) -> dict[str, str]:
+        """Return the strings that were stored with the state."""
+        return dict(self._manifest.metadata)
+
+    def get(self, name: str, dtype: Literal["float32", "bits"] | None = None) -> Any:
+        """Return one array, reading no other.
+
+        Parameters
+        ----------
+        name
+            As in `keys`.
+        dtype
+            ``"float32"`` returns a bfloat16 array as float32, ``"bits"`` as `BFLOAT16_BITS`.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no array of that name, for another `dtype`, or if the file is closed.
+        DataError, ChainError, StorageError
+            If what is stored is damaged, not what it was when it was opened, or cannot be read.
+        """
+        _check_dtype(dtype)
+        _check_names([name])
+        index = self._indices.get(name)
+        if index is None:
+            select(self._manifest.tree, self._manifest.scalars, [name])  # suggests close names
+            raise ArgumentError(f"{name!r} is not an array")
+        return _alone(self.decode(index).array(dtype))
+
+    def state(
+        self, keys: Iterable[str] | str | None = None, dtype: Literal["float32", "bits"] | None = None
+    ) -> Any:
+        """Return the state; with `keys`, a dict of these leaves by name (see `Chain.restore`)."""
+        _check_dtype(dtype)
+        tree, scalars = self._manifest.tree, self._manifest.scalars
+        if keys is None:
+            return unflatten(tree, [_alone(a.array(dtype)) for a in self.decoded()], scalars)
+        arrays, values = select(tree, scalars, _names(keys))
+        self._check_open()
+        decoded = {
+            index: _alone(a.array(dtype))
+            for index, a in replay(self._links, dict.fromkeys(arrays.values()), self._threads).items()
+        }
+        return {**{name: decoded[index] for name, index in arrays.items()}, **values}
+
+    def decoded(self) -> list[DecodedArray]:
+        """Return all arrays as decoded, by index; those of a run share memory."""
+        self._check_open()
+        arrays = replay(self._links, range(len(self._manifest.arrays)), self._threads)
+        return [arrays[index] for index in range(len(arrays))]
+
+    def decode(self, index: int) -> DecodedArray:
+        """Return one array as decoded, by its index; it may be a view of the run that it is stored in."""
+        return self.decode_some([index])[index]
+
+    def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
+        """Return arrays as decoded, by index, each frame that they need decoded once."""
+        self._check_open()
+        wanted, count = list(indices), len(self._manifest.arrays)
+        for index in wanted:
+            if type(index) is not int or not 0 <= index < count:
+                raise ArgumentError(f"{index!r} is not the index of an array; there are {count}")
+        return replay(self._links, wanted, self._threads)
+
+    def check_name(self) -> None:
+        """Raise ``FormatError`` if the name of a chain's file is not that of its step (LCC-CHN-01)."""
+        check_name(self._links[-1])
+
+    def info(self) -> CheckpointInfo:
+        """Return what is stored, without decoding it.
+
+        Raises
+        ------
+        ArgumentError
+            If the file is closed.
+        DataError
+            If a frame's header breaks a rule.
+        """
+        self._check_open()
+        link = self._links[-1]
+        heads = array_heads(self._links, range(len(link.index_names)))
+        return checkpoint_info(link, dict(zip(link.index_names, heads, strict=True)), len(self._links) - 1)
+
+    @property
+    def links(self) -> Sequence[FileLink]:
+        """The checkpoint and its parents, oldest first."""
+        return self._links
+
+    def _check_open(self) -> None:
+        if (reader := self._links[-1].reader).closed:
+            raise ArgumentError(f"{reader.name}: closed")
+
+
+def _check_dtype(dtype: object) -> None:
+    if dtype is not None and not (isinstance(dtype, str) and dtype in _DTYPES):
+        raise ArgumentError(f"dtype is 'float32' or 'bits', for bfloat16 arrays, not {dtype!r}")
+
+
+def _names(keys: object) -> list[str]:
+    """Return keys as a list of names; a string is one."""
+    if isinstance(keys, str):
+        return [keys]
+    try:
+        names = list(iter(keys))  # type: ignore[call-overload]
+    except TypeError:
+        raise ArgumentError(f"keys are names of leaves or containers, not {keys!r}") from None
+    _check_names(names)
+    return names
+
+
+def _check_names(names: Sequence[object]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise ArgumentError(f"{name!r} is not a name: names are strings")
+
+
+def _alone(array: Array) -> Array:
+    """Return an array that keeps no more in memory than its own values: a small one is a view of its run."""
+    owner = array.base
+    if isinstance(owner, np.ndarray) and owner.nbytes > array.nbytes + _ALIGNMENT:
+        return array.copy()
+    return array
+
+
+def _open_parent(child: CheckpointReader, parent: Parent, directory: Path | None) -> CheckpointReader:
+    """Open and check the parent that a checkpoint names (LCC-CHN-02)."""
+    check_step(child, parent)
+    if directory is None:
+        raise ChainError(f"{child.name}: a delta; its parent, step {parent.step}, is not at hand")
+    path = checkpoint_path(directory, parent.step)
+    try:
+        reader = open_checkpoint(path)
+    except StorageError as error:
+        raise missing_parent(child, parent, path, error) from error
+    try:
+        check_parent(child, parent, reader.root, reader.manifest.step, path)
+    except ChainError:
+        reader.close()
+        raise
+    return reader
+
+
+def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFile:
+    """Open a checkpoint file to read single arrays.
+
+    A delta's parents are looked for beside it.
+
+    Parameters
+    ----------
+    path
+        A checkpoint file.
+    threads
+        How many to decode with, 0 for one each core.
+
+    Returns
+    -------
+    CheckpointFile
+        A context manager; nothing is decoded yet.
+
+    Raises
+    ------
+    ArgumentError
+        If `path` cannot be a path, or `threads` is not a non-negative integer.
+    DataError
+        If the file breaks a rule of the format.
+    ChainError
+        If a parent is missing.
+    StorageError
+        If the operating system cannot read it.
+    """
+    threads, checked = thread_count(threads), checked_path(path)
+    return CheckpointFile(open_checkpoint(checked), checked.parent, threads)
+
+
+def open_step(directory: Path, step: int | None = None, *, threads: int = 1) -> CheckpointFile:
+    """Open a step of a chain, its latest by default.
+
+    Raises
+    ------
+    ArgumentError
+        If `step` is not an integer.
+    ChainError
+        If there is no such step, or a parent is missing.
+    DataError, StorageError
+        As `open_file`; also if the file holds another step than its name says (LCC-CHN-01).
+    """
+    wanted = None if step is None else step_index(step)
+    try:
+        steps, absent = directory_steps(directory), ""
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        steps, absent = {}, ": there is no such directory"
+    if wanted is None:
+        if not steps:
+            raise ChainError(f"{directory} holds no checkpoint{absent}")
+        wanted = next(reversed(steps))
+    if wanted not in steps:
+        nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"
+        raise ChainError(f"{directory} has no step {wanted}; {nearest}")
+    file = open_file(steps[wanted], threads=threads)
+    try:
+        file.check_name()
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def open_data(data: bytes) -> CheckpointFile:
+    """Open a checkpoint that is in memory; it must be a keyframe."""
+    return CheckpointFile(open_bytes(data), None)

@@ -1,0 +1,112 @@
+"""A single state in a single file, by safetensors' verbs: save, save_file, load, load_file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from ..container.manifest import FrameEntry, Manifest
+from ..container.reader import to_bytes
+from ..container.scalars import metadata_strings
+from ..container.system import checked_path
+from ..container.tree import flatten
+from ..container.writer import CheckpointWriter, check_manifest
+from ..errors import ArgumentError
+from ..quantizers.uniform import Lossless
+from .checkpoint import in_chain, open_data, open_file
+from .jobs import Job, components_of, plan
+
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def _planned(state: Any, metadata: Mapping[str, Any] | None) -> tuple[list[Job], Manifest]:
+    """Return what is to be coded of a state, and its manifest, checked, without the frames."""
+    flat = flatten(state)
+    parts = components_of(flat.arrays, flat.names)
+    jobs = plan(parts, flat.shapes, flat.names, {}, lambda *_: Lossless(), keyframe=True)
+    numbers = {index: number for number, job in enumerate(jobs, start=1) for index in job.indices}
+    manifest = Manifest(
+        step=None,
+        parent=None,
+        policy="lossless",
+        metadata=metadata_strings(metadata),
+        tree=flat.tree,
+        scalars=flat.scalars,
+        arrays=tuple(numbers[index] for index in range(len(numbers))),
+        frames=(),
+    )
+    check_manifest(manifest, len(jobs))
+    return jobs, manifest
+
+
+def save(state: Any, metadata: Mapping[str, Any] | None = None) -> bytes:
+    """Return a state as the bytes of a checkpoint file, lossless.
+
+    Parameters
+    ----------
+    state
+        A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None.
+    metadata
+        Strings to keep with it; a number becomes its JSON text.
+
+    Raises
+    ------
+    ArgumentError
+        If the state holds something that cannot be stored; names it.
+    """
+    jobs, manifest = _planned(state, metadata)
+    frames = [b"".join(job.encode_alone()) for job in jobs]
+    return to_bytes(frames, replace(manifest, frames=tuple(map(FrameEntry.of, frames))))
+
+
+def save_file(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> None:
+    """Write a state to a checkpoint file, lossless and atomically.
+
+    A file of that name is replaced, and keeps its permissions.
+
+    Raises
+    ------
+    ArgumentError
+        If the state holds something that cannot be stored; names it. If the path is that of a checkpoint of a
+        chain: `Chain.save` writes these, and none is replaced.
+    StorageError
+        If the operating system refuses; what was there stays.
+    """
+    target = checked_path(path)
+    if in_chain(target):
+        raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
+    jobs, manifest = _planned(state, metadata)
+    with CheckpointWriter(target, overwrite=True) as writer:
+        entries = [writer.write_frame(job.encode_alone()) for job in jobs]
+        writer.commit(replace(manifest, frames=tuple(entries)))
+
+
+def load(data: bytes, dtype: Literal["float32", "bits"] | None = None) -> Any:
+    """Return the state in the bytes of a checkpoint file that needs no parent; errors as `load_file`."""
+    with open_data(data) as file:
+        return file.state(dtype=dtype)
+
+
+def load_file(path: str | os.PathLike[str], dtype: Literal["float32", "bits"] | None = None) -> Any:
+    """Return the state in a checkpoint file; a delta's parents are looked for beside it.
+
+    Parameters
+    ----------
+    path
+        The file.
+    dtype
+        ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`.
+
+    Raises
+    ------
+    DataError
+        If the bytes break a rule of the format.
+    ChainError
+        If a parent is missing.
+    StorageError
+        If the operating system cannot read the file.
+    """
+    with open_file(path) as file:
+        return file.state(dtype=dtype)

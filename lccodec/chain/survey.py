@@ -1,0 +1,235 @@
+"""All checkpoints of a directory, each read and decoded once, parents before their children.
+
+A child goes on from what its parent left. The parent that a file seems to name is read first, from the start
+of its manifest, so that the order is known: depth first, the child with the most descendants last. Then what
+a parent left is needed no more and is overwritten, and no more than log2(n) parents of n files wait for their
+other children. Nothing is believed of that first look: a file that is another by then is opened by itself.
+
+Source: SPEC 4 (Validator), 9.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..container.manifest import Parent
+from ..container.reader import CheckpointReader, open_checkpoint, peek_parent
+from ..errors import ChainError, LccodecError, StorageError
+from .checkpoint import CheckpointFile
+from .links import (
+    CheckpointInfo,
+    FileLink,
+    check_name,
+    check_parent,
+    check_step,
+    checkpoint_info,
+    checkpoint_path,
+    missing_parent,
+)
+from .replay import Decoded, Head, kept, next_decoded, next_heads
+
+__all__ = ["Visit", "survey", "visit_file"]
+
+
+@dataclass
+class Visit:
+    """A checkpoint as a survey meets it; it tells of what is stored until the next is visited.
+
+    Parameters
+    ----------
+    path
+        Its file.
+    reader
+        Open as long; None if the file itself cannot be opened.
+    error
+        Why it cannot be read as a checkpoint of its chain; None if it can.
+    """
+
+    path: Path
+    reader: CheckpointReader | None
+    error: LccodecError | None
+    _left: _Left | None
+
+    def check(self) -> None:
+        """Raise `error`, or ``FormatError`` if the name is that of another step (LCC-CHN-01)."""
+        check_name(self._whole().link)
+
+    def info(self) -> CheckpointInfo:
+        """Return what is stored.
+
+        Raises
+        ------
+        LccodecError
+            `error`, or the first problem in a frame's header.
+        """
+        left = self._whole()
+        return checkpoint_info(left.link, _sound_heads(left), left.deltas)
+
+    def broken(self) -> list[LccodecError]:
+        """Return why arrays do not decode, in their order; of a survey that decodes."""
+        left = self._whole()
+        found = [] if left.decoded is None else [left.decoded.arrays[name] for name in left.link.index_names]
+        return [error for error in found if isinstance(error, LccodecError)]
+
+    def _whole(self) -> _Left:
+        if self._left is None:
+            raise self.error or ChainError(f"{self.path} was not read")
+        return self._left
+
+
+@dataclass
+class _Left:
+    """What a checkpoint leaves to its children."""
+
+    link: FileLink
+    heads: dict[str, Head | LccodecError]
+    decoded: Decoded | None
+    deltas: int
+
+
+@dataclass
+class _Known:
+    """What is kept of every checkpoint: enough to tell whether it is the parent that another names."""
+
+    root: bytes
+    step: int | None
+    error: LccodecError | None  # of the file itself, or of its chain
+    opened: bool
+
+
+def survey(directory: Path, steps: Mapping[int, Path], *, decode: bool = False) -> Iterator[Visit]:
+    """Yield the checkpoints of a directory, parents before their children.
+
+    Parameters
+    ----------
+    steps
+        Those of the directory, rising. A file that is gone by the time it is opened is left out.
+    decode
+        Whether to decode all arrays.
+    """
+    known: dict[int, _Known] = {}
+    waiting: dict[int, _Left] = {}
+    for step, before, last, awaited in _order(steps):
+        try:
+            reader = open_checkpoint(steps[step])
+        except LccodecError as error:
+            if before is not None and last:
+                waiting.pop(before, None)
+            known[step] = _Known(b"", None, kept(error), False)
+            if not isinstance(error, StorageError) or os.path.lexists(steps[step]):
+                yield Visit(steps[step], None, error, None)
+            continue
+        with reader:
+            parent = reader.manifest.parent
+            seen = None if parent is None else waiting.get(parent.step)
+            spend = last and parent is not None and parent.step == before
+            if before is not None and last:
+                waiting.pop(before, None)
+            left, problem = None, None
+            try:
+                if parent is not None:
+                    seen = _checked_parent(reader, parent, directory, known, seen, decode)
+                left = _next(reader, seen, decode, spend)
+            except LccodecError as error:
+                problem = kept(error)
+            known[step] = _Known(reader.root, reader.manifest.step, problem, True)
+            del seen
+            if left is not None and awaited:
+                waiting[step] = left
+            visit = Visit(steps[step], reader, problem, left)
+            del left
+            yield visit
+            visit._left = None  # who looked at it may keep it: not the state as well
+
+
+def visit_file(path: Path, reader: CheckpointReader, *, decode: bool = False) -> Visit:
+    """Return a checkpoint file as a survey meets it, its parents read beside it; `reader` is closed."""
+    try:
+        with CheckpointFile(reader, path.parent) as file:
+            left = None
+            for link in file.links:
+                left = _advance(link, left, decode, spend=True)
+            return Visit(path, reader, None, left)
+    except LccodecError as error:
+        return Visit(path, reader, error, None)
+
+
+def _order(steps: Mapping[int, Path]) -> Iterator[tuple[int, int | None, bool, bool]]:
+    """Yield each step, its parent's if that seems to be here, whether it is the last child, and has any."""
+    parents: dict[int, int] = {}
+    sizes = dict.fromkeys(steps, 1)
+    children: dict[int, list[int]] = {}
+    for step, path in steps.items():  # rising
+        parent = peek_parent(path)
+        if parent is not None and parent < step and parent in steps:
+            parents[step] = parent
+            children.setdefault(parent, []).append(step)
+    for step in reversed(list(steps)):  # parents have lower steps
+        if step in parents:
+            sizes[parents[step]] += sizes[step]
+    stack: list[tuple[int, int | None, bool]]
+    stack = [(step, None, False) for step in reversed(list(steps)) if step not in parents]
+    while stack:
+        step, parent, last = stack.pop()
+        yield step, parent, last, step in children
+        below = sorted(children.get(step, ()), key=lambda child: (sizes[child], child))
+        stack += [(child, step, child == below[-1]) for child in reversed(below)]
+
+
+def _checked_parent(
+    reader: CheckpointReader,
+    parent: Parent,
+    directory: Path,
+    known: Mapping[int, _Known],
+    left: _Left | None,
+    decode: bool,
+) -> _Left:
+    """Return what the parent left that a checkpoint names, or raise what a reader of the chain would."""
+    check_step(reader, parent)
+    path = checkpoint_path(directory, parent.step)
+    found = known.get(parent.step)
+    if found is not None and not found.opened and found.error is not None:
+        raise missing_parent(reader, parent, path, found.error)
+    if found is not None:
+        check_parent(reader, parent, found.root, found.step, path)
+        if found.error is not None:
+            raise found.error
+        if left is not None:
+            return left
+    return _opened_anew(reader, parent, path, decode)
+
+
+def _opened_anew(reader: CheckpointReader, parent: Parent, path: Path, decode: bool) -> _Left:
+    """Read a parent that the order of the survey did not know of: files came or changed meanwhile."""
+    try:
+        opened = open_checkpoint(path)
+    except StorageError as error:
+        raise missing_parent(reader, parent, path, error) from error
+    with opened:
+        check_parent(reader, parent, opened.root, opened.manifest.step, path)
+        return visit_file(path, opened, decode=decode)._whole()
+
+
+def _next(reader: CheckpointReader, before: _Left | None, decode: bool, spend: bool) -> _Left:
+    return _advance(FileLink(reader, before.link if before else None), before, decode, spend)
+
+
+def _advance(link: FileLink, before: _Left | None, decode: bool, spend: bool) -> _Left:
+    parent = before.link if before else None
+    heads = next_heads(link, parent, before.heads if before else {})
+    decoded = None
+    if decode:
+        earlier = before.decoded if before and before.decoded else Decoded({}, set())
+        decoded = next_decoded(link, parent, earlier, spend)
+    return _Left(link, heads, decoded, before.deltas + 1 if before else 0)
+
+
+def _sound_heads(left: _Left) -> dict[str, Head]:
+    for name in left.link.index_names:
+        head = left.heads[name]
+        if isinstance(head, LccodecError):
+            raise head
+    return {name: head for name, head in left.heads.items() if isinstance(head, Head)}

@@ -1,0 +1,135 @@
+"""The latest checkpoint of a chain as decoded: what the next delta is taken against.
+
+A delta against files that have changed meanwhile could never be restored. So before each delta the files of
+the tail are compared with what they were, by root and size; that takes one small read of each.
+
+Source: SPEC 9 (LCC-CHN-02).
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..container.reader import open_checkpoint, read_root
+from ..container.scalars import Json
+from ..errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
+from ..policy.record import Record, read_record
+from .checkpoint import checkpoint_path, directory_steps, open_file
+from .jobs import DecodedArray
+
+__all__ = ["Link", "Tail", "find_tail", "latest_record", "read_tail"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A file that a restore of the tail reads: its step, root and size in bytes."""
+
+    step: int
+    root: bytes
+    size: int
+
+
+@dataclass
+class Tail:
+    """The latest checkpoint.
+
+    Parameters
+    ----------
+    links
+        It and its parents, the keyframe first.
+    tree
+        Structure of the state, as :func:`lccodec.container.tree.flatten` makes it.
+    arrays
+        By name, as they decode.
+    """
+
+    links: tuple[Link, ...]
+    tree: Json
+    arrays: dict[str, DecodedArray]
+
+    @property
+    def step(self) -> int:
+        """The step of the checkpoint."""
+        return self.links[-1].step
+
+    @property
+    def delta_bytes(self) -> int:
+        """Bytes of the deltas since the keyframe."""
+        return sum(link.size for link in self.links[1:])
+
+    def find_change(self, directory: Path) -> str | None:
+        """Return what is wrong with the files of the tail, None if they are as they were."""
+        for link in self.links:
+            path = checkpoint_path(directory, link.step)
+            try:
+                if read_root(path) != (link.root, link.size):
+                    return f"{path.name} is another file than it was"
+            except LccodecError as error:
+                return str(error)
+        return None
+
+
+def read_tail(directory: Path, step: int, threads: int) -> Tail:
+    """Return the checkpoint of a step, decoded from the files.
+
+    Raises
+    ------
+    DataError, ChainError, StorageError
+        If it cannot be restored.
+    """
+    with open_file(checkpoint_path(directory, step), threads=threads) as file:
+        file.check_name()
+        links = tuple(
+            Link(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
+        )
+        last = file.links[-1]
+        arrays = dict(zip(last.index_names, file.decoded(), strict=True))
+        return Tail(links, last.manifest.tree, arrays)
+
+
+def find_tail(tail: Tail | None, directory: Path, step: int, threads: int) -> Tail | None:
+    """Return what a delta can be taken against: a tail in memory if its files are as they were, else they.
+
+    Returns
+    -------
+    Tail or None
+        None where the step cannot be restored; an `LccodecWarning` names what is wrong.
+    """
+    changed = tail.find_change(directory) if tail is not None and tail.step == step else None
+    if tail is not None and tail.step == step and changed is None:
+        return tail
+    try:
+        found = read_tail(directory, step, threads)
+    except (DataError, ChainError, StorageError) as error:
+        _warn(f"{directory} goes on with a keyframe, as step {step} cannot be restored: {error}")
+        return None
+    if changed is not None:
+        _warn(f"{directory} goes on from the file of step {step} that is there: {changed}")
+    return found
+
+
+def latest_record(directory: Path) -> tuple[Record | None, str | None]:
+    """Return the record of the newest checkpoint that can be read, or why there are some but none can.
+
+    Returns
+    -------
+    tuple
+        The record, and None; None, and what is wrong; None twice where there is no checkpoint.
+    """
+    problem = None
+    steps = directory_steps(directory) if directory.is_dir() else {}
+    for path in reversed(steps.values()):
+        try:
+            with open_checkpoint(path) as reader:
+                return read_record(reader.manifest.policy), None
+        except (DataError, StorageError) as error:
+            problem = problem or str(error)
+        except ArgumentError as error:
+            return None, f"{path.name}: {error}"
+    return None, problem
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, LccodecWarning, stacklevel=6)  # about where `Chain.save` was called

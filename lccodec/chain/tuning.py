@@ -1,0 +1,150 @@
+"""Search for the policy of highest ratio that a user's own measure of quality still accepts.
+
+Source: Inshrinkerator (SoCC 2024, arXiv 2306.11800), section 4: a configuration is searched greedily around
+the last best one, under a bound on the loss of quality.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..container.tree import flatten
+from ..errors import ArgumentError
+from ..policy.balanced import STEPS, Balanced
+from ..policy.policy import Policy
+from ..quantizers.logarithmic import LogSteps
+from .chain import Chain
+
+__all__ = ["Trial", "tune"]
+
+#: Errors of the weights relative to their movement, and steps of second moments, from fine to coarse.
+_ERRORS: Final = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0)
+_LOG_STEPS: Final = (0.5, 1.0, 2.0, 3.0, 4.0)
+_START: Final = (5, 2)  # the preset `balanced`
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a policy came to.
+
+    Parameters
+    ----------
+    policy
+        To be given to a `Chain`.
+    ratio
+        Bytes of the arrays over those of the files, of the deltas alone.
+    loss
+        Of quality: what `evaluate` returns for the last state restored, less what it returns for it exact.
+    """
+
+    policy: Policy
+    ratio: float
+    loss: float
+
+
+def tune(states: Chain | Sequence[Any], evaluate: Callable[[Any], float], max_loss: float = 0.05) -> Trial:
+    """Find the policy of highest ratio whose last state `evaluate` accepts.
+
+    Every policy that is tried saves all states as deltas in a temporary directory, which is removed.
+
+    Parameters
+    ----------
+    states
+        Two or more states of a run, in order, or a chain that holds them (lossless, best).
+    evaluate
+        Returns how bad a state is: a validation loss, an error rate. It may change the state.
+    max_loss
+        Most that `evaluate` may return above what it returns for the exact last state.
+
+    Returns
+    -------
+    Trial
+        The best one.
+
+    Raises
+    ------
+    ArgumentError
+        For fewer than two states, a bound that is not a number of at least 0, an `evaluate` that raises or
+        does not return a finite number, and where no policy keeps to the bound: it tells the nearest.
+
+    Examples
+    --------
+    >>> import numpy as np, lccodec
+    >>> rng = np.random.default_rng(0)
+    >>> states = [{"w": w} for w in np.cumsum(rng.normal(size=(3, 1000)), axis=0)]
+    >>> best = lccodec.tune(states, lambda state: abs(state["w"] - states[-1]["w"]).mean(), max_loss=0.5)
+    >>> best.loss <= 0.5
+    True
+    """
+    if not (isinstance(max_loss, int | float) and max_loss >= 0):
+        raise ArgumentError(f"max_loss is a number of at least 0, not {max_loss!r}")
+    if isinstance(states, Chain):
+        states = [states.restore(step) for step in states.steps]
+    if not isinstance(states, Sequence) or len(states) < 2:
+        raise ArgumentError("tune needs two states of a run or more")
+    exact = _evaluated(evaluate, _copy(states[-1]))
+    tried: dict[tuple[int, int], Trial] = {}
+
+    def trial(place: tuple[int, int]) -> Trial:
+        if place not in tried:
+            tried[place] = _trial(states, place, evaluate, exact)
+        return tried[place]
+
+    place = _START
+    while trial(place).loss > max_loss and place != (0, 0):
+        place = max(place[0] - 1, 0), max(place[1] - 1, 0)
+    best = trial(place)
+    if best.loss > max_loss:
+        nearest = min(tried.values(), key=lambda t: t.loss)
+        raise ArgumentError(f"no policy loses at most {max_loss}; the nearest loses {nearest.loss:.4g}")
+    better = True
+    while better:
+        better = False
+        for along in ((1, 0), (0, 1)):
+            step = place[0] + along[0], place[1] + along[1]
+            if step[0] == len(_ERRORS) or step[1] == len(_LOG_STEPS):
+                continue
+            found = trial(step)
+            if found.loss <= max_loss and found.ratio > best.ratio:
+                place, best, better = step, found, True
+    return best
+
+
+def _trial(
+    states: Sequence[Any], place: tuple[int, int], evaluate: Callable[[Any], float], exact: float
+) -> Trial:
+    roles = STEPS | {"second_moment": LogSteps(_LOG_STEPS[place[1]])}
+    policy = Balanced("tuned", roles, error=_ERRORS[place[0]])
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Chain(directory, policy, keyframe_every=1 << 30) as chain,
+    ):
+        sizes, deltas = 0, 0
+        for step, state in enumerate(states):
+            written = chain.save(step, state)
+            if chain.info(step).parent is not None:
+                sizes += written
+                deltas += sum(array.nbytes for array in flatten(state).arrays)
+        restored = chain.restore()
+    return Trial(policy, deltas / max(sizes, 1), _evaluated(evaluate, restored) - exact)
+
+
+def _evaluated(evaluate: Callable[[Any], float], state: Any) -> float:
+    try:
+        value = float(evaluate(state))
+    except Exception as error:
+        raise ArgumentError(f"evaluate failed: {type(error).__name__}: {error}") from error
+    if not math.isfinite(value):
+        raise ArgumentError(f"evaluate returned {value}, which is no measure of a state")
+    return value
+
+
+def _copy(state: Any) -> Any:
+    """Return a state that `evaluate` may change."""
+    with tempfile.TemporaryDirectory() as directory, Chain(directory, "lossless") as chain:
+        chain.save(0, state)
+        return chain.restore()

@@ -1,0 +1,157 @@
+"""Check files and directories: every problem that can be found, instead of the first error.
+
+Source: SPEC 4 (Validator).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..constants import CHECKPOINT_SUFFIX, TEMPORARY_PREFIX
+from ..container.reader import CheckpointReader, check_skeleton, open_checkpoint
+from ..container.system import checked_path
+from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
+from .links import directory_names, steps_of
+from .survey import Visit, survey, visit_file
+
+__all__ = ["Problem", "validate"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Parameters
+    ----------
+    rule
+        The rule that is broken, ``"LCC-..."``, or ``"chain"`` or ``"storage"`` for what a chain lacks or
+        the operating system refuses.
+    where
+        File, and place in it.
+    message
+        What was found.
+    """
+
+    rule: str
+    where: str
+    message: str
+
+
+def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
+    """Check a checkpoint file, or every checkpoint of a chain's directory.
+
+    Parameters
+    ----------
+    path
+        A file or a directory.
+    deep
+        Also decode every array, which checks each link of the chain against the values it was made for.
+        Every frame is decoded once; the arrays of the checkpoint that is looked at are held in memory.
+
+    Returns
+    -------
+    list of Problem
+        Empty when sound.
+
+    Raises
+    ------
+    ArgumentError
+        If `path` cannot be a path, or there is nothing at it.
+    StorageError
+        If the operating system refuses to look at it.
+    """
+    target = checked_path(path)
+    try:
+        target.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ArgumentError(f"{target}: no such file or directory") from None
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot look at: {error.strerror}", str(target)) from error
+    if not target.is_dir():
+        return _validate_file(target, deep)
+    try:
+        # Once: a file that comes or goes beside us is then no problem of its own.
+        names = directory_names(target)
+    except LccodecError as error:
+        return [_problem(error, target.name)]
+    steps = steps_of(target, names)
+    problems: list[Problem] = []
+    if not steps:
+        problems.append(Problem("chain", target.name, "holds no checkpoint"))
+    found = {visit.path: _of_visit(visit, deep) for visit in survey(target, steps, decode=deep)}
+    for checkpoint in steps.values():
+        problems += found.get(checkpoint, ())
+    known = {checkpoint.name for checkpoint in steps.values()}
+    for name in sorted(names):
+        if name.endswith(CHECKPOINT_SUFFIX) and name not in known and not name.startswith(TEMPORARY_PREFIX):
+            problems.append(Problem("LCC-CHN-01", name, "not named as a checkpoint of a chain"))
+    return problems
+
+
+def _validate_file(path: Path, deep: bool) -> list[Problem]:
+    try:
+        reader = open_checkpoint(path)
+    except LccodecError as error:
+        return [_problem(error, path.name)]
+    with reader:
+        # A damaged file would only say the same again of its arrays.
+        return _own_bytes(reader, path) or _of_links(visit_file(path, reader, decode=deep), deep)
+
+
+def _of_visit(visit: Visit, deep: bool) -> list[Problem]:
+    if visit.reader is None:
+        return [_problem(error, visit.path.name) for error in (visit.error,) if error is not None]
+    return _own_bytes(visit.reader, visit.path) or _of_links(visit, deep)
+
+
+def _own_bytes(reader: CheckpointReader, path: Path) -> list[Problem]:
+    """Return what is wrong with the bytes of a file, whatever its parents are."""
+    problems = _Problems(path.name)
+    with problems.noted():
+        if (found := check_skeleton(reader)) is not None:
+            problems.note(found)
+    for index in range(len(reader.manifest.frames)):
+        with problems.noted():
+            reader.frame(index)
+    return list(problems.found)
+
+
+def _of_links(visit: Visit, deep: bool) -> list[Problem]:
+    """Return what is wrong with a checkpoint as one of a chain."""
+    problems = _Problems(visit.path.name)
+    with problems.noted():
+        visit.check()
+        with problems.noted():
+            visit.info()
+        if deep:
+            for error in visit.broken():
+                problems.note(error)
+    return list(problems.found)
+
+
+class _Problems:
+    """Problems of one file, each once, in the order found."""
+
+    def __init__(self, place: str) -> None:
+        self.found: dict[Problem, None] = {}
+        self._place = place
+
+    def note(self, error: LccodecError) -> None:
+        self.found[_problem(error, self._place)] = None
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        try:
+            yield
+        except LccodecError as error:
+            self.note(error)
+
+
+def _problem(error: LccodecError, place: str) -> Problem:
+    if isinstance(error, DataError):
+        return Problem(error.rule, error.where, error.message)
+    return Problem("chain" if isinstance(error, ChainError) else "storage", place, str(error))

@@ -1,0 +1,133 @@
+"""What the demo trains: a small network in NumPy alone, and the handwritten digits of the package."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Floats", "Network", "Task"]
+
+LAYER_SIZES: Final = (64, 416, 416, 10)
+TRAIN_IMAGES: Final = 1_440  # of 1,797; the others test
+BATCH_IMAGES: Final = 64
+LEARNING_RATE: Final = 0.02  # small enough for a loss that falls at every iteration: rework is not luck
+SEED: Final = 2009_13003
+
+Floats: TypeAlias = NDArray[np.float32]
+
+
+class Network:
+    """A multilayer perceptron whose parameters are views of one vector.
+
+    Parameters
+    ----------
+    vector
+        All parameters, layer by layer, the weight before the bias.
+    """
+
+    def __init__(self, vector: Floats) -> None:
+        self.vector = vector
+        self.parameters: dict[str, Floats] = {}
+        at = 0
+        for number, (inputs, outputs) in enumerate(_layer_shapes(), 1):
+            for name, shape in (("weight", (inputs, outputs)), ("bias", (outputs,))):
+                size = int(np.prod(shape))
+                self.parameters[f"layer{number}.{name}"] = vector[at : at + size].reshape(shape)
+                at += size
+
+    @classmethod
+    def initial(cls) -> Network:
+        """Return the network every run starts from: He's weights, biases of zero."""
+        random = np.random.default_rng(SEED)
+        network = cls(np.zeros(sum(inputs * outputs + outputs for inputs, outputs in _layer_shapes()), "f4"))
+        for weight, _ in network.layers():
+            weight[:] = random.normal(0, np.sqrt(2 / len(weight)), weight.shape)
+        return network
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Network:
+        """Return the network of a restored state."""
+        network = cls(np.empty(sum(array.size for array in state["parameters"].values()), "f4"))
+        for name, parameter in network.parameters.items():
+            parameter[:] = state["parameters"][name]
+        return network
+
+    def to_state(self, iteration: int) -> dict[str, Any]:
+        """Return what is saved: the parameters by name, and how far training has come."""
+        return {"iteration": iteration, "parameters": self.parameters}
+
+    def layers(self) -> Iterator[tuple[Floats, Floats]]:
+        """Yield the weight and the bias of each layer."""
+        arrays = iter(self.parameters.values())
+        return zip(arrays, arrays, strict=True)
+
+    def activations(self, images: Floats) -> list[Floats]:
+        """Return the input of every layer, ReLU between two, and the logits last."""
+        *hidden, (last_weight, last_bias) = self.layers()
+        values = [images]
+        for weight, bias in hidden:
+            values.append(np.maximum(values[-1] @ weight + bias, 0))
+        values.append(values[-1] @ last_weight + last_bias)
+        return values
+
+
+class Task:
+    """The digits, split into training and test images, and what is measured on them."""
+
+    def __init__(self) -> None:
+        with (
+            (resources.files("lccodec.cli") / "data" / "digits.npz").open("rb") as file,
+            np.load(file) as data,
+        ):
+            images, labels = data["images"], data["labels"]
+        order = np.random.default_rng(SEED).permutation(len(labels))
+        scaled = (images[order].reshape(len(order), -1) / 16 - 0.3).astype(np.float32)
+        labels = labels[order].astype(np.intp)
+        self.images, self.test_images = scaled[:TRAIN_IMAGES], scaled[TRAIN_IMAGES:]
+        self.labels, self.test_labels = labels[:TRAIN_IMAGES], labels[TRAIN_IMAGES:]
+
+    def train(self, network: Network, iteration: int) -> None:
+        """Do iteration number `iteration` (from 1) of plain SGD, in place.
+
+        Its batch depends on that number only, so a run that resumes meets the same batches.
+        """
+        epoch, batch = divmod(iteration - 1, TRAIN_IMAGES // BATCH_IMAGES)
+        order = np.random.default_rng((SEED, epoch)).permutation(TRAIN_IMAGES)
+        chosen = order[batch * BATCH_IMAGES : (batch + 1) * BATCH_IMAGES]
+        *inputs, logits = network.activations(self.images[chosen])
+        gradient = np.exp(_log_softmax(logits))
+        gradient[np.arange(BATCH_IMAGES), self.labels[chosen]] -= 1
+        gradient *= LEARNING_RATE / BATCH_IMAGES
+        for (weight, bias), values in zip(reversed(list(network.layers())), reversed(inputs), strict=True):
+            # Taken before the weight moves; the first layer's is not needed, but cheap.
+            below = (gradient @ weight.T) * (values > 0)
+            weight[:] -= values.T @ gradient
+            bias[:] -= gradient.sum(axis=0)
+            gradient = below
+
+    def loss(self, network: Network) -> float:
+        """Return the mean cross entropy over the whole training split."""
+        logits = network.activations(self.images)[-1]
+        return -float(_log_softmax(logits)[np.arange(TRAIN_IMAGES), self.labels].mean(dtype=np.float64))
+
+    def accuracy(self, network: Network) -> float:
+        """Return the share of test images that `network` names correctly."""
+        guesses = network.activations(self.test_images)[-1].argmax(axis=1)
+        return float(np.mean(guesses == self.test_labels))
+
+
+def _layer_shapes() -> Iterator[tuple[int, int]]:
+    """Yield inputs and outputs of each layer."""
+    return itertools.pairwise(LAYER_SIZES)
+
+
+def _log_softmax(logits: Floats) -> Floats:
+    """Return the logarithm of the softmax of each row."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    result: Floats = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result

@@ -1,0 +1,108 @@
+"""The command ``lccodec`` without its verbs: how they are made, and what becomes of an error in one.
+
+An error is one line on standard error and, with ``--json``, also a document ``{"error": ...}`` on standard
+output.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+
+import lccodec
+
+from ..errors import ArgumentError, DataError, LccodecError, LccodecWarning
+from . import render as tables
+
+__all__ = ["error_document", "error_text", "program", "verb"]
+
+_INTERRUPTED: Final = 130  # as a shell counts a process that a signal ended: 128 and its number
+_PIPE_CLOSED: Final = 141
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _Program(click.Group):
+    """A group of verbs that turns every error into one line and an exit code."""
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        """Run a verb and exit; the parameters are click's."""
+        words = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False  # else click would print errors, and exit, in its own way
+        try:
+            code = super().main(words, **extra)
+        except click.ClickException as error:
+            context = (
+                error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "lccodec"
+            )
+            message = f"{error.format_message().rstrip('.')}; see '{context} --help'"
+            code = _fail(error, message, 2, words)
+        except ArgumentError as error:
+            code = _fail(error, str(error), 2, words)
+        except (LccodecError, OSError, MemoryError) as error:
+            code = _fail(error, error_text(error), 1, words)
+        except click.Abort:
+            click.echo("lccodec: interrupted", err=True)
+            code = _INTERRUPTED
+        sys.exit(code or 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; warnings are lines too, and that the reader of its output is gone is no error."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", LccodecWarning)
+                warnings.showwarning = _show_warning
+                result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes once more at its exit, which must find an open file.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _PIPE_CLOSED
+        return result
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"lccodec: warning: {tables.printable(message)}", err=True)
+
+
+def _fail(error: BaseException, message: str, code: int, words: Sequence[str]) -> int:
+    if "--json" in words:
+        click.echo(tables.dump_json({"error": error_document(error, message)}))
+    click.echo(f"lccodec: error: {tables.printable(message)}", err=True)
+    return code
+
+
+def error_document(error: BaseException, message: str) -> dict[str, str | None]:
+    """Return an error for JSON; `message` is told where the error has none of its own."""
+    rule, where = getattr(error, "rule", None), getattr(error, "where", None)
+    message = error.message if isinstance(error, DataError | click.ClickException) else message
+    return {"type": type(error).__name__, "rule": rule, "where": where, "message": message}
+
+
+def error_text(error: BaseException) -> str:
+    """Return what an error says, in one line."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+@click.group(cls=_Program, name="lccodec", no_args_is_help=False)
+@click.version_option(lccodec.__version__, message="%(prog)s %(version)s")
+def program() -> None:
+    """Save training checkpoints as chains of small deltas, restore any step, look at what is stored.
+
+    A DIR is a chain: a directory of checkpoints, one file each.
+
+    Exit codes: 0 fine, 1 problems found, 2 usage.
+    """
+
+
+def verb(function: Function) -> click.Command:
+    """Make a function a verb with ``--json``, which it gets as `as_json`."""
+    option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+    return program.command()(option(function))

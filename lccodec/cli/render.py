@@ -1,0 +1,323 @@
+"""What the command line prints: tables and figures as text, documents as JSON, a progress bar.
+
+On a terminal tables fit its width, a long name in several lines. Elsewhere they are plain text, as wide as
+they need. Names come from files that may be hostile: what a terminal would obey is shown escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ..chain.checkpoint import ArrayInfo, CheckpointInfo
+from ..inspect.difference import Difference
+from ..inspect.summary import ArraySummary, Bin
+from ..policy.roles import UNNAMED
+from .demo import Report
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = [
+    "arrays_text",
+    "checkpoints_text",
+    "demo_text",
+    "difference_text",
+    "dump_json",
+    "printable",
+    "progress",
+    "ratio",
+    "roles_text",
+    "size_text",
+    "summary_text",
+    "totals",
+]
+
+_BAR: Final = 40  # characters of the longest bar
+_SHOWN: Final = 3  # names in a line
+_UNBOUNDED: Final = 1 << 20  # columns, where no terminal bounds them
+
+
+def printable(text: object) -> str:
+    r"""Return text for a terminal: control characters and the like as escapes.
+
+    Examples
+    --------
+    >>> printable("weight\x1b[2J\u202e")
+    'weight\\x1b[2J\\u202e'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def ratio(nbytes: int, stored: int) -> float | None:
+    """Return how many times smaller the stored bytes are, None where nothing is stored."""
+    return nbytes / stored if stored else None
+
+
+def size_text(nbytes: int, stored: int) -> str:
+    """Return stored bytes beside those they stand for.
+
+    Examples
+    --------
+    >>> size_text(12_000, 1_000)
+    '1,000 bytes for 12,000 (12.0x)'
+    """
+    return f"{stored:,} bytes for {nbytes:,} ({_times(nbytes, stored)})"
+
+
+def dump_json(document: Any) -> str:
+    """Return a document as JSON; NaN and infinities as strings, bytes as ``{"base64": ...}``.
+
+    Examples
+    --------
+    >>> print(dump_json({"loss": float("inf"), "key": b"ab"}))
+    {
+      "loss": "Infinity",
+      "key": {
+        "base64": "YWI="
+      }
+    }
+    """
+    return json.dumps(_json(document), indent=2, allow_nan=False)
+
+
+def _json(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, dict):
+        return {key: _json(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(child) for child in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    return value
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield ``update(done, total)`` for a bar on standard error; none is drawn where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    # Not redirected: rich would send standard output to the bar's console.
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
+    """Return the checkpoints of a chain, and their totals."""
+    table = _table("step", "kind", "values", "parent", "bytes", "ratio", "deltas")
+    for info in infos:
+        kind, parent = ("key", "-") if info.parent is None else ("delta", info.parent)
+        times = _times(info.nbytes, info.file_bytes)
+        _row(table, info.step, kind, _values(info), parent, f"{info.file_bytes:,}", times, info.deltas)
+    sums = totals(infos)
+    size = size_text(sums["nbytes"], sums["file_bytes"])
+    line = f"{sums['checkpoints']} checkpoints, {sums['keyframes']} of them keyframes: {size}"
+    return f"{_render(table)}\n\n{line}" if infos else "no checkpoints"
+
+
+def totals(infos: Sequence[CheckpointInfo]) -> dict[str, Any]:
+    """Return the numbers of checkpoints and keyframes and their bytes, added up."""
+    stored, nbytes = sum(info.file_bytes for info in infos), sum(info.nbytes for info in infos)
+    return {
+        "checkpoints": len(infos),
+        "keyframes": sum(info.parent is None for info in infos),
+        "file_bytes": stored,
+        "nbytes": nbytes,
+        "ratio": ratio(nbytes, stored),
+    }
+
+
+def _policy_name(recorded: Any) -> Any:
+    """Return the name in what a checkpoint recorded of its policy; the record itself where it has none."""
+    if isinstance(recorded, dict) and "policy" in recorded:  # with roles
+        recorded = recorded["policy"]
+    return recorded["name"] if isinstance(recorded, dict) and "name" in recorded else recorded
+
+
+def arrays_text(info: CheckpointInfo) -> str:
+    """Return what is known of a checkpoint, and its arrays."""
+    facts = {
+        "step": "-" if info.step is None else info.step,
+        "parent": "none, a keyframe" if info.parent is None else info.parent,
+        "deltas": f"{info.deltas} to replay",
+        "root": info.root,
+        "policy": _policy_name(info.policy),
+        "file": size_text(info.nbytes, info.file_bytes),
+        "arrays": roles_text(info),
+        **{f"metadata {key}": value for key, value in info.metadata.items()},
+    }
+    table = _table("name", "dtype", "shape", "role", "because", "method", "values", "bytes", "ratio")
+    for array in info.arrays:
+        times = _times(array.nbytes, array.stored_bytes)
+        words = array.name, array.dtype, _shape(array), array.role, array.why, _method(array), _values(array)
+        _row(table, *words, f"{array.stored_bytes:,}", times)
+    return "\n\n".join(filter(None, [_facts(facts), _render(table) if info.arrays else ""]))
+
+
+def roles_text(info: CheckpointInfo) -> str:
+    """Return how many arrays of each role a checkpoint holds, lossy or exact, in one line."""
+    counts = Counter((array.role, array.lossy) for array in info.arrays)
+    parts = [
+        f"{count} {role.replace('_', ' ')} {'lossy' if lossy else 'exact'}"
+        for (role, lossy), count in sorted(counts.items())
+    ]
+    unnamed = [array.name for array in info.arrays if array.why == UNNAMED]
+    if unnamed and any(array.lossy for array in info.arrays):
+        names = ", ".join(map(printable, unnamed[:_SHOWN])) + ", ..." * (len(unnamed) > _SHOWN)
+        parts.append(f"exact as nothing names them: {names}")
+    return "; ".join(parts) or "none"
+
+
+def summary_text(name: str, step: int | None, figures: ArraySummary) -> str:
+    """Return the figures of an array, with its histogram as bars."""
+    facts: dict[str, object] = {"name": name, "step": "-" if step is None else step}
+    facts |= {"dtype": figures.dtype, "shape": _shape(figures), "elements": f"{figures.size:,}"}
+    spread = figures.distribution
+    if spread is not None:
+        facts |= {
+            "range": f"{_number(spread.minimum)} to {_number(spread.maximum)}",
+            "mean": _number(spread.mean),
+            "std": _number(spread.std),
+        }
+    facts |= {
+        "zeros": f"{figures.zeros:,}{_share(figures.zeros, figures.size)}",
+        "NaN": f"{figures.nans:,}",
+        "Inf": f"{figures.infinities:,}",
+    }
+    return _facts(facts) + ("\n\n" + _histogram(spread.histogram) if spread is not None else "")
+
+
+def difference_text(difference: Difference) -> str:
+    """Return what changed between two states."""
+    parts = []
+    if difference.changed:
+        table = _table("changed", "dtype", "shape", "elements", "max |d|", "rms d", "rms d / rms")
+        for c in difference.changed:
+            figures = map(_number, (c.max_abs, c.rms, c.relative_rms))
+            _row(table, c.name, c.dtype, _shape(c), f"{100 * c.share:.3g} %", *figures)
+        parts.append(_render(table))
+    if difference.scalars or difference.replaced:
+        table = _table("changed", "old", "new", numbers=False)
+        for scalar in difference.scalars:
+            _row(table, scalar.name, repr(scalar.old), repr(scalar.new))
+        for leaf in difference.replaced:
+            _row(table, leaf.name, leaf.old, leaf.new)
+        parts.append(_render(table))
+    for label, names in (("appeared", difference.appeared), ("disappeared", difference.disappeared)):
+        if names:
+            parts.append("\n".join([f"{label}:", *(f"  {printable(name)}" for name in names)]))
+    parts.append(f"unchanged: {difference.unchanged} arrays, {difference.unchanged_scalars} scalars")
+    return "\n\n".join(parts)
+
+
+def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
+    """Return the figures of the demo, and which commands to try on the chain it left."""
+    table = _table("checkpoints", "every", "bytes", "ratio", "lost", "loss", "accuracy", "rework")
+    loss, accuracy = f"{report.loss_before:.4f}", f"{100 * report.accuracy_before:.2f} %"
+    _row(table, "(at the failure)", "", "", "", "", loss, accuracy, "")
+    for o in report.outcomes:
+        rework = "-" if o.rework_iterations is None else o.rework_iterations
+        loss, accuracy = f"{o.loss:.4f}", f"{100 * o.accuracy:.2f} %"
+        numbers = (f"{o.interval:.3g}", f"{o.bytes_written:,}", f"{o.ratio:.1f}x", o.lost_iterations)
+        _row(table, o.scheme, *numbers, loss, accuracy, rework)
+    full = report.full_bytes * report.checkpoints
+    return "\n\n".join(
+        [
+            f"A network of {report.parameters:,} parameters learned for {report.iterations} iterations; "
+            f"its state was lost after {report.failure_iteration},\nrestored from the last checkpoint, and "
+            "trained on. Rework: iterations until the training loss was back.",
+            _render(table),
+            f"{report.checkpoints} checkpoints, policy {report.policy}: "
+            f"{size_text(full, report.chain_bytes)}\n"
+            f"accuracy at the end: {100 * report.accuracy_resumed:.2f} %, "
+            f"without the failure {100 * report.accuracy_uninterrupted:.2f} %",
+            f"The chain is in {printable(report.directory)}. Try:",
+            "\n".join("  lccodec " + shlex.join(map(str, command)) for command in commands),
+        ]
+    )
+
+
+def _table(first: str, *others: str, numbers: bool = True) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first, justify="right" if first == "step" else "left", overflow="fold")
+    for header in others:
+        words = not numbers or header in ("kind", "dtype", "shape", "role", "because", "method", "values")
+        table.add_column(header, justify="left" if words else "right", no_wrap=True)
+    return table
+
+
+def _row(table: Table, *cells: object) -> None:
+    from rich.text import Text
+
+    table.add_row(*(Text(printable(cell)) for cell in cells))  # not str, in which rich looks for markup
+
+
+def _render(table: Table) -> str:
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    console = Console(force_terminal=terminal, width=None if terminal else _UNBOUNDED)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().strip("\n").split("\n"))
+
+
+def _facts(facts: dict[str, object]) -> str:
+    labels = {printable(label): printable(value) for label, value in facts.items()}
+    width = max(map(len, labels))
+    return "\n".join(f"{label:{width}}  {value}".rstrip() for label, value in labels.items())
+
+
+def _histogram(bins: Sequence[Bin]) -> str:
+    most = max(bar.count for bar in bins)
+    table = _table("from", "to", "count")
+    table.columns[0].justify = "right"
+    table.add_column("")
+    for bar in bins:
+        length = math.ceil(_BAR * bar.count / most)  # whatever is there shows
+        _row(table, _number(bar.low), _number(bar.high), f"{bar.count:,}", "#" * length)
+    return _render(table)
+
+
+def _times(nbytes: int, stored: int) -> str:
+    times = ratio(nbytes, stored)
+    return "-" if times is None else f"{times:.1f}x"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _share(count: int, size: int) -> str:
+    return f" ({100 * count / size:.3g} %)" if size else ""
+
+
+def _shape(array: Any) -> str:
+    return " x ".join(map(str, array.shape)) or "-"
+
+
+def _values(stored: ArrayInfo | CheckpointInfo) -> str:
+    return "lossy" if stored.lossy else "exact"
+
+
+def _method(array: ArrayInfo) -> str:
+    return f"{array.method}, delta" if array.relative else array.method

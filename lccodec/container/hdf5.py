@@ -1,0 +1,173 @@
+"""The HDF5 side of a checkpoint file: the bytes around the payload and the manifest (SPEC section 8).
+
+This is the only module that imports h5py, and it never reads: the HDF5 library writes the metadata of a file
+of given sizes into memory, and no stored byte ever enters it. Reading a checkpoint does not need this module.
+
+The file is the smallest HDF5 there is (LCC-H5-02): the root group and two one-dimensional contiguous datasets
+of unsigned bytes, ``payload`` and then ``manifest``. Its metadata depend on the two sizes alone (LCC-H5-05),
+so they can be written before the data are there, and written anew to be compared.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+from h5py import h5d, h5p, h5s, h5t
+
+from ..constants import MANIFEST_DATASET, PAYLOAD_DATASET, PAYLOAD_OFFSET, SKELETON_SIZE
+from ..errors import ArgumentError, DependencyError
+
+__all__ = ["Skeleton", "skeleton"]
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """The bytes of an HDF5 file that are neither payload nor manifest.
+
+    Attributes
+    ----------
+    head
+        All bytes before the payload.
+    middle
+        The bytes between the payload and the manifest, which ends the HDF5 file.
+    payload_offset, manifest_offset, end
+        Where the payload and the manifest begin and where the HDF5 file ends, in bytes.
+    """
+
+    head: bytes
+    middle: bytes
+    payload_offset: int
+    manifest_offset: int
+    end: int
+
+
+@functools.lru_cache(maxsize=16)
+def skeleton(payload_size: int, manifest_size: int) -> Skeleton:
+    """Let the HDF5 library write the metadata of a checkpoint file.
+
+    Parameters
+    ----------
+    payload_size, manifest_size
+        Sizes of the two datasets in bytes. An empty payload is a dataset of no elements, to which HDF5 gives
+        no address; all else stays in its place (LCC-H5-04).
+
+    Raises
+    ------
+    ArgumentError
+        A size is out of range.
+    DependencyError
+        The HDF5 library lays the file out in another way than the specification says (LCC-H5-05).
+
+    Examples
+    --------
+    >>> made = skeleton(payload_size=10**12, manifest_size=500)
+    >>> made.payload_offset, made.manifest_offset, made.end
+    (1072, 1000000001672, 1000000002172)
+    """
+    if not (0 <= payload_size < 1 << 62 and 0 < manifest_size < 1 << 62):
+        raise ArgumentError(f"sizes that cannot be stored: {payload_size}, {manifest_size}")
+    file = _MetadataFile(payload_size)
+    try:
+        with h5py.File(file, "w", libver="earliest", track_order=False) as root:
+            payload_offset = _create(root, PAYLOAD_DATASET, payload_size)
+            manifest_offset = _create(root, MANIFEST_DATASET, manifest_size)
+    except Exception as error:
+        # What h5py makes of an error inside the file object says less than that error.
+        raise _misfit(str(file.error or error)) from (file.error or error)
+    if file.error is not None:
+        raise _misfit(str(file.error)) from file.error
+    expected = Skeleton(
+        head=bytes(file.head),
+        middle=bytes(file.middle),
+        payload_offset=PAYLOAD_OFFSET,
+        manifest_offset=payload_size + SKELETON_SIZE,
+        end=payload_size + SKELETON_SIZE + manifest_size,
+    )
+    found = (payload_offset, manifest_offset, file.size)
+    if found != (PAYLOAD_OFFSET if payload_size else None, expected.manifest_offset, expected.end):
+        raise _misfit(f"payload offset, manifest offset and size are {found}")
+    return expected
+
+
+def _create(root: h5py.File, name: str, size: int) -> int | None:
+    """Create one dataset in a form that every version of the library writes alike; return its offset."""
+    properties = h5p.create(h5p.DATASET_CREATE)
+    properties.set_layout(h5d.CONTIGUOUS)
+    properties.set_alloc_time(h5d.ALLOC_TIME_EARLY)  # the order of creation is the order in the file
+    properties.set_fill_time(h5d.FILL_TIME_NEVER)  # the library must not write the data
+    properties.set_obj_track_times(False)  # a time would make the bytes differ from run to run
+    space = h5s.create_simple((size,))
+    dataset = h5d.create(root.id, name.encode(), h5t.STD_U8LE, space, properties)
+    offset: int | None = dataset.get_offset()
+    return offset
+
+
+def _misfit(found: str) -> DependencyError:
+    return DependencyError(
+        f"HDF5 {h5py.version.hdf5_version} (h5py {h5py.version.version}) lays a file out in another way than "
+        f"rule LCC-H5-05 says; {found}"
+    )
+
+
+class _MetadataFile(io.RawIOBase):
+    """A file for h5py to write, of any size, that holds the metadata and has no room for data.
+
+    h5py may swallow what a file object raises: `error` keeps the first exception, and once it is set every
+    further write fails too.
+    """
+
+    def __init__(self, payload_size: int) -> None:
+        self.head = bytearray(PAYLOAD_OFFSET)
+        self.middle = bytearray(SKELETON_SIZE - PAYLOAD_OFFSET)
+        self.size = 0
+        self.error: OSError | None = None
+        self._parts = ((0, self.head), (PAYLOAD_OFFSET + payload_size, self.middle))
+        self._position = 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self.size)[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def truncate(self, size: int | None = None) -> int:
+        self.size = self._position if size is None else size
+        return self.size
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        part, start = self._find(view.nbytes)
+        view[:] = part[start : start + view.nbytes]
+        self._position += view.nbytes
+        return view.nbytes
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        part, start = self._find(view.nbytes)
+        part[start : start + view.nbytes] = view
+        self._position += view.nbytes
+        self.size = max(self.size, self._position)
+        return view.nbytes
+
+    def _find(self, size: int) -> tuple[bytearray, int]:
+        """The part that holds the next `size` bytes, and where in it they start."""
+        for offset, part in self._parts:
+            start = self._position - offset
+            if 0 <= start <= len(part) - size and self.error is None:
+                return part, start
+        self.error = self.error or OSError(f"it puts {size} bytes at offset {self._position}")
+        raise self.error

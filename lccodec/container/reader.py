@@ -1,0 +1,313 @@
+"""One checkpoint file: trailer, manifest and frames (SPEC sections 8 and 9).
+
+::
+
+    head of the HDF5 file | payload: the frames | HDF5 between the datasets | manifest | trailer
+
+The reader goes by the trailer with positioned reads and needs neither h5py nor the HDF5 library: stored bytes
+enter no C code but SHA-256 and the JSON parser. The digests of the manifest cover the payload, and the root,
+the SHA-256 of all other bytes (LCC-TRL-05), covers the rest: every byte of the file is hashed once. Every
+declared size is held against the size of the file before memory is taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final, Self
+
+from ..constants import (
+    PAYLOAD_OFFSET,
+    ROOT_SIZE,
+    TRAILER_MAGIC,
+    TRAILER_SIZE,
+)
+from ..entropy.bits import Cursor, Stored
+from ..errors import (
+    ArgumentError,
+    ChecksumError,
+    DataError,
+    FormatError,
+    LccodecError,
+    TruncatedError,
+)
+from .manifest import INHERITED, Bytes, FrameEntry, Manifest, first_difference, parse_manifest
+from .source import BytesSource, FileSource, Source, Stretch
+from .system import StrPath
+from .trailer import Trailer, parse_trailer
+from .tree import array_names
+
+__all__ = [
+    "CheckpointReader",
+    "assemble",
+    "check_skeleton",
+    "open_bytes",
+    "open_checkpoint",
+    "peek_parent",
+    "read_root",
+    "to_bytes",
+]
+
+_HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+_HDF5_END: Final = slice(40, 48)  # where a file of this form says how long its HDF5 part is
+_HDF5_NAMES: Final = slice(720, 737)  # where it has the names of its datasets
+_NAMES: Final = b"payload\0manifest\0"
+_WHOLE: Final = 1 << 24  # bytes of the largest frame that is read into memory whole
+# How every manifest of a delta begins (LCC-MAN-01, LCC-MAN-03).
+_PARENT: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":\{"step":(\d{1,16}),')
+_PARENT_BYTES: Final = 128
+
+
+class CheckpointReader:
+    """A checkpoint that is open to be read; `open_checkpoint` and `open_bytes` make it.
+
+    Opening has verified the root and parsed the manifest; `frame` verifies each frame. A context manager.
+    Frames may be read from several threads at once, but not while another thread closes the reader.
+
+    Attributes
+    ----------
+    name
+        What errors call the file.
+    manifest, trailer
+        What they say.
+    root
+        The root, which stands for all bytes of the file.
+    file_size
+        The size of the file in bytes.
+    """
+
+    def __init__(self, source: Source, name: str) -> None:
+        self._source: Source | None = source
+        self._names: list[str | None] | None = None  # first array of each frame, made when an error needs one
+        self.name = name
+        self.file_size = source.size
+        try:
+            self.trailer = self._read_trailer(source)
+            self.root = self.trailer.root
+            self.manifest = self._read_manifest(source)
+        except BaseException:
+            self.close()
+            raise
+        lengths = (entry.length for entry in self.manifest.frames)
+        self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
+
+    def frame(self, index: int) -> Stored:
+        """The bytes of a frame, verified; a large one is read once to verify it and again as it is decoded.
+
+        Raises
+        ------
+        ArgumentError
+            There is no such frame in this file.
+        ChecksumError
+            The bytes are not those that were written (LCC-MAN-08).
+        """
+        entry = self._entry(index)
+        stretch = Stretch(self._read, self._offsets[index], entry.length)
+        data: Stored = stretch if entry.length > _WHOLE else stretch[:]
+        if FrameEntry.of(Cursor(data, self.name).chunks(entry.length, "frame")) != entry:
+            raise ChecksumError("LCC-MAN-08", self._place(index), "the bytes do not match their digest")
+        return data
+
+    def frame_head(self, index: int, size: int) -> bytes:
+        """The first `size` bytes of a frame, or all of a shorter one, not verified."""
+        return self._read(self._offsets[index], min(size, self._entry(index).length))
+
+    def rest(self) -> None:
+        """Let go of the open file, which is opened again when it is read, if it is still the same.
+
+        Resting readers share a bounded number of descriptors.
+        """
+        if self._source is not None:
+            self._source.rest(self.root)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be read any more."""
+        return self._source is None
+
+    def close(self) -> None:
+        """Close the file; to close it again does nothing."""
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _entry(self, index: int) -> FrameEntry:
+        if not 0 <= index < len(self.manifest.frames):
+            raise ArgumentError(f"{self.name}: no frame {index}, there are {len(self.manifest.frames)}")
+        return self.manifest.frames[index]
+
+    def _place(self, index: int) -> str:
+        if self._names is None:
+            tree = self.manifest.tree
+            found = [] if tree is INHERITED else list(array_names(tree).items())
+            names = {i: name for name, i in reversed(found)}  # of several names, the first
+            self._names = [names.get(members[0]) for members in self.manifest.members]
+        name = self._names[index]
+        return f"{self.name}: frame {index}" + ("" if name is None else f" ({name!r})")
+
+    def _read(self, offset: int, size: int) -> bytes:
+        if self._source is None:
+            raise ArgumentError(f"{self.name}: closed")
+        return self._source.read(offset, size)
+
+    def _read_trailer(self, source: Source) -> Trailer:
+        data = source.read(max(0, source.size - TRAILER_SIZE), min(source.size, TRAILER_SIZE))
+        if not data.startswith(TRAILER_MAGIC):
+            raise _not_a_checkpoint(source, self.name)
+        trailer = parse_trailer(data, f"{self.name}: trailer")
+        if trailer.file_length != source.size:
+            message = f"says that the file has {trailer.file_length} bytes; it has {source.size}"
+            raise FormatError("LCC-TRL-06", f"{self.name}: trailer", message)
+        return trailer
+
+    def _read_manifest(self, source: Source) -> Manifest:
+        trailer = self.trailer
+        payload_end = PAYLOAD_OFFSET + trailer.payload_length
+        head = source.read(0, PAYLOAD_OFFSET)
+        tail = source.read(payload_end, trailer.file_length - payload_end)
+        if root_of(head, tail[:-ROOT_SIZE]) != trailer.root:
+            raise ChecksumError("LCC-TRL-05", self.name, "the bytes around the payload do not match the root")
+        where = f"{self.name}: manifest"
+        manifest = parse_manifest(tail[trailer.manifest_offset - payload_end : -TRAILER_SIZE], where)
+        if manifest.minor != trailer.minor:
+            raise FormatError("LCC-MAN-09", f"{where}: lccodec", "not the version of the trailer")
+        if manifest.payload_length != trailer.payload_length:
+            message = f"{manifest.payload_length} bytes in a payload of {trailer.payload_length}"
+            raise FormatError("LCC-MAN-05", f"{where}: frames", message)
+        return manifest
+
+
+def open_checkpoint(path: StrPath) -> CheckpointReader:
+    """Open a checkpoint file.
+
+    Raises
+    ------
+    StorageError
+        The operating system cannot open or read it.
+    DataError
+        It is not a checkpoint (FormatError), is cut off (TruncatedError), is damaged (ChecksumError), is of a
+        newer version (UnsupportedError) or beyond a limit (LimitError).
+    """
+    return CheckpointReader(FileSource(path), str(path))
+
+
+def read_root(path: StrPath) -> tuple[bytes, int]:
+    """Return the root that a checkpoint file says it has, and its size in bytes, verifying neither.
+
+    Raises
+    ------
+    StorageError, DataError
+        If it cannot be read, or does not end in a trailer of its size.
+    """
+    source = FileSource(path)
+    try:
+        where = f"{path}: trailer"
+        trailer = parse_trailer(source.read(max(0, source.size - TRAILER_SIZE), TRAILER_SIZE), where)
+        if trailer.file_length != source.size:
+            raise FormatError("LCC-TRL-06", where, f"not that of a file of {source.size} bytes")
+        return trailer.root, source.size
+    finally:
+        source.close()
+
+
+def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
+    """Open a checkpoint that is in memory, which must not change while it is read; errors as for files."""
+    return CheckpointReader(BytesSource(data), name)
+
+
+def peek_parent(path: StrPath) -> int | None:
+    """Return the step that a file seems to name as its parent's, without a check; None if it names none."""
+    try:
+        source = FileSource(path)
+    except LccodecError:
+        return None
+    try:
+        data = source.read(max(0, source.size - TRAILER_SIZE), min(source.size, TRAILER_SIZE))
+        trailer = parse_trailer(data, "")
+        length = min(trailer.manifest_length, _PARENT_BYTES)
+        match = _PARENT.match(source.read(trailer.manifest_offset, length))
+    except LccodecError:
+        return None
+    finally:
+        source.close()
+    return None if match is None else int(match[1])
+
+
+def check_skeleton(reader: CheckpointReader) -> FormatError | None:
+    """Compare the HDF5 metadata of a checkpoint with those the HDF5 library writes for its sizes (LCC-H5-05).
+
+    Returns
+    -------
+    FormatError or None
+        The problem: HDF5 tools may see something else in this file than lccodec does.
+    """
+    from .hdf5 import skeleton
+
+    trailer = reader.trailer
+    made = skeleton(trailer.payload_length, trailer.manifest_length)
+    middle = trailer.manifest_offset - len(made.middle)
+    for offset, expected in ((0, made.head), (middle, made.middle)):
+        if (found := reader._read(offset, len(expected))) != expected:
+            place = offset + first_difference(found, expected)
+            return FormatError("LCC-H5-05", f"{reader.name}: byte {place}", "not what HDF5 writes here")
+    return None
+
+
+def _not_a_checkpoint(source: Source, name: str) -> DataError:
+    """Why a file that does not end in a trailer is refused: it is cut off, extended, damaged or not ours."""
+    head = source.read(0, min(source.size, PAYLOAD_OFFSET))
+    if not head:
+        return FormatError("LCC-TRL-01", name, "not an lccodec checkpoint: empty")
+    if not head.startswith(_HDF5_SIGNATURE[: len(head)]) or not _NAMES.startswith(head[_HDF5_NAMES]):
+        return FormatError("LCC-TRL-01", name, "not an lccodec checkpoint")
+    end = int.from_bytes(head[_HDF5_END], "little") + TRAILER_SIZE
+    if len(head) < PAYLOAD_OFFSET or source.size < end:
+        return TruncatedError("LCC-H5-01", name, f"cut off at byte {source.size}")
+    extra = source.size - end
+    return FormatError("LCC-TRL-01", name, f"{extra} bytes behind the trailer" if extra else "no trailer")
+
+
+def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
+    """The bytes of a checkpoint file: what `CheckpointWriter` would write.
+
+    Raises
+    ------
+    ArgumentError
+        The manifest is not one of these frames, or cannot be written.
+    """
+    if list(manifest.frames) != [FrameEntry.of(frame) for frame in frames]:
+        raise ArgumentError("the manifest does not list the frames that were given")
+    head, tail = assemble(manifest)
+    return b"".join((head, *frames, tail))
+
+
+def assemble(manifest: Manifest) -> tuple[bytes, bytes]:
+    """The bytes before and behind the payload; the last of them are the root."""
+    from .hdf5 import skeleton
+
+    data = manifest.to_bytes()
+    trailer = Trailer(manifest.payload_length, len(data))
+    try:
+        # What is written can be read: the reader's rules are the only ones.
+        parse_manifest(data, "manifest")
+        parse_trailer(trailer.to_bytes(), "trailer")
+    except DataError as error:
+        raise ArgumentError(f"a manifest that could not be read again: {error}") from error
+    made = skeleton(trailer.payload_length, trailer.manifest_length)
+    tail = b"".join((made.middle, data, trailer.to_bytes()[:-ROOT_SIZE]))
+    return made.head, tail + root_of(made.head, tail)
+
+
+def root_of(head: bytes, tail: bytes) -> bytes:
+    """LCC-TRL-05: of all bytes before the payload, and all behind it up to the root."""
+    digest = sha256(head)
+    digest.update(tail)
+    return digest.digest()

@@ -1,0 +1,209 @@
+"""What a checkpoint is read from: a file, or bytes in memory.
+
+A chain has more files than a process may open. So a file that rests shares a bounded number of descriptors
+with others, and is opened again when it is read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from ..errors import ArgumentError, ChainError, FormatError, TruncatedError
+from .manifest import Bytes
+from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
+
+__all__ = ["BytesSource", "FileSource", "Source", "Stretch"]
+
+_MOST_RESTING: Final = 32  # descriptors of files that rest
+
+
+class Source(Protocol):
+    """Something of a fixed size to read from; reads may come from several threads at once."""
+
+    size: int
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset` on."""
+
+    def rest(self, root: bytes) -> None:
+        """Let others have what is open, if it can be opened again; the file ends in `root`."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Stretch:
+    """Bytes of a file that are read when they are asked for, so that memory need not hold them all."""
+
+    def __init__(self, read: Callable[[int, int], bytes], offset: int, size: int) -> None:
+        self._read = read
+        self._offset = offset
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, stop, _ = part.indices(self._size)
+        return memoryview(self._read(self._offset + start, stop - start))
+
+
+_SEEKING: Final = threading.Lock()
+
+
+def _read_at(fd: int, size: int, offset: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(fd, size, offset)
+    with _SEEKING:  # Windows
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.read(fd, size)
+
+
+class _Descriptor:
+    """A regular file that is open; closed when the last who reads from it lets go of it."""
+
+    _fd = -1
+
+    def __init__(self, path: str, name: str) -> None:
+        self.name = name
+        try:
+            # Without O_NONBLOCK, opening a FIFO waits for a writer.
+            flags = os.O_RDONLY | flag("O_NONBLOCK") | OPEN_FLAGS
+            with storage_errors("cannot open", name):
+                self._fd = os.open(path, flags)
+            with storage_errors("cannot read", name):
+                status = os.fstat(self._fd)
+            if stat.S_ISDIR(status.st_mode):
+                message = "not a regular file but a directory; lccodec.Chain reads a directory of checkpoints"
+                raise FormatError("LCC-H5-01", name, message)
+            if not stat.S_ISREG(status.st_mode):
+                raise FormatError("LCC-H5-01", name, "not a regular file")
+        except BaseException:
+            self.close()
+            raise
+        self.size = status.st_size
+
+    def read(self, offset: int, size: int) -> bytes:
+        parts = []
+        while size:
+            with storage_errors("cannot read", self.name):
+                part = _read_at(self._fd, size, offset)
+            if not part:
+                raise TruncatedError("LCC-H5-01", self.name, f"ends at byte {offset}")
+            parts.append(part)
+            offset += len(part)
+            size -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        with storage_errors("cannot close", self.name):
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:  # an interrupt may have come before anyone could close it
+            with suppress(OSError):
+                os.close(self._fd)
+
+
+class _Resting:
+    """The files of resting sources that were read last; those beyond a number are closed.
+
+    There is no lock: an interrupt or a fork could leave it locked, and each step here is one call of a dict.
+    """
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, _Descriptor] = OrderedDict()
+
+    def keep(self, source: FileSource, descriptor: _Descriptor) -> None:
+        self._open[id(source)] = descriptor  # not the source, which would live as long
+        if len(self._open) > _MOST_RESTING:
+            with suppress(KeyError):  # another thread was faster
+                self._open.popitem(last=False)  # who is reading from it still holds it
+
+    def find(self, source: FileSource) -> _Descriptor | None:
+        found = self._open.get(id(source))
+        if found is not None:
+            with suppress(KeyError):
+                self._open.move_to_end(id(source))
+        return found
+
+    def drop(self, source: FileSource) -> None:
+        self._open.pop(id(source), None)
+
+
+_RESTING: Final = _Resting()
+
+
+class FileSource:
+    """A file that stays open until it rests: from then on it is opened when it is read."""
+
+    def __init__(self, path: StrPath) -> None:
+        self._name = str(checked_path(path))
+        with storage_errors("cannot open", self._name):
+            self._path = str(Path(self._name).absolute())  # where it is, should the working directory change
+        self._root = b""
+        self._descriptor: _Descriptor | None = _Descriptor(self._name, self._name)
+        self.size = self._descriptor.size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset` on; opens a file that rests."""
+        return (self._descriptor or self._opened()).read(offset, size)
+
+    def rest(self, root: bytes) -> None:
+        """Share the descriptor from now on; `root` is what the file ends in, by which it is known again."""
+        self._root = root
+        if self._descriptor is not None:
+            _RESTING.keep(self, self._descriptor)
+            self._descriptor = None
+
+    def _opened(self) -> _Descriptor:
+        found = _RESTING.find(self)
+        if found is None:
+            found = _Descriptor(self._path, self._name)
+            end = self.size - len(self._root)
+            if found.size != self.size or found.read(end, len(self._root)) != self._root:
+                raise ChainError(f"{self._name}: replaced by another file while it was read")
+            _RESTING.keep(self, found)
+        return found
+
+    def close(self) -> None:
+        """Close the file."""
+        _RESTING.drop(self)
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            descriptor.close()
+
+    def __del__(self) -> None:
+        _RESTING.drop(self)
+
+
+class BytesSource:
+    """Bytes that do not change while they are read."""
+
+    def __init__(self, data: Bytes) -> None:
+        try:
+            self._view = memoryview(data).cast("B")
+        except (TypeError, ValueError, BufferError, NotImplementedError) as error:
+            message = f"not the bytes of a checkpoint but {type(data).__name__}; load_file takes a path"
+            raise ArgumentError(message) from error
+        self.size = self._view.nbytes
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset` on."""
+        return bytes(self._view[offset : offset + size])
+
+    def rest(self, root: bytes) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Let go of the bytes."""
+        self._view.release()

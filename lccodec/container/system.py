@@ -1,0 +1,116 @@
+"""The calls to the operating system that writing a checkpoint makes, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from ..errors import (
+    ArgumentError,
+    StorageError,
+)
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["OPEN_FLAGS", "SYSTEM", "StrPath", "System", "checked_path", "flag", "storage_errors"]
+
+StrPath: TypeAlias = str | os.PathLike[str]
+
+
+def flag(name: str) -> int:
+    """A flag of `os.open`, 0 on a system without it."""
+    flag: int = getattr(os, name, 0)
+    return flag
+
+
+#: The scheme of an address such as ``s3://bucket/run``. `pathlib.Path` makes ``s3:/bucket/run`` of it.
+#: One letter is a drive of Windows, not a scheme.
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
+
+OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
+
+
+class System:
+    """The calls to the operating system that writing makes; tests put a faulty system in its place."""
+
+    open = staticmethod(os.open)
+    seek = staticmethod(os.lseek)
+    write = staticmethod(os.write)
+    fsync = staticmethod(os.fsync)
+    close = staticmethod(os.close)
+    link = staticmethod(os.link)
+    replace = staticmethod(os.replace)
+    unlink = staticmethod(os.unlink)
+    exists = staticmethod(os.path.lexists)
+    listdir = staticmethod(os.listdir)
+
+    @staticmethod
+    def mode(path: StrPath) -> int | None:
+        """Return the permissions of the file at a path, None if there is none."""
+        try:
+            return stat.S_IMODE(Path(path).stat().st_mode)
+        except FileNotFoundError:
+            return None
+
+    @staticmethod
+    def set_mode(fd: int, mode: int) -> None:
+        """Set the permissions of an open file, where the system can."""
+        if hasattr(os, "fchmod"):
+            os.fchmod(fd, mode)
+
+    @staticmethod
+    def lock(fd: int, wait: bool) -> None:
+        """Take the lock of a writer at work, or fail with OSError where there is none to be had."""
+        if fcntl is None:
+            raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+SYSTEM: Final = System()
+
+
+@contextmanager
+def storage_errors(action: str, path: StrPath) -> Iterator[None]:
+    """Let what the operating system refuses surface as StorageError."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(error.errno, f"{action}: {error.strerror or error}", str(path)) from error
+
+
+def checked_path(path: StrPath) -> Path:
+    """The path, if there can be a file of that name.
+
+    Raises
+    ------
+    ArgumentError
+        For another object, an empty name, a null character, a lone surrogate, and the address of a remote
+        store: it would become a directory of that name.
+
+    Examples
+    --------
+    >>> checked_path("s3://bucket/run")
+    Traceback (most recent call last):
+    lccodec.errors.ArgumentError: 's3://bucket/run' is an address: remote stores are not there yet
+    """
+    try:
+        text = os.fspath(path)
+        possible = isinstance(text, str) and text != "" and b"\0" not in os.fsencode(text)
+    except (TypeError, UnicodeEncodeError):
+        possible = False
+    if not possible:
+        raise ArgumentError(f"not a path: {path!r}")
+    if _SCHEME.match(text) or "://" in text:
+        raise ArgumentError(f"{text!r} is an address: remote stores are not there yet")
+    return Path(path)

@@ -1,0 +1,337 @@
+"""Nested states <-> a tree, a list of arrays and a list of scalars (SPEC section 5).
+
+A state is a nested dict, list or tuple whose leaves are NumPy arrays and plain scalars (int, float, bool,
+str, bytes, None), or one such leaf. `flatten` takes it apart, `unflatten` puts it together again;
+`parse_tree` checks what an untrusted file holds.
+
+The tree (LCC-STA-01): a dict is an object in its own order, a list ``["l", ...]``, a tuple ``["t", ...]``, an
+array its index, a scalar ``null``. Arrays are numbered in document order, and an array that the state holds
+twice has one index (LCC-STA-02); scalars stand in a list of their own in document order (LCC-STA-03).
+
+The name of a leaf (LCC-STA-07) is its path: keys and decimal positions joined by ``/``, where ``~`` and ``/``
+inside a key are written ``~0`` and ``~1``. The name of a state that is one array is the empty string.
+"""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeAlias
+
+import numpy as np
+
+from ..constants import MAX_ARRAYS, MAX_NAME_CHARACTERS, MAX_NESTING
+from ..errors import ArgumentError, DataError, FormatError, LimitError
+from .scalars import Json, is_unicode, parse_scalar, scalar_json, scalar_value
+
+__all__ = [
+    "Flat",
+    "array_names",
+    "flatten",
+    "leaf_name",
+    "parse_tree",
+    "select",
+    "unflatten",
+]
+
+Keys: TypeAlias = tuple[str, ...]  # the way from the root to a node
+
+_NUMPY: Final = (np.ndarray, np.generic)
+_NO_NUMBERS: Final = (np.flexible, np.datetime64, np.timedelta64)
+_ACCEPTED: Final = "a dict, list, tuple, NumPy array, int, float, bool, str, bytes or None"
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A state taken apart: `flatten` makes it.
+
+    `tree` is the structure and `scalars` its scalars in document order, both JSON (LCC-STA-01, LCC-STA-04);
+    `arrays` are its arrays in document order, one for each distinct object, and `names` their names, each the
+    path of the first appearance.
+    """
+
+    tree: Json
+    arrays: list[np.ndarray[Any, Any]]
+    scalars: list[Json]
+    names: list[str]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the arrays."""
+        return [array.shape for array in self.arrays]
+
+
+def flatten(state: Any) -> Flat:
+    """Take a state apart.
+
+    A dict subclass becomes a dict, a NumPy scalar an array without dimensions. Arrays are not copied.
+
+    Raises
+    ------
+    ArgumentError
+        Names the place of anything that a checkpoint cannot hold: another type, a key that is not a string,
+        a lone surrogate, an integer of too many digits, nesting that is too deep or endless.
+
+    Examples
+    --------
+    >>> weight = np.zeros(3)
+    >>> flat = flatten({"w": weight, "tied": weight, "sizes": (1, 2.5)})
+    >>> flat.tree
+    {'w': 0, 'tied': 0, 'sizes': ['t', None, None]}
+    >>> flat.names, flat.scalars
+    (['w'], [1, {'f': '2.5'}])
+    """
+    flattener = _Flattener()
+    tree = flattener.node(state, ())
+    return Flat(tree, flattener.arrays, flattener.scalars, flattener.names)
+
+
+def unflatten(tree: Json, arrays: Sequence[Any], scalars: Iterable[Json]) -> Any:
+    """Put a state together: the inverse of `flatten`.
+
+    `arrays` has the array of each index; an index that the tree holds twice becomes one object in two places.
+
+    Examples
+    --------
+    >>> unflatten({"w": 0, "sizes": ["t", None, None]}, ["an array"], [1, {"f": "2.5"}])
+    {'w': 'an array', 'sizes': (1, 2.5)}
+    """
+    return _build(tree, arrays, iter(scalars))
+
+
+# Not inside of `unflatten`: a closure that calls itself lives, with the arrays, until garbage is collected.
+def _build(node: Json, arrays: Sequence[Any], scalars: Iterator[Json]) -> Any:
+    if node is None:
+        return scalar_value(next(scalars))
+    if isinstance(node, int):
+        return arrays[node]
+    if isinstance(node, dict):
+        return {key: _build(child, arrays, scalars) for key, child in node.items()}
+    items = [_build(child, arrays, scalars) for child in node[1:]]
+    return tuple(items) if node[0] == "t" else items
+
+
+def leaf_name(keys: Keys) -> str:
+    """Return the name of the node that keys lead to from the root (LCC-STA-07).
+
+    Examples
+    --------
+    >>> leaf_name(("model", "a/b", "0"))
+    'model/a~1b/0'
+    """
+    return "/".join([key.replace("~", "~0").replace("/", "~1") for key in keys])
+
+
+def array_names(tree: Json) -> dict[str, int]:
+    """The index of the array at each path, in document order; an array in two places has two names.
+
+    Examples
+    --------
+    >>> array_names({"a/b": 0, "c": ["l", 1, None, 0]})
+    {'a~1b': 0, 'c/0': 1, 'c/2': 0}
+    """
+    found: dict[str, int] = {}
+    _add_names(tree, "", "", found)
+    return found
+
+
+def _add_names(node: Json, name: str, prefix: str, found: dict[str, int]) -> None:
+    """Add the arrays of a node; `prefix` is what the names of its children begin with."""
+    if isinstance(node, int):
+        found[name] = node
+    elif node is not None:
+        for key, child in _children(node):
+            below = prefix + (key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key)
+            _add_names(child, below, below + "/", found)
+
+
+def select(
+    tree: Json, scalars: Sequence[Json], names: Iterable[str]
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Resolve names to the arrays and scalars they stand for.
+
+    Parameters
+    ----------
+    names
+        Names of leaves, or of containers, which stand for every leaf below them. The empty string is the
+        whole state, unless the state has a key that is the empty string.
+
+    Returns
+    -------
+    tuple
+        The index of each array, and the value of each scalar, by name and in document order.
+
+    Raises
+    ------
+    ArgumentError
+        Lists the names that the state does not have, with the closest it does have.
+
+    Examples
+    --------
+    >>> select({"m": {"w": 0, "b": 1}, "lr": None}, [{"f": "0.1"}], ["m", "lr"])
+    ({'m/w': 0, 'm/b': 1}, {'lr': 0.1})
+    """
+    leaves, spans = _index(tree)
+    wanted = list(names)
+    if unknown := [name for name in wanted if name not in spans]:
+        raise ArgumentError(f"the state has no {', '.join(_suggest(name, spans) for name in unknown)}")
+    chosen = [leaves[i] for i in sorted({i for name in wanted for i in spans[name]})]
+    entries = dict(zip((name for name, leaf in leaves if leaf is None), scalars, strict=True))
+    return (
+        {name: leaf for name, leaf in chosen if leaf is not None},
+        {name: scalar_value(entries[name]) for name, leaf in chosen if leaf is None},
+    )
+
+
+def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
+    """Check an untrusted tree and return it.
+
+    `arrays` and `scalars` say how many of them the file has; each must have its place in the tree. `where` is
+    what errors call the tree.
+
+    Raises
+    ------
+    FormatError
+        A node of another form (LCC-STA-01), an index out of turn or an array without a place (LCC-STA-02),
+        another number of scalars (LCC-STA-03), a lone surrogate (LCC-STA-06).
+    LimitError
+        Nested too deep (LCC-LIM-05).
+    """
+    first_uses = nulls = characters = 0
+
+    def visit(node: Json, keys: Keys, length: int) -> None:
+        nonlocal first_uses, nulls, characters
+        characters += length
+        if characters > MAX_NAME_CHARACTERS:
+            raise LimitError("LCC-LIM-08", where, f"names of more than {MAX_NAME_CHARACTERS} characters")
+        if node is None:
+            nulls += 1
+        elif type(node) is int:
+            if not 0 <= node <= first_uses or node >= arrays:
+                raise FormatError("LCC-STA-02", place(keys), f"out of turn: {first_uses} of {arrays} before")
+            first_uses += node == first_uses
+        elif type(node) is dict or (type(node) is list and node and node[0] in ("l", "t")):
+            if len(keys) >= MAX_NESTING:
+                raise LimitError("LCC-LIM-05", where, f"nested deeper than {MAX_NESTING}")
+            for key, child in _children(node):
+                if not is_unicode(key):
+                    raise FormatError("LCC-STA-06", place(keys), "a key with a lone surrogate")
+                visit(child, (*keys, key), length + len(key) + 1)
+        else:
+            raise FormatError("LCC-STA-01", place(keys), f"not a node of a tree: {reprlib.repr(node)}")
+
+    def place(keys: Keys) -> str:
+        return f"{where}[{leaf_name(keys)!r}]"
+
+    visit(tree, (), 0)
+    if first_uses != arrays:
+        raise FormatError("LCC-STA-02", where, f"has a place for {first_uses} of {arrays} arrays")
+    if nulls != scalars:
+        raise FormatError("LCC-STA-03", where, f"has a place for {nulls} scalars, and there are {scalars}")
+    return tree
+
+
+class _Flattener:
+    """What `flatten` gathers on its way through a state."""
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray[Any, Any]] = []
+        self.scalars: list[Json] = []
+        self.names: list[str] = []
+        # The array is kept beside its index: an id can be used again once its object is gone.
+        self._seen: dict[int, tuple[int, object]] = {}
+        self._characters = 0
+
+    def node(self, value: Any, keys: Keys, length: int = 0) -> Json:
+        """Gather a node; `length` is that of its name as LCC-LIM-08 counts."""
+        self._characters += length
+        if self._characters > MAX_NAME_CHARACTERS:
+            _refuse((), f"has names of more than {MAX_NAME_CHARACTERS} characters together")
+        if isinstance(value, _NUMPY):
+            return self._array(value, keys)
+        if isinstance(value, dict):
+            return {
+                key: self.node(child, self._below(keys, key), length + len(key) + 1)
+                for key, child in value.items()
+            }
+        # Subclasses (namedtuple, torch.Size, IntEnum) would come back as something else: exact types only.
+        if type(value) in (list, tuple):
+            nodes = (
+                self.node(child, self._below(keys, str(i)), length + len(str(i)) + 1)
+                for i, child in enumerate(value)
+            )
+            return ["l" if type(value) is list else "t", *nodes]
+        self.scalars.append(self._scalar(value, keys))
+        return None
+
+    def _array(self, value: Any, keys: Keys) -> int:
+        array = value
+        if type(value) is not np.ndarray:
+            if isinstance(value, np.ma.MaskedArray):
+                _refuse(keys, "is a masked array: save its data and its mask")
+            array = np.asarray(value)
+        if array.dtype.hasobject or isinstance(value, _NO_NUMBERS):
+            _refuse(keys, f"has dtype {array.dtype}: only numbers and booleans can be stored")
+        # A NumPy scalar is immutable, the array it comes back as is not: two places must not share it.
+        if isinstance(value, np.ndarray) and id(value) in self._seen:
+            return self._seen[id(value)][0]
+        if len(self.arrays) == MAX_ARRAYS:
+            _refuse(keys, f"is one array more than {MAX_ARRAYS}")
+        self._seen[id(value)] = (len(self.arrays), value)
+        self.arrays.append(array)
+        self.names.append(leaf_name(keys))
+        return len(self.arrays) - 1
+
+    def _scalar(self, value: Any, keys: Keys) -> Json:
+        if value is not None and type(value) not in (bool, int, float, str, bytes):
+            _refuse(keys, f"is a {type(value).__module__}.{type(value).__qualname__}, not {_ACCEPTED}")
+        entry = scalar_json(value) if isinstance(value, float | bytes) else value
+        try:
+            parse_scalar(entry, "")
+        except DataError as error:
+            _refuse(keys, f"is {error.message}")
+        return entry
+
+    def _below(self, keys: Keys, key: Any) -> Keys:
+        if type(key) is not str or not is_unicode(key):
+            _refuse(keys, f"has the key {key!r}, which is not a str without lone surrogates")
+        if len(keys) >= MAX_NESTING:
+            _refuse(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
+        return (*keys, key)
+
+
+def _refuse(keys: Keys, message: str) -> NoReturn:
+    place = f"state entry {leaf_name(keys)!r}" if keys else "the state"
+    raise ArgumentError(f"{place} {message}")
+
+
+def _children(node: Json) -> Iterator[tuple[str, Json]]:
+    if isinstance(node, dict):
+        return iter(node.items())
+    return ((str(i), child) for i, child in enumerate(node[1:]))
+
+
+def _index(tree: Json) -> tuple[list[tuple[str, int | None]], dict[str, range]]:
+    """Each leaf with its name, in document order, and the run of leaves that each name stands for."""
+    leaves: list[tuple[str, int | None]] = []
+    spans: dict[str, range] = {}
+
+    def visit(node: Json, keys: Keys) -> None:
+        start = len(leaves)
+        if node is None or isinstance(node, int):
+            leaves.append((leaf_name(keys), node))
+        else:
+            for key, child in _children(node):
+                visit(child, (*keys, key))
+        # Only "" can be there already: it names an empty key below the root, and else the root.
+        spans.setdefault(leaf_name(keys), range(start, len(leaves)))
+
+    visit(tree, ())
+    return leaves, spans
+
+
+def _suggest(name: str, names: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"{name!r} (is it {close[0]!r}?)" if close else repr(name)

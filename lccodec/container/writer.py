@@ -1,0 +1,285 @@
+"""Write a checkpoint file and commit it atomically (SPEC section 9).
+
+A checkpoint is written under a temporary name and linked into place once it is on the disk (LCC-CHN-06): it
+is there as a whole or not at all. A failure leaves nothing behind; a kill leaves a temporary, which
+`remove_stale_temporaries` clears.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Self
+
+from ..constants import (
+    MAX_MANIFEST_BYTES,
+    PAYLOAD_OFFSET,
+    ROOT_SIZE,
+    TEMPORARY_PREFIX,
+)
+from ..errors import ArgumentError, DataError
+from .manifest import Bytes, FrameEntry, Manifest, parse_manifest
+from .reader import assemble
+from .system import OPEN_FLAGS, SYSTEM, StrPath, System, checked_path, flag, storage_errors
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["CheckpointWriter", "check_manifest", "remove_stale_temporaries"]
+
+_NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
+_NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
+_ATTEMPTS: Final = 100  # to make a temporary; each can only fail if someone cleans up in that moment
+
+
+#: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and what is around them.
+_ENTRY_BYTES: Final = len('[9007199254740991,"0123456789012345678901"],')
+
+
+def check_manifest(manifest: Manifest, frames: int) -> None:
+    """Check what a manifest will say beside its frames, before these are made.
+
+    Names, arrays and scalars are those that `state.flatten` has checked.
+
+    Parameters
+    ----------
+    manifest
+        Without its frames.
+    frames
+        How many there will be.
+
+    Raises
+    ------
+    ArgumentError
+        If no reader would accept it: a policy that is no JSON, or more bytes than LCC-LIM-04 allows.
+    """
+    size = len(manifest.to_bytes()) + frames * _ENTRY_BYTES
+    if size > MAX_MANIFEST_BYTES:
+        raise ArgumentError(
+            f"names, scalars and metadata take {size} bytes of a manifest, which has at most"
+            f" {MAX_MANIFEST_BYTES} (LCC-LIM-04)"
+        )
+    try:
+        parse_manifest(replace(manifest, tree={}, scalars=[], arrays=(), frames=()).to_bytes(), "manifest")
+    except DataError as error:
+        raise ArgumentError(f"a manifest that could not be read again: {error}") from error
+
+
+class CheckpointWriter:
+    """Writes one checkpoint file, frame by frame, and commits it atomically (LCC-CHN-06).
+
+    A context manager: to leave it without a commit, or by an exception, leaves nothing behind. After an error
+    the writer is closed; nothing is tried again, as the state of a file is unknown after a failed fsync.
+
+    Parameters
+    ----------
+    path
+        The file to make.
+    overwrite
+        Replace a file of that name, whose permissions stay; otherwise it is an error, and the file stays as
+        it is.
+    system
+        The operating system's calls.
+
+    Attributes
+    ----------
+    root
+        None until the file is committed, then its root.
+    size
+        Bytes of the committed file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from lccodec.container.reader import open_checkpoint
+    >>> path = Path(tempfile.mkdtemp()) / "one.lcc.h5"
+    >>> with CheckpointWriter(path) as writer:
+    ...     entry = writer.write_frame(b"a frame")
+    ...     root = writer.commit(Manifest(7, None, "lossless", {}, {"w": 0}, [], (1,), (entry,)))
+    >>> with open_checkpoint(path) as reader:
+    ...     reader.manifest.step, bytes(reader.frame(0)), reader.root == root
+    (7, b'a frame', True)
+    """
+
+    def __init__(self, path: StrPath, *, overwrite: bool = False, system: System = SYSTEM) -> None:
+        self.root: bytes | None = None
+        self.size = 0
+        self._path = checked_path(path)
+        self._overwrite = overwrite
+        self._system = system
+        self._fd = -1
+        self._temporary: Path | None = None
+        self._entries: list[FrameEntry] = []
+
+    def __enter__(self) -> Self:
+        try:
+            with storage_errors("cannot create", self._path):
+                if not self._overwrite and self._system.exists(self._path):
+                    raise ArgumentError(f"{self._path} already exists")
+                self._create_temporary()
+        except BaseException:
+            self._discard()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._discard()
+
+    def write_frame(self, frame: Bytes | Iterable[Bytes]) -> FrameEntry:
+        """Append a frame, whole or in pieces, to the payload and return its entry for the manifest."""
+        pieces = (frame,) if isinstance(frame, bytes | bytearray | memoryview) else frame
+
+        def written() -> Iterator[Bytes]:
+            for piece in pieces:
+                self._write(piece)
+                yield piece
+
+        with self._working():
+            self._entries.append(FrameEntry.of(written()))
+        return self._entries[-1]
+
+    def commit(self, manifest: Manifest) -> bytes:
+        """Write all but the payload and give the file its name.
+
+        Parameters
+        ----------
+        manifest
+            Its frames are the entries that `write_frame` returned, in that order.
+
+        Returns
+        -------
+        bytes
+            The root.
+
+        Raises
+        ------
+        ArgumentError
+            There is a file of that name, or the manifest is none: not committed.
+        StorageError
+            Not committed; or, where the message says so and `root` is set, committed with unknown durability:
+            the file is in place, but its directory could not be synced.
+        """
+        with self._working() as temporary:
+            if list(manifest.frames) != self._entries:
+                raise ArgumentError("the manifest does not list the frames that were written")
+            head, tail = assemble(manifest)
+            self._write(tail)
+            self._seek(0)
+            self._write(head)
+            self._system.fsync(self._fd)
+            self._publish(temporary)
+            self.root = tail[-ROOT_SIZE:]
+            self.size = len(head) + manifest.payload_length + len(tail)
+        self._discard()
+        with storage_errors("committed, but durability unknown: cannot sync the directory of", self._path):
+            self._sync_directory()
+        return self.root
+
+    @contextmanager
+    def _working(self) -> Iterator[Path]:
+        if self._temporary is None:
+            raise ArgumentError(f"the writer of {self._path} is closed")
+        try:
+            with storage_errors("cannot write", self._path):
+                yield self._temporary
+        except BaseException:
+            self._discard()
+            raise
+
+    def _create_temporary(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
+        replaced = self._system.mode(self._path) if self._overwrite else None
+        for _ in range(_ATTEMPTS):
+            temporary = self._path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+            self._fd = self._system.open(temporary, flags, 0o666 if replaced is None else 0o600)
+            self._temporary = temporary
+            if replaced is not None:
+                with suppress(OSError):  # where permissions cannot be set, those for the owner alone stay
+                    self._system.set_mode(self._fd, replaced)
+            with suppress(OSError):  # without locks, nobody can take the temporary for a stale one either
+                self._system.lock(self._fd, True)
+            # Someone may have cleaned up between the two calls.
+            if self._system.exists(temporary):
+                self._seek(PAYLOAD_OFFSET)
+                return
+            self._discard()
+        raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
+
+    def _seek(self, offset: int) -> None:
+        self._system.seek(self._fd, offset, os.SEEK_SET)
+
+    def _write(self, data: Bytes) -> None:
+        view = memoryview(data).cast("B")
+        while view:
+            view = view[self._system.write(self._fd, view) :]
+
+    def _publish(self, temporary: Path) -> None:
+        if fcntl is None:  # Windows neither renames nor unlinks an open file
+            self._close()
+        if self._overwrite:
+            self._system.replace(temporary, self._path)
+            return
+        try:
+            self._system.link(temporary, self._path)  # unlike a rename, it does not replace
+        except FileExistsError:
+            raise ArgumentError(f"{self._path} already exists") from None
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            if self._system.exists(self._path):
+                raise ArgumentError(f"{self._path} already exists") from None
+            self._system.replace(temporary, self._path)
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                self._system.close(fd)
+
+    def _discard(self) -> None:
+        """Close and unlink the temporary; once it is committed, that takes away its second name."""
+        self._close()
+        temporary, self._temporary = self._temporary, None
+        if temporary is not None:
+            with suppress(OSError):
+                self._system.unlink(temporary)
+
+    def _sync_directory(self) -> None:
+        if os.name == "nt":  # has no such call
+            return
+        fd = self._system.open(self._path.parent, os.O_RDONLY | OPEN_FLAGS)
+        try:
+            self._system.fsync(fd)
+        except OSError as error:
+            if error.errno not in _NO_DIRECTORY_SYNC:
+                raise
+        finally:
+            self._system.close(fd)
+
+
+def remove_stale_temporaries(directory: StrPath, system: System = SYSTEM) -> list[str]:
+    """Remove the temporaries in a directory whose writers are gone; return their names.
+
+    A writer holds a lock on its temporary. Where the file system has no locks, nothing is removed.
+    """
+    removed = []
+    flags = os.O_RDWR | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
+    with storage_errors("cannot list", directory):
+        names = sorted(name for name in system.listdir(directory) if name.startswith(TEMPORARY_PREFIX))
+    for name in names:
+        with suppress(OSError):
+            fd = system.open(Path(directory) / name, flags)
+            try:
+                system.lock(fd, False)
+                system.unlink(Path(directory) / name)
+                removed.append(name)
+            finally:
+                system.close(fd)
+    return removed

@@ -1,0 +1,165 @@
+"""Vectorized bit packing, and a cursor that reads stored bytes without running past their end.
+
+Packed values lie with the first in the lowest bits (LCC-BIT-01). Source: SPEC 7.1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import numpy as np
+
+from ..byteorder import stored_view
+from ..element_types import Array
+from ..errors import TruncatedError
+
+__all__ = ["Cursor", "Stored", "is_filled", "pack", "packed_size", "unpack"]
+
+_CHUNK: Final = 1 << 22
+
+
+def packed_size(count: int, width: int) -> int:
+    """Return the bytes that `count` values of `width` bits take."""
+    return -(-count * width // 8)
+
+
+def is_filled(data: memoryview | Array, count: int, width: int) -> bool:
+    """Return whether the bits behind `count` packed values, up to the end of their last byte, are 0."""
+    used = count * width % 8
+    return used == 0 or int(data[-1]) >> used == 0
+
+
+def pack(values: Array, width: int) -> Array:
+    """Pack values of `width` bits each, the first in the lowest bits of the first byte.
+
+    Parameters
+    ----------
+    values
+        1-D contiguous uint8, each below ``1 << width``.
+    width
+        1 to 8.
+
+    Returns
+    -------
+    ndarray
+        uint8 of shape ``(packed_size(len(values), width),)``; unused high bits are 0.
+    """
+    if width == 8:
+        return values
+    if width == 1:
+        return np.packbits(values, bitorder="little")
+    size = packed_size(values.size, width)
+    if values.size % 8:
+        values = np.concatenate([values, np.zeros(-values.size % 8, np.uint8)])
+    if width in (2, 4):  # a few values fill one byte
+        some = values.view(f"<u{8 // width}")
+        for distance in (4,) if width == 4 else (6, 12):
+            some = some | some >> distance
+        return some.astype(np.uint8)[:size]
+    # Eight values fill exactly `width` bytes: move them together in a 64-bit word and keep its low bytes.
+    words = values.view("<u8")  # of the host's order from the first operation on
+    for low, used, apart in _pairs(width):
+        words = (words & low) | (words >> apart) & (low << used)
+    return np.ascontiguousarray(stored_view(words).reshape(-1, 8)[:, :width]).reshape(-1)[:size]
+
+
+def _pairs(width: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
+    """Return how fields are moved together in a word: by twos, the pairs by twos, and the two fours.
+
+    For each move: the mask of the lower field of every pair, the bits of a field, and how far the upper
+    one is from it.
+    """
+    moves = []
+    for half in (8, 16, 32):
+        used = width * half // 8
+        low = sum(((1 << used) - 1) << start for start in range(0, 64, 2 * half))
+        moves.append((np.uint64(low), np.uint64(used), np.uint64(half - used)))
+    return moves
+
+
+def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
+    """Return the `count` values (uint8) that :func:`pack` packed into `data`."""
+    packed = np.frombuffer(data, np.uint8)
+    if width == 8:
+        return packed[:count]
+    if width == 1:
+        return np.unpackbits(packed, count=count, bitorder="little")
+    if width in (2, 4):
+        some = packed.astype(f"<u{8 // width}")
+        for distance, mask in ((4, 0x0F0F),) if width == 4 else ((12, 0x000F000F), (6, 0x03030303)):
+            some = (some | some << distance) & mask
+        return stored_view(some)[:count]
+    rows = -(-count // 8)
+    padded = np.zeros(rows * width, np.uint8)
+    padded[: packed.size] = packed
+    fields = np.zeros((rows, 8), np.uint8)
+    fields[:, :width] = padded.reshape(rows, width)
+    words = fields.view("<u8")[:, 0]
+    for low, used, apart in reversed(_pairs(width)):
+        words = (words & low) | (words & low << used) << apart
+    return stored_view(words)[:count]
+
+
+class Stored(Protocol):
+    """Stored bytes: a memoryview, or something that reads the part it is asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> memoryview: ...
+
+
+class Cursor:
+    """Reads little-endian integers and slices from stored bytes, in order.
+
+    Parameters
+    ----------
+    data
+        The bytes.
+    where
+        The place that errors name.
+    position, end
+        Where to begin, and where they end; by default all of them.
+    """
+
+    def __init__(self, data: Stored, where: str, position: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.where = where
+        self.position = position
+        self.end = len(data) if end is None else end
+
+    @property
+    def remaining(self) -> int:
+        """Bytes not read yet."""
+        return self.end - self.position
+
+    def take(self, size: int, what: str) -> memoryview:
+        """Return the next `size` bytes.
+
+        Raises
+        ------
+        TruncatedError
+            If fewer are left (LCC-FRM-02).
+        """
+        if size > self.remaining:
+            raise TruncatedError(
+                "LCC-FRM-02",
+                self.where,
+                f"{what} takes {size} bytes at {self.position}, {self.remaining} left",
+            )
+        self.position += size
+        return self.data[self.position - size : self.position]
+
+    def chunks(self, size: int, what: str) -> Iterator[memoryview]:
+        """Yield the next `size` bytes, no more than 4 MiB at a time; errors as `take`, before the first."""
+        if size > self.remaining:
+            self.take(size, what)
+        end = self.position + size
+        while self.position < end:
+            yield self.take(min(_CHUNK, end - self.position), what)
+
+    def integer(self, form: str, what: str) -> int:
+        """Return the next integer of a :mod:`struct` format such as ``"H"``, little-endian."""
+        form = "<" + form
+        return int(struct.unpack(form, self.take(struct.calcsize(form), what))[0])

@@ -1,0 +1,68 @@
+"""Runs of small symbols in memory: dense, sparse or packed, as they are stored.
+
+Nothing here knows what the symbols mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ..element_types import Array
+from .bits import unpack
+
+__all__ = ["Form", "Packed", "Sparse", "as_sparse", "dense", "places_of", "sparse"]
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """A run of symbols given by a few places: ``positions`` (int64, rising), ``values`` (uint8); else 0."""
+
+    positions: Array
+    values: Array
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A run of symbols of ``width`` bits each, packed into the bytes ``groups`` (uint8)."""
+
+    groups: Array
+    width: int
+
+
+#: A run of symbols, in the form it is stored in.
+Form: TypeAlias = Array | Sparse | Packed
+
+
+def sparse(symbols: Array) -> Sparse:
+    """Return the symbols (uint8) that are not 0."""
+    positions = np.flatnonzero(symbols != 0)
+    return Sparse(positions, symbols.take(positions))
+
+
+def as_sparse(run: Form, count: int) -> Sparse:
+    """Return the symbols of a run that are not 0."""
+    if not isinstance(run, Sparse):
+        return sparse(dense(run, count))
+    if run.values.all():
+        return run
+    few = np.flatnonzero(run.values != 0)
+    return Sparse(run.positions.take(few), run.values.take(few))
+
+
+def dense(run: Form, count: int) -> Array:
+    """Return a run of `count` symbols as uint8 of shape ``(count,)``."""
+    if isinstance(run, Packed):
+        return unpack(run.groups, count, run.width)
+    if isinstance(run, Sparse):
+        symbols = np.zeros(count, np.uint8)
+        symbols[run.positions] = run.values
+        return symbols
+    return run
+
+
+def places_of(run: Form, count: int) -> Array:
+    """Return the places (int64, rising) of the symbols of a run of `count` that are not 0."""
+    return as_sparse(run, count).positions

@@ -1,0 +1,141 @@
+"""Canonical, length-limited Huffman codes over bytes: lengths, codes, the stored table.
+
+Codes are sent lowest bit first with the code's most significant bit first, as in Deflate.
+
+Sources: SPEC 7.2; Larmore & Hirschberg, "A fast algorithm for optimal length-limited Huffman codes",
+J. ACM 37 (1990) (package-merge).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ..constants import MAX_CODE_BITS
+from ..element_types import Array
+from ..errors import FormatError
+from .bits import Cursor, is_filled, packed_size, unpack
+
+__all__ = ["REVERSED", "canonical_codes", "choose_lengths", "code_lengths", "read_lengths", "size_bound"]
+
+#: An encoder's choice: tables of so many bits stay in the first cache level, at next to no cost in length.
+PREFERRED_CODE_BITS: Final = 12
+
+#: The 15-bit numbers with their bits in reverse order.
+REVERSED: Final = (
+    (np.arange(1 << MAX_CODE_BITS)[:, None] >> np.arange(MAX_CODE_BITS) & 1)
+    @ (1 << np.arange(MAX_CODE_BITS)[::-1])
+).astype(np.uint16)
+
+
+def code_lengths(counts: Array, limit: int = MAX_CODE_BITS) -> Array:
+    """Return the code lengths of least total size that are at most `limit` bits (package-merge).
+
+    Parameters
+    ----------
+    counts
+        Occurrences of each symbol, int64, at least two of them positive and no more than ``1 << limit``.
+    limit
+        Longest code in bits, at most 15.
+
+    Returns
+    -------
+    ndarray
+        uint8, 0 where the count is 0.
+    """
+    return _PackageMerge(counts).lengths(limit)
+
+
+class _PackageMerge:
+    """The lists of package-merge for some counts, of which a limit takes as many as it has bits."""
+
+    def __init__(self, counts: Array) -> None:
+        symbols = np.flatnonzero(counts)
+        self._order = symbols[np.argsort(counts[symbols], kind="stable")]
+        self._leaves = counts[self._order].astype(np.int64)
+        self._items = self._leaves
+        self._flags = [np.ones(self._leaves.size, bool)]  # of each list, which items are leaves
+        self._settled = False  # whether all lists from here on are the same
+        self._alphabet = counts.size
+
+    def _next(self) -> Array:
+        """Make the next list: the items of the one before in pairs (packages), merged with the leaves."""
+        paired = self._items[: self._items.size & ~1]
+        merged = np.concatenate([self._leaves, paired[0::2] + paired[1::2]])
+        by_weight = np.argsort(merged, kind="stable")
+        items = merged.take(by_weight)
+        self._settled = items.size == self._items.size and bool((items == self._items).all())
+        self._items = items
+        return by_weight < self._leaves.size
+
+    def lengths(self, limit: int) -> Array:
+        """Return the code lengths (uint8) of at most `limit` bits."""
+        while len(self._flags) < limit:
+            self._flags.append(self._flags[-1] if self._settled else self._next())
+        # Walk back: of the chosen items of a list, each leaf adds a bit to its symbol (the leaves are
+        # the smallest ones, so a prefix of them), each package stands for two items of the list before.
+        bits = np.zeros(self._leaves.size, np.int64)
+        chosen = 2 * self._leaves.size - 2
+        for flags in reversed(self._flags[:limit]):
+            taken = int(np.count_nonzero(flags[:chosen]))
+            bits[:taken] += 1
+            chosen = 2 * (chosen - taken)
+        lengths = np.zeros(self._alphabet, np.uint8)
+        lengths[self._order] = bits
+        return lengths
+
+
+def choose_lengths(counts: Array) -> Array:
+    """Return code lengths for an encoder: short tables first, longer codes where they pay."""
+    lists = _PackageMerge(counts)
+    lengths = lists.lengths(PREFERRED_CODE_BITS)
+    if int(lengths.max()) < PREFERRED_CODE_BITS:
+        return lengths
+    free = lists.lengths(MAX_CODE_BITS)
+    saved = int(counts @ lengths) - int(counts @ free)
+    return free if saved * 500 > int(counts @ free) else lengths
+
+
+def canonical_codes(lengths: Array) -> Array:
+    """Return the code of each symbol, most significant bit first (LCC-HUF-03), as uint16.
+
+    Codes of one length are consecutive numbers in the order of the symbols; shorter codes come first.
+    """
+    codes = np.zeros(lengths.size, np.uint16)
+    order = np.lexsort((np.arange(lengths.size), lengths))
+    order = order[lengths[order] > 0]
+    spans = 1 << (MAX_CODE_BITS - lengths[order].astype(np.int64))
+    starts = np.cumsum(spans) - spans
+    codes[order] = starts >> (MAX_CODE_BITS - lengths[order].astype(np.int64))
+    return codes
+
+
+def size_bound(counts: Array, lengths: Array) -> int:
+    """Return about how many bytes :func:`encode` makes: the bits, the table, and 1 % for lanes."""
+    bits = int(counts @ lengths)
+    return bits * 101 // 800 + 6 + (int(np.flatnonzero(lengths)[-1]) + 2) // 2
+
+
+def read_lengths(cursor: Cursor) -> Array:
+    """Read and check a table of code lengths.
+
+    Returns
+    -------
+    ndarray
+        uint8 of the symbols up to the last one that has a code.
+
+    Raises
+    ------
+    FormatError
+        If the code is not complete (LCC-HUF-02) or the table is not canonical (LCC-HUF-04).
+    """
+    last = cursor.integer("B", "last symbol")
+    stored = cursor.take(packed_size(last + 1, 4), "code lengths")
+    lengths = unpack(stored, last + 1, 4)
+    if lengths[last] == 0 or not is_filled(stored, last + 1, 4):
+        raise FormatError("LCC-HUF-04", cursor.where, "the table of code lengths is not canonical")
+    space = int((1 << (MAX_CODE_BITS - lengths[lengths > 0].astype(np.int64))).sum())
+    if space != 1 << MAX_CODE_BITS or last == 0:
+        raise FormatError("LCC-HUF-02", cursor.where, "the code lengths do not form a complete code")
+    return lengths

@@ -1,0 +1,318 @@
+"""Huffman runs: symbols dealt out to lanes, which are written and read side by side.
+
+Huffman decoding is serial inside a bit stream and parallel across streams, so symbol ``i`` of a run goes to
+lane ``i % lanes``. One NumPy call then handles a step of every lane. A code begins in the lowest bit, so that
+a little-endian word read at a lane's position starts with the next code.
+
+Source: SPEC 7.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..byteorder import read_numbers, stored_bytes, stored_view
+from ..constants import MAX_CODE_BITS, MAX_LANE_SYMBOLS
+from ..element_types import Array
+from ..errors import FormatError, LimitError
+from .bits import Cursor, is_filled, pack, packed_size, unpack
+from .huffman import REVERSED, canonical_codes, read_lengths
+
+__all__ = ["decode", "encode"]
+
+# What an encoder may choose: lanes of about so many bits spend under 1 % on their directory.
+LANE_BITS: Final = 1400
+LANE_STEPS: Final = 400
+MOST_LANES: Final = 4096  # what is kept of every lane while it is written stays in the cache
+
+_BATCH: Final = 1 << 16  # symbols written at a time: their codes stay in the cache
+_STEP_COST: Final = 500  # of a step of few lanes, in entries of a table made
+_STEP_PLACES: Final = 220  # the same in bits of lanes looked at
+_MOST_PLACES: Final = 1 << 20  # to look at: some 40 bytes of memory each
+_ENTRY_BITS: Final = 6  # of an entry of joined codes hold their length
+
+
+def _lane_count(symbols: int, bits: int) -> int:
+    lanes = min(max(bits // LANE_BITS, symbols // LANE_STEPS, 1), MOST_LANES)
+    return min(max(lanes, -(-symbols // MAX_LANE_SYMBOLS)), symbols)
+
+
+def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryview]:
+    """Return the table, the lane directory and the lanes of a run of symbols.
+
+    Parameters
+    ----------
+    data
+        1-D contiguous uint8, not empty.
+    counts, lengths
+        Occurrences and code lengths of the 256 symbols; every symbol of `data` has a length.
+
+    Returns
+    -------
+    list of bytes or memoryview
+        Pieces of one Huffman run (SPEC 7.3), to be joined.
+    """
+    last = int(np.flatnonzero(lengths)[-1])
+    table = struct.pack("<B", last) + stored_bytes(pack(lengths[: last + 1], 4))
+    lanes = _lane_count(data.size, int(counts @ lengths))
+    store, starts, sizes = _write_lanes(data, lengths, lanes)
+    base = int(sizes.min())
+    spread = int(sizes.max()) - base
+    width = spread.bit_length() if spread < 256 else 16
+    excess = sizes - base
+    directory = excess.astype(np.uint16) if width == 16 else pack(excess.astype(np.uint8), max(width, 1))
+    return [
+        table,
+        struct.pack("<HHB", lanes, base, width),
+        stored_bytes(directory) if width else b"",
+        *(store[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)),
+    ]
+
+
+def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, Array, Array]:
+    """Return the bytes that hold the lanes, where each begins in them, and its size (int64)."""
+    radix = int(np.flatnonzero(lengths)[-1]) + 1
+    codes = (REVERSED[canonical_codes(lengths)] >> (MAX_CODE_BITS - lengths)).astype(np.uint64)
+    table, together = _joined_codes(codes[:radix], lengths[:radix].astype(np.uint64), data.size)
+    # Rows of lookups are joined in pairs, so a batch has a power of two of them.
+    lookups = -(-data.size // (lanes * together))
+    batch = 1 << min((lookups - 1).bit_length(), max((_BATCH // (lanes * together)).bit_length() - 1, 0))
+    steps = -(-lookups // batch) * batch * together
+    # The last batch is filled up with the symbol whose code is all zeros: only the sizes will show it.
+    filler = int(np.lexsort((lengths, lengths == 0))[0])
+    padded = np.full(steps * lanes, filler, np.uint8)
+    padded[: data.size] = data
+    stride = -(-steps * int(lengths.max()) // 64) + 1
+    store = np.zeros(lanes * stride, np.uint64)
+    start = np.arange(0, lanes * stride, stride) * 64
+    position = start.astype(np.uint64)
+    for rows in padded.reshape(-1, batch, together, lanes):
+        index = rows[:, 0].astype(np.uint16)
+        for row in range(1, together):
+            index *= index.dtype.type(radix)
+            index += rows[:, row]
+        entries = table.take(index, mode="clip")
+        bits = entries & (1 << _ENTRY_BITS) - 1
+        entries >>= _ENTRY_BITS
+        words, bits = _join(entries, bits)
+        places = np.empty_like(bits)
+        for place, size in zip(places, bits, strict=True):
+            place[:] = position
+            position += size
+        # Each word has bits of its own in two neighbours of the store, so that they can be added there.
+        # A shift by 64 gives 0 in NumPy.
+        used = places & 63
+        at = (places >> 6).view(np.int64).reshape(-1)
+        np.add.at(store, at, (words << used).reshape(-1))
+        np.add.at(store[1:], at, (words >> (64 - used)).reshape(-1))
+    filled = steps - (data.size + np.arange(lanes)[::-1]) // lanes
+    sizes = (position.view(np.int64) - start - filled * int(lengths[filler]) + 7) >> 3
+    return stored_view(store).data, start >> 3, sizes
+
+
+def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, int]:
+    """Return code << 6 | length of a few symbols at once, by the number they are digits of, and how many.
+
+    The more symbols there are to code, the larger a table they are worth.
+    """
+    joined, bits, together = codes, lengths, 1
+    largest = min(1 << 16, symbols // 8)
+    while joined.size * codes.size <= largest and int(bits.max() + lengths.max()) <= 64 - _ENTRY_BITS:
+        joined = (joined[:, None] | codes << bits[:, None]).reshape(-1)
+        bits = (bits[:, None] + lengths).reshape(-1)
+        together += 1
+    return joined << _ENTRY_BITS | bits, together
+
+
+def _join(words: Array, bits: Array) -> tuple[Array, Array]:
+    """Join neighbouring rows of codes, in place, as long as every word has room for all of its bits."""
+    while len(bits) > 1:
+        together = bits[0::2] + bits[1::2]
+        if int(together.max()) > 64:
+            break
+        high = words[1::2]
+        high <<= bits[0::2]
+        high |= words[0::2]
+        words, bits = high, together
+    return words, bits
+
+
+def decode(cursor: Cursor, count: int) -> Array:
+    """Read a Huffman run of `count` symbols.
+
+    Parameters
+    ----------
+    cursor
+        Placed at the table of code lengths.
+    count
+        Number of symbols, at least 1; the caller has bounded it.
+
+    Returns
+    -------
+    ndarray
+        uint8 of shape ``(count,)``.
+
+    Raises
+    ------
+    DataError
+        If the run breaks a rule of SPEC 7.2 or 7.3.
+    """
+    lengths = read_lengths(cursor)
+    lanes = cursor.integer("H", "lane count")
+    if not (1 <= lanes <= count <= lanes * MAX_LANE_SYMBOLS):
+        raise LimitError("LCC-LAN-02", cursor.where, f"{lanes} lanes cannot hold {count} symbols")
+    base = cursor.integer("H", "least lane size")
+    width = cursor.integer("B", "width of lane sizes")
+    if width > 8 and width != 16:
+        raise FormatError("LCC-LAN-03", cursor.where, f"lane sizes of {width} bits")
+    sizes = np.full(lanes, base, np.int64)
+    if width:
+        stored = cursor.take(packed_size(lanes, width), "lane sizes")
+        if not is_filled(stored, lanes, width):
+            raise FormatError("LCC-LAN-03", cursor.where, "the filling behind the lane sizes is not zero")
+        sizes += read_numbers(stored, np.uint16) if width == 16 else unpack(stored, lanes, width)
+    ends = np.cumsum(sizes)
+    data = np.frombuffer(cursor.take(int(ends[-1]), "lanes"), np.uint8)
+    if count > 8 * data.size:  # a code has a bit; so memory is bounded by stored bytes
+        message = f"{data.size} bytes cannot hold {count} codes"
+        raise FormatError("LCC-LAN-04", cursor.where, message)
+    starts = 8 * (ends - sizes)
+    steps = -(-count // lanes)
+    together = _symbols_together(int(lengths.max()), steps)
+    if 8 * data.size <= min(_STEP_PLACES * steps // together, _MOST_PLACES):
+        symbols, position = _jump(data, starts, lengths, count)
+    else:
+        symbols, position = _step(data, starts, lengths, count, together)
+    # Lanes are used up exactly (LCC-LAN-04): to the last byte, and the bits behind are 0.
+    if not np.array_equal((position + 7) >> 3, ends):
+        raise FormatError("LCC-LAN-04", cursor.where, "a lane does not end where its size says")
+    if (data[ends - 1] >> ((position - 1) & 7).astype(np.uint8) > 1).any():
+        raise FormatError("LCC-LAN-04", cursor.where, "the padding of a lane is not zero")
+    return symbols
+
+
+def _symbols_together(longest: int, steps: int) -> int:
+    """Return how many symbols a lookup had best give: the more, the fewer steps and the larger tables."""
+    choices = [k for k in range(1, 5) if k == 1 or longest * k <= 16]
+    return min(choices, key=lambda k: _STEP_COST * steps / k + k * (1 << (longest * k)))
+
+
+def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:
+    """Decode few lanes: look at every bit as if a code began there, then go from code to code.
+
+    Returns the symbols, and where each lane ends, in bits. A step of few lanes costs its calls, not its
+    work: here it is one call, and goes four codes on.
+    """
+    lanes = starts.size
+    tables = _lookup_tables(lengths, 1)
+    padded = np.zeros(data.size + 8, np.uint8)
+    padded[: data.size] = data
+    words = np.ndarray(data.size + 4, "<u4", padded, strides=(1,)).astype(np.int64)
+    codes = words[:, None] >> np.arange(8)
+    codes &= (1 << tables.bits) - 1
+    codes = codes.reshape(-1)
+    after = tables.length.view(np.int64).take(codes, mode="clip")
+    after += np.arange(after.size)
+    # Whatever goes on behind the data stays where no lane ends.
+    after[8 * data.size :] = after.size - 1
+    after_two = after.take(after, mode="clip")
+    after_four = after_two.take(after_two, mode="clip")
+    places = np.empty((-(-count // (4 * lanes)), 4, lanes), np.int64)
+    places[0, 0] = starts
+    for before, here in pairwise(places[:, 0]):
+        after_four.take(before, out=here, mode="clip")
+    places[:, 2] = after_two.take(places[:, 0], mode="clip")
+    places[:, 1::2] = after.take(places[:, ::2], mode="clip")
+    used = places.reshape(-1)[:count]
+    # The last symbols of the lanes begin with that of the lane behind the last one.
+    position = np.roll(after.take(used[-lanes:], mode="clip"), count % lanes)
+    return tables.symbols[0].take(codes.take(used, mode="clip"), mode="clip"), position
+
+
+def _step(data: Array, starts: Array, lengths: Array, count: int, together: int) -> tuple[Array, Array]:
+    """Decode lanes in lock step; return the symbols, and where each lane ends, in bits."""
+    lanes = starts.size
+    # A 64-bit little-endian word from every other byte position: the word at a bit position, shifted
+    # by up to 15, still holds 49 valid bits, enough for several codes. From every byte it would be two
+    # more, and twice the memory to jump about in.
+    padded = np.zeros(data.size + 9, np.uint8)
+    padded[: data.size] = data
+    words = np.ndarray(data.size // 2 + 1, "<u8", padded, strides=(2,)).astype(np.uint64)
+    rows = np.empty((-(-count // lanes), lanes), np.uint8)
+    position = starts.astype(np.uint64)
+    tables = {k: _lookup_tables(lengths, k) for k in {1, together}}
+    whole = count // lanes  # steps of all lanes; in one more only the first ones go on
+    first = 0
+    for last, going, k in ((whole, lanes, together), (whole, lanes, 1), (len(rows), count % lanes, 1)):
+        lookups = (last - first) // k
+        part = rows[first : first + lookups * k, :going].reshape(lookups, k, going)
+        _read_rows(words, position[:going], tables[k], part)
+        first += lookups * k
+    return rows.reshape(-1)[:count], position.view(np.int64)
+
+
+def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> None:
+    """Decode a symbol of every lane into each of `rows`, (lookups, symbols a lookup, lanes).
+
+    `position`, in bits, goes on.
+    """
+    lookups, _, lanes = rows.shape
+    mask = np.array((1 << tables.bits) - 1, np.uint64)  # an array of no dimensions is converted once
+    batch = 49 // tables.bits
+    word, pair, used = (np.empty(lanes, np.uint64) for _ in range(3))
+    index, length = (np.empty((batch, lanes), np.uint64) for _ in range(2))
+    places = index.view(np.int64)  # the type NumPy indexes with; the same memory
+    # Of few lanes every call is felt, and so is every view: each is made once.
+    pair_places, each = pair.view(np.int64), list(zip(index, places, length, strict=True))
+    for start in range(0, lookups, batch):
+        steps = min(batch, lookups - start)
+        np.right_shift(position, 4, out=pair)
+        words.take(pair_places, out=word, mode="clip")
+        np.bitwise_and(position, 15, out=used)
+        np.right_shift(word, used, out=word)
+        for code, place, size in each[:steps]:
+            np.bitwise_and(word, mask, out=code)
+            tables.length.take(place, out=size, mode="clip")
+            np.right_shift(word, size, out=word)
+        np.add.reduce(length[:steps], axis=0, out=used)
+        np.add(position, used, out=position)
+        for number, symbol in enumerate(tables.symbols):
+            symbol.take(places[:steps], out=rows[start : start + steps, number], mode="clip")
+
+
+class _Tables(NamedTuple):
+    """What the next bits of a lane begin with, for one code behind the other.
+
+    ``symbols`` (uint8) of shape ``(symbols a lookup, 2**bits)``, their ``length`` in bits together
+    (uint64), and the ``bits`` looked at.
+    """
+
+    symbols: Array
+    length: Array
+    bits: int
+
+
+def _lookup_tables(lengths: Array, together: int) -> _Tables:
+    """Return the tables of `together` symbols a lookup."""
+    longest = int(lengths.max())
+    # Codes in canonical order fill the table most significant bit first, and the reversal of its index
+    # makes it lowest bit first.
+    order = np.lexsort((np.arange(lengths.size), lengths))
+    order = order[lengths[order] > 0]
+    by_code = np.repeat(order.astype(np.uint8), 1 << (longest - lengths[order].astype(np.int64)))
+    by_bits = by_code[REVERSED[: 1 << longest] >> (MAX_CODE_BITS - longest)]
+    if together == 1:
+        return _Tables(by_bits[None], lengths.astype(np.uint64)[by_bits], longest)
+    size = 1 << (longest * together)
+    symbols, used = np.empty((together, size), np.uint8), np.zeros(size, np.uint64)
+    bits = np.arange(size)
+    for place in range(together):
+        symbols[place] = by_bits[bits & ((1 << longest) - 1)]
+        length = lengths[symbols[place]]
+        bits >>= length
+        used += length
+    return _Tables(symbols, used, longest * together)

@@ -1,0 +1,141 @@
+"""Streams -> symbols: constant, raw, Huffman, sparse, packed or classed.
+
+Source: SPEC 7.4.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..byteorder import read_numbers
+from ..constants import (
+    MAX_CLASSES,
+    MAX_LEVEL,
+    MAX_SIDE,
+    MAX_STREAM_DEPTH,
+    STREAM_CLASSED,
+    STREAM_CONSTANT,
+    STREAM_HUFFMAN,
+    STREAM_PACKED,
+    STREAM_RAW,
+    STREAM_SPARSE,
+)
+from ..errors import FormatError, LimitError, UnsupportedError
+from . import lanes
+from .bits import Cursor, is_filled, packed_size, unpack
+from .classes import Classes
+from .forms import Form, Packed, Sparse, as_sparse, dense
+
+__all__ = ["read_stream"]
+
+
+def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
+    """Read a stream of `count` symbols.
+
+    Parameters
+    ----------
+    cursor
+        Placed at the stream.
+    count
+        Of symbols.
+    depth
+        How deep this stream lies inside others, 1 for the outermost.
+
+    Returns
+    -------
+    ndarray, Sparse or Packed
+        The symbols in the form they are stored in; :func:`dense` makes an array of any of them.
+
+    Raises
+    ------
+    DataError
+        If the stream breaks a rule of SPEC 7.
+    """
+    if depth > MAX_STREAM_DEPTH:
+        raise LimitError("LCC-STR-03", cursor.where, f"streams nested more than {MAX_STREAM_DEPTH} deep")
+    mode = cursor.integer("B", "stream mode")
+    if mode == STREAM_CONSTANT:
+        value = cursor.integer("B", "constant")
+        if value == 0:
+            return Sparse(np.empty(0, np.int64), np.empty(0, np.uint8))
+        return np.full(count, value, np.uint8)
+    if mode == STREAM_RAW:
+        return np.frombuffer(cursor.take(count, "raw symbols"), np.uint8)
+    if mode == STREAM_HUFFMAN:
+        if count == 0:
+            raise FormatError("LCC-STR-02", cursor.where, "a Huffman run of no symbols")
+        return lanes.decode(cursor, count)
+    if mode == STREAM_PACKED:
+        return _read_packed(cursor, count, depth)
+    if mode == STREAM_SPARSE:
+        return _read_sparse(cursor, count, depth)
+    if mode == STREAM_CLASSED:
+        return _read_classed(cursor, count, depth)
+    raise UnsupportedError("LCC-STR-01", cursor.where, f"stream mode {mode} is not defined")
+
+
+def _read_packed(cursor: Cursor, count: int, depth: int) -> Packed:
+    width = cursor.integer("B", "packing width")
+    if width not in (1, 2, 4):
+        raise FormatError("LCC-STR-05", cursor.where, f"packing width {width} is not 1, 2 or 4")
+    size = packed_size(count, width)
+    groups = dense(read_stream(cursor, size, depth + 1), size)
+    if not is_filled(groups, count, width):
+        raise FormatError("LCC-STR-05", cursor.where, "the filling of the last group is not zero")
+    return Packed(groups, width)
+
+
+def _read_sparse(cursor: Cursor, count: int, depth: int) -> Sparse:
+    low = cursor.integer("B", "low bits")
+    stored = cursor.integer("I", "count of gaps")
+    if low > 8 or stored > count:
+        message = f"{stored} gaps with {low} low bits for {count} symbols"
+        raise FormatError("LCC-STR-06", cursor.where, message)
+    gaps = dense(read_stream(cursor, stored, depth + 1), stored).astype(np.int64)
+    if low:
+        parts = cursor.take(packed_size(stored, low), "low bits of the gaps")
+        if not is_filled(parts, stored, low):
+            raise FormatError("LCC-STR-06", cursor.where, "the filling behind the low bits is not zero")
+        gaps <<= low
+        gaps |= unpack(parts, stored, low)
+    gaps += 1
+    positions = np.cumsum(gaps, out=gaps)
+    positions -= 1
+    if stored and int(positions[-1]) >= count:
+        message = f"a gap leads to {int(positions[-1])}, past {count} symbols"
+        raise FormatError("LCC-STR-06", cursor.where, message)
+    return Sparse(positions, dense(read_stream(cursor, stored, depth + 1), stored))
+
+
+def _read_classed(cursor: Cursor, count: int, depth: int) -> Sparse:
+    if depth > 1:
+        raise FormatError("LCC-STR-07", cursor.where, "a classed stream inside another")
+    columns = cursor.integer("H", "columns")
+    rows = -(-count // max(columns, 1))
+    if not 0 < columns <= count or rows > MAX_SIDE:
+        raise FormatError("LCC-STR-07", cursor.where, f"{columns} columns for {count} symbols")
+    number = cursor.integer("B", "classes")
+    if not 1 < number <= MAX_CLASSES:
+        raise FormatError("LCC-STR-07", cursor.where, f"{number} classes")
+    bounds = np.frombuffer(cursor.take(number - 1, "bounds of classes"), np.uint8)
+    if (bounds[1:] <= bounds[:-1]).any():
+        raise FormatError("LCC-STR-07", cursor.where, f"bounds {bounds.tolist()} do not rise")
+    sizes = read_numbers(cursor.take(4 * number - 4, "sizes of classes"), np.uint32).tolist()
+    sizes.append(rows * columns - sum(sizes))  # below 0 where they are not those of the levels
+    levels = [dense(read_stream(cursor, extent, depth + 1), extent) for extent in (rows, columns)]
+    if max(int(level.max()) for level in levels) > MAX_LEVEL:
+        raise FormatError("LCC-STR-07", cursor.where, f"a level above {MAX_LEVEL}")
+    classes = Classes(levels[0], levels[1], bounds)
+    if classes.sizes != sizes:
+        message = f"classes of {sizes}, but their cells are {classes.sizes}"
+        raise FormatError("LCC-STR-07", cursor.where, message)
+    cells = []
+    for k, size in enumerate(sizes):
+        found = as_sparse(read_stream(cursor, size, depth + 1), size)
+        cells.append(classes.collect(k, found.positions) << 8 | found.values)
+    # Each class is in order already, which a stable sort makes use of.
+    together = np.sort(np.concatenate(cells), kind="stable")
+    positions = together >> 8
+    if together.size and int(positions[-1]) >= count:
+        raise FormatError("LCC-STR-07", cursor.where, "a symbol behind the last one is not 0")
+    return Sparse(positions, together.astype(np.uint8))

@@ -1,0 +1,194 @@
+"""The header of a frame: what it holds, and how (SPEC 6.1)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from ..constants import (
+    FLAG_ORDERED,
+    FLAG_REFERENCE,
+    FLAG_RUN,
+    FORMAT_MAJOR,
+    FRAME_MAGIC,
+    MAX_ARRAYS,
+    MAX_BLOCK_LOG2,
+    MAX_DIMENSIONS,
+    MAX_ELEMENTS,
+    MAX_RUN_COMPONENTS,
+    METHOD_CODEBOOK,
+    METHOD_PLANES,
+    METHOD_RAW,
+    MIN_BLOCK_LOG2,
+)
+from ..element_types import ELEMENT_TYPES, ElementType
+from ..entropy.bits import Cursor, Stored
+from ..errors import ArgumentError, FormatError, LimitError, TruncatedError, UnsupportedError
+
+__all__ = ["FrameHeader", "Shape", "check_shape", "parse_header"]
+
+Shape = tuple[int, ...]
+
+_HEAD: Final = struct.Struct("<2sBBBBBB")
+_METHODS: Final = {METHOD_RAW: "raw", METHOD_PLANES: "planes", METHOD_CODEBOOK: "codebook"}
+
+
+@dataclass(frozen=True)
+class FrameHeader:
+    """The first bytes of a frame.
+
+    Parameters
+    ----------
+    method
+        ``METHOD_RAW``, ``METHOD_PLANES`` or ``METHOD_CODEBOOK``.
+    kind
+        Element type.
+    relative
+        Whether the frame is decoded against a reference of the same type and shapes.
+    shapes
+        Shape of each array.
+    block_log2
+        Binary logarithm of the components in a block; 0 for raw frames.
+    run
+        Whether it is a run of arrays laid end to end; otherwise there is one.
+    ordered
+        Whether representatives are added to the order-preserving integers of the reference.
+    """
+
+    method: int
+    kind: ElementType
+    relative: bool
+    shapes: tuple[Shape, ...]
+    block_log2: int
+    run: bool = False
+    ordered: bool = False
+
+    @property
+    def method_name(self) -> str:
+        """``"raw"``, ``"planes"`` or ``"codebook"``."""
+        return _METHODS[self.method]
+
+    @cached_property  # of a run there are thousands
+    def sizes(self) -> list[int]:
+        """Number of components of each array."""
+        return [math.prod(shape) * self.kind.components for shape in self.shapes]
+
+    @property
+    def components(self) -> int:
+        """Number of components of all arrays."""
+        return sum(self.sizes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the decoded arrays."""
+        return self.components * self.kind.size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the serialized header."""
+        extents = 8 * sum(map(len, self.shapes))
+        return _HEAD.size + extents + (4 + len(self.shapes) if self.run else 0)
+
+    def to_bytes(self) -> bytes:
+        """Return the header as stored."""
+        flags = FLAG_REFERENCE * self.relative | FLAG_RUN * self.run | FLAG_ORDERED * self.ordered
+        dimensions = [len(shape) for shape in self.shapes]
+        first = 0 if self.run else dimensions[0]
+        head = _HEAD.pack(
+            FRAME_MAGIC, FORMAT_MAJOR, self.method, self.kind.code, flags, first, self.block_log2
+        )
+        if self.run:
+            head += struct.pack("<I", len(self.shapes)) + bytes(dimensions)
+        extents = [extent for shape in self.shapes for extent in shape]
+        return head + struct.pack(f"<{len(extents)}Q", *extents)
+
+
+def check_shape(shape: Shape) -> None:
+    """Refuse the shape of an array that no reader would take.
+
+    Raises
+    ------
+    ArgumentError
+        If it has more dimensions or elements than a frame may hold.
+    """
+    if broken := _too_many_dimensions(len(shape)) or _too_many_elements([shape]):
+        raise ArgumentError(f"an array of shape {shape} cannot be stored: {broken}")
+
+
+def _too_many_dimensions(dimensions: int) -> str | None:
+    """Return what is wrong with so many dimensions, for readers and writers; ``None`` if nothing is."""
+    return f"{dimensions} dimensions, more than {MAX_DIMENSIONS}" if dimensions > MAX_DIMENSIONS else None
+
+
+def _too_many_elements(shapes: Sequence[Shape]) -> str | None:
+    """Return what is wrong with arrays of these shapes together; ``None`` if nothing is."""
+    # An empty array too must not have absurd extents.
+    elements = sum(math.prod(shape) or math.prod(filter(None, shape)) for shape in shapes)
+    return f"more than {MAX_ELEMENTS} elements, extents of 0 left out" if elements > MAX_ELEMENTS else None
+
+
+def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) -> FrameHeader:
+    """Read the header at the start of a frame; `data` has to have `behind` more bytes.
+
+    Raises
+    ------
+    DataError
+        If it breaks a rule of SPEC 6.1.
+    """
+    cursor = Cursor(memoryview(data) if isinstance(data, bytes) else data, where)
+    magic, version, method, code, flags, first, block_log2 = _HEAD.unpack(cursor.take(_HEAD.size, "header"))
+    if magic != FRAME_MAGIC:
+        raise FormatError("LCC-FRM-01", where, "this is not an lccodec frame")
+    if version != FORMAT_MAJOR:
+        raise UnsupportedError(
+            "LCC-VER-01", where, f"frame version {version}; this reader knows {FORMAT_MAJOR}"
+        )
+    if method not in _METHODS:
+        raise UnsupportedError("LCC-FRM-03", where, f"method {method} is not defined")
+    if flags & ~(FLAG_REFERENCE | FLAG_RUN | FLAG_ORDERED) or (
+        flags & FLAG_REFERENCE and method == METHOD_RAW
+    ):
+        raise UnsupportedError("LCC-FRM-04", where, f"flags {flags:#x} are reserved for method {method}")
+    ordered = bool(flags & FLAG_ORDERED)
+    if ordered and not (method == METHOD_CODEBOOK and flags & FLAG_REFERENCE):
+        raise UnsupportedError("LCC-FRM-12", where, f"an ordered frame of method {method}, flags {flags:#x}")
+    if code >= len(ELEMENT_TYPES):
+        raise UnsupportedError("LCC-FRM-06", where, f"element type {code} is not defined")
+    kind = ELEMENT_TYPES[code]
+    if method == METHOD_CODEBOOK and not kind.is_float:
+        raise FormatError("LCC-FRM-06", where, f"the codebook method does not store {kind.name}")
+    smallest, largest = (0, 0) if method == METHOD_RAW else (MIN_BLOCK_LOG2, MAX_BLOCK_LOG2)
+    if not smallest <= block_log2 <= largest:
+        raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components")
+    run = bool(flags & FLAG_RUN)
+    shapes = _parse_shapes(cursor, run, first)
+    if cursor.remaining < behind:
+        raise TruncatedError("LCC-FRM-02", where, f"{len(data)} bytes hold no whole frame")
+    header = FrameHeader(method, kind, bool(flags & FLAG_REFERENCE), shapes, block_log2, run, ordered)
+    if broken := _too_many_elements(header.shapes):
+        raise LimitError("LCC-LIM-01", where, broken)
+    if run and header.components > MAX_RUN_COMPONENTS:
+        raise LimitError("LCC-LIM-09", where, f"a run of {header.components} components")
+    return header
+
+
+def _parse_shapes(cursor: Cursor, run: bool, first: int) -> tuple[Shape, ...]:
+    dimensions = bytes([first])
+    if run:
+        count = cursor.integer("I", "number of arrays")
+        if first or not 1 <= count <= MAX_ARRAYS:
+            raise FormatError("LCC-FRM-11", cursor.where, f"a run of {count} arrays, {first} dimensions")
+        dimensions = bytes(cursor.take(count, "dimensions"))
+    if broken := _too_many_dimensions(max(dimensions)):
+        raise LimitError("LCC-FRM-05", cursor.where, broken)
+    total = sum(dimensions)
+    extents = struct.unpack(f"<{total}Q", cursor.take(8 * total, "shape"))
+    shapes, at = [], 0
+    for count in dimensions:
+        shapes.append(extents[at : at + count])
+        at += count
+    return tuple(shapes)

@@ -1,0 +1,251 @@
+"""How two states differ: which leaves came, went and changed, and by how much, in NumPy alone.
+
+Elements are equal when their bit patterns are: a NaN equals itself, 0.0 and -0.0 differ. Differences are
+taken in float64, between integers exactly, between complex numbers as a magnitude, and over the elements that
+are finite on both sides. Everything is computed piece by piece, like a summary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..chain.checkpoint import CheckpointFile
+from ..chain.jobs import DecodedArray
+from ..chain.replay import decoded_together
+from ..container.tree import array_names, select
+from ..element_types import Array, components, element_type
+from .summary import PIECE, numbers
+
+__all__ = ["ArrayChange", "Difference", "Leaves", "Replacement", "ScalarChange", "compare_states"]
+
+
+@dataclass(frozen=True)
+class ArrayChange:
+    """How an array of one dtype and shape changed.
+
+    Parameters
+    ----------
+    name, dtype, shape
+        Of the array.
+    changed, share
+        Elements of another bit pattern: their number, and their share from 0 to 1.
+    not_finite
+        Elements that changed and are NaN or infinite before or after: in no figure below.
+    max_abs, rms
+        Largest and root mean square difference over the elements, those that did not change included;
+        None where none is finite.
+    relative_rms
+        `rms` over the root mean square of the old elements; None where that is 0.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    changed: int
+    share: float
+    not_finite: int
+    max_abs: float | None
+    rms: float | None
+    relative_rms: float | None
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A leaf that is of another kind, dtype or shape now; `old` and `new` say which."""
+
+    name: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class ScalarChange:
+    """A scalar of another value."""
+
+    name: str
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How one state differs from another, by the names of their leaves, in the order of the states."""
+
+    appeared: tuple[str, ...]
+    disappeared: tuple[str, ...]
+    replaced: tuple[Replacement, ...]
+    changed: tuple[ArrayChange, ...]
+    unchanged: int
+    scalars: tuple[ScalarChange, ...]
+    unchanged_scalars: int
+
+
+class Leaves(Mapping[str, Any]):
+    """The leaves of an open checkpoint by name; an array is decoded when it is asked for.
+
+    No frame is decoded twice for the small arrays that share it: all that must be decoded together is kept
+    from the first of them on. An array with frames of its own is not kept.
+
+    Parameters
+    ----------
+    file
+        The checkpoint, open as long as this is used.
+    """
+
+    def __init__(self, file: CheckpointFile) -> None:
+        manifest = file.links[-1].manifest
+        # Below a key of its own the state is found whole, also where one of its keys is the empty string.
+        tree = {"": manifest.tree}
+        self._file = file
+        self._values = {name[1:]: value for name, value in select(tree, manifest.scalars, [""])[1].items()}
+        self._indices = {name[1:]: index for name, index in array_names(tree).items()}
+        self._groups = decoded_together(file.links)
+        self._kept: dict[int, DecodedArray] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._indices:
+            return self._values[name]
+        index = self._indices[name]
+        found = self._kept.get(index)
+        if found is None:
+            group = self._groups[index]
+            decoded = self._file.decode_some(group)
+            if len(group) > 1:
+                self._kept.update(decoded)
+            found = decoded[index]
+        return found.array("bits")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._indices or name in self._values  # Mapping would decode it to find out
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._indices
+        yield from self._values
+
+    def __len__(self) -> int:
+        return len(self._indices) + len(self._values)
+
+
+def compare_states(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    progress: Callable[[int, int], object] | None = None,
+) -> Difference:
+    """Return how two states differ.
+
+    Parameters
+    ----------
+    old, new
+        Arrays and scalars by name: `Leaves` of a checkpoint, or dicts.
+    progress
+        Called as ``progress(done, total)`` after every leaf of `new`.
+
+    Examples
+    --------
+    >>> old = {"w": np.zeros(4, np.float32), "b": np.ones(2), "epoch": 1}
+    >>> new = {"w": np.array([0, 0, 0, 2], np.float32), "b": np.ones(2), "epoch": 2}
+    >>> difference = compare_states(old, new)
+    >>> difference.changed[0].name, difference.changed[0].share, difference.changed[0].max_abs
+    ('w', 0.25, 2.0)
+    >>> difference.unchanged, difference.scalars
+    (1, (ScalarChange(name='epoch', old=1, new=2),))
+    """
+    replaced: list[Replacement] = []
+    changed: list[ArrayChange] = []
+    scalars: list[ScalarChange] = []
+    unchanged = unchanged_scalars = 0
+    for done, name in enumerate(new, 1):
+        if name in old:
+            before, after = old[name], new[name]
+            if (kind := _describe(before)) != _describe(after):
+                replaced.append(Replacement(name, kind, _describe(after)))
+            elif isinstance(after, np.ndarray):
+                if (change := _compare_arrays(name, before, after)) is not None:
+                    changed.append(change)
+                else:
+                    unchanged += 1
+            elif repr(before) != repr(after):  # by its text NaN is NaN, and -0.0 is not 0.0
+                scalars.append(ScalarChange(name, before, after))
+            else:
+                unchanged_scalars += 1
+        if progress is not None:
+            progress(done, len(new))
+    return Difference(
+        appeared=tuple(name for name in new if name not in old),
+        disappeared=tuple(name for name in old if name not in new),
+        replaced=tuple(replaced),
+        changed=tuple(changed),
+        unchanged=unchanged,
+        scalars=tuple(scalars),
+        unchanged_scalars=unchanged_scalars,
+    )
+
+
+def _describe(leaf: Any) -> str:
+    """Return what must be the same of two leaves that can be compared."""
+    if isinstance(leaf, np.ndarray):
+        return f"{element_type(leaf.dtype).name} {leaf.shape}"
+    return "None" if leaf is None else f"scalar {type(leaf).__name__}"
+
+
+def _compare_arrays(name: str, old: Array, new: Array) -> ArrayChange | None:
+    """Return how an array changed, None if it did not."""
+    kind, before = components(old)
+    _, after = components(new)
+    if np.array_equal(before, after):
+        return None
+    differs = (before != after).reshape(-1, kind.components).any(axis=1)
+
+    def finite_pairs() -> Iterator[tuple[Array, Array, Array]]:
+        for left, right in zip(numbers(before, kind), numbers(after, kind), strict=True):
+            finite = np.isfinite(left) & np.isfinite(right)
+            yield finite, left[finite], right[finite]
+
+    count = broken = 0
+    for start, (finite, *_) in zip(range(0, new.size, PIECE), finite_pairs(), strict=True):
+        count += int(finite.sum())
+        broken += int((differs[start : start + PIECE] & ~finite).sum())
+    peak, rms = _peak_and_rms(lambda: (_distance(left, right) for _, left, right in finite_pairs()), count)
+    _, old_rms = _peak_and_rms(lambda: (_magnitude(left) for _, left, _ in finite_pairs()), count)
+    changed = int(differs.sum())
+    return ArrayChange(
+        name=name,
+        dtype=kind.name,
+        shape=new.shape,
+        changed=changed,
+        share=changed / new.size,
+        not_finite=broken,
+        max_abs=peak if count else None,
+        rms=rms if count else None,
+        relative_rms=rms / old_rms if old_rms else None,
+    )
+
+
+def _distance(left: Array, right: Array) -> Array:
+    """Return ``|right - left|`` as float64."""
+    if left.dtype.kind in "iu":
+        # Modulo 2^n: read as unsigned, the larger less the smaller is right whatever overflowed.
+        gap = np.where(left > right, left - right, right - left)
+        return gap.view(f"u{gap.itemsize}").astype(np.float64)
+    with np.errstate(over="ignore"):
+        return _magnitude(right - left)
+
+
+def _magnitude(values: Array) -> Array:
+    """Return absolute values as float64."""
+    magnitude: Array = np.abs(values.astype(np.float64) if values.dtype.kind in "iu" else values)
+    return magnitude
+
+
+def _peak_and_rms(magnitudes: Callable[[], Iterator[Array]], count: int) -> tuple[float, float]:
+    """Return maximum and root mean square, neither of which overflows or vanishes on the way."""
+    peak = max((float(piece.max(initial=0.0)) for piece in magnitudes()), default=0.0)
+    if not 0 < peak < math.inf:
+        return peak, peak
+    total = sum(float(np.square(piece / peak).sum()) for piece in magnitudes())
+    return peak, peak * math.sqrt(total / count)

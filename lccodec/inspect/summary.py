@@ -1,0 +1,184 @@
+"""What an array looks like: figures and a histogram, in NumPy alone.
+
+Computed in float64 and in pieces that fit the cache, so that a large array needs no second one. Values are
+scaled by a power of two first, so that no sum and no square overflows or vanishes. A complex number counts
+by its magnitude. bfloat16 may come as :data:`lccodec.BFLOAT16_BITS`: ml_dtypes is not needed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ..element_types import Array, ElementType, components, work
+
+__all__ = ["PIECE", "ArraySummary", "Bin", "numbers", "summarize"]
+
+PIECE: Final = 1 << 16  # elements
+_BINS: Final = 16
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One bar of a histogram: `count` elements from `low` up to `high`, or that are both."""
+
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How the finite elements of an array are spread.
+
+    Parameters
+    ----------
+    minimum, maximum
+        Extremes; exact integers where the elements are.
+    mean, std
+        Mean and standard deviation.
+    histogram
+        Bins of equal width; the last holds its `high` too.
+    """
+
+    minimum: float
+    maximum: float
+    mean: float
+    std: float
+    histogram: tuple[Bin, ...]
+
+
+@dataclass(frozen=True)
+class ArraySummary:
+    """Figures of one array.
+
+    Parameters
+    ----------
+    dtype, shape
+        Of the array.
+    size, finite, nans, infinities, zeros
+        Numbers of elements.
+    distribution
+        Of the finite elements; None where there are none.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    finite: int
+    nans: int
+    infinities: int
+    zeros: int
+    distribution: Distribution | None
+
+
+def summarize(array: Array, bins: int = _BINS) -> ArraySummary:
+    """Return figures of an array.
+
+    Parameters
+    ----------
+    array
+        Of a dtype that a checkpoint can hold, any shape.
+    bins
+        Bars of the histogram; integers of a narrower range get one bar for each value.
+
+    Raises
+    ------
+    ArgumentError
+        For any other dtype.
+
+    Examples
+    --------
+    >>> figures = summarize(np.array([0, 1, 1, np.nan], np.float32), bins=2)
+    >>> figures.finite, figures.nans, figures.zeros, figures.distribution.maximum
+    (3, 1, 1, 1.0)
+    >>> [bar.count for bar in figures.distribution.histogram]
+    [1, 2]
+    """
+    kind, bits = components(array)
+    size = bits.size // kind.components
+    nans = zeros = finite = 0
+    low, high = math.inf, -math.inf
+    for values in numbers(bits, kind):
+        kept = _finite(values)
+        nans += int(np.isnan(values).sum())
+        zeros += int((kept == 0).sum())
+        finite += kept.size
+        if kept.size:
+            low, high = min(low, kept.min().item()), max(high, kept.max().item())
+    spread = _distribution(bits, kind, low, high, finite, bins) if finite else None
+    return ArraySummary(kind.name, array.shape, size, finite, nans, size - finite - nans, zeros, spread)
+
+
+def _distribution(
+    bits: Array, kind: ElementType, low: float, high: float, finite: int, bins: int
+) -> Distribution:
+    """Return how `finite` elements from `low` to `high` are spread."""
+    exponent = math.frexp(max(abs(low), abs(high)))[1]
+    start, stop = math.ldexp(low, -exponent), math.ldexp(high, -exponent)
+    single = low == high or (kind.kind in "biu" and high - low < bins)  # each bin holds one value
+    if single:
+        bins = int(high - low) + 1
+    per_unit = (bins - single) / (stop - start) if start < stop else 0.0
+    offset = 0.5 if single else 0.0  # rounds where a bin holds one value
+
+    def scaled() -> Iterator[Array]:  # into [-1, 1]
+        for values in numbers(bits, kind):
+            yield np.ldexp(_finite(values).astype(np.float64), -exponent)
+
+    mean = sum(float(y.sum()) for y in scaled()) / finite
+    squares, counts = 0.0, np.zeros(bins, np.int64)
+    for y in scaled():
+        squares += float(np.square(y - mean).sum())
+        places = ((y - start) * per_unit + offset).astype(np.intp)
+        counts += np.bincount(np.minimum(places, bins - 1), minlength=bins)
+    if single:
+        edges = [(low + i, low + i) for i in range(bins)]
+    else:
+        inner = [math.ldexp(start + (stop - start) * i / bins, exponent) for i in range(1, bins)]
+        edges = list(itertools.pairwise([low, *inner, high]))
+    return Distribution(
+        minimum=low,
+        maximum=high,
+        mean=math.ldexp(mean, exponent),
+        std=math.ldexp(math.sqrt(squares / finite), exponent),
+        histogram=tuple(Bin(*edge, int(count)) for edge, count in zip(edges, counts, strict=True)),
+    )
+
+
+def numbers(bits: Array, kind: ElementType) -> Iterator[Array]:
+    """Yield elements in pieces of `PIECE` to compute with.
+
+    Parameters
+    ----------
+    bits
+        Components (see :func:`lccodec.element_types.components`).
+
+    Yields
+    ------
+    ndarray
+        float64, complex128, or integers as they are (bool as uint8).
+    """
+    step = PIECE * kind.components
+    for start in range(0, bits.size, step):
+        piece = bits[start : start + step]
+        if not kind.is_float:
+            yield piece.view(np.uint8 if kind.kind == "b" else kind.native)
+        else:
+            with np.errstate(invalid="ignore"):  # a signaling NaN says so when it is widened
+                wide = work(piece, kind).astype(np.float64)
+            yield wide.view(np.complex128) if kind.kind == "c" else wide
+
+
+def _finite(values: Array) -> Array:
+    """Return the finite ones of `values`, complex ones as their magnitudes."""
+    kept: Array = values[np.isfinite(values)]
+    if kept.dtype.kind != "c":
+        return kept
+    with np.errstate(over="ignore"):  # a magnitude beyond float64 counts as its largest number
+        return np.minimum(np.abs(kept), np.finfo(np.float64).max)

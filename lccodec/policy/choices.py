@@ -1,0 +1,136 @@
+"""What a policy makes of every array of a state: its role, why it has it, and what codes it in deltas.
+
+Nothing here looks at values. A `Balanced` policy scales the steps of its quantizers at each delta; what is
+said of it here is before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ..element_types import ElementType
+from ..quantizers.uniform import Lossless
+from .policy import Policy, quantizer_text
+from .record import Record
+from .roles import UNNAMED, Assignment, Role, assign_roles
+
+__all__ = ["ArrayPlan", "Choice", "choose", "find_known", "needed_roles", "unnamed_weights"]
+
+#: Elements from which on an array that nothing names is worth a word.
+_LARGE: Final = 1 << 12
+
+_RECORDED: Final = "told by a framework's structures when it was saved"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is chosen for one array.
+
+    Parameters
+    ----------
+    role, why
+        Its role, and in a few words why it has it.
+    quantizer
+        What codes it in deltas, as text.
+    lossy
+        Whether that may lose anything.
+    """
+
+    role: Role
+    why: str
+    quantizer: str
+    lossy: bool
+
+
+@dataclass(frozen=True)
+class ArrayPlan:
+    """What a save makes of one array.
+
+    Parameters
+    ----------
+    name
+        Its path in the state.
+    dtype, shape
+        Of the array, the shape in elements.
+    nbytes
+        Its bytes.
+    role, why
+        ``"weight"``, ``"first_moment"``, ``"second_moment"`` or ``"other"``, and in a few words why.
+    quantizer
+        What codes it in deltas, as text; keyframes are lossless.
+    lossy
+        Whether that may lose anything.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    role: Role
+    why: str
+    quantizer: str
+    lossy: bool
+
+
+def choose(
+    arrays: Mapping[str, tuple[ElementType, int]],
+    record: Record,
+    known: Mapping[str, Assignment] | None = None,
+) -> dict[str, Choice]:
+    """Return what the policy and the roles of a chain choose for arrays.
+
+    Parameters
+    ----------
+    arrays
+        Element type and number of elements of each array, by name.
+    record
+        Policy and roles; roles by index are those of the order of `arrays`.
+    known
+        Roles by name that a framework's structures tell.
+    """
+    names = list(arrays)
+    recorded = {names[i]: Assignment(r, _RECORDED) for i, r in record.known.items() if i < len(names)}
+    assigned = assign_roles(names, record.roles, {**recorded, **(known or {})})
+    found: dict[str, Choice] = {}
+    made: dict[object, Choice] = {}  # of thousands of arrays most are alike
+    for name, (kind, size) in arrays.items():
+        role, why = assigned[name].role, assigned[name].why
+        quantizer = record.policy.choose(name, role, kind, size)
+        if (role, why, quantizer) not in made:
+            lossy = not isinstance(quantizer, Lossless)
+            made[role, why, quantizer] = Choice(role, why, quantizer_text(quantizer), lossy)
+        found[name] = made[role, why, quantizer]
+    return found
+
+
+def needed_roles(names: Iterable[str], given: Mapping[str, Role]) -> dict[str, Role]:
+    """Return the given roles that have to be recorded: most of those of a module are told by names too."""
+    told = assign_roles(names) if given else {}
+    return {name: role for name, role in given.items() if name not in told or told[name].role != role}
+
+
+def find_known(
+    names: Iterable[str], given: Mapping[str, Role], assigned: Mapping[str, Assignment]
+) -> dict[int, Role]:
+    """Return the roles that neither names nor the user tell, by the index of the array, to be recorded."""
+    told = assign_roles(names, given)
+    return {
+        index: assigned[name].role
+        for index, (name, assignment) in enumerate(told.items())
+        if assigned[name].role != assignment.role
+    }
+
+
+def unnamed_weights(
+    arrays: Mapping[str, tuple[ElementType, int]], choices: Mapping[str, Choice], policy: Policy
+) -> list[str]:
+    """Return the large floating point arrays that are exact because nothing names them, by a lossy policy."""
+    if isinstance(policy.roles.get("weight", Lossless()), Lossless):
+        return []
+    return [
+        name
+        for name, (kind, size) in arrays.items()
+        if kind.is_float and size >= _LARGE and choices[name].why == UNNAMED and not choices[name].lossy
+    ]
