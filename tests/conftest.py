@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from .strategies import installed
+from .support.strategies import installed
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(

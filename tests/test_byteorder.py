@@ -24,7 +24,7 @@ from lccodec.element_types import ELEMENT_TYPES, components, in_host_order
 from lccodec.frame import checksum
 from lccodec.inspect.summary import summarize
 
-from .strategies import ALL_DTYPES, array_and_reference, bits_of, random_array
+from .support.strategies import ALL_DTYPES, array_and_reference, bits_of, random_array
 
 PACKAGE = Path(__file__).parents[1] / "lccodec"
 #: Expressions that the rules below would forbid, and why each does not depend on the host's order.

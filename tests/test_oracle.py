@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .oracle import FORMATS, lc_reconstruct, order0_entropy_bits
+from .support.oracle import FORMATS, lc_reconstruct, order0_entropy_bits
 
 
 def f32(*values):

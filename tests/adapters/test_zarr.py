@@ -1,0 +1,170 @@
+"""Arrays in zarr and behind numcodecs, through the codecs that their entry points find."""
+
+import json
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from lccodec import ExponentBuckets, Lossless, UniformDeadzone
+from lccodec.adapters.numcodecs import LCCodec as NumcodecsCodec
+from lccodec.adapters.zarr import LCCodec as ZarrCodec
+from lccodec.errors import ArgumentError, DataError, FormatError
+
+from ..support.strategies import ALL_DTYPES, bits_of, random_array
+
+QUANTIZERS = [Lossless(), ExponentBuckets(2), ExponentBuckets(3, "mean"), UniformDeadzone(max_error=1e-3)]
+DTYPES = [name for name in ALL_DTYPES if name != "bfloat16"]  # zarr has no such type
+
+
+def make(store, quantizer=Lossless(), **options):  # noqa: B008
+    return zarr.create_array(store, serializer=ZarrCodec(quantizer), compressors=None, **options)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("shape", [(), (7, 5)])
+def test_every_dtype_in_zarr(tmp_path, name, shape):
+    values = random_array(name, shape, seed=1)
+    make(tmp_path, shape=shape, dtype=values.dtype)[...] = values
+    back = np.asarray(zarr.open_array(tmp_path, mode="r")[...])
+    assert (back.dtype, back.shape) == (values.dtype, values.shape)
+    assert np.array_equal(bits_of(back), bits_of(values))
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS, ids=str)
+def test_an_array_is_found_again_by_its_metadata_alone(tmp_path, quantizer):
+    values = np.random.default_rng(0).standard_normal((250, 130), np.float32)
+    array = make(tmp_path, quantizer, shape=values.shape, chunks=(100, 60), dtype="f4", fill_value=0)
+    array[:, :100] = values[:, :100]
+    again = zarr.open_array(tmp_path, mode="r+")
+    assert again.metadata.codecs == (ZarrCodec(quantizer),)
+    again[:, 100:] = values[:, 100:]
+    assert np.array_equal(array[:], again[:])
+    error = np.abs(again[:] - values)
+    if isinstance(quantizer, ExponentBuckets):
+        assert 0 < np.mean(error**2) < 0.6  # of a variance of 1
+    else:
+        assert error.max() <= (quantizer.max_error if isinstance(quantizer, UniformDeadzone) else 0)
+    metadata = json.loads((tmp_path / "zarr.json").read_text())
+    assert metadata["codecs"][0]["name"] == "lccodec"
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS, ids=str)
+def test_configurations_round_trip(quantizer):
+    codec = ZarrCodec(quantizer)
+    assert ZarrCodec.from_dict(json.loads(json.dumps(codec.to_dict()))) == codec
+    assert zarr.registry.get_codec_class("lccodec") is ZarrCodec
+    other = NumcodecsCodec(quantizer)
+    found = numcodecs.get_codec(json.loads(json.dumps(other.get_config())))
+    assert type(found) is NumcodecsCodec
+    assert found == other
+    assert found.quantizer == quantizer
+
+
+def test_exact_without_a_configuration():
+    assert ZarrCodec.from_dict({"name": "lccodec"}) == ZarrCodec(Lossless())
+    assert numcodecs.get_codec({"id": "lccodec"}).quantizer == Lossless()
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        {"quantizer": "None"},
+        {"quantizer": "UniformDeadzone"},
+        {"quantizer": "Lossless", "bits": 3},
+        {"bits": 3},
+        7,
+    ],
+)
+def test_a_configuration_that_is_none(configuration):
+    with pytest.raises(ArgumentError):
+        ZarrCodec.from_dict({"name": "lccodec", "configuration": configuration})
+    if isinstance(configuration, dict):
+        with pytest.raises(ArgumentError):
+            numcodecs.get_codec({"id": "lccodec", **configuration})
+
+
+@pytest.mark.parametrize("codec", [ZarrCodec, NumcodecsCodec])
+def test_what_is_no_quantizer(codec):
+    with pytest.raises(ArgumentError, match="no quantizer"):
+        codec(3)
+
+
+def test_a_dtype_that_cannot_be_stored_is_refused_when_the_array_is_made(tmp_path):
+    with pytest.raises(ArgumentError, match="datetime64"):
+        make(tmp_path, shape=3, dtype="datetime64[s]")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_zarr_version_2(tmp_path, order):
+    values = np.asarray(np.random.default_rng(0).standard_normal((25, 13)), order=order)
+    array = zarr.create_array(
+        tmp_path, shape=values.shape, dtype="f8", zarr_format=2, compressors=NumcodecsCodec(), order=order
+    )
+    array[:] = values
+    assert np.array_equal(zarr.open_array(tmp_path, mode="r")[:], values)
+
+
+@given(arrays.arrays(st.sampled_from(["f4", "i2", "?", "c8"]), arrays.array_shapes()))
+def test_numcodecs_round_trip(values):
+    codec = NumcodecsCodec()
+    frame = codec.encode(values)
+    assert np.array_equal(bits_of(codec.decode(frame)), bits_of(values.reshape(-1)))
+    out = np.empty_like(values)
+    assert codec.decode(frame, out=out) is not None
+    assert np.array_equal(bits_of(out), bits_of(values))
+
+
+def test_numcodecs_takes_bytes_and_times_and_no_objects():
+    codec = NumcodecsCodec()
+    assert codec.decode(codec.encode(b"abc")).tobytes() == b"abc"
+    times = np.array(["2020-01-01"], "M8[s]")
+    assert codec.decode(codec.encode(times)).view("M8[s]") == times
+    with pytest.raises(ArgumentError):
+        codec.encode(np.array([object()]))
+    with pytest.raises(ArgumentError):
+        codec.encode(np.zeros((4, 4))[::2, ::2])
+
+
+def test_the_byte_order_of_zarr_version_3_is_kept(tmp_path):
+    values = np.arange(20, dtype=">f4")
+    make(tmp_path, shape=values.shape, dtype=">f4")[:] = values
+    assert np.array_equal(zarr.open_array(tmp_path, mode="r")[:], values)
+
+
+def test_version_2_and_numcodecs_refuse_big_endian_arrays(tmp_path):
+    """A codec is not told what dtype its bytes are taken for; these were restored as other numbers."""
+    values = np.arange(20, dtype=">f4")
+    options = {"shape": 20, "dtype": ">f4", "zarr_format": 2}
+    for place, kept in (("filter", {"filters": [NumcodecsCodec()], "compressors": None}),
+                        ("compressor", {"compressors": NumcodecsCodec()})):  # fmt: skip
+        array = zarr.create_array(tmp_path / place, **options, **kept)
+        with pytest.raises(ArgumentError, match=">f4 is big-endian"):
+            array[:] = values
+    codec = NumcodecsCodec()
+    with pytest.raises(ArgumentError, match=">f4 is big-endian"):
+        codec.encode(values)
+    frame = codec.encode(values.astype("<f4"))
+    assert codec.decode(frame).dtype == np.dtype("<f4")
+    with pytest.raises(ArgumentError, match=">f4 is big-endian"):
+        codec.decode(frame, out=np.empty_like(values))
+
+
+def test_damaged_chunks_and_chunks_of_another_array(tmp_path):
+    one = make(tmp_path / "one", shape=100, dtype="f4")
+    one[:] = np.arange(100)
+    other = make(tmp_path / "other", shape=90, dtype="f4")
+    other[:] = np.arange(90)
+    chunk = tmp_path / "one" / "c" / "0"
+    chunk.write_bytes((tmp_path / "other" / "c" / "0").read_bytes())
+    with pytest.raises(FormatError, match=r"\(90,\), the array says float32 \(100,\)"):
+        one[:]
+    chunk.write_bytes(chunk.read_bytes()[:-3])
+    with pytest.raises(DataError):
+        one[:]
+    with pytest.raises(DataError):
+        NumcodecsCodec().decode(b"no frame")

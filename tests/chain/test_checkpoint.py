@@ -1,0 +1,266 @@
+"""An open checkpoint: what it hands out, what it refuses, and what it tells of its arrays."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec import ArgumentError, Chain, ChainError, LccodecError
+from lccodec.chain.replay import array_heads
+from lccodec.frame.header import FrameHeader
+
+from .test_replay import FakeLink, links_of, walk
+
+
+@pytest.fixture(name="directory", scope="module")
+def _directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chain whose small arrays share frames."""
+    directory = tmp_path_factory.mktemp("chain")
+    with Chain(directory, "lossless") as chain:
+        for step in (10, 20):
+            small = {f"a{i}": np.full(500, step + i, np.float32) for i in range(30)}
+            halves = {f"h{i}": np.full(300, step + i, ml_dtypes.bfloat16) for i in range(30)}
+            chain.save(step, {"big": np.arange(40_000.0), "m": {**small, **halves}, "lr": 0.5})
+    return directory
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def held(array: np.ndarray) -> int:
+    """Bytes that an array keeps in memory."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.nbytes
+
+
+def test_a_small_array_does_not_keep_its_run(directory: Path) -> None:
+    path = directory / "000000000020.lcc.h5"
+    with lccodec.open(path) as file:
+        for name, nbytes in (("m/a3", 2000), ("m/h3", 600)):
+            assert held(file.get(name)) == nbytes
+            assert held(file.state([name])[name]) == nbytes
+            assert held(file.get(name, "bits")) == nbytes
+        assert held(file.get("m/h3", "float32")) == 1200
+    for state in (Chain(directory).restore(), lccodec.load_file(path), Chain(directory).restore(10)):
+        assert {held(array) for array in state["m"].values()} == {2000, 600}
+        state["m"]["a3"] += 1  # it is the caller's own
+    data = lccodec.save({f"a{i}": np.full(500, i) for i in range(30)})
+    assert {held(array) for array in lccodec.load(data).values()} == {4000}
+
+
+def test_nothing_is_copied_that_has_its_own_memory(directory: Path) -> None:
+    with lccodec.open(directory / "000000000020.lcc.h5") as file:
+        assert file.get("m/a3").base is None  # a copy
+        assert file.get("m/h3", "float32").base is not None  # made anew already
+        assert file.get("big").base is not None
+        assert held(file.get("big")) < 320_000 + 64
+
+
+# --- many arrays ----------------------------------------------------------------------------------
+
+
+def test_the_heads_of_a_run_are_found_together() -> None:
+    calls = []
+
+    class Counted(FakeLink):
+        def members(self, number: int) -> list[int]:
+            calls.append(number)
+            return super().members(number)
+
+    links, _ = links_of(walk(3, ((5,),) * 50), lccodec.Lossless())
+    counted = [Counted(link.numbers, link.frames, link.place) for link in links]
+    heads = array_heads(counted, range(50))
+    assert [head.shape for head in heads] == [(5,)] * 50
+    assert len(calls) <= 3
+
+
+def test_the_bytes_of_a_run_are_added_up_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(header: FrameHeader) -> int:
+        calls.append(header)
+        return header.components * header.kind.size
+
+    monkeypatch.setattr(FrameHeader, "nbytes", property(counted))
+    with lccodec.open(directory / "000000000010.lcc.h5") as file:
+        assert len(file.info().arrays) == 61
+    assert len(calls) == 3
+
+
+# --- what is lossy --------------------------------------------------------------------------------
+
+
+def test_lossy_is_what_the_newest_frame_of_an_array_is(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    first, second, third = (rng.standard_normal(3000).astype(np.float32) for _ in range(3))
+    still = rng.standard_normal(20_000).astype(np.float32)
+    with Chain(tmp_path, "lc-3", roles={"w": "weight", "n": "weight"}) as chain:
+        chain.save(1, {"w": first, "n": still, "count": np.arange(3)})
+        chain.save(2, {"w": second, "n": still, "count": np.arange(3) + 1})
+        restored = chain.restore()
+        chain.save(3, {"w": restored["w"], "n": still, "count": np.arange(3) + 2})
+    with Chain(tmp_path, "lossless") as chain, pytest.warns(lccodec.LccodecWarning):
+        chain.save(4, {"w": third, "n": still, "count": np.arange(3) + 2})
+    lossy = {step: {a.name: (a.lossy, a.method) for a in chain.info(step).arrays} for step in (1, 2, 3, 4)}
+    assert not any(found for found, _ in lossy[1].values())
+    assert lossy[2]["w"] == (True, "codebook")
+    assert lossy[3]["w"] == (True, "unchanged")
+    assert not lossy[4]["w"][0]
+    assert not any(lossy[step][name][0] for step in (2, 3, 4) for name in ("n", "count"))
+    assert [chain.info(step).lossy for step in (1, 2, 3, 4)] == [False, True, True, False]
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_a_string_is_one_key(directory: Path) -> None:
+    chain = Chain(directory)
+    assert list(chain.restore(keys="m/a3")) == ["m/a3"]
+    assert len(chain.restore(keys="m")) == 60
+    assert chain.restore(keys="lr") == {"lr": 0.5}
+
+
+@pytest.mark.parametrize("step", [np.int64(20), np.array(20), np.uint8(20)])
+def test_whatever_counts_is_a_step(directory: Path, step: Any) -> None:
+    assert Chain(directory).info(step).step == 20
+    assert Chain(directory).restore(step, keys="lr") == {"lr": 0.5}
+
+
+REFUSED: dict[str, tuple[Callable[[Chain], object], type[LccodecError], str]] = {
+    "a float for a step": (lambda c: c.restore(30.0), ArgumentError, "a step is an integer.*30.0"),  # type: ignore[arg-type]
+    "text for a step": (lambda c: c.restore("20"), ArgumentError, "a step is an integer.*'20'"),  # type: ignore[arg-type]
+    "a bool for a step": (lambda c: c.info(True), ArgumentError, "a step is an integer"),
+    "an unknown step": (lambda c: c.restore(np.int64(21)), ChainError, "no step 21; the nearest is 20"),  # type: ignore[arg-type]
+    "a negative step": (lambda c: c.restore(-1), ChainError, "no step -1; the nearest is 10"),
+    "None for a key": (lambda c: c.restore(keys=[None]), ArgumentError, "None is not a name"),  # type: ignore[list-item]
+    "bytes for keys": (lambda c: c.restore(keys=b"m"), ArgumentError, "is not a name"),  # type: ignore[arg-type]
+    "a number for keys": (lambda c: c.restore(keys=3), ArgumentError, "keys are names.*not 3"),  # type: ignore[arg-type]
+    "an unknown key": (lambda c: c.restore(keys="m/a31"), ArgumentError, "m/a31"),
+    "another dtype": (lambda c: c.restore(dtype="float64"), ArgumentError, "'float32' or 'bits'.*'float64'"),  # type: ignore[arg-type]
+    "a NumPy dtype": (lambda c: c.restore(dtype=np.float32), ArgumentError, "'float32' or 'bits'"),  # type: ignore[arg-type]
+    "a dtype object": (lambda c: c.restore(dtype=np.dtype("float32")), ArgumentError, "'float32' or"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_a_chain_refuses(
+    directory: Path, case: tuple[Callable[[Chain], object], type[LccodecError], str]
+) -> None:
+    call, error, words = case
+    with pytest.raises(error, match=words):
+        call(Chain(directory))
+
+
+def test_a_typo_makes_no_directory(tmp_path: Path) -> None:
+    chain = Chain(tmp_path / "typo")
+    assert chain.steps == []
+    with pytest.raises(ChainError, match="holds no checkpoint: there is no such directory"):
+        chain.restore()
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_closed_file_says_so(directory: Path) -> None:
+    path = directory / "000000000020.lcc.h5"
+    file = lccodec.open(path)
+    file.get("m/a3")
+    file.info()
+    file.close()
+    for use in (file.info, file.state, file.decoded, lambda: file.get("m/a3"), lambda: file.state(["lr"])):
+        with pytest.raises(ArgumentError, match=f"{path.name}: closed"):
+            use()
+
+
+def test_an_array_by_its_index(directory: Path) -> None:
+    with lccodec.open(directory / "000000000010.lcc.h5") as file:
+        for index in (-1, 61, "0", None, 1.0):
+            with pytest.raises(ArgumentError, match="not the index of an array"):
+                file.decode(index)  # type: ignore[arg-type]
+
+
+# --- odd arguments --------------------------------------------------------------------------------
+
+ODD = [
+    None, "", "a\0b", "x" * 300, "\ud800", 3, -1, 3.5, float("nan"), True, b"x", b"", [], [None], (), {},
+    {"a": 1}, object(), int, np.array(3), np.array([1, 2]), np.array("a"), np.float32(1), np.dtype("f4"),
+    Path("none"), Path("x" * 300), lambda: None, 10**30, iter([1]), {1, 2}, 1j, range(3), Ellipsis,
+]  # fmt: skip
+
+
+def using(path: Path, method: str) -> Callable[..., Any]:
+    """Return a method of an open checkpoint as a function that closes it."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        with lccodec.open(path) as file:
+            return getattr(file, method)(*arguments, **options)
+
+    call.__signature__ = inspect.signature(getattr(lccodec.CheckpointFile, method))  # type: ignore[attr-defined]
+    return call
+
+
+def surface(directory: Path) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """All public functions that read, with arguments for those that they need."""
+    path = directory / "000000000010.lcc.h5"
+    chain = Chain(directory)
+    functions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "open": (lambda *a, **o: lccodec.open(*a, **o).close(), (path,)),
+        "load": (lccodec.load, (path.read_bytes(),)),
+        "load_file": (lccodec.load_file, (path,)),
+        "validate": (lccodec.validate, (path,)),
+        "Chain": (lambda *a, **o: Chain(*a, **o).steps, (directory,)),
+        "Chain.restore": (chain.restore, ()),
+        "Chain.info": (chain.info, ()),
+    }
+    for method in ("get", "state", "decode"):
+        functions[f"CheckpointFile.{method}"] = (
+            using(path, method),
+            {"get": ("big",), "decode": (0,)}.get(method, ()),
+        )
+    return functions
+
+
+PARAMETERS = {
+    "open": ["path", "threads"],
+    "load": ["data", "dtype"],
+    "load_file": ["path", "dtype"],
+    "validate": ["path"],
+    "Chain": ["directory", "threads"],
+    "Chain.restore": ["step", "keys", "dtype"],
+    "Chain.info": ["step"],
+    "CheckpointFile.get": ["name", "dtype"],
+    "CheckpointFile.state": ["keys", "dtype"],
+    "CheckpointFile.decode": ["index"],
+}
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:20].replace("\0", "0"))
+@pytest.mark.parametrize(("name", "parameter"), [(n, p) for n, ps in PARAMETERS.items() for p in ps])
+def test_odd_arguments_are_refused_as_ours(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, parameter: str, odd: Any
+) -> None:
+    """Whatever is passed, a call succeeds or raises one of lccodec's errors, and makes no file."""
+    function, needed = surface(directory)[name]
+    monkeypatch.chdir(tmp_path)
+    options = {} if not needed or PARAMETERS[name][0] == parameter else {PARAMETERS[name][0]: needed[0]}
+    try:
+        function(**{**options, parameter: odd})
+    except LccodecError as error:
+        assert str(error)
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+def test_all_of_the_reading_surface_is_tried() -> None:
+    left_out = {"deep", "self", "policy", "roles", "keyframe_every", "adapter"}  # of a writer, or any truth
+    for name, parameters in PARAMETERS.items():
+        function: Any = lccodec
+        for part in name.split("."):
+            function = getattr(function, part)
+        assert set(inspect.signature(function).parameters) - left_out == set(parameters), name

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lccodec import ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
+from lccodec.chain.jobs import RUN_ARRAY, DecodedArray, components_of, plan
+from lccodec.chain.replay import array_heads, replay, wants_keyframe
+from lccodec.frame.header import FrameHeader, parse_header
+
+from ..support.strategies import ALL_DTYPES, bits_of, installed, random_array
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass
+class FakeLink:
+    """A checkpoint in memory: its frames, and the number of each array's frame (``None``: unchanged)."""
+
+    numbers: dict[str, int | None]
+    frames: list[bytes]
+    place: str = "link"
+    index_names: list[str] = field(init=False)
+    names: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.index_names = list(self.numbers)
+        self.names = {name: index for index, name in enumerate(self.numbers)}
+
+    def frame_of(self, index: int) -> int | None:
+        return self.numbers[self.index_names[index]]
+
+    def members(self, number: int) -> list[int]:
+        return [index for index, name in enumerate(self.index_names) if self.numbers[name] == number]
+
+    def frame(self, number: int) -> bytes:
+        return self.frames[number]
+
+    def header(self, number: int) -> FrameHeader:
+        return parse_header(self.frames[number])
+
+
+def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list[Arrays]]:
+    """A chain of states, and what the writer has as decoded after each step."""
+    links, decoded = [], []
+    parents: dict[str, DecodedArray] = {}
+    for step, state in enumerate(states):
+        names = list(state)
+        jobs = plan(
+            components_of(list(state.values()), names),
+            [array.shape for array in state.values()],
+            names,
+            parents,
+            lambda _name, _kind, _size, relative: quantizer if relative else Lossless(),
+            step == 0,
+        )
+        numbers: dict[str, int | None] = dict.fromkeys(names)
+        frames = []
+        for number, job in enumerate(jobs):
+            pieces, arrays = job.encode()
+            frames.append(b"".join(pieces))
+            for index, array in zip(job.indices, arrays, strict=True):
+                numbers[names[index]] = number
+                parents[names[index]] = array
+        links.append(FakeLink(numbers, frames, f"step {step}"))
+        decoded.append({name: parents[name].array().copy() for name in names})
+    return links, decoded
+
+
+def walk(steps: int, shapes: tuple[tuple[int, ...], ...] = ((300,),)) -> list[Arrays]:
+    rng = np.random.default_rng(0)
+    state = {f"w{i}": np.zeros(shape, np.float32) for i, shape in enumerate(shapes)}
+    states = []
+    for _ in range(steps):
+        state = {name: a + rng.standard_normal(a.shape, np.float32) for name, a in state.items()}
+        states.append(state)
+    return states
+
+
+def restored(links: list[FakeLink]) -> Arrays:
+    arrays = replay(links, range(len(links[-1].index_names)))
+    return {name: arrays[index].array() for name, index in links[-1].names.items()}
+
+
+def assert_equal(left: Arrays, right: Arrays) -> None:
+    assert list(left) == list(right)
+    for name in left:
+        assert (left[name].dtype, left[name].shape) == (right[name].dtype, right[name].shape)
+        np.testing.assert_array_equal(bits_of(left[name]), bits_of(right[name]))
+
+
+QUANTIZERS = [
+    Lossless(),
+    ExponentBuckets(2),
+    UniformDeadzone(relative_step=1),
+    UniformDeadzone(max_error=0.1),
+]
+MANY = ((300,), (), (7, 3), (1,), (50, 20))
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS)
+@pytest.mark.parametrize("shapes", [((300,),), MANY, ((RUN_ARRAY + 1,), (3,), (4,))])
+def test_replay_gives_what_the_writer_had(quantizer: object, shapes: tuple[tuple[int, ...], ...]) -> None:
+    links, decoded = links_of(walk(6, shapes), quantizer)
+    for step in range(6):
+        assert_equal(restored(links[: step + 1]), decoded[step])
+    part = replay(links, [1] if len(shapes) > 1 else [0])
+    assert len(part) == 1  # others of its run are decoded, and not handed out
+
+
+@pytest.mark.parametrize("bits", [1, 3, 8])
+def test_each_array_of_a_run_has_its_own_buckets(bits: int) -> None:
+    """In a run and alone, an array is decoded to the same bits."""
+    states = walk(3, MANY)
+    states[1]["w0"] *= 1e6  # it would take every promoted bucket of a common codebook
+    links, decoded = links_of(states, ExponentBuckets(bits))
+    assert len(links[1].frames) == 1
+    for name in states[0]:
+        alone = links_of([{name: state[name]} for state in states], ExponentBuckets(bits))[1]
+        for step in range(3):
+            np.testing.assert_array_equal(bits_of(decoded[step][name]), bits_of(alone[step][name]))
+
+
+@pytest.mark.parametrize("size", [1, 700])
+@pytest.mark.parametrize("quantizer", [ExponentBuckets(3), UniformDeadzone(relative_step=1.0)])
+def test_each_array_of_a_long_run_is_coded_as_in_a_short_one(size: int, quantizer: object) -> None:
+    """More arrays and values than are handled at a time: neither the first nor the last is special."""
+    states = walk(2, tuple((size,) for _ in range(600)))
+    states[1]["w599"][0] = np.nan
+    whole = links_of(states, quantizer)[1][1]
+    for first in (0, 250, 590):
+        part = [{name: state[name] for name in list(state)[first : first + 10]} for state in states]
+        assert_equal(links_of(part, quantizer)[1][1], {name: whole[name] for name in part[0]})
+
+
+def test_bounds_and_exact_values_hold_in_a_run() -> None:
+    states = walk(2, MANY)
+    states[1]["w0"][:3] = [np.nan, np.inf, -np.inf]
+    states[0]["w2"][0, 0] = np.nan
+    states[1]["w4"][0, 0] = 1e30
+    _, decoded = links_of(states, UniformDeadzone(max_error=0.05))
+    for name, array in states[1].items():
+        finite = np.isfinite(array)
+        assert np.abs(decoded[1][name][finite].astype(np.float64) - array[finite]).max() <= 0.05
+        np.testing.assert_array_equal(bits_of(decoded[1][name][~finite]), bits_of(array[~finite]))
+
+
+def test_runs_of_every_dtype() -> None:
+    states = [
+        {
+            f"{name} {i}": random_array(name, (i, 5), step + i)
+            for name in installed(ALL_DTYPES)
+            for i in (1, 2, 3)
+        }
+        for step in range(3)
+    ]
+    for quantizer in QUANTIZERS:
+        links, decoded = links_of(states, quantizer)
+        assert len(links[1].frames) == len(installed(ALL_DTYPES))
+        assert_equal(restored(links), decoded[2])
+    assert_equal(links_of(states, Lossless())[1][2], states[2])
+
+
+def test_an_array_that_did_not_change_has_no_frame() -> None:
+    (state,) = walk(1, ((300,), (20,)))
+    moved = {"w0": state["w0"] + 1, "w1": state["w1"]}
+    links, _ = links_of([state, state, moved, moved], Lossless())
+    assert [list(link.numbers.values()) for link in links] == [[0, 0], [None, None], [0, None], [None, None]]
+    assert_equal(restored(links), moved)
+    assert array_heads(links[:2], [1])[0].shape == (20,)
+
+
+def test_arrays_are_found_by_name() -> None:
+    first, second = walk(2, ((300,), (20,)))
+    swapped = {"w1": second["w1"], "new": second["w0"], "w0": second["w0"]}
+    links, _ = links_of([first, swapped, {"w0": second["w0"] * 2}], Lossless())
+    assert_equal(restored(links[:2]), swapped)
+    assert_equal(restored(links), {"w0": second["w0"] * 2})
+
+
+def test_a_new_shape_or_dtype_is_stored_anew() -> None:
+    states: list[Arrays] = [{"w": np.zeros(3)}, {"w": np.zeros(4)}, {"w": np.zeros(4, np.float32)}]
+    links, _ = links_of(states, ExponentBuckets(3))
+    for n in range(3):
+        assert_equal(restored(links[: n + 1]), states[n])
+    assert not array_heads(links, [0])[0].header.relative
+
+
+def test_what_a_chain_lacks_is_named() -> None:
+    links, _ = links_of(walk(3), Lossless())
+    with pytest.raises(FormatError, match="step 2: array 'w0': a keyframe's array needs a parent"):
+        replay(links[2:], [0])
+    with pytest.raises(FormatError, match="step 2: array 'w0': link, its parent, has no such array"):
+        replay([links[0], FakeLink({"v": None}, []), links[2]], [0])
+    with pytest.raises(ChecksumError, match="step 2: array 'w0'"):
+        replay([links[0], links[2]], [0])
+
+
+def test_a_frame_of_another_form_than_its_parent_is_refused() -> None:
+    links, _ = links_of(walk(2), Lossless())
+    other = links_of(walk(2, ((299,),)), Lossless())[0]
+    with pytest.raises(FormatError, match="step 1: array 'w0': not of the type and shape"):
+        replay([links[0], other[1]], [0])
+    two = links_of(walk(2, ((300,), (3,))), Lossless())[0]
+    with pytest.raises(FormatError, match="step 1: frame 0: 2 arrays in a frame of 1"):
+        replay([links[0], FakeLink({"w0": 0}, two[1].frames, "step 1")], [0])
+
+
+def test_keyframe_rule() -> None:
+    assert not wants_keyframe(31, 10, 10, 32)
+    assert wants_keyframe(32, 0, 10, 32)
+    assert wants_keyframe(1, 11, 10, 32)
+    assert wants_keyframe(0, 0, 10, 0)

@@ -1,0 +1,297 @@
+"""What a chain goes on from: a save that is reported can be restored, whatever became of the files before."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lccodec import (
+    ArgumentError,
+    Balanced,
+    Chain,
+    LccodecWarning,
+    Policy,
+    StorageError,
+    UniformDeadzone,
+)
+from lccodec.chain import chain as store
+from lccodec.policy.presets import POLICIES
+
+from .test_chain import assert_same, walk
+
+NAMES = [f"{step:012d}.lcc.h5" for step in range(10)]
+
+
+def flip(path: Path, place: float = 0.5) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * place)] ^= 1
+    path.write_bytes(data)
+
+
+def test_another_file_in_the_place_of_the_latest_is_noticed(tmp_path: Path) -> None:
+    """Another process takes a step back and saves it anew: this one remembers a step that is gone."""
+    states = walk(4)
+    one = Chain(tmp_path, policy="lossless")
+    one.save(0, states[0])
+    one.save(1, states[1])
+    (tmp_path / NAMES[1]).unlink()
+    Chain(tmp_path, policy="lossless").save(1, states[3])
+    with pytest.warns(LccodecWarning, match="is another file than it was"):
+        one.save(2, states[2])
+    one.save(3, states[3])
+    for step, state in {0: states[0], 1: states[3], 2: states[2], 3: states[3]}.items():
+        assert_same(one.restore(step), state)
+    assert one.info(2).parent == 1
+
+
+@pytest.mark.parametrize("place", [0.02, 0.5, 0.98])
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_damaged_latest_checkpoint_does_not_stop_a_run(
+    tmp_path: Path, place: float, reopened: bool
+) -> None:
+    states = walk(5)
+    chain = Chain(tmp_path, policy="lossless")
+    for step in range(2):
+        chain.save(step, states[step])
+    chain.close()
+    flip(tmp_path / NAMES[1], place)
+    chain = Chain(tmp_path, policy="lossless") if reopened else chain
+    with pytest.warns(LccodecWarning, match=rf"(?s)keyframe.*{NAMES[1]}"):
+        chain.save(2, states[2])
+    chain.save(3, states[3])  # and goes on from there
+    assert chain.info(2).parent is None
+    assert chain.info(3).parent == 2
+    for step in (0, 2, 3):
+        assert_same(chain.restore(step), states[step])
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+@pytest.mark.parametrize("harm", ["remove", "truncate", "replace", "empty"])
+def test_a_link_that_changes_under_an_open_chain_is_noticed(tmp_path: Path, step: int, harm: str) -> None:
+    """Keyframe, middle or parent: what would be a delta against it could not be restored."""
+    states = walk(6)
+    chain = Chain(tmp_path / "run", policy="lc-3")
+    other = Chain(tmp_path / "other", policy="lc-3")
+    for s in range(3):
+        chain.save(s, states[s])
+        other.save(s, walk(3, seed=1)[s])
+    path = tmp_path / "run" / NAMES[step]
+    if harm == "remove":
+        path.unlink()
+    elif harm == "replace":
+        (tmp_path / "other" / NAMES[step]).replace(path)
+    else:
+        path.write_bytes(path.read_bytes()[:-1] if harm == "truncate" else b"")
+    if (harm, step) == ("remove", 2):
+        chain.save(3, states[3])  # step 1 is the latest now, and sound
+        assert chain.info(3).parent == 1
+    else:
+        with pytest.warns(LccodecWarning, match="keyframe|another file"):
+            chain.save(3, states[3])
+    chain.save(4, states[4])
+    for s in (3, 4):
+        np.testing.assert_allclose(
+            chain.restore(s)["layer"]["weight"], states[s]["layer"]["weight"], atol=0.1
+        )
+        np.testing.assert_array_equal(chain.restore(s)["fixed"], states[s]["fixed"])
+
+
+def test_looking_at_the_links_takes_one_small_read_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = walk(6, shape=(100, 100))
+    chain = Chain(tmp_path, policy="lc-3")
+    for step in range(5):
+        chain.save(step, states[step])
+    reads: list[int] = []
+    read = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: (reads.append(size), read(fd, size, at))[1])
+    chain.save(5, states[5])
+    monkeypatch.undo()
+    assert chain.info(5).deltas == 5
+    assert reads == [88] * 5
+
+
+def test_threads_may_save_on_one_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saves wait for each other; those that come too late with their step are refused."""
+    rng = np.random.default_rng(0)
+    chain = Chain(tmp_path, policy="lc-3")
+    states = {step: {"weight": rng.standard_normal(3000).astype(np.float32)} for step in range(60)}
+    wants_keyframe = store.wants_keyframe
+
+    def wait(*arguments: Any) -> bool:
+        time.sleep(0.005)  # so that others come to hold the same tail, if they can
+        return wants_keyframe(*arguments)
+
+    monkeypatch.setattr(store, "wants_keyframe", wait)
+    steps, saved, errors = iter(states), [], []
+
+    def work() -> None:
+        for step in steps:
+            try:
+                chain.save(step, states[step])
+                saved.append(step)
+            except Exception as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(isinstance(e, ArgumentError) and "is before the latest" in str(e) for e in errors)
+    assert sorted(saved) == chain.steps
+    assert len(saved) > 10
+    for step in saved:
+        chain.restore(step)  # raises where a delta was taken against another parent than it names
+
+
+def test_a_committed_save_is_reported_though_its_file_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, states = Chain(tmp_path, policy="lossless"), walk(2)
+    stat = Path.stat
+
+    def blind(path: Path, **options: Any) -> os.stat_result:
+        if path.name == NAMES[0]:
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", blind)
+    size = chain.save(0, states[0])
+    monkeypatch.undo()
+    assert size == (tmp_path / NAMES[0]).stat().st_size
+    assert_same(chain.restore(0), states[0])
+
+
+@pytest.mark.parametrize(
+    "policy", ["lossless", "lc-2", Policy("mine", {"weight": UniformDeadzone(step=0.5)})]
+)
+def test_without_a_policy_a_chain_goes_on_with_the_one_it_has(tmp_path: Path, policy: str | Policy) -> None:
+    states = walk(6)
+    with Chain(tmp_path, policy=policy, roles={"layer/bias": "other"}) as chain:
+        chain.save(0, states[0])
+        chain.save(1, states[1])
+        recorded, roles = chain.policy, chain.roles
+    for step in (2, 3):
+        with Chain(tmp_path) as chain:
+            assert (chain.policy, chain.roles) == (recorded, roles)
+            chain.save(step, states[step])
+            np.testing.assert_array_equal(chain.restore()["layer"]["bias"], states[step]["layer"]["bias"])
+            exact = bool((chain.restore()["layer"]["weight"] == states[step]["layer"]["weight"]).all())
+            assert exact == (policy == "lossless")
+            assert chain.info().policy == chain.info(0).policy
+
+
+def test_another_policy_is_said_aloud(tmp_path: Path) -> None:
+    states = walk(6)
+    Chain(tmp_path, policy="lossless").save(0, states[0])
+    chain = Chain(tmp_path, policy="lc-3")
+    with pytest.warns(LccodecWarning, match="saved with the policy 'lossless', and goes on with 'lc-3'"):
+        chain.save(1, states[1])
+    chain.save(2, states[2])  # once
+    Chain(tmp_path, policy="lc-3").save(3, states[3])
+    Chain(tmp_path, policy=POLICIES["lc-3"]).save(4, states[4])
+
+
+def test_a_new_chain_is_balanced(tmp_path: Path) -> None:
+    assert Chain(tmp_path).policy == Chain(tmp_path / "new").policy == POLICIES["balanced"]
+
+
+def test_the_policy_is_that_of_the_newest_checkpoint_that_can_be_read(tmp_path: Path) -> None:
+    states = walk(4)
+    with Chain(tmp_path, policy="lossless") as chain:
+        chain.save(0, states[0])
+        chain.save(1, states[1])
+    (tmp_path / NAMES[1]).write_bytes(b"damaged")
+    assert Chain(tmp_path).policy.name == "lossless"
+    (tmp_path / NAMES[0]).write_bytes(b"damaged")
+    with pytest.warns(LccodecWarning, match=f"not known, it goes on lossless: .*{NAMES[1]}"):
+        assert Chain(tmp_path).policy.name == "lossless"
+
+
+def test_a_policy_that_is_given_needs_none_that_can_be_read(tmp_path: Path) -> None:
+    """Nothing is said of lossless, nor of a policy that the chain never had."""
+    states = walk(3)
+    Chain(tmp_path, policy="lc-3").save(0, states[0])
+    (tmp_path / NAMES[0]).write_bytes(b"damaged")
+    chain = Chain(tmp_path, policy="lc-3")
+    with pytest.warns(LccodecWarning) as told:
+        chain.save(1, states[1])
+    assert [f"{NAMES[0]}" in str(warning.message) for warning in told] == [True]
+    assert "goes on with a keyframe" in str(told[0].message)
+    assert chain.info().policy == "lc-3"
+
+
+def test_a_policy_of_another_version_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = walk(3)
+    with monkeypatch.context() as patch:
+        patch.setattr("lccodec.chain.draft.write_record", lambda _: {"quantizer": "of the future"})
+        Chain(tmp_path, policy="lc-3").save(0, states[0])
+    chain = Chain(tmp_path)
+    with pytest.warns(LccodecWarning, match="goes on lossless"):
+        chain.save(1, states[1])
+    assert_same(chain.restore(), states[1])
+
+
+def test_looking_for_a_chain_makes_no_directory(tmp_path: Path) -> None:
+    chain = Chain(tmp_path / "typo")
+    assert chain.steps == []
+    with pytest.raises(LookupError, match="holds no checkpoint"):
+        chain.restore()
+    assert not (tmp_path / "typo").exists()
+    chain.save(0, {"a": 1})
+    assert chain.restore() == {"a": 1}
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    chain = Chain(tmp_path / "file" / "run")
+    with pytest.raises(StorageError, match="cannot"):
+        chain.save(0, {"a": 1})
+
+
+@pytest.mark.parametrize("step", [np.int64(3), np.uint8(3)])
+def test_anything_with_an_index_is_a_step(tmp_path: Path, step: Any) -> None:
+    with Chain(tmp_path) as chain:
+        chain.save(step, {"a": 1})
+        assert chain.steps == [3]
+        assert type(chain.info().step) is int
+
+
+def test_one_line_is_logged_for_each_save(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="lccodec")
+    with Chain(tmp_path, policy="lc-3") as chain:
+        sizes = [chain.save(step, state) for step, state in enumerate(walk(2))]
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert f"step 0, keyframe, {sizes[0]} bytes, " in lines[0]
+    assert f"step 1, delta to 0, {sizes[1]} bytes, " in lines[1]
+
+
+def test_a_target_out_of_reach_is_told_once(tmp_path: Path) -> None:
+    states = walk(5, shape=(300, 40))
+    with Chain(tmp_path, Balanced(ratio=1e6)) as chain:
+        chain.save(0, states[0])
+        with pytest.warns(LccodecWarning, match=r"ratio=1000000\.0 cannot be met"):
+            chain.save(1, states[1])
+        chain.save(2, states[2])
+        for step in range(3):
+            chain.restore(step)
+
+
+def test_what_no_reader_accepts_is_not_committed(tmp_path: Path) -> None:
+    with Chain(tmp_path) as chain:
+        chain.save(0, {"w": np.ones(3)})
+        before = chain._tail
+        for bad in ({"w": np.empty((0, 2**41))}, {"w": np.ones(3), "x" * 20: {"y" * (1 << 24): 1}}):
+            with pytest.raises(ValueError, match=r"LCC-LIM|more than"):
+                chain.save(1, bad)
+        assert chain.steps == [0]
+        assert chain._tail is before  # and the reference was not lost

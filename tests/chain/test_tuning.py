@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lccodec import ArgumentError, Chain, tune
+
+from ..policy.test_balanced import State, adam_states
+
+STATES = adam_states(3)
+
+
+def off(state: State) -> float:
+    """The distance of the weights from the exact ones, over that to the state before."""
+    last, before = STATES[-1]["model"]["large"], STATES[-2]["model"]["large"]
+    return float(np.linalg.norm(state["model"]["large"] - last) / np.linalg.norm(last - before))
+
+
+def test_a_bound_is_kept_and_used() -> None:
+    ratios = []
+    for bound in (0.15, 0.5):
+        best = tune(STATES, off, bound)
+        assert best.loss <= bound
+        ratios.append(best.ratio)
+    assert 5 < ratios[0] < ratios[1]
+
+
+def test_a_chain_as_well(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lossless") as chain:
+        for step, state in enumerate(STATES):
+            chain.save(step, state)
+        before = sorted(tmp_path.iterdir())
+        assert tune(chain, off, 0.5) == tune(STATES, off, 0.5)
+        assert sorted(tmp_path.iterdir()) == before
+
+
+def test_evaluate_may_change_the_state() -> None:
+    def harsh(state: State) -> float:
+        value = off(state)
+        state["model"]["large"][:] = np.nan
+        return value
+
+    assert tune(STATES, harsh, 0.5) == tune(STATES, off, 0.5)
+
+
+def test_what_no_policy_reaches() -> None:
+    with pytest.raises(ArgumentError, match=r"no policy loses at most 0; the nearest loses 0\.\d"):
+        tune(STATES, off, 0)
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "match"),
+    [
+        (lambda _: 1 / 0, "evaluate failed: ZeroDivisionError"),
+        (lambda _: None, "evaluate failed: TypeError"),
+        (lambda _: float("nan"), "evaluate returned nan"),
+    ],
+)
+def test_an_evaluate_that_fails(evaluate: Any, match: str) -> None:
+    with pytest.raises(ArgumentError, match=match):
+        tune(STATES, evaluate)
+
+
+@pytest.mark.parametrize(("states", "bound"), [([], 1), (STATES[:1], 1), (STATES, -1), (STATES, "1"), (7, 1)])
+def test_bad_arguments(states: Any, bound: Any) -> None:
+    with pytest.raises(ArgumentError):
+        tune(states, off, bound)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec.entropy.bits import Cursor
+from lccodec.entropy.forms import Packed, Sparse, dense
+from lccodec.entropy.stream_reader import read_stream
+from lccodec.entropy.stream_writer import write_stream
+from lccodec.errors import DataError, FormatError, LimitError, UnsupportedError
+
+from ..support.oracle import order0_entropy_bits
+
+
+def draw_symbols(count: int, alphabet: int, zeros: float, seed: int, skew: float = 1.0) -> np.ndarray:
+    weights = skew ** np.arange(alphabet - 1)
+    shares = np.concatenate([[zeros], (1 - zeros) * weights / weights.sum()])
+    return np.random.default_rng(seed).choice(alphabet, count, p=shares).astype(np.uint8)
+
+
+def read(stored: bytes, count: int) -> np.ndarray:
+    cursor = Cursor(memoryview(stored), "stream")
+    symbols = dense(read_stream(cursor, count), count)
+    assert cursor.remaining == 0
+    return symbols
+
+
+@given(
+    st.integers(0, 3000),
+    st.sampled_from([2, 3, 4, 5, 16, 17, 256]),
+    st.sampled_from([0.0, 0.3, 0.6, 0.9, 0.99, 1.0]),
+    st.sampled_from([0.5, 1.0]),
+    st.integers(0, 2**32),
+)
+def test_round_trip(count: int, alphabet: int, zeros: float, skew: float, seed: int) -> None:
+    symbols = draw_symbols(count, alphabet, zeros, seed, skew)
+    np.testing.assert_array_equal(read(b"".join(write_stream(symbols)), count), symbols)
+
+
+@pytest.mark.parametrize("alphabet", [4, 8])
+@pytest.mark.parametrize("skew", [0.5, 1.0])
+@pytest.mark.parametrize("zeros", [0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995])
+def test_within_three_percent_of_order_0_entropy(alphabet: int, skew: float, zeros: float) -> None:
+    symbols = draw_symbols(1_000_000, alphabet, zeros, 0, skew)
+    stored = b"".join(write_stream(symbols))
+    whole_frame = len(stored) + 47  # what a frame of float32 adds for an alphabet of 4, see test_frame
+    assert whole_frame * 8 <= 1.03 * order0_entropy_bits(symbols)
+
+
+def test_far_apart_symbols_are_joined_by_symbols_of_value_zero() -> None:
+    symbols = np.zeros(1_000_000, np.uint8)
+    symbols[[0, 1, 2, 3, 700_000, 999_999]] = 7
+    stored = b"".join(write_stream(symbols))
+    assert len(stored) < 64
+    np.testing.assert_array_equal(read(stored, symbols.size), symbols)
+
+
+def test_forms() -> None:
+    def form(symbols: np.ndarray) -> type:
+        return type(read_stream(Cursor(memoryview(b"".join(write_stream(symbols))), "s"), symbols.size))
+
+    assert form(np.zeros(100, np.uint8)) is Sparse
+    assert form(draw_symbols(100_000, 4, 0.5, 0)) is Packed
+    assert form(draw_symbols(10_000, 4, 0.99, 0)) is Sparse
+    assert form(draw_symbols(10_000, 200, 0.1, 0)) is np.ndarray
+
+
+@pytest.mark.parametrize(
+    ("stored", "count", "error", "rule"),
+    [
+        (b"\x09", 4, UnsupportedError, "LCC-STR-01"),
+        (b"\x02", 0, FormatError, "LCC-STR-02"),
+        (b"\x04\x03\x01\xff\xff", 4, FormatError, "LCC-STR-05"),  # packing width
+        (b"\x04\x02\x01\xff", 3, FormatError, "LCC-STR-05"),  # filling not zero
+        (b"\x04\x02" * 5, 4, LimitError, "LCC-STR-03"),
+        (b"\x03\x09\x00\x00\x00\x00", 4, FormatError, "LCC-STR-06"),  # low bits
+        (b"\x03\x00\x05\x00\x00\x00", 4, FormatError, "LCC-STR-06"),  # more gaps than symbols
+        (b"\x03\x00\x01\x00\x00\x00\x00\x04\x00\x01", 4, FormatError, "LCC-STR-06"),  # past the end
+        (b"\x03\x01\x01\x00\x00\x00\x00\x00\x02\x00\x01", 4, FormatError, "LCC-STR-06"),  # a bit behind
+    ],
+)
+def test_broken_streams_name_their_rule(stored: bytes, count: int, error: type[DataError], rule: str) -> None:
+    with pytest.raises(error) as caught:
+        read_stream(Cursor(memoryview(stored), "stream"), count)
+    assert caught.value.rule == rule
+
+
+@given(st.binary(max_size=60), st.integers(0, 5000))
+def test_any_bytes_are_symbols_or_an_error(stored: bytes, count: int) -> None:
+    try:
+        run = read_stream(Cursor(memoryview(stored), "stream"), count)
+    except DataError:
+        return
+    assert dense(run, count).shape == (count,)

@@ -1,0 +1,267 @@
+"""Every entry is mapped by exactly one rule, or the error lists all that is not; nothing is guessed."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+
+from lccodec.errors import ArgumentError
+from lccodec.exchange import Rule, to_flax, to_torch
+
+from ..support.networks import NETWORKS, bits, flax_state, torch_state
+
+F4 = np.float32
+LINEAR = Rule("**.weight", "**/kernel", "linear")
+
+
+def problems(error):
+    """The problems that an error lists."""
+    head, _, rest = str(error.value).partition(": ")
+    found = rest.split("; ")
+    assert re.fullmatch(rf"from (torch to flax|flax to torch), {len(found)} problems?", head)
+    return found
+
+
+def test_everything_that_does_not_fit_is_listed_at_once_and_the_target_stays():
+    state = {
+        "fc1.weight": np.zeros((3, 4), F4),
+        "fc1.bias": np.zeros(4, F4),
+        "fc2.weight": np.zeros((2, 2), F4),
+        "fc9.weight": np.zeros((2, 2), F4),
+        "extra": np.zeros(3, F4),
+        "norm.weight": np.ones(3),
+        "norm.bias": torch.ones(3),
+    }
+    like = {
+        "fc1": {"kernel": np.ones((4, 5), F4), "bias": np.ones(4, F4)},
+        "fc2": {"kernel": np.ones((2, 2), F4), "bias": np.ones(2, F4)},
+        "norm": {"scale": np.ones(3, F4), "bias": np.ones(3, F4)},
+    }
+    before = bits(like)
+    with pytest.raises(ArgumentError) as error:
+        to_flax(state, like=like)
+    assert problems(error) == [
+        "'fc9.weight' (float32 [2, 2]) would be 'fc9/kernel' (linear) or 'fc9/embedding' (same), "
+        "which the target does not have",
+        "'extra' (float32 [3]) matches no rule",
+        "'fc1.weight' (float32 [3, 4]) would be 'fc1/kernel' as float32 [4, 3], "
+        "the target's is float32 [4, 5]",
+        "'norm.weight' (float64 [3]) would be 'norm/scale' as float64 [3], the target's is float32 [3]",
+        "'norm.bias' (float32 [3]) to 'norm/bias' (same): a torch.Tensor is not a NumPy array",
+        "nothing would be 'fc2/bias', which the target has",
+    ]
+    assert bits(like) == before
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_does_not_fit_another(name):
+    state = torch_state(NETWORKS[name].torch())
+    for other, network in NETWORKS.items():
+        like = nnx.to_pure_dict(nnx.state(nnx.eval_shape(network.flax, nnx.Rngs(0))))
+        if other == name:
+            assert bits(
+                to_torch(to_flax(state, NETWORKS[name].rules, like), NETWORKS[name].rules, state)
+            ) == bits(state)
+            continue
+        with pytest.raises(ArgumentError, match="which the target has"):
+            to_flax(state, NETWORKS[name].rules, like)
+
+
+def test_what_names_and_ranks_do_not_tell_is_an_error_and_a_rule_or_a_target_tells():
+    state = {"x.weight": np.arange(6.0).reshape(2, 3)}
+    with pytest.raises(ArgumentError) as error:
+        to_flax(state)
+    assert problems(error) == [
+        "'x.weight' (float64 [2, 3]) could be 'x/kernel' (linear) or 'x/embedding' (same): "
+        "give a rule or a target"
+    ]
+    kernel, embedding = {"x": {"kernel": np.zeros((3, 2))}}, {"x": {"embedding": np.zeros((2, 3))}}
+    assert bits(to_flax(state, like=kernel)) == bits(to_flax(state, [LINEAR])) == bits(state["x.weight"].T)
+    assert bits(to_flax(state, like=embedding)) == bits(state)
+    # A Linear and an Embedding of the same name and shape.
+    with pytest.raises(ArgumentError, match="could be 'x/kernel'"):
+        to_flax({"x.weight": np.eye(2)}, like={"x": {"kernel": np.eye(2), "embedding": np.eye(2)}})
+
+
+def test_the_first_rule_that_matches_counts_and_comes_before_the_common_ones():
+    state = {"a.weight": np.arange(6.0).reshape(2, 3)}
+    rules = [Rule("a.weight", "b/weight"), LINEAR]
+    assert list(to_flax(state, rules)) == ["b"]
+    assert list(to_flax(state, rules[::-1])["a"]) == ["kernel"]
+    # Also where the target has only the place that a later one names.
+    with pytest.raises(ArgumentError) as error:
+        to_flax(state, rules, like={"a": {"kernel": np.zeros((3, 2))}})
+    assert problems(error) == [
+        "'a.weight' would be 'b/weight' (same), which the target does not have",
+        "nothing would be 'a/kernel', which the target has",
+    ]
+    # A rule is for the ranks of its layout.
+    convolution = {"a.weight": np.zeros((2, 3, 4))}
+    assert to_flax(convolution, [LINEAR])["a"]["kernel"].shape == (4, 3, 2)
+    assert list(to_flax(convolution, [Rule("**.weight", "**/w", rank=3)])["a"]) == ["w"]
+    assert list(to_flax(convolution, [Rule("**.weight", "**/w", rank=2)])["a"]) == ["kernel"]
+
+
+def test_modules_have_other_paths():
+    rules = [
+        Rule("features.*.block.**", "stages/*/layers/**", "module"),
+        Rule("features.**", "stages/**", "module"),
+        Rule("**", "model/**", "module"),
+        LINEAR,
+    ]
+    names = {
+        "features.3.block.0.weight": "stages/3/layers/0/kernel",
+        "features.3.block.weight": "stages/3/layers/kernel",
+        "features.norm.weight": "stages/norm/kernel",
+        "head.weight": "model/head/kernel",
+        "weight": "model/kernel",
+    }
+    state = {name: np.full((2, 3), number) for number, name in enumerate(names)}
+    made = to_flax(state, rules)
+    for name, place in names.items():
+        node = made
+        for key in place.split("/"):
+            node = node[key]
+        assert np.array_equal(node, state[name].T)
+    assert bits(to_torch(made, rules)) == bits(state)
+
+
+def test_two_names_that_become_one():
+    state = {"a.weight": np.zeros((2, 3)), "b.weight": np.zeros((2, 3))}
+    with pytest.raises(ArgumentError) as error:
+        to_flax(state, [Rule("b.**", "a/**", "module"), LINEAR])
+    assert problems(error) == ["2 arrays would be 'a/kernel'"]
+
+
+def test_rules_that_take_one_of_several_apart():
+    state = {"x": {name: {"kernel": np.zeros((3, 2, 2))} for name in ("query", "key", "value")}}
+    rules = [
+        Rule("x.key.weight", "x/key/kernel", "conv"),
+        Rule("**.in_proj_weight", ("**/query/kernel", "**/key/kernel", "**/value/kernel"), "heads"),
+    ]
+    with pytest.raises(ArgumentError) as error:
+        to_torch(state, rules)
+    assert (
+        "'x/query/kernel', 'x/key/kernel', 'x/value/kernel': one rule is for all, another for one of them"
+        in problems(error)
+    )
+
+
+def test_several_arrays_of_which_one_is_missing_or_of_another_rank():
+    rule = Rule("x.weight", ("x/a/kernel", "x/b/kernel"), "linear")
+    for b in ({}, {"kernel": np.zeros(3)}, {"kernel": 1}):
+        with pytest.raises(ArgumentError, match=r"'x/b/kernel'|'x\.a\.weight'|matches no rule"):
+            to_torch({"x": {"a": {"kernel": np.zeros((3, 2, 2, 2, 2, 2))}, "b": b}}, [rule])
+    assert to_torch({"x": {name: {"kernel": np.zeros((3, 2))} for name in "ab"}}, [rule])[
+        "x.weight"
+    ].shape == (4, 3)
+
+
+def test_what_is_left_out_is_not_there_or_is_kept():
+    rules = [Rule("head.scale", None), Rule(None, "cache/**")]
+    state = {"head.scale": np.ones(2), "norm.weight": np.ones(3), "norm.num_batches_tracked": np.array(7)}
+    assert list(to_flax(state, rules)) == ["norm"]
+    cache = object()  # whatever it is
+    like = {
+        "norm": {"scale": np.zeros(3)},
+        "cache": {"key": [cache]},
+        "drop": {"rngs": {"count": 1, "key": cache}},
+    }
+    made = to_flax(state, rules, like)
+    assert made["cache"]["key"][0] is made["drop"]["rngs"]["key"] is cache
+    assert made["norm"]["scale"] is state["norm.weight"]  # not copied
+    back = to_torch(made, rules, state)
+    assert bits(back) == bits(state)
+    assert list(to_torch(made, rules)) == ["norm.weight"]
+
+
+def test_batch_norm_loads_without_its_count():
+    ours, theirs = torch.nn.BatchNorm1d(3), nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+    state = to_torch(flax_state(theirs))
+    assert set(state) == {"weight", "bias", "running_mean", "running_var"}
+    ours.load_state_dict({name: torch.tensor(leaf) for name, leaf in state.items()})
+
+
+def test_tied_arrays():
+    rules = [Rule(("a.weight", "b.weight"), "a/embedding", "tied")]
+    weight = np.arange(6.0).reshape(2, 3)
+    both = {"a.weight": weight, "b.weight": weight.copy()}
+    for state in (both, {"a.weight": weight}, {"b.weight": weight}):
+        assert bits(to_flax(state, rules)) == bits(weight)
+        assert bits(to_torch({"a": {"embedding": weight}}, rules, state)) == bits(state)
+    made = to_torch({"a": {"embedding": weight}}, rules)
+    assert made["a.weight"] is made["b.weight"]
+    with pytest.raises(ArgumentError, match="one array in Flax, and differ"):
+        to_flax({**both, "b.weight": weight + 1}, rules)
+    with pytest.raises(ArgumentError, match=r"'a/embedding' would be 'a\.weight', 'b\.weight'"):
+        to_torch({"a": {"embedding": weight}}, rules, like={"c.weight": weight})
+
+
+def test_the_byte_order_of_an_array_does_not_count():
+    kernel = np.arange(6, dtype="f4").reshape(2, 3)
+    other = kernel.astype(kernel.dtype.newbyteorder("S"))
+    state = {"a": {"kernel": kernel}, "b": {"kernel": other}}
+    made = to_torch(state, like={"a.weight": other.T, "b.weight": kernel.T})
+    assert {array.dtype.str for array in made.values()} == {kernel.dtype.str}
+    assert made["b.weight"].tolist() == kernel.T.tolist()
+    tied = Rule(("x", "y"), "z", "tied")
+    assert to_flax({"x": kernel, "y": other}, [tied])["z"].tolist() == kernel.tolist()
+
+
+def test_structures():
+    """Integer keys and lists as in the target; flat names as in files."""
+    state = {"layers.0.bias": np.zeros(2), "layers.1.bias": np.ones(3)}
+    for like in (
+        {"layers": {0: {"bias": np.ones(2)}, 1: {"bias": np.ones(3)}}},
+        {"layers": [{"bias": np.ones(2)}, {"bias": np.ones(3)}]},
+    ):
+        made = to_flax(state, like=like)
+        assert type(made["layers"]) is type(like["layers"])
+        assert bits(made["layers"][0]) == bits(state["layers.0.bias"])
+        assert bits(to_torch(made)) == bits(state)
+    assert list(to_flax(state)["layers"]) == ["0", "1"]
+    flat = {"layers/0/bias": np.zeros(2), "layers/1/bias": np.ones(3)}
+    assert bits(to_torch(flat)) == bits(state)
+    assert list(to_flax(state, like=flat)) == list(flat)
+    assert to_flax({}) == to_torch({}) == {}
+
+
+def test_abstract_targets():
+    """A shape and a dtype are enough."""
+    graph = nnx.eval_shape(lambda: nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
+    state = {"weight": np.ones((3, 2), F4), "bias": np.zeros(3, F4)}
+    assert bits(to_flax(state, like=nnx.to_pure_dict(nnx.state(graph)))) == bits(to_flax(state, [LINEAR]))
+    with torch.device("meta"):
+        like = torch.nn.Linear(2, 3, dtype=torch.bfloat16).state_dict()
+    with pytest.raises(ArgumentError, match=r"as float32 \[3, 2\], the target's is bfloat16 \[3, 2\]"):
+        to_torch(to_flax(state, [LINEAR]), like=like)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"a": {"b": np.ones(1)}, "a.b": np.ones(1)}, "two entries of the state are named 'a.b'"),
+        (np.ones(3), "'' .* matches no rule"),
+        ({"norm.weight": [np.ones(3)]}, r"'norm\.weight\.0' .* matches no rule"),
+        ({"x.running_mean": {1, 2}}, "a builtins.set is not a NumPy array"),
+    ],
+)
+def test_states_that_are_none(state, message):
+    with pytest.raises(ArgumentError, match=message):
+        to_flax(state)
+
+
+def test_a_name_that_is_an_array_and_a_path():
+    rules = [Rule("a", "x"), Rule("b", "x/y"), Rule("c", "x/y/z")]
+    for names in ("ab", "ba", "ac"):
+        with pytest.raises(ArgumentError, match="the name of an array and the path of others"):
+            to_flax({name: np.ones(1) for name in names}, rules)
+
+
+def test_a_state_without_end():
+    state = {}
+    state["a"] = state
+    with pytest.raises(ArgumentError, match="nests deeper than"):
+        to_torch(state)

@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import contextlib
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec import (
+    ArgumentError,
+    ChecksumError,
+    DataError,
+    ExponentBuckets,
+    FormatError,
+    LimitError,
+    LogSteps,
+    Lossless,
+    TruncatedError,
+    UniformDeadzone,
+    UnsupportedError,
+    decode,
+    encode,
+)
+from lccodec.constants import MAX_EXPANSION
+from lccodec.frame.checksum import array_sum
+from lccodec.frame.header import FrameHeader, parse_header
+
+from ..support.strategies import ALL_DTYPES, INTEGERS, array_and_reference, bits_of, dtype_of, random_array
+
+LOSSY = [
+    ExponentBuckets(2),
+    ExponentBuckets(8),
+    UniformDeadzone(relative_step=1),
+    UniformDeadzone(max_error=1e-2),
+    LogSteps(0.5),
+]
+
+
+def sealed(frame: bytes) -> bytes:
+    """The frame with its CRC made right, so that damage gets past it."""
+    return frame[:-4] + struct.pack("<I", zlib.crc32(frame[:-4]))
+
+
+@given(array_and_reference())
+def test_lossless_is_bit_exact(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+    array, reference = pair
+    restored = decode(encode(array, Lossless(), reference), reference)
+    assert restored.dtype == array.dtype
+    assert restored.shape == array.shape
+    assert restored.flags.c_contiguous and restored.flags.writeable
+    np.testing.assert_array_equal(bits_of(restored), bits_of(array))
+
+
+@given(array_and_reference(INTEGERS), st.sampled_from(LOSSY))
+def test_integers_are_exact_under_every_quantizer(
+    pair: tuple[np.ndarray, np.ndarray | None], quantizer: object
+) -> None:
+    array, reference = pair
+    restored = decode(encode(array, quantizer, reference), reference)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(restored, array)
+
+
+@given(array_and_reference(), st.sampled_from([*LOSSY, Lossless()]))
+def test_decoding_into_an_array_even_the_reference(
+    pair: tuple[np.ndarray, np.ndarray | None], quantizer: object
+) -> None:
+    array, reference = pair
+    frame = encode(array, quantizer, reference)  # type: ignore[arg-type]
+    expected = bits_of(decode(frame, reference))
+    out = np.empty(array.shape, array.dtype)
+    assert decode(frame, reference, out) is out
+    np.testing.assert_array_equal(bits_of(out), expected)
+    if reference is not None:
+        target = np.ascontiguousarray(reference).reshape(reference.shape)
+        decode(frame, target, target)
+        np.testing.assert_array_equal(bits_of(target), expected)
+
+
+@given(
+    array_and_reference(["float16", "bfloat16", "float32", "float64", "complex64"]), st.sampled_from(LOSSY)
+)
+def test_a_second_generation_decodes_to_itself(
+    pair: tuple[np.ndarray, np.ndarray | None], quantizer: object
+) -> None:
+    """Same bytes for the same array, whatever its layout."""
+    array, reference = pair
+    frame = encode(array, quantizer, reference)  # type: ignore[arg-type]
+    assert encode(np.array(array, order="F"), quantizer, reference) == frame  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ALL_DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (2, 3, 4)])
+def test_shapes(name: str, shape: tuple[int, ...]) -> None:
+    array = random_array(name, shape, 5)
+    for quantizer in (Lossless(), ExponentBuckets(3)):
+        restored = decode(encode(array, quantizer))
+        assert (restored.dtype, restored.shape) == (array.dtype, shape)
+
+
+def test_several_blocks() -> None:
+    rng = np.random.default_rng(0)
+    before = rng.standard_normal((1 << 20) + 12345).astype(np.float32)
+    after = before + (rng.standard_normal(before.size) * 1e-3).astype(np.float32)
+    after[-1] = np.nan
+    np.testing.assert_array_equal(bits_of(decode(encode(after, Lossless(), before), before)), bits_of(after))
+    restored = decode(encode(after, UniformDeadzone(max_error=1e-4), before), before)
+    assert np.nanmax(np.abs(restored - after)) <= 1e-4
+    assert np.isnan(restored[-1])
+
+
+def test_header_round_trip_and_size() -> None:
+    frame = encode(np.zeros((2, 3), np.int16), Lossless())
+    header = parse_header(frame)
+    assert isinstance(header, FrameHeader)
+    assert header.to_bytes() == frame[: header.size]
+    assert header.size == 8 + 2 * 8
+    assert (header.shapes, header.kind.name, header.relative) == (((2, 3),), "int16", False)
+
+
+def test_fixed_cost_of_a_frame() -> None:
+    """What test_symbols adds to a stream: header, one extent, codebook of three, block, checksums."""
+    before = np.zeros(1_000_000, np.float32)
+    after = before.copy()
+    after[::1000] = 1.0
+    after[1::1000] = -1.0
+    after[2::1000] = 2.0
+    frame = encode(after, ExponentBuckets(2), before)
+    assert parse_header(frame).method_name == "codebook"
+    assert len(encode(before, ExponentBuckets(2), before)) <= 47 - 12 + 2
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "uint8"])
+def test_zeros_stay_inside_the_expansion_limit(name: str) -> None:
+    array = np.zeros(5_000_000, name)
+    frame = encode(array, Lossless())
+    assert array.nbytes <= MAX_EXPANSION * len(frame)
+    assert len(frame) < array.nbytes / 10_000
+    np.testing.assert_array_equal(decode(frame), array)
+
+
+@given(st.binary(max_size=100))
+def test_array_sum_is_the_written_formula(data: bytes) -> None:
+    filled = data + bytes(-len(data) % 8)
+    words = struct.unpack(f"<{len(filled) // 8}Q", filled)
+    expected = sum((2 * i + 1) * word for i, word in enumerate(words)) % 2**64
+    assert array_sum(np.frombuffer(data, np.uint8)) == expected
+
+
+def test_array_sum_over_pieces() -> None:
+    words = np.random.default_rng(0).integers(0, 2**64, 200_001, dtype=np.uint64)
+    expected = sum((2 * i + 1) * int(word) for i, word in enumerate(words)) % 2**64
+    assert array_sum(words) == expected
+
+
+def test_another_reference_is_noticed() -> None:
+    rng = np.random.default_rng(0)
+    before = rng.standard_normal((64, 64)).astype(np.float32)
+    after = before + np.float32(0.1)
+    for quantizer in (Lossless(), ExponentBuckets(3)):
+        frame = encode(after, quantizer, before)
+        for other in (before + np.float32(1), np.ascontiguousarray(before.T), np.roll(before, 1)):
+            with pytest.raises(ChecksumError) as caught:
+                decode(frame, other)
+            assert caught.value.rule == "LCC-FRM-09"
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "int64", "bool"])
+@pytest.mark.parametrize("quantizer", [Lossless(), ExponentBuckets(3)])
+def test_every_prefix_and_extension_is_an_error(name: str, quantizer: object) -> None:
+    frame = encode(random_array(name, (90,), 7), quantizer)  # type: ignore[arg-type]
+    for length in range(len(frame)):
+        with pytest.raises((TruncatedError, ChecksumError)):
+            decode(frame[:length])
+        if length > parse_header(frame).size + 12:  # even where the CRC of the rest is right
+            with pytest.raises(DataError):
+                decode(sealed(frame[:length]))
+    with pytest.raises(DataError):
+        decode(frame + b"\x00")
+    with pytest.raises(DataError):
+        decode(sealed(frame + b"\x00"))
+
+
+@pytest.mark.parametrize("quantizer", [Lossless(), ExponentBuckets(3)])
+def test_every_flipped_bit_is_an_error(quantizer: object) -> None:
+    frame = encode(random_array("float32", (60,), 8, special=0.05), quantizer)  # type: ignore[arg-type]
+    for bit in range(8 * len(frame)):
+        damaged = bytearray(frame)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DataError):
+            decode(bytes(damaged))
+
+
+def header(**changes: object) -> bytes:
+    fields = {
+        "magic": b"LC",
+        "version": 1,
+        "method": 0,
+        "dtype": 5,
+        "flags": 0,
+        "ndim": 1,
+        "log2": 0,
+        "shape": (1,),
+    }
+    fields |= changes
+    shape = fields.pop("shape")
+    return struct.pack("<2sBBBBBB", *fields.values()) + struct.pack(f"<{len(shape)}Q", *shape)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "rule"),
+    [
+        ({"magic": b"PK"}, FormatError, "LCC-FRM-01"),
+        ({"version": 2}, UnsupportedError, "LCC-VER-01"),
+        ({"method": 3}, UnsupportedError, "LCC-FRM-03"),
+        ({"flags": 8}, UnsupportedError, "LCC-FRM-04"),
+        ({"flags": 4}, UnsupportedError, "LCC-FRM-12"),
+        ({"flags": 2}, FormatError, "LCC-FRM-11"),  # a run gives its dimensions array by array
+        ({"flags": 1}, UnsupportedError, "LCC-FRM-04"),  # a raw frame has no reference
+        ({"dtype": 15}, UnsupportedError, "LCC-FRM-06"),
+        ({"method": 2, "log2": 20}, FormatError, "LCC-FRM-06"),  # integers have no codebook
+        ({"ndim": 33, "shape": (1,) * 33}, LimitError, "LCC-FRM-05"),
+        ({"log2": 5}, LimitError, "LCC-LIM-02"),  # raw frames have no blocks
+        ({"method": 1, "log2": 25}, LimitError, "LCC-LIM-02"),
+        ({"method": 1, "log2": 2}, LimitError, "LCC-LIM-02"),
+        ({"shape": (1 << 41,)}, LimitError, "LCC-LIM-01"),
+        ({"shape": (1 << 40, 1 << 40), "ndim": 2}, LimitError, "LCC-LIM-01"),
+        ({"shape": (0, 1 << 63), "ndim": 2}, LimitError, "LCC-LIM-01"),
+        ({"method": 1, "log2": 20, "shape": (1 << 38,)}, LimitError, "LCC-LIM-03"),  # a bomb
+        ({"shape": (1 << 20,)}, TruncatedError, "LCC-FRM-02"),
+    ],
+)
+def test_hostile_headers_name_their_rule(
+    changes: dict[str, object], error: type[DataError], rule: str
+) -> None:
+    frame = sealed(header(**changes) + b"\x07" + bytes(12))
+    with pytest.raises(error) as caught:
+        decode(frame)
+    assert caught.value.rule == rule
+
+
+def test_a_bool_is_zero_or_one() -> None:
+    frame = bytearray(encode(np.array([True, False]), Lossless()))
+    place = len(frame) - 12 - 2
+    frame[place] = 2
+    frame[-12:-4] = struct.pack("<Q", array_sum(np.array([2, 0], np.uint8)))
+    with pytest.raises(FormatError) as caught:
+        decode(sealed(bytes(frame)))
+    assert caught.value.rule == "LCC-FRM-10"
+
+
+def test_arguments_are_checked() -> None:
+    array = np.ones((2, 3), np.float32)
+    frame = encode(array, Lossless(), np.zeros_like(array))
+    with pytest.raises(ArgumentError, match="coded against a reference"):
+        decode(frame)
+    with pytest.raises(ArgumentError, match=r"shape \(3, 2\)"):
+        encode(array, Lossless(), np.zeros((3, 2), np.float32))
+    with pytest.raises(ArgumentError, match=r"shape \(3, 2\)"):
+        decode(frame, np.zeros((3, 2), np.float32))
+    with pytest.raises(ArgumentError, match="dtype float64"):
+        encode(array, Lossless(), np.zeros((2, 3)))
+    with pytest.raises(ArgumentError, match="dtype float64"):
+        decode(frame, np.zeros((2, 3)))
+    with pytest.raises(ArgumentError, match="cannot be stored"):
+        encode(np.array([None]), Lossless())
+    for out in (np.empty((3, 2), np.float32), np.empty((2, 3), np.float64), np.empty((3, 2), np.float32).T):
+        with pytest.raises(ArgumentError, match="out"):
+            decode(encode(array, Lossless()), out=out)
+
+
+@pytest.mark.bfloat16
+def test_bfloat16_as_float32() -> None:
+    array = random_array("bfloat16", (50,), 9)
+    for quantizer in (Lossless(), UniformDeadzone(step=0.1)):
+        frame = encode(array, quantizer)
+        wide = decode(frame, dtype="float32")
+        assert wide.dtype == np.float32
+        np.testing.assert_array_equal(bits_of(wide), bits_of(decode(frame).astype(np.float32)))
+    assert decode(encode(np.ones(3), Lossless()), dtype="float32").dtype == np.float64
+    assert dtype_of("bfloat16") == array.dtype
+
+
+@given(st.binary(max_size=120), st.integers(0, 3), st.integers(0, 14), st.integers(0, 200))
+def test_any_bytes_decode_or_raise_ours(body: bytes, method: int, dtype: int, size: int) -> None:
+    log2 = 0 if method == 0 else 10
+    frame = sealed(header(method=method, dtype=dtype, log2=log2, shape=(size,)) + body + bytes(4))
+    with contextlib.suppress(DataError):
+        decode(frame)

@@ -1,0 +1,129 @@
+"""How two states differ: which leaves, and by how much."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lccodec
+from lccodec.inspect.difference import Leaves, Replacement, ScalarChange, compare_states
+from lccodec.inspect.summary import PIECE
+
+from ..support.strategies import arrays
+
+
+def change(old, new):
+    difference = compare_states({"x": old}, {"x": new})
+    assert len(difference.changed) == 1
+    return difference.changed[0]
+
+
+def test_what_came_and_went_and_became_something_else():
+    old = {"gone": 1, "a": np.zeros(2), "b": np.zeros(2), "c": 1, "d": None, "same": np.ones(1)}
+    new = {"a": np.zeros(3), "b": np.zeros(2, "f4"), "c": np.ones(1), "d": 2, "same": np.ones(1), "new": "x"}
+    difference = compare_states(old, new)
+    assert difference.appeared == ("new",)
+    assert difference.disappeared == ("gone",)
+    assert difference.replaced == (
+        Replacement("a", "float64 (2,)", "float64 (3,)"),
+        Replacement("b", "float64 (2,)", "float32 (2,)"),
+        Replacement("c", "scalar int", "float64 (1,)"),
+        Replacement("d", "None", "scalar int"),
+    )
+    assert (difference.unchanged, difference.changed, difference.scalars) == (1, (), ())
+
+
+def test_scalars():
+    old = {"lr": 0.1, "nan": math.nan, "zero": 0.0, "name": "a", "none": None}
+    new = {"lr": 0.2, "nan": math.nan, "zero": -0.0, "name": "a", "none": None}
+    difference = compare_states(old, new)
+    assert difference.scalars == (ScalarChange("lr", 0.1, 0.2), ScalarChange("zero", 0.0, -0.0))
+    assert difference.unchanged_scalars == 3
+
+
+def test_figures_over_several_pieces():
+    rng = np.random.default_rng(1)
+    old = rng.normal(size=2 * PIECE + 5).astype(np.float32)
+    new = np.where(rng.random(old.size) < 0.25, old + np.float32(0.5), old)
+    found = change(old, new)
+    gap = new.astype(float) - old
+    assert found.changed == (gap != 0).sum()
+    assert found.share == found.changed / old.size
+    assert found.max_abs == np.abs(gap).max()
+    assert found.rms == pytest.approx(np.sqrt(np.mean(gap**2)))
+    assert found.relative_rms == pytest.approx(found.rms / np.sqrt(np.mean(old.astype(float) ** 2)))
+
+
+@given(arrays(), st.randoms())
+def test_every_dtype_differs_from_itself_with_one_element_changed(array, random):
+    array = np.asarray(array)
+    assert compare_states({"x": array}, {"x": array.copy()}).unchanged == 1
+    if array.size:
+        other = array.copy()
+        patterns = other.reshape(-1).view(np.uint8)
+        patterns[random.randrange(patterns.size)] ^= 1
+        other = patterns.view(array.dtype).reshape(array.shape)
+        found = change(array, other)
+        assert (found.changed, found.dtype, found.shape) == (1, array.dtype.name, array.shape)
+        assert found.max_abs is None or found.max_abs >= 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "old", "new", "gap"),
+    [
+        ("int8", -128, 127, 255),
+        ("int64", 2**62, 2**62 + 1, 1),
+        ("int64", -(2**63), 2**63 - 1, 2.0**64),
+        ("uint64", 2**64 - 1, 0, 2.0**64),
+        ("bool", True, False, 1),
+        ("complex64", 3j, 4, 5),
+        ("float64", 1e-320, 2e-320, 1e-320),
+        ("float64", 0, 1e300, 1e300),
+    ],
+)
+def test_differences_do_not_wrap_overflow_or_vanish(dtype, old, new, gap):
+    found = change(np.array([old], dtype), np.array([new], dtype))
+    assert found.max_abs == found.rms == pytest.approx(gap)
+
+
+def test_a_difference_beyond_the_largest_number_is_infinite():
+    largest = np.finfo(np.float64).max
+    assert change(np.array([-largest]), np.array([largest])).max_abs == math.inf
+
+
+def test_elements_that_are_not_finite_are_counted_apart():
+    found = change(np.array([np.nan, np.inf, 1, 2]), np.array([np.nan, 0, np.nan, 3]))
+    assert (found.changed, found.not_finite, found.max_abs) == (3, 2, 1)
+    assert found.relative_rms == 0.5
+    found = change(np.array([np.nan]), np.array([1.0]))
+    assert (found.max_abs, found.rms, found.relative_rms) == (None, None, None)
+
+
+def test_signs_of_zero_differ_and_a_zero_array_has_no_relative_error():
+    found = change(np.zeros(2), -np.zeros(2))
+    assert (found.changed, found.max_abs, found.relative_rms) == (2, 0, None)
+
+
+def test_leaves_of_a_checkpoint(tmp_path, monkeypatch):
+    weight = np.ones(3, ml_dtypes.bfloat16)
+    lccodec.save_file({"": {"w": weight, "tied": weight}, "n": [1, "x"], "e/f": 2}, tmp_path / "a.lcc.h5")
+    monkeypatch.setitem(__import__("sys").modules, "ml_dtypes", None)
+    with lccodec.open(tmp_path / "a.lcc.h5") as file:
+        leaves = Leaves(file)
+        assert list(leaves) == ["/w", "/tied", "n/0", "n/1", "e~1f"]
+        assert len(leaves) == 5
+        assert leaves["/w"].dtype == lccodec.BFLOAT16_BITS
+        assert leaves["n/1"] == "x"
+        assert compare_states(leaves, leaves).unchanged == 2
+    lccodec.save_file(np.ones(3), tmp_path / "b.lcc.h5")
+    with lccodec.open(tmp_path / "b.lcc.h5") as file:
+        assert list(Leaves(file)) == [""]
+
+
+def test_progress_is_told():
+    calls = []
+    compare_states({}, {"a": 1, "b": 2}, lambda *call: calls.append(call))
+    assert calls == [(1, 2), (2, 2)]

@@ -1,0 +1,158 @@
+"""What a chain says of every array: its role and why, what codes it, and whether that is lossy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lccodec import ArgumentError, Chain, Lossless, Policy, UniformDeadzone
+from lccodec.policy.choices import ArrayPlan
+from lccodec.policy.record import Record, read_record
+from lccodec.policy.roles import Assignment
+
+from ..chain.test_chain import walk
+
+
+def state(seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {
+        "fc": {"weight": rng.standard_normal((70, 80)), "steps": rng.integers(0, 9, 3)},
+        "opt": {
+            "exp_avg": rng.standard_normal(5600),
+            "exp_avg_sq": rng.random(5600),
+            "strange": rng.random(5600),
+        },
+        "table": rng.standard_normal(5600),
+        "norm": rng.standard_normal(5600),
+    }
+
+
+class Adapter:
+    """Knows of one array what no name tells."""
+
+    def to_numpy(
+        self, state: Any, metadata: Mapping[str, str] | None = None, /
+    ) -> tuple[Any, dict[str, str]]:
+        return state, dict(metadata or {})
+
+    def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:  # noqa: ARG002
+        return state
+
+    def roles(self, state: Any, /) -> Mapping[str, Assignment]:  # noqa: ARG002
+        return {
+            "norm": Assignment("weight", "nn.Parameter"),
+            "fc/weight": Assignment("weight", "nn.Parameter"),
+        }
+
+
+def test_a_plan_says_of_every_array_what_becomes_of_it(tmp_path: Path) -> None:
+    chain = Chain(tmp_path / "run", policy="lc-3", roles={"table": "other"}, adapter=Adapter())
+    plan = chain.plan(state())
+    assert [array.name for array in plan] == [
+        *("fc/weight", "fc/steps", "opt/exp_avg", "opt/exp_avg_sq", "opt/strange", "table", "norm"),
+    ]
+    assert plan[0] == ArrayPlan(
+        "fc/weight", "float64", (70, 80), 44800, "weight", "nn.Parameter", "ExponentBuckets()", lossy=True
+    )
+    told = {array.name: (array.role, array.why, array.lossy) for array in plan}
+    assert told["fc/steps"] == ("other", "nothing names it", False)
+    assert told["opt/exp_avg"][::2] == ("first_moment", True)
+    assert told["opt/exp_avg_sq"][::2] == ("second_moment", True)
+    assert told["opt/strange"] == ("other", "inside an optimizer", False)
+    assert told["table"] == ("other", "given as 'table'", False)
+    assert told["norm"] == ("weight", "nn.Parameter", True)
+    assert not (tmp_path / "run").exists()  # nothing is written
+    assert not any(array.lossy for array in Chain(tmp_path / "run", policy="lossless").plan(state()))
+
+
+def test_what_was_planned_is_what_is_stored(tmp_path: Path) -> None:
+    with Chain(tmp_path, policy="lc-3", roles={"table": "weight"}, adapter=Adapter()) as chain:
+        plan = chain.plan(state())
+        chain.save(0, state())
+        chain.save(1, state(1))
+        infos = [chain.info(step) for step in (0, 1)]
+    for array, planned in zip(infos[1].arrays, plan, strict=True):
+        assert (array.name, array.role, array.quantizer, array.lossy) == (
+            *(planned.name, planned.role, planned.quantizer, planned.lossy),
+        )
+    assert not infos[0].lossy
+    assert [array.role for array in infos[0].arrays] == [array.role for array in plan]
+    # Who reads the file has no adapter: what it knew is recorded, where names do not tell it.
+    why = {array.name: array.why for array in infos[1].arrays}
+    assert why["fc/weight"] == "named 'weight'"
+    assert why["norm"] == "told by a framework's structures when it was saved"
+    assert read_record(infos[1].policy) == Record(chain.policy, {"table": "weight"}, {6: "weight"})
+
+
+def test_a_record_takes_no_room_where_names_tell_all(tmp_path: Path) -> None:
+    with Chain(tmp_path, policy="lc-3") as chain:
+        chain.save(0, walk(1)[0])
+        assert chain.info().policy == "lc-3"
+    with Chain(tmp_path / "given", "lc-3", roles={"layer/weight": "weight", "fixed": "other"}) as chain:
+        chain.save(0, walk(1)[0])
+        assert chain.info().policy == "lc-3"
+        assert chain.roles == {"layer/weight": "weight", "fixed": "other"}
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        {"policy": "lc-9"},
+        "lc-9",
+        None,
+        3,
+        {"policy": "lc-3", "known": {"weight": ["a"]}},
+        {"policy": "lc-3", "known": {"x": [1]}},
+        {"policy": "lc-3", "roles": ["x"]},
+    ],
+)
+def test_info_of_a_record_that_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: Any
+) -> None:
+    with Chain(tmp_path) as chain:
+        with monkeypatch.context() as patch:
+            patch.setattr("lccodec.chain.draft.write_record", lambda _: recorded)
+            chain.save(0, walk(1)[0])
+        info = chain.info()
+    assert info.policy == recorded
+    assert {array.quantizer for array in info.arrays} == {"unknown"}
+    assert info.arrays[0].role == "weight"
+
+
+def test_large_arrays_that_nothing_names_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Chain(tmp_path / "a", policy="lc-3") as chain:
+        for step in range(3):
+            chain.save(step, state(step))
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(messages) == 1
+    assert "2 large arrays are kept exactly" in messages[0]
+    assert "'table', 'norm'" in messages[0]
+    caplog.clear()
+    with Chain(tmp_path / "b", policy="lossless") as chain:  # where all is exact there is nothing to tell
+        chain.save(0, state())
+    with Chain(tmp_path / "c", policy="lc-3", roles={"table": "other", "norm": "weight"}) as chain:
+        chain.save(0, state())
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_typing_error_is_told_at_the_first_save(tmp_path: Path) -> None:
+    chain = Chain(tmp_path / "a", roles={"fc/wieght": "weight"})
+    with pytest.raises(ArgumentError, match=r"roles: .*\n.*'fc/wieght' \(is it 'fc/weight'"):
+        chain.save(0, state())
+    chain = Chain(tmp_path / "b", Policy("mine", patterns={"*/exp_avgs": Lossless()}))
+    with pytest.raises(ArgumentError, match=r"policy 'mine': .*\n.*'\*/exp_avgs' \(is it 'opt/exp_avg"):
+        chain.save(0, state())
+    assert not list(tmp_path.iterdir())
+    policy = Policy("mine", {"weight": UniformDeadzone(step=1.0)}, patterns={"*/exp_avg": Lossless()})
+    with Chain(tmp_path / "c", policy, roles={"opt/str*": "weight"}) as chain:
+        chain.save(0, state())
+        chain.save(1, {"epoch": 1})  # an array that is not there any more is no typing error
+        assert chain.steps == [0, 1]
+    with Chain(tmp_path / "c") as chain:
+        chain.save(2, {"fc": {"weight": np.ones(9)}})

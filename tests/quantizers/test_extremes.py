@@ -1,0 +1,83 @@
+"""The ends of each type's range: nothing overflows with a warning, nothing becomes infinite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lccodec import Clusters, ExponentBuckets, LogSteps, Lossless, Triggered, UniformDeadzone, decode, encode
+from lccodec.element_types import components, work
+from lccodec.frame.decode import decode_components
+from lccodec.frame.encode import encode_components
+from lccodec.quantizers.weighted import Weighted
+
+from ..support.strategies import dtype_of
+
+SIZE = 3000
+MOMENT = components(np.geomspace(1e-300, 1e300, SIZE))
+QUANTIZERS: list[Any] = [
+    *(UniformDeadzone(step=step) for step in (1e-310, 1e-3, 1e200, 1e308)),
+    *(UniformDeadzone(max_error=bound) for bound in (1e-310, 1e-3, 1e200, 1.7e308)),
+    *(UniformDeadzone(relative_step=step) for step in (1e-300, 0.1, 2.0, 1e300)),
+    UniformDeadzone(relative_step=5.0, absolute=True),
+    ExponentBuckets(1),
+    ExponentBuckets(3),
+    ExponentBuckets(3, "mean"),
+    ExponentBuckets(8, "mean"),
+    Clusters(8),
+    Clusters(255, 0.0, 0.2, 1.0),
+    Clusters(2, 0.0, 0.0, 0.0),
+    LogSteps(0.001),
+    LogSteps(1.0),
+    LogSteps(64),
+    Triggered(ExponentBuckets(2), 0.5),
+    Weighted(UniformDeadzone(relative_step=2.0), MOMENT[1], MOMENT[0], 1.0),
+    Lossless(),
+]
+
+
+def extremes(name: str) -> list[np.ndarray]:
+    dtype = dtype_of(name)
+    kind, _ = components(np.zeros(0, dtype))
+    largest = (1 << (8 * kind.size - 1)) - (1 << kind.mantissa) - 1
+    most = float(work(np.array([largest], kind.bits), kind)[0])
+    rng = np.random.default_rng(0)
+    sign = rng.choice([-1.0, 1.0], SIZE)
+    root = most**0.65  # 1e200 for float64, whose square is past the end
+    tiny = float(work(np.array([1], kind.bits), kind)[0])
+    values = [
+        np.full(SIZE, most),
+        sign * most,
+        sign * most * rng.uniform(0.3, 1, SIZE),
+        sign * root * rng.uniform(0, 1, SIZE),
+        np.where(rng.random(SIZE) < 0.01, most, rng.standard_normal(SIZE)),
+        np.where(rng.random(SIZE) < 0.5, most, sign * tiny),
+        sign * 10.0 ** rng.uniform(np.log10(tiny) + 1, np.log10(most), SIZE),
+        sign * tiny,
+        np.zeros(SIZE),
+    ]
+    with np.errstate(all="ignore"):
+        return [np.clip(x, -most, most).astype(dtype) for x in values]
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS, ids=repr)
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_no_warning_and_nothing_infinite(name: str, quantizer: Any) -> None:
+    arrays = extremes(name)
+    for number, array in enumerate(arrays):
+        for reference in (None, arrays[number - 1], arrays[number - 4], array[::-1].copy()):
+            restored = decode(encode(array, quantizer, reference), reference)
+            kind, bits = components(restored)
+            assert np.isfinite(work(bits, kind)).all()
+            before = None if reference is None else components(reference)[1]
+            if isinstance(quantizer, Triggered) and before is not None:
+                quantizer.waits(components(array)[1], before, kind)
+            if isinstance(quantizer, UniformDeadzone) and quantizer.absolute:
+                before = None
+            shapes = [(10,), (1000,), (SIZE - 1010,)]
+            frame = b"".join(
+                encode_components(components(array)[1], kind, shapes, quantizer, before, run=True)
+            )
+            assert np.isfinite(work(decode_components(frame, before), kind)).all()

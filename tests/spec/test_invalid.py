@@ -1,0 +1,239 @@
+"""The invalid vectors of the specification: each is refused, for the one rule it breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec import errors
+from lccodec.element_types import components, from_components
+from lccodec.errors import ChainError, DataError, LccodecError
+from lccodec.frame.decode import decode_components
+from lccodec.frame.header import FrameHeader, parse_header
+
+SPEC = Path(__file__).parents[2] / "spec"
+VECTORS = SPEC / "vectors"
+ENTRIES = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes()) if "rule" in entry]
+FRAMES = [entry for entry in ENTRIES if entry["kind"] == "frame"]
+CHECKPOINTS = [entry for entry in ENTRIES if entry["kind"] == "checkpoint"]
+RULES = json.loads((SPEC / "tables" / "rules.json").read_bytes())
+EMULATED = os.environ.get("HYPOTHESIS_PROFILE") == "emulated"  # .ci/big-endian: slow, and of another Python
+MAX_SECONDS = 200 if EMULATED else 10
+MAX_BYTES = (256 if EMULATED else 128) << 20
+
+#: Rules that no vector breaks, by the class of the error.
+NOT_COVERED = {
+    ("LCC-STA-06", "FormatError"): "UTF-8 has no lone surrogate, and its escape breaks LCC-MAN-01 first",
+    (
+        "LCC-LIM-06",
+        "LimitError",
+    ): "2^20 + 1 arrays make two megabytes of manifest (container/test_container.py)",
+    ("LCC-H5-01", "FormatError"): "a FIFO or a device is no file to keep (container/test_container.py)",
+}
+
+any_frame = pytest.mark.parametrize("entry", FRAMES, ids=lambda entry: entry["name"])
+any_checkpoint = pytest.mark.parametrize("entry", CHECKPOINTS, ids=lambda entry: entry["name"])
+
+
+class Overtime(BaseException):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _bounded() -> Iterator[None]:
+    """Bound the time and the memory of a test."""
+
+    def over(*_: Any) -> None:
+        raise Overtime
+
+    timed = hasattr(signal, "alarm")
+    if timed:
+        before = signal.signal(signal.SIGALRM, over)
+        signal.alarm(MAX_SECONDS)
+    tracemalloc.start()
+    yield
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    if timed:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert most < MAX_BYTES
+
+
+@pytest.fixture(name="make", scope="module")
+def _make() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(VECTORS))
+        import make
+
+        yield make
+    for name in {path.stem for path in VECTORS.glob("*.py")} & set(sys.modules):
+        del sys.modules[name]
+
+
+def header_of(frame: bytes) -> FrameHeader | None:
+    try:
+        return parse_header(frame)
+    except DataError:
+        return None
+
+
+def stored(reference: bytes | None, header: FrameHeader | None) -> np.ndarray | None:
+    """Return the components of a reference; None where a header cannot be read that asks for one."""
+    if reference is None or header is None:
+        return None
+    return np.frombuffer(reference, header.kind.bits.newbyteorder("<")).astype(header.kind.bits)
+
+
+def ways(frame: bytes, reference: bytes | None) -> list[Callable[[], np.ndarray]]:
+    """Return the ways to decode a frame to components: of a run there is one."""
+    header = header_of(frame)
+    bits = stored(reference, header)
+    if header is not None and header.run:
+        return [lambda: decode_components(frame, bits)]
+    array = None if bits is None else from_components(bits, header.kind, header.shapes[0], "bits")
+    return [
+        lambda: decode_components(frame, bits),
+        lambda: components(lccodec.decode(frame, array, dtype="bits"))[1],
+    ]
+
+
+def refused(entry: dict[str, Any], error: LccodecError) -> None:
+    assert type(error).__name__ == entry["error"]
+    if isinstance(error, DataError):
+        assert error.rule == entry["rule"], error
+        assert error.__cause__ is None or not isinstance(error.__cause__, MemoryError)
+
+
+def check_file(entry: dict[str, Any], path: Path) -> None:
+    """Load and validate a file; a reader does not see all that a validator sees."""
+    if entry["reported_by"] == "reader":
+        with pytest.raises(LccodecError) as caught:
+            lccodec.load_file(path, dtype="bits")
+        refused(entry, caught.value)
+    else:
+        lccodec.load_file(path, dtype="bits")
+    found = {problem.rule for problem in lccodec.validate(path, deep=True)}
+    assert found == {"chain" if entry["error"] == "ChainError" else entry["rule"]}
+
+
+# --- the corpus -----------------------------------------------------------------------------------
+
+
+def test_there_are_vectors_and_no_other_files() -> None:
+    assert len(FRAMES) > 100
+    assert len(CHECKPOINTS) > 100
+    listed = [entry[what] for entry in ENTRIES for what in ("file", "reference", "parent") if entry.get(what)]
+    files = [path for path in (VECTORS / "invalid").rglob("*") if path.is_file()]
+    assert set(listed) == {path.relative_to(VECTORS).as_posix() for path in files}
+    assert len({entry["name"] for entry in ENTRIES}) == len(ENTRIES)
+    assert sum(path.stat().st_size for path in files) < 250_000
+    assert max(path.stat().st_size for path in files) < 40_000
+    for entry in ENTRIES:
+        assert entry["name"].startswith(entry["rule"])
+        assert entry["error"] in RULES[entry["rule"]]["errors"] or entry["error"] == "ChainError"
+        assert issubclass(getattr(errors, entry["error"]), DataError | ChainError)
+        assert entry["reported_by"] in ("reader", "validator")
+        assert 10 < len(entry["why"]) < 110
+
+
+def test_every_rule_with_errors_is_broken_once() -> None:
+    broken = {(entry["rule"], entry["error"]) for entry in ENTRIES if entry["error"] != "ChainError"}
+    listed = {(name, error) for name, rule in RULES.items() for error in rule["errors"]}
+    assert broken | NOT_COVERED.keys() == listed
+    assert not broken & NOT_COVERED.keys()
+
+
+# --- frames ---------------------------------------------------------------------------------------
+
+
+@any_frame
+def test_frame(entry: dict[str, Any]) -> None:
+    frame = (VECTORS / entry["file"]).read_bytes()
+    reference = entry["reference"] and (VECTORS / entry["reference"]).read_bytes()
+    for way in ways(frame, reference):
+        with pytest.raises(DataError) as caught:
+            way()
+        refused(entry, caught.value)
+
+
+@any_frame
+@pytest.mark.usefixtures("make")
+def test_frame_in_a_checkpoint(entry: dict[str, Any], tmp_path: Path) -> None:
+    """A file is refused for its frame, and by the validator."""
+    files, frame = sys.modules["broken_checkpoints"], (VECTORS / entry["file"]).read_bytes()
+    arrays = 1
+    if len(frame) >= 12 and frame[5] & 2:
+        arrays = max(1, min(int.from_bytes(frame[8:12], "little"), 4))
+    tree = ["l", *range(arrays)]
+    members: dict[str, Any] = {"tree": tree, "scalars": [], "arrays": [1] * arrays}
+    if not frame:
+        return  # no entry can be of a frame without bytes
+    header = header_of(frame)
+    if entry["reference"] and header is not None:
+        bits = stored((VECTORS / entry["reference"]).read_bytes(), header)
+        array = from_components(bits, header.kind, header.shapes[0], "bits")
+        parent = lccodec.encode(array, lccodec.Lossless())
+        data = files.file_of(files.text_of(files.keyframe((parent,), **members)), parent)
+        (tmp_path / files.PARENT).write_bytes(data)
+        members |= {"step": 2, "parent": {"step": 1, "root": data[-32:].hex()}, "tree": ...}
+    path = tmp_path / "broken.lcc.h5"
+    path.write_bytes(files.file_of(files.text_of(files.keyframe((frame,), **members)), frame))
+    check_file(entry, path)
+
+
+def test_frames_are_sound_without_their_fault(make: ModuleType) -> None:
+    count = 0
+    for vector in make.broken_frames():
+        if vector.sound is not None:
+            header = parse_header(vector.sound)
+            for way in ways(vector.sound, vector.reference if header.relative else None):
+                assert way().size == header.components, vector.name
+            count += 1
+    assert count > 100
+
+
+# --- checkpoint files -----------------------------------------------------------------------------
+
+
+@any_checkpoint
+def test_checkpoint(entry: dict[str, Any]) -> None:
+    path = VECTORS / entry["file"]
+    check_file(entry, path)
+    if entry["parent"] is None and entry["reported_by"] == "reader" and path.stat().st_size:
+        with pytest.raises(DataError) as caught:
+            lccodec.load(path.read_bytes(), dtype="bits")
+        refused(entry, caught.value)
+
+
+def test_files_are_sound_without_their_fault(make: ModuleType, tmp_path: Path) -> None:
+    shutil.copy(VECTORS / "invalid" / "000000000001.lcc.h5", tmp_path)
+    assert lccodec.validate(tmp_path, deep=True) == []
+    seen = set()
+    for vector in make.broken_files():
+        seen.add(vector.name)
+        path = tmp_path / "sound.lcc.h5"
+        path.write_bytes(vector.sound)
+        assert lccodec.validate(path, deep=True) == [], vector.name
+        lccodec.load_file(path)
+    assert len(seen) == len(CHECKPOINTS)
+
+
+def test_a_chain_notices_a_file_of_another_step(tmp_path: Path) -> None:
+    entry = next(entry for entry in CHECKPOINTS if entry["rule"] == "LCC-CHN-01")
+    shutil.copy(VECTORS / entry["file"], tmp_path)
+    with lccodec.Chain(tmp_path) as chain, pytest.raises(DataError) as caught:
+        chain.restore()
+    refused(entry, caught.value)

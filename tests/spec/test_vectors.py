@@ -1,0 +1,135 @@
+"""The vectors of the specification: every one decodes to its expected values, and they cover the format.
+
+The invalid ones are in ``test_invalid.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.element_types import ELEMENT_TYPES, components, from_components
+from lccodec.frame.decode import decode_components
+from lccodec.frame.header import parse_header
+
+VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
+ENTRIES = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes()) if "rule" not in entry]
+FRAMES = [entry for entry in ENTRIES if entry["kind"] == "frame"]
+CHECKPOINTS = [entry for entry in ENTRIES if entry["kind"] == "checkpoint"]
+FORMS = {
+    "constant",
+    "raw",
+    "huffman",
+    "sparse",
+    "sparse with low bits",
+    "packed 1",
+    "packed 2",
+    "packed 4",
+    "classed",
+}
+KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
+
+any_frame = pytest.mark.parametrize("entry", FRAMES, ids=lambda entry: entry["name"])
+any_checkpoint = pytest.mark.parametrize("entry", CHECKPOINTS, ids=lambda entry: entry["name"])
+
+
+@pytest.fixture(name="make")
+def _make(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(str(VECTORS))
+    import make
+
+    yield make
+    for name in {path.stem for path in VECTORS.glob("*.py")} & set(sys.modules):
+        del sys.modules[name]
+
+
+def read(entry: dict[str, Any], what: str = "file") -> bytes:
+    return (VECTORS / entry[what]).read_bytes()
+
+
+def stored(entry: dict[str, Any], what: str) -> np.ndarray:
+    kind = KINDS[entry["dtype"]]
+    bits = np.frombuffer(read(entry, what), kind.bits.newbyteorder("<")).astype(kind.bits)
+    shapes = entry["shapes"]
+    return from_components(bits, kind, tuple(shapes[0]) if len(shapes) == 1 else (-1,), "bits")
+
+
+def little(array: np.ndarray) -> bytes:
+    _, bits = components(array)
+    return bits.astype(bits.dtype.newbyteorder("<")).tobytes()
+
+
+def test_there_are_vectors_and_no_other_files() -> None:
+    assert len(FRAMES) > 80
+    assert len(CHECKPOINTS) > 5
+    listed = {
+        entry[what] for entry in ENTRIES for what in ("file", "expected", "reference") if entry.get(what)
+    }
+    assert listed == {f"valid/{path.name}" for path in (VECTORS / "valid").iterdir()}
+    files = [path for path in VECTORS.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert sum(path.stat().st_size for path in files) < 720_000
+
+
+@any_frame
+def test_frame(entry: dict[str, Any]) -> None:
+    frame = read(entry)
+    header = parse_header(frame)
+    assert (header.method_name, header.kind.name) == (entry["method"], entry["dtype"])
+    assert header.shapes == tuple(map(tuple, entry["shapes"]))
+    assert header.relative == (entry["reference"] is not None)
+    reference = stored(entry, "reference") if header.relative else None
+    if header.run:
+        decoded = decode_components(frame, None if reference is None else components(reference)[1])
+    else:
+        decoded = lccodec.decode(frame, reference, dtype="bits")
+        assert decoded.shape == header.shapes[0]
+        assert components(decoded)[0] == header.kind
+    if entry["expected"]:
+        assert little(decoded) == read(entry, "expected")
+    assert sha256(little(decoded)).hexdigest() == entry["sha256"]
+
+
+@any_checkpoint
+def test_checkpoint(entry: dict[str, Any], make: ModuleType) -> None:
+    path = VECTORS / entry["file"]
+    assert lccodec.validate(path, deep=True) == []
+    expected = read(entry, "expected")
+    assert sha256(expected).hexdigest() == entry["sha256"]
+    state = lccodec.load_file(path, dtype="bits")
+    assert make.expected_state(state) == json.loads(expected)
+
+
+def test_they_cover_the_format(make: ModuleType) -> None:
+    """Every method with every element type it has, and every form of stream, by what the files hold."""
+    seen, forms = set(), set()
+    for entry in FRAMES:
+        frame = read(entry)
+        header = parse_header(frame)
+        seen.add((header.method_name, header.kind.name, header.relative))
+        found = make.stream_forms(frame)
+        assert found == entry["forms"], entry["name"]
+        forms |= {(header.method_name, form) for form in found}
+    for method in ("raw", "planes", "codebook"):
+        for kind in ELEMENT_TYPES:
+            if method != "codebook" or kind.is_float:
+                assert (method, kind.name, False) in seen
+                assert method == "raw" or (method, kind.name, True) in seen
+    for method in ("planes", "codebook"):
+        assert {form for found, form in forms if found == method} == FORMS
+
+
+def test_they_are_made_anew_byte_by_byte(make: ModuleType, tmp_path: Path) -> None:
+    make.make(tmp_path)
+    made = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert Path("manifest.json") in made
+    for path, data in made.items():
+        assert data == (VECTORS / path).read_bytes(), path

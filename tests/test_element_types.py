@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec import BFLOAT16_BITS, ArgumentError, DependencyError
+from lccodec.element_types import (
+    ELEMENT_TYPES,
+    components,
+    element_type,
+    from_components,
+    narrow,
+    subtract,
+    unzigzag,
+    widen,
+    zigzag,
+)
+
+from .support.strategies import ALL_DTYPES, array_and_reference, bits_of, dtype_of, random_array
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def test_codes_are_the_positions_in_the_table() -> None:
+    assert [kind.code for kind in ELEMENT_TYPES] == list(range(len(ELEMENT_TYPES)))
+
+
+@pytest.mark.parametrize("name", ALL_DTYPES)
+def test_components_and_back(name: str) -> None:
+    array = random_array(name, (3, 4, 5), 1)
+    kind, bits = components(array)
+    assert kind.name == name
+    assert bits.shape == (60 * kind.components,)
+    np.testing.assert_array_equal(bits_of(from_components(bits, kind, (3, 4, 5), None)), bits_of(array))
+
+
+@pytest.mark.parametrize("name", ALL_DTYPES)
+def test_layout_and_byte_order_do_not_matter(name: str) -> None:
+    array = random_array(name, (4, 6), 2)
+    expected = components(array)[1]
+    same = [np.asfortranarray(array), np.repeat(array, 2, axis=0)[::2], array[::-1][::-1]]
+    if name not in ("bool", "bfloat16", "int8", "uint8"):
+        same.append(array.astype(array.dtype.newbyteorder("S")))
+    for other in same:
+        np.testing.assert_array_equal(components(other)[1], expected)
+
+
+def test_a_bool_of_any_true_byte_is_one() -> None:
+    odd = np.array([0, 1, 2, 255], np.uint8).view(np.bool_)
+    assert components(odd)[1].tolist() == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", ["O", "U3", "S3", "M8[s]", "longdouble", "V4"])
+def test_other_dtypes_are_refused_by_name(dtype: str) -> None:
+    with pytest.raises(ArgumentError, match="cannot be stored"):
+        element_type(np.dtype(dtype))
+
+
+@given(st.lists(st.floats(width=32), max_size=50))
+def test_narrow_rounds_as_ml_dtypes_does(values: list[float]) -> None:
+    array = np.array(values, np.float32)
+    finite = ~np.isnan(array)
+    with np.errstate(all="ignore"):
+        expected = array.astype(BFLOAT16).view(np.uint16)
+    np.testing.assert_array_equal(narrow(array)[finite], expected[finite])
+    assert np.isnan(narrow(array)[~finite].view(BFLOAT16).astype(np.float32)).all()
+
+
+def test_every_bfloat16_survives_widening() -> None:
+    every = np.arange(65536, dtype=np.uint16)
+    number = ~np.isnan(widen(every))
+    np.testing.assert_array_equal(narrow(widen(every))[number], every[number])
+    np.testing.assert_array_equal(
+        widen(every).view(np.uint32)[number], every.view(BFLOAT16).astype(np.float32).view(np.uint32)[number]
+    )
+
+
+@given(array_and_reference(["bfloat16", "float16"], special=0.0))
+def test_differences_are_those_of_the_type(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+    array, reference = pair
+    kind, x = components(array)
+    r = None if reference is None else components(reference)[1]
+    with np.errstate(all="ignore"):
+        expected = array if reference is None else array - reference
+    np.testing.assert_array_equal(
+        subtract(x, r, kind).astype(np.float64), expected.astype(np.float64).reshape(-1)
+    )
+
+
+@given(array_and_reference())
+def test_zigzag_is_undone(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+    array, reference = pair
+    kind, x = components(array)
+    r = None if reference is None else components(reference)[1]
+    out = np.empty_like(x)
+    unzigzag(zigzag(x, r, kind), r, kind, out)
+    np.testing.assert_array_equal(out, x)
+    if r is not None:  # in place of the reference
+        unzigzag(zigzag(x, r.copy(), kind), r, kind, r)
+        np.testing.assert_array_equal(r, x)
+
+
+@pytest.mark.parametrize("name", ALL_DTYPES)
+def test_no_reference_is_a_reference_of_zeros(name: str) -> None:
+    kind, x = components(random_array(name, (500,), 3, special=0.5))
+    np.testing.assert_array_equal(zigzag(x, None, kind), zigzag(x, np.zeros_like(x), kind))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_neighbours_differ_by_one(name: str) -> None:
+    dtype = dtype_of(name)
+    kind, _ = components(np.zeros(1, dtype))
+    one = np.ones(1, dtype).view(kind.bits)
+    for pattern in (one, one | kind.bits.type(1 << (8 * kind.size - 1))):  # 1.0 and -1.0
+        steps = zigzag(np.concatenate([pattern + 1, pattern - 1]), np.concatenate([pattern, pattern]), kind)
+        assert sorted(steps.tolist()) == [1, 2]
+    zeros = np.array([0.0, -0.0], dtype).view(kind.bits)
+    assert zigzag(zeros[1:], zeros[:1], kind).tolist() == [1]  # -0.0 comes right before +0.0
+
+
+def test_bfloat16_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    bits = np.array([0x3F80, 0xC000], np.uint16)
+    kind, stored = components(bits.view(BFLOAT16_BITS))
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(DependencyError, match=r"lccodec\[bfloat16\]"):
+        from_components(stored, kind, (2,), None)
+    assert from_components(stored, kind, (2,), "float32").tolist() == [1.0, -2.0]
+    assert from_components(stored, kind, (2,), "bits").dtype == BFLOAT16_BITS
