@@ -16,9 +16,9 @@ import lccodec
 from lccodec.constants import MAX_EXPANSION
 from lccodec.element_types import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
 from lccodec.frame.decode import decode_components
-from lccodec.frame.encode import encode_components
+from lccodec.frame.encode import Content, encode_content
 from lccodec.frame.header import parse_header
-from lccodec.quantizers.uniform import Quantizer
+from lccodec.quantizers import Quantizer
 
 #: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell nothing new.
 MAX_DECODED = 1 << 20
@@ -104,13 +104,13 @@ def seeds() -> Iterator[bytes]:
 
 def _runs(kind: ElementType, quantizers: Sequence[Quantizer]) -> Iterator[bytes]:
     """Yield runs of arrays of one type."""
-    shapes = [(7,), (), (3, 40), (500,)]
+    shapes = ((7,), (), (3, 40), (500,))
     base = components(reference_array(kind, (628,)))[1]
     rng = np.random.default_rng(1)
     bits = _plus(base, rng.standard_normal(base.size).astype(np.float32), kind)
     for quantizer in quantizers:
         for reference in (None, base):
-            yield b"".join(encode_components(bits, kind, shapes, quantizer, reference, run=True))
+            yield b"".join(encode_content(Content(bits, kind, shapes, reference, run=True), quantizer))
 
 
 def _classed(kind: ElementType) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from .errors import (
     UnsupportedError,
 )
 from .frame.decode import decode
-from .policy.arrays import encode
+from .frame.encode import encode
 from .policy.balanced import Balanced
 from .policy.choices import ArrayPlan
 from .policy.policy import Policy
@@ -31,8 +31,9 @@ from .policy.roles import ROLES
 from .quantizers.clusters import Clusters
 from .quantizers.exponent import ExponentBuckets
 from .quantizers.logarithmic import LogSteps
+from .quantizers.lossless import Lossless
 from .quantizers.triggered import Triggered
-from .quantizers.uniform import Lossless, UniformDeadzone
+from .quantizers.uniform import UniformDeadzone
 
 __version__ = "0.1.0"  # of the package; the version of the format is in `lccodec.constants`
 

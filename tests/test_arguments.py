@@ -25,7 +25,7 @@ from lccodec import (
     encode,
 )
 from lccodec.arguments import as_integer, as_number
-from lccodec.policy.policy import parse_quantizer, quantizer_json
+from lccodec.quantizers.registry import parse_quantizer, quantizer_json
 
 ARRAY = np.linspace(0, 1, 50, dtype=np.float32)
 FRAME = encode(ARRAY, Lossless())

@@ -12,8 +12,8 @@ True
 >>> numcodecs.get_codec(codec.get_config()) == codec      # found by its entry point
 True
 
-A codec has no reference to take a delta against: frames are self-contained, and exact unless it is given
-another quantizer. It compresses arrays, not bytes. Needs the extra ``numcodecs``.
+A codec has no reference to take a delta against: frames are self-contained, and exact unless it is
+given another quantizer. It compresses arrays, not bytes. Needs the extra ``numcodecs``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ import numpy as np
 from ..byteorder import little_endian
 from ..element_types import Array
 from ..errors import ArgumentError, DependencyError
-from ..frame.decode import decode, encode
-from ..policy.policy import parse_quantizer, quantizer_json
-from ..quantizers.uniform import Lossless, Quantizer
+from ..frame.decode import decode
+from ..frame.encode import encode
+from ..quantizers.base import Quantizer
+from ..quantizers.lossless import Lossless
+from ..quantizers.registry import parse_quantizer, quantizer_json
 
 try:
     from numcodecs.abc import Codec
@@ -51,7 +53,8 @@ class LCCodec(Codec):  # type: ignore[misc]
     ------
     ArgumentError
         For another object; when encoding, for an array of a dtype that cannot be stored, and for a
-        big-endian one: a frame does not keep the byte order, and zarr would take what is decoded for it.
+        big-endian one: a frame does not keep the byte order, and zarr would take what is decoded
+        for it.
     """
 
     codec_id = "lccodec"

@@ -10,10 +10,11 @@
 >>> bool(abs(array[:] - values).max() <= 1e-2), array.nbytes_stored() < values.nbytes / 2
 (True, True)
 
-The array's metadata say ``{"name": "lccodec", "configuration": {"quantizer": ...}}``, and zarr finds the
-codec by that name wherever lccodec is installed. It is the serializer, which makes bytes of arrays, and
-leaves nothing for a compressor to do. Chunks are self-contained, and exact unless another quantizer is given.
-Needs the extra ``zarr``. For version 2 there is the codec of :mod:`lccodec.adapters.numcodecs`.
+The array's metadata say ``{"name": "lccodec", "configuration": {"quantizer": ...}}``, and zarr
+finds the codec by that name wherever lccodec is installed. It is the serializer, which makes bytes
+of arrays, and leaves nothing for a compressor to do. Chunks are self-contained, and exact unless
+another quantizer is given. Needs the extra ``zarr``. For version 2 there is the codec of
+:mod:`lccodec.adapters.numcodecs`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..element_types import element_type
 from ..errors import DependencyError, FormatError
-from ..frame.decode import decode, encode
-from ..policy.policy import parse_quantizer, quantizer_json
-from ..quantizers.uniform import Lossless, Quantizer
+from ..frame.decode import decode
+from ..frame.encode import encode
+from ..quantizers.base import Quantizer
+from ..quantizers.lossless import Lossless
+from ..quantizers.registry import parse_quantizer, quantizer_json
 
 try:
     from zarr.abc.codec import ArrayBytesCodec
@@ -54,7 +57,8 @@ class LCCodec(ArrayBytesCodec):
     Raises
     ------
     ArgumentError
-        For another object, a configuration that is none, or an array of a dtype that cannot be stored.
+        For another object, a configuration that is none, or an array of a dtype that cannot be
+        stored.
     """
 
     is_fixed_size = False

@@ -20,7 +20,8 @@ from ..policy.choices import find_known, needed_roles
 from ..policy.policy import Candidate
 from ..policy.record import Record, write_record
 from ..policy.roles import Assignment, Role, assign_roles
-from ..quantizers.uniform import Lossless, Quantizer
+from ..quantizers.base import Quantizer
+from ..quantizers.lossless import Lossless
 from .jobs import DecodedArray, Job, components_of, plan
 from .tail import Tail
 

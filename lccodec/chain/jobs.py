@@ -1,7 +1,8 @@
 """What a checkpoint stores: which arrays, each in a frame of its own or in a run with others.
 
-An array that did not change is not stored, and one that waits for a trigger neither. The reference of a
-delta is always the parent as decoded, so that errors do not accumulate (LC-Checkpoint, section 3.1).
+An array that did not change is not stored, and one that waits for a trigger neither. The reference
+of a delta is always the parent as decoded, so that errors do not accumulate (LC-Checkpoint, section
+3.1).
 
 Source: SPEC 9.
 """
@@ -17,19 +18,16 @@ import numpy as np
 
 from ..element_types import Array, ElementType, components, from_components
 from ..errors import ArgumentError
-from ..frame.encode import Effort, encode_components
+from ..frame.encode import Content, Effort, encode_content
 from ..frame.header import Shape, check_shape
-from ..frame.planes import alone_is_smaller
 from ..parallel import ordered
-from ..quantizers.logarithmic import LogSteps
+from ..quantizers.base import Quantizer
 from ..quantizers.residual import PIECE
-from ..quantizers.triggered import Triggered
-from ..quantizers.uniform import Lossless, Quantizer
 
 __all__ = ["DecodedArray", "Job", "components_of", "encode_jobs", "joined", "plan", "split"]
 
-#: Arrays of at most so many components share a run, of at most so many together: large enough to pay
-#: for the NumPy calls, small enough to be read for the sake of one of its arrays.
+#: Arrays of at most so many components share a run, of at most so many together: large enough to
+#: pay for the NumPy calls, small enough to be read for the sake of one of its arrays.
 RUN_ARRAY: Final = 1 << 14
 RUN_TOTAL: Final = 1 << 20
 
@@ -112,18 +110,8 @@ class Job:
     def _pieces(
         self, bits: Array, reference: Array | None, out: Array | None, effort: Effort, threads: int
     ) -> Iterator[bytes]:
-        run = len(self.indices) > 1
-        return encode_components(
-            bits,
-            self.kind,
-            self.shapes,
-            self.quantizer,
-            reference,
-            out,
-            run=run,
-            effort=effort,
-            threads=threads,
-        )
+        content = Content(bits, self.kind, tuple(self.shapes), reference, len(self.indices) > 1)
+        return encode_content(content, self.quantizer, out, effort=effort, threads=threads)
 
 
 def encode_jobs(
@@ -131,8 +119,8 @@ def encode_jobs(
 ) -> Iterator[tuple[Job, Iterable[bytes], list[DecodedArray]]]:
     """Yield each job with what it encodes to, in order.
 
-    Several threads work on several jobs at a time, or on the blocks of one that is large. The pieces
-    of a large one are made as they are asked for.
+    Several threads work on several jobs at a time, or on the blocks of one that is large. The
+    pieces of a large one are made as they are asked for.
     """
 
     def encode(job: Job) -> tuple[Job, Iterable[bytes], list[DecodedArray]]:
@@ -178,8 +166,8 @@ def plan(
     parents
         The parent's arrays as decoded, by name.
     choose
-        Returns the quantizer for an array, given its name, element type, size, and whether it will be
-        relative to the parent's.
+        Returns the quantizer for an array, given its name, element type, size, and whether it will
+        be relative to the parent's.
     keyframe
         Whether all frames must stand alone.
 
@@ -197,10 +185,9 @@ def plan(
         elif _equal(bits, parent.bits):
             continue
         quantizer = choose(name, kind, bits.size // kind.components, parent is not None)
-        if isinstance(quantizer, Triggered):
-            if parent is not None and quantizer.waits(bits, parent.bits, kind):
-                continue
-            quantizer = quantizer.then
+        if parent is not None and quantizer.waits(bits, parent.bits, kind):
+            continue
+        quantizer = quantizer.awake
         relative = parent is not None and not _stands_alone(quantizer, bits, parent.bits, kind)
         like = (kind, quantizer, parent is None, relative)
         small = 0 < bits.size <= RUN_ARRAY
@@ -230,9 +217,7 @@ def _stands_alone(quantizer: Quantizer, bits: Array, reference: Array, kind: Ele
     """Whether an array is coded without its reference; one so small that it shares a run is not looked at."""
     if quantizer.absolute or bits.size <= RUN_ARRAY:
         return quantizer.absolute
-    if isinstance(quantizer, LogSteps):
-        return quantizer.alone(bits, reference, kind)
-    return isinstance(quantizer, Lossless) and alone_is_smaller(bits, reference, kind)
+    return quantizer.stands_alone(bits, reference, kind)
 
 
 def _equal(left: Array, right: Array) -> bool:

@@ -14,7 +14,7 @@ from ..container.system import checked_path
 from ..container.tree import flatten
 from ..container.writer import CheckpointWriter, check_manifest
 from ..errors import ArgumentError
-from ..quantizers.uniform import Lossless
+from ..quantizers.lossless import Lossless
 from .checkpoint import in_chain, open_data, open_file
 from .jobs import Job, components_of, plan
 
@@ -69,8 +69,8 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, A
     Raises
     ------
     ArgumentError
-        If the state holds something that cannot be stored; names it. If the path is that of a checkpoint of a
-        chain: `Chain.save` writes these, and none is replaced.
+        If the state holds something that cannot be stored; names it. If the path is that of a
+        checkpoint of a chain: `Chain.save` writes these, and none is replaced.
     StorageError
         If the operating system refuses; what was there stays.
     """

@@ -6,6 +6,9 @@ reference; escapes are exact. Source: SPEC 6.3 and 7.6.
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Final
+
 import numpy as np
 
 from ..byteorder import read_numbers, stored_bytes, stored_view
@@ -13,86 +16,33 @@ from ..element_types import Array, ElementType, add, add_at, unwork, work
 from ..entropy.bits import Cursor
 from ..entropy.forms import Packed, Sparse, dense, places_of
 from ..entropy.stream_reader import read_stream
-from ..entropy.stream_writer import Piece, write_places, write_stream
+from ..entropy.stream_writer import Piece, write_places
 from ..errors import FormatError
+from ..quantizers.residual import PIECE, Owner
 
-__all__ = [
-    "Codebook",
-    "RunCodebook",
-    "apply",
-    "read_block",
-    "read_run_block",
-    "reconstruct",
-    "write_block",
-]
-
-_PIECE = 1 << 16  # values made at a time, so that they stay in the cache
+__all__ = ["Codebook", "apply", "part_of", "read_block", "reconstruct", "write_block"]
 
 #: With at most one symbol in this many not 0, it is faster to copy the reference and change those.
-_FEW = 16
+SPARSE_RATIO: Final = 16
 
 
 class Codebook:
-    """Representatives of the symbols 1, 2, ... and what to look up for a symbol or a group.
-
-    Parameters
-    ----------
-    representatives
-        Components (bit patterns) of shape ``(symbols - 1,)``.
-    kind
-        Their element type.
-    relative
-        Whether they are added to a reference.
-    ordered
-        Whether they are added to its order-preserving integers.
-    """
-
-    def __init__(
-        self, representatives: Array, kind: ElementType, relative: bool, ordered: bool = False
-    ) -> None:
-        self.representatives = representatives
-        self.kind = kind
-        self.relative = relative
-        self.alphabet = representatives.size + 1
-        # Adding -0.0 leaves the reference as it is (LCC-REC-02); without one, symbol 0 is +0.0.
-        zero = np.array([0], kind.bits) if ordered else np.array([-0.0 if relative else 0.0], kind.work)
-        values = representatives if ordered else work(representatives, kind)
-        self.values: Array = np.concatenate([zero, values])
-
-    @property
-    def wide(self) -> bool:
-        """Whether symbols take two bytes, stored as two streams (LCC-CBK-04)."""
-        return self.alphabet > 256
-
-    def expand(self, symbols: Array) -> Array:
-        """Return the values (``kind.work``, or ``kind.bits`` to order) of symbols of the alphabet."""
-        return self.values.take(symbols, mode="clip")
-
-    def group_rows(self, width: int) -> Array:
-        """Return the values of every group of ``8 // width`` symbols, shape ``(256, 8 // width)``."""
-        symbols = (np.arange(256)[:, None] >> np.arange(0, 8, width)) & ((1 << width) - 1)
-        rows: Array = self.values[np.minimum(symbols, self.alphabet - 1)]
-        return rows
-
-    def check(self, largest: int, where: str) -> None:
-        """Raise ``FormatError`` if a symbol has no representative (LCC-CBK-03)."""
-        if largest >= self.alphabet:
-            raise FormatError("LCC-CBK-03", where, f"symbol {largest} in an alphabet of {self.alphabet}")
-
-
-class RunCodebook:
-    """The codebooks of the arrays of a run.
+    """Representatives of the symbols 1, 2, ... of each array of a frame, and what to look up for a symbol.
 
     Parameters
     ----------
     counts
-        Representatives of each array, int64.
+        Representatives of each array, int64 of shape ``(arrays,)``.
     representatives
-        Components (bit patterns) of all representatives, array by array.
+        Components (bit patterns) of those of the first array, of the second, ...
     sizes
-        Components of each array, int64.
-    kind, relative, ordered
-        As in :class:`Codebook`.
+        Components of each array, int64; none is 0 where there are several.
+    kind
+        Their element type.
+    relative
+        Whether representatives are added to a reference.
+    ordered
+        Whether they are added to its order-preserving integers.
     """
 
     def __init__(
@@ -101,26 +51,70 @@ class RunCodebook:
         representatives: Array,
         sizes: Array,
         kind: ElementType,
+        *,
         relative: bool,
         ordered: bool = False,
     ) -> None:
+        self.counts = counts
+        self.representatives = representatives
+        self.sizes = sizes
         self.kind = kind
-        self.wide = bool(counts.max(initial=0) > 255)
-        starts = np.cumsum(counts + 1) - (counts + 1)
-        count = int((counts + 1).sum())
-        if ordered:
-            self.values = np.zeros(count, kind.bits)
-        else:
-            self.values = np.full(count, -0.0 if relative else 0.0, kind.work)
+        self._starts = np.cumsum(counts) - counts + np.arange(counts.size)  # of each array's symbol 0
+        # Adding -0.0 leaves the reference as it is (LCC-REC-02); without one, symbol 0 is +0.0.
+        zero = np.array([0], kind.bits) if ordered else np.array([-0.0 if relative else 0.0], kind.work)
+        self.values: Array = np.repeat(zero, representatives.size + counts.size)
         chosen = np.ones(self.values.size, bool)
-        chosen[starts] = False
+        chosen[self._starts] = False
         self.values[chosen] = representatives if ordered else work(representatives, kind)
-        self.base = np.repeat(starts, sizes)
-        self.last = np.repeat(counts, sizes)
 
-    def expand(self, symbols: Array, part: slice) -> Array:
-        """Return the values (``kind.work``) of the symbols of the components `part` of the run."""
-        return self.values.take(self.base[part] + symbols, mode="clip")
+    @property
+    def wide(self) -> bool:
+        """Whether symbols take two bytes, stored as two streams (LCC-CBK-04)."""
+        return bool(self.counts.max() > 255)
+
+    @cached_property
+    def _owner(self) -> Array:
+        return np.repeat(np.arange(self.sizes.size), self.sizes)
+
+    def owner(self, start: int, positions: Array | slice) -> Owner:
+        """Return which array the components at some positions behind `start` are of; 0 of a single one."""
+        if self.sizes.size == 1:
+            return 0
+        if isinstance(positions, slice):
+            return self._owner[start + positions.start : start + positions.stop]
+        return self._owner.take(positions + start)
+
+    def expand(self, symbols: Array, owner: Owner = 0) -> Array:
+        """Return the values (``kind.work``, or ``kind.bits`` to order) of symbols of arrays."""
+        if self.sizes.size > 1:
+            symbols = self._starts[owner] + symbols.astype(np.intp)
+        return self.values.take(symbols, mode="clip")
+
+    def group_rows(self, width: int) -> Array:
+        """Return, of one array, the values of every group of ``8 // width`` symbols.
+
+        Returns
+        -------
+        ndarray
+            Of shape ``(256, 8 // width)``.
+        """
+        symbols = (np.arange(256)[:, None] >> np.arange(0, 8, width)) & ((1 << width) - 1)
+        rows: Array = self.values[np.minimum(symbols, self.values.size - 1)]
+        return rows
+
+    def check(self, symbols: Array, owner: Owner, where: str) -> None:
+        """Raise ``FormatError`` if a symbol has no representative (LCC-CBK-03)."""
+        counts = self.counts[owner]
+        if symbols.max(initial=0) <= counts if isinstance(owner, int) else not (symbols > counts).any():
+            return
+        past = symbols[symbols > counts]
+        message = f"symbol {int(past.max())} in an alphabet of {int(np.min(counts)) + 1}"
+        raise FormatError("LCC-CBK-03", where, message)
+
+
+def part_of(bits: Array | None, part: slice) -> Array | None:
+    """Return a part of components that may not be there."""
+    return None if bits is None else bits[part]
 
 
 def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: Array) -> None:
@@ -131,31 +125,31 @@ def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: 
         add(reference, values, kind, out)
 
 
-def apply(symbols: Array, codebook: Codebook, reference: Array | None, out: Array) -> None:
-    """Write what symbols stand for into `out`, which may be `reference`; all but them are components."""
-    if reference is not None and np.count_nonzero(symbols) * _FEW <= symbols.size:
+def apply(symbols: Array, owner: Owner, codebook: Codebook, reference: Array | None, out: Array) -> None:
+    """Write what symbols stand for into `out`, which may be `reference`; both are components."""
+    if reference is not None and np.count_nonzero(symbols) * SPARSE_RATIO <= symbols.size:
         positions = (symbols != 0).nonzero()[0]
-        _change(reference, positions, symbols.take(positions), codebook, out)
+        whose = owner if isinstance(owner, int) else owner.take(positions)
+        values = codebook.expand(symbols.take(positions), whose)
+        _change(reference, positions, values, codebook.kind, out)
     else:
-        reconstruct(codebook.expand(symbols), reference, codebook.kind, out)
+        reconstruct(codebook.expand(symbols, owner), reference, codebook.kind, out)
 
 
-def _change(reference: Array, positions: Array, symbols: Array, codebook: Codebook, out: Array) -> None:
-    """Write the reference into `out`, changed at `positions`."""
+def _change(reference: Array, positions: Array, values: Array, kind: ElementType, out: Array) -> None:
+    """Write the reference into `out`, with values added at `positions`."""
     if out is not reference:
         np.copyto(out, reference)
-    add_at(out, positions, codebook.expand(symbols), codebook.kind)
+    add_at(out, positions, values, kind)
 
 
-def write_block(
-    symbols: Sparse | Array, escapes: Array, exact: Array, count: int, columns: int = 0
-) -> list[Piece]:
+def write_block(symbols: Sparse, escapes: Array, exact: Array, count: int, columns: int = 0) -> list[Piece]:
     """Return the pieces of one block: symbols, and the escapes if there are any (SPEC 6.3).
 
     Parameters
     ----------
     symbols
-        All (uint8), or those that are not 0, of uint8, or uint16 for a wide codebook.
+        Those that are not 0, of uint8, or uint16 for a wide codebook.
     escapes
         Places of the elements stored exactly, rising; their symbols are 0.
     exact
@@ -165,9 +159,7 @@ def write_block(
     columns
         Components in a row, where they are those of a matrix.
     """
-    if not isinstance(symbols, Sparse):
-        pieces = write_stream(symbols)
-    elif symbols.values.dtype == np.uint8:
+    if symbols.values.dtype == np.uint8:
         pieces = write_places(symbols, count, columns)
     else:
         halves = stored_view(symbols.values).reshape(-1, 2).T
@@ -184,38 +176,27 @@ def _nonzero(symbols: Sparse, half: Array) -> Sparse:
     return Sparse(symbols.positions[few], half[few])
 
 
-def read_block(cursor: Cursor, codebook: Codebook, reference: Array | None, out: Array) -> None:
-    """Read one block into `out`, which may be `reference`; both are components of the block."""
+def read_block(cursor: Cursor, codebook: Codebook, start: int, reference: Array | None, out: Array) -> None:
+    """Read one block, which begins at component `start` of the frame, into `out`.
+
+    `out` may be `reference`; both are the components of the block.
+    """
     flags = _read_flags(cursor)
     run = read_stream(cursor, out.size)
     if codebook.wide:
-        symbols = dense(run, out.size) | dense(read_stream(cursor, out.size), out.size).astype(np.uint16) << 8
-        codebook.check(int(symbols.max(initial=0)), cursor.where)
-        reconstruct(codebook.expand(symbols), reference, codebook.kind, out)
-    elif isinstance(run, Sparse):
-        _apply_sparse(run, codebook, reference, out, cursor.where)
-    elif isinstance(run, Packed):
+        low, high = dense(run, out.size), dense(read_stream(cursor, out.size), out.size)
+        run = low | high.astype(np.uint16) << 8
+    if isinstance(run, Sparse):
+        _apply_sparse(run, codebook, start, reference, out, cursor.where)
+    elif isinstance(run, Packed) and codebook.sizes.size == 1:
         _apply_packed(run, codebook, reference, out, cursor.where)
     else:
-        codebook.check(int(run.max(initial=0)), cursor.where)
-        for start in range(0, out.size, _PIECE):
-            part = slice(start, start + _PIECE)
-            apply(run[part], codebook, reference if reference is None else reference[part], out[part])
-    if flags:
-        _read_escapes(cursor, out)
-
-
-def read_run_block(
-    cursor: Cursor, codebook: RunCodebook, part: slice, reference: Array | None, out: Array
-) -> None:
-    """Read one block of a run into `out`, the components `part` of the run; see :func:`read_block`."""
-    flags = _read_flags(cursor)
-    symbols = dense(read_stream(cursor, out.size), out.size)
-    if codebook.wide:
-        symbols = symbols | dense(read_stream(cursor, out.size), out.size).astype(np.uint16) << 8
-    if (symbols > codebook.last[part]).any():
-        raise FormatError("LCC-CBK-03", cursor.where, "a symbol past its array's alphabet")
-    reconstruct(codebook.expand(symbols, part), reference, codebook.kind, out)
+        symbols = dense(run, out.size)
+        for first in range(0, out.size, PIECE):
+            part = slice(first, min(first + PIECE, out.size))
+            owner = codebook.owner(start, part)
+            codebook.check(symbols[part], owner, cursor.where)
+            apply(symbols[part], owner, codebook, part_of(reference, part), out[part])
     if flags:
         _read_escapes(cursor, out)
 
@@ -233,38 +214,40 @@ def _read_escapes(cursor: Cursor, out: Array) -> None:
     out[places] = read_numbers(exact, out.dtype)
 
 
-def _apply_sparse(run: Sparse, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:
-    codebook.check(int(run.values.max(initial=0)), where)
+def _apply_sparse(
+    run: Sparse, codebook: Codebook, start: int, reference: Array | None, out: Array, where: str
+) -> None:
+    owner = codebook.owner(start, run.positions)
+    codebook.check(run.values, owner, where)
     if reference is None:
         out[:] = 0
-        out[run.positions] = unwork(codebook.expand(run.values), codebook.kind)
+        out[run.positions] = unwork(codebook.expand(run.values, owner), codebook.kind)
         return
-    starts = range(0, out.size, _PIECE)
+    starts = range(0, out.size, PIECE)
     bounds = [*np.searchsorted(run.positions, starts).tolist(), run.positions.size]
-    for start, first, last in zip(starts, bounds, bounds[1:], strict=False):
-        target, here = out[start : start + _PIECE], slice(first, last)
-        base = target if reference is out else reference[start : start + _PIECE]
-        _change(base, run.positions[here] - start, run.values[here], codebook, target)
+    for first, low, high in zip(starts, bounds, bounds[1:], strict=False):
+        target = out[first : first + PIECE]
+        base = target if reference is out else reference[first : first + PIECE]
+        values = codebook.expand(run.values[low:high], owner if isinstance(owner, int) else owner[low:high])
+        _change(base, run.positions[low:high] - first, values, codebook.kind, target)
 
 
 def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:
     joined = 8 // run.width
-    if codebook.alphabet < 1 << run.width:
+    if codebook.counts[0] + 1 < 1 << run.width:
         symbols = (np.arange(256)[:, None] >> np.arange(0, 8, run.width)) & ((1 << run.width) - 1)
-        bad = symbols.max(axis=1) >= codebook.alphabet
+        bad = symbols.max(axis=1) > codebook.counts[0]
         if bad[run.groups].any():
-            codebook.check(int(symbols[run.groups[bad[run.groups]]].max()), where)
+            codebook.check(symbols[run.groups[bad[run.groups]]], 0, where)
     rows = codebook.group_rows(run.width)
-    # One gather per group: a row of values is taken as a single item where a type of its size exists.
+    # One gather per group: a row of values is taken as a single item where a type of its size
+    # exists.
     item = {4: np.uint32, 8: np.uint64, 16: np.complex128}.get(rows.shape[1] * rows.itemsize)
     table = rows if item is None else rows.view(item)[:, 0]
-    step = _PIECE // joined
+    step = PIECE // joined
     for first in range(0, run.groups.size, step):
         part = slice(first * joined, (first + step) * joined)
-        values = (
-            table.take(run.groups[first : first + step], axis=0, mode="clip").view(rows.dtype).reshape(-1)
-        )
+        taken = table.take(run.groups[first : first + step], axis=0, mode="clip")
         target = out[part]
-        reconstruct(
-            values[: target.size], reference if reference is None else reference[part], codebook.kind, target
-        )
+        values = taken.view(rows.dtype).reshape(-1)[: target.size]
+        reconstruct(values, part_of(reference, part), codebook.kind, target)

@@ -1,6 +1,4 @@
-"""One array <-> one self-contained byte string, with checksums: the waist of the design.
-
-Everything below works on components (bit patterns); everything above carries frames. No I/O.
+"""Frames to arrays, every byte of them checked.
 
 Source: SPEC 6.
 """
@@ -9,77 +7,25 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from ..byteorder import read_numbers
 from ..constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_RAW
-from ..element_types import ELEMENT_TYPES, Array, ElementType, check_dtype, components, from_components, work
+from ..element_types import ELEMENT_TYPES, Array, check_dtype, components, from_components, work
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from ..parallel import ordered, thread_count
-from ..quantizers.uniform import Quantizer
-from . import codebook as codebooks
 from . import planes
 from .checksum import array_sum
-from .codebook import Codebook, RunCodebook
-from .encode import TAIL, Effort, check_effort, encode_components, padding, part_of
-from .header import FrameHeader, check_shape, parse_header
+from .codebook import Codebook, part_of, read_block
+from .encode import TAIL, padding, reference_components
+from .header import FrameHeader, parse_header
 
-__all__ = ["decode", "decode_components", "encode"]
+__all__ = ["decode", "decode_components"]
 
 _ALIGNMENT: Final = 64  # bytes: a cache line
-
-#: What a quantizer has.
-_QUANTIZER: Final = ("ordered", "absolute", "fit", "fit_run")
-
-
-def encode(
-    array: Array,
-    quantizer: Quantizer,
-    reference: Array | None = None,
-    *,
-    effort: Effort = "normal",
-    threads: int = 1,
-) -> bytes:
-    """Code an array as a frame: :func:`lccodec.encode`, but for the names of presets."""
-    if isinstance(quantizer, type) or not all(hasattr(quantizer, name) for name in _QUANTIZER):
-        made = f": make one of it, as {quantizer.__name__}(...)" if isinstance(quantizer, type) else ""
-        raise ArgumentError(f"{quantizer!r} is no quantizer{made}")
-    array = _checked_array(array, "the array")
-    check_shape(array.shape)
-    kind, bits = components(array)
-    base = None if reference is None else _reference_components(reference, kind, array.shape)
-    if quantizer.absolute:
-        base = None
-    check_effort(effort)
-    threads = thread_count(threads)
-    return b"".join(
-        encode_components(bits, kind, [array.shape], quantizer, base, effort=effort, threads=threads)
-    )
-
-
-def _checked_array(array: Any, what: str) -> Array:
-    """Return an array, or what NumPy takes for one, as an array; `what` it is called in errors."""
-    if isinstance(array, np.ma.MaskedArray):
-        raise ArgumentError(f"{what} is a masked array: code its data and its mask")
-    if array is None or isinstance(array, list | tuple | dict | set | str | bytes):
-        raise ArgumentError(f"{what} is a {type(array).__name__}, not a NumPy array")
-    try:
-        return np.asanyarray(array)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(f"{what} is a {type(array).__name__}, not a NumPy array: {error}") from error
-
-
-def _reference_components(reference: Array, kind: ElementType, shape: tuple[int, ...]) -> Array:
-    reference = _checked_array(reference, "the reference")
-    if reference.shape != shape:
-        raise ArgumentError(f"the reference has shape {reference.shape}, the array {shape}")
-    found, bits = components(reference)
-    if found != kind:
-        raise ArgumentError(f"the reference has dtype {found.name}, the array {kind.name}")
-    return bits
 
 
 def decode(
@@ -95,15 +41,16 @@ def decode(
     Parameters
     ----------
     frame
-        Bytes made by :func:`encode`.
+        Bytes made by :func:`lccodec.encode`.
     reference
         The array the frame was coded against; ignored by a frame that needs none.
     out
-        Array of the frame's dtype and shape, C-contiguous and writable, to decode into; in the other
-        byte order it takes a copy more. It may be `reference`. Its contents are undefined if decoding fails.
+        Array of the frame's dtype and shape, C-contiguous and writable, to decode into; in the
+        other byte order it takes a copy more. It may be `reference`. Its contents are undefined if
+        decoding fails.
     dtype
-        ``"float32"`` returns a bfloat16 array as float32 (exact), ``"bits"`` as `BFLOAT16_BITS`; other
-        types are not affected.
+        ``"float32"`` returns a bfloat16 array as float32 (exact), ``"bits"`` as `BFLOAT16_BITS`;
+        other types are not affected.
     threads
         How many to use, 0 for one each core.
 
@@ -117,8 +64,8 @@ def decode(
     DataError
         If the bytes break a rule of the format.
     ArgumentError
-        If the reference is missing or does not match, bfloat16 cannot be represented, or an argument is
-        nothing of what is said above.
+        If the reference is missing or does not match, bfloat16 cannot be represented, or an
+        argument is nothing of what is said above.
     """
     threads = thread_count(threads)
     check_dtype(dtype)
@@ -135,7 +82,7 @@ def decode(
     if header.relative:
         if reference is None:
             raise ArgumentError("this frame was coded against a reference; pass it as reference=")
-        base = _reference_components(reference, header.kind, shape)
+        base = reference_components(reference, header.kind, shape)
     if out is None:
         bits = _decode(data, header, base, None, threads=threads)
         return from_components(bits, header.kind, shape, dtype)
@@ -165,7 +112,8 @@ def decode_components(
     """Return the components that a frame holds, 1-D, decoded into `out` if it is given.
 
     `reference` (components) must be given where the header says so, and may be `out`. The array sum
-    may be left out where another frame is applied to the result: a wrong value there shows in the next sum.
+    may be left out where another frame is applied to the result: a wrong value there shows in the
+    next sum.
     """
     header = _checked(frame)
     base = reference if header.relative else None
@@ -191,7 +139,8 @@ def _empty(header: FrameHeader) -> Array:
     """Return memory for what a frame holds."""
     if len(header.shapes) > 1 or header.nbytes < 1 << 16:
         return np.empty(header.components, header.kind.bits)
-    # JAX takes memory over that begins at a multiple of 64 bytes, which NumPy's own mostly does not.
+    # JAX takes memory over that begins at a multiple of 64 bytes, which NumPy's own mostly does
+    # not.
     memory = np.empty(header.nbytes + _ALIGNMENT - 1, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
     return memory[start : start + header.nbytes].view(header.kind.bits)
@@ -243,7 +192,7 @@ def _decode(
 def _decode_blocks(
     cursor: Cursor, header: FrameHeader, reference: Array | None, out: Array, threads: int
 ) -> None:
-    book: Codebook | RunCodebook | None = None
+    book: Codebook | None = None
     if header.method == METHOD_CODEBOOK:
         book = _read_codebook(cursor, header)
 
@@ -253,34 +202,30 @@ def _decode_blocks(
             block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
             yield block, slice(start, start + (1 << header.block_log2))
 
-    def read_block(item: tuple[Cursor, slice]) -> None:
+    def decode_block(item: tuple[Cursor, slice]) -> None:
         block, part = item
         target = out[part]
         base = target if reference is out else part_of(reference, part)  # one object: nothing to copy
         try:
             if book is None:
                 planes.read_block(block, base, header.kind, target)
-            elif isinstance(book, RunCodebook):
-                codebooks.read_run_block(block, book, part, base, target)
             else:
-                codebooks.read_block(block, book, base, target)
+                read_block(block, book, part.start, base, target)
         except MemoryError as error:
             raise LimitError("LCC-LIM-02", block.where, "not enough memory for a block") from error
         if block.remaining:
             raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")
 
-    for _ in ordered(read_block, blocks(), threads):
+    for _ in ordered(decode_block, blocks(), threads):
         pass
 
 
-def _read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook | RunCodebook:
+def _read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook:
     kind, arrays = header.kind, len(header.shapes)
     counts = read_numbers(cursor.take(2 * arrays, "numbers of representatives"), np.uint16).astype(np.int64)
     stored = cursor.take(int(counts.sum()) * kind.size, "representatives")
     representatives = read_numbers(stored, kind.bits)
     if not header.ordered and not np.isfinite(work(representatives, kind)).all():
         raise FormatError("LCC-CBK-02", cursor.where, "a representative that is not finite")
-    if header.run:
-        sizes = np.array(header.sizes)
-        return RunCodebook(counts, representatives, sizes, kind, header.relative, header.ordered)
-    return Codebook(representatives, kind, header.relative, header.ordered)
+    sizes = np.array(header.sizes)
+    return Codebook(counts, representatives, sizes, kind, relative=header.relative, ordered=header.ordered)

@@ -6,11 +6,9 @@ Source: SPEC 6.2 and 7.5; the order-preserving difference is FM-Delta's (Ning et
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 
-from ..byteorder import stored_view
 from ..element_types import Array, ElementType, unzigzag, zigzag
 from ..entropy.bits import Cursor
 from ..entropy.forms import dense
@@ -18,10 +16,7 @@ from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_stream
 from ..quantizers.residual import PIECE
 
-__all__ = ["alone_is_smaller", "read_block", "write_block"]
-
-_STRETCHES: Final = 8  # of an array's sample, spread evenly
-_STRETCH: Final = 256  # components of each
+__all__ = ["read_block", "write_block"]
 
 
 def write_block(
@@ -37,8 +32,8 @@ def write_block(
     bits, reference
         Components of the block. `bits` may change meanwhile: every component is read once.
     taken
-        Called with the place and a copy of the components that were read, part by part. The same part
-        of `reference` is not needed any more.
+        Called with the place and a copy of the components that were read, part by part. The same
+        part of `reference` is not needed any more.
     """
     planes = np.empty((kind.size, bits.size), np.uint8)
     for start in range(0, bits.size, PIECE):  # pieces stay in the cache
@@ -50,28 +45,6 @@ def write_block(
         if taken is not None:
             taken(start, own)
     return [piece for plane in planes for piece in write_stream(plane)]
-
-
-def alone_is_smaller(bits: Array, reference: Array, kind: ElementType) -> bool:
-    """Return whether an array (not empty) probably takes fewer bytes without its reference, from a sample.
-
-    A first moment forgets its past in some ten steps: against its reference the variances of both add up, and
-    the exponents spread.
-    """
-    distance = max(bits.size // _STRETCHES, _STRETCH)
-    parts = [slice(start, start + _STRETCH) for start in range(0, bits.size, distance)]
-    sampled = np.concatenate([bits[part] for part in parts])
-    before = np.concatenate([reference[part] for part in parts])
-    return _coded(zigzag(sampled, None, kind)) < _coded(zigzag(sampled, before, kind))
-
-
-def _coded(codes: Array) -> float:
-    """Return the bits of the planes' order-0 entropies, less what is the same for all codes."""
-    size = codes.itemsize
-    symbols = stored_view(codes).reshape(-1, size) + np.arange(0, 256 * size, 256)
-    counts = np.bincount(symbols.reshape(-1))
-    counts = counts[counts > 0]
-    return -float((counts * np.log2(counts)).sum())
 
 
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:

@@ -1,15 +1,14 @@
 """Balanced policies: the steps of all arrays of a delta, chosen together for one target.
 
-Source: :mod:`lccodec.policy.rate_distortion`; ``spec/decisions/0006-balanced-policies.md`` for what was
-measured.
+Source: :mod:`lccodec.policy.rate_distortion`; ``spec/decisions/0006-balanced-policies.md`` for what
+was measured.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -17,10 +16,10 @@ import numpy as np
 from ..arguments import as_number
 from ..element_types import Array, ElementType
 from ..errors import ArgumentError
+from ..quantizers.base import Quantizer
 from ..quantizers.logarithmic import LogSteps, logarithms
-from ..quantizers.triggered import Triggered
-from ..quantizers.uniform import Quantizer, UniformDeadzone
-from ..quantizers.weighted import Weighted
+from ..quantizers.uniform import UniformDeadzone
+from ..quantizers.weighted import weighted
 from .policy import Candidate, Policy
 from .rate_distortion import SAMPLE, entropy, left, sample
 from .roles import Role, find_curvatures
@@ -53,11 +52,11 @@ _SPREAD: Final = 4.0  # most that one array's step may differ from what it would
 class Balanced(Policy):
     """Chooses the steps of all arrays of a delta together, for one target.
 
-    The relative steps of the roles are multiplied by one factor, which the target sets; those of weights by
-    another one for each array, so that the next byte goes where it lowers the expected damage most. Damage
-    is the squared error times the root of the second moment over the movement: halfway between the movement
-    alone and the curvature that a second moment stands for. Without second moments it is relative to the
-    movement.
+    The relative steps of the roles are multiplied by one factor, which the target sets; those of
+    weights by another one for each array, so that the next byte goes where it lowers the expected
+    damage most. Damage is the squared error times the root of the second moment over the movement:
+    halfway between the movement alone and the curvature that a second moment stands for. Without
+    second moments it is relative to the movement.
 
     Give exactly one of `ratio`, `max_bytes` and `error`.
 
@@ -66,22 +65,23 @@ class Balanced(Policy):
     name, patterns, smallest, effort
         As in `Policy`.
     roles
-        As in `Policy`. The `relative_step` of a `UniformDeadzone` is multiplied. Nothing else is: `LogSteps`
-        of a changing width would code at once all that had waited in a wider dead zone. `Triggered` arrays
-        that wait take no bytes, and their error is not counted.
+        As in `Policy`. The `relative_step` of a `UniformDeadzone` is multiplied. Nothing else is:
+        `LogSteps` of a changing width would code at once all that had waited in a wider dead zone.
+        `Triggered` arrays that wait take no bytes, and their error is not counted.
     ratio
         Bytes of all arrays over those of a delta's file, at least; estimated, within about a tenth
-        where that file has some 100,000 bytes or more, and less well below. A target out of reach, this
-        one or another, gives the steps that come nearest.
+        where that file has some 100,000 bytes or more, and less well below. A target out of reach,
+        this one or another, gives the steps that come nearest.
     max_bytes
         Of a delta's file, at most; estimated in the same way.
     error
-        Error of the weights relative to their movement since the parent (the root of the mean squares,
-        weighted as the damage is); at about 1 a resumed run loses what one more interval costs.
+        Error of the weights relative to their movement since the parent (the root of the mean
+        squares, weighted as the damage is); at about 1 a resumed run loses what one more interval
+        costs.
     joint
-        Whether second moments also set the dead zone of every weight of a large array: wider where the
-        moment is small beside others of the array, narrower where it is large. The estimates above are
-        those without it.
+        Whether second moments also set the dead zone of every weight of a large array: wider where
+        the moment is small beside others of the array, narrower where it is large. The estimates
+        above are those without it.
 
     Raises
     ------
@@ -145,7 +145,7 @@ class Balanced(Policy):
         total = sum(c.bits.nbytes for c in everything)
         inexact = waiting.union(*(part.names for part in parts))
         exact = sum(c.bits.nbytes for c in everything if c.name not in inexact)
-        scaled = [part for part in parts if not part.quantizer.ordered]
+        scaled = [part for part in parts if part.quantizer.scaled(2.0) is not part.quantizer]
         judged = [part for part in scaled if part.role == "weight"] or scaled
 
         def bytes_of(factor: float) -> float:
@@ -178,9 +178,7 @@ class Balanced(Policy):
 
     def _waits(self, c: Candidate) -> bool:
         quantizer = self.choose(c.name, c.role, c.kind, c.bits.size)
-        if c.reference is None or not isinstance(quantizer, Triggered):
-            return False
-        return quantizer.waits(c.bits, c.reference, c.kind)
+        return c.reference is not None and quantizer.waits(c.bits, c.reference, c.kind)
 
     def _parts(self, candidates: list[Candidate], waiting: set[str]) -> list[_Part]:
         """Return the arrays whose steps are chosen, those together that share one."""
@@ -190,10 +188,10 @@ class Balanced(Policy):
         thin = max(sum(min(c.bits.size, SAMPLE) for c in candidates if c.bits.size <= _POOLED) // _POOL, 1)
         weighing: dict[str, _Moment] = {}
         for c in candidates:
-            quantizer = _awake(self.choose(c.name, c.role, c.kind, c.bits.size))
+            quantizer = self.choose(c.name, c.role, c.kind, c.bits.size).awake
             if c.name in waiting or c.reference is None or c.bits.size == 0:
                 continue
-            if not (quantizer.ordered or _is_relative(quantizer)):
+            if quantizer.bin_width is None:
                 continue
             d, finite = sample(c.bits, None if quantizer.absolute else c.reference, c.kind, quantizer.ordered)
             if finite < _LEAST_FINITE and quantizer.ordered and c.bits.size > _POOLED:
@@ -219,7 +217,7 @@ class Balanced(Policy):
             first = pool[0][0]
             curvature = _mean([(curvature, c.bits.size) for c, _, curvature in pool])
             harm = curvature / mean if mean > 0 and curvature > 0 else 1.0
-            quantizer = _awake(self.choose(first.name, first.role, first.kind, first.bits.size))
+            quantizer = self.choose(first.name, first.role, first.kind, first.bits.size).awake
             d = np.concatenate([d for _, d, _ in pool])
             count = sum(c.bits.size for c, _, _ in pool)
             moment_of = weighing.get(first.name) if first.bits.size > _POOLED else None
@@ -252,9 +250,7 @@ class _Part:
 
     def step(self, factor: float) -> float:
         """Return the step at a factor."""
-        if isinstance(self.quantizer, UniformDeadzone):
-            return (self.quantizer.relative_step or 1.0) * self.scale * factor
-        return self.quantizer.step if isinstance(self.quantizer, LogSteps) else 1.0
+        return self.quantizer.scaled(self.scale * factor).bin_width or 1.0
 
     def nbytes(self, factor: float) -> float:
         """Return about how many bytes it takes."""
@@ -283,31 +279,13 @@ class _Settled(Policy):
         quantizer = super().choose(name, role, kind, size)
         if name not in self.factors:
             return quantizer
-        awake = _awake(quantizer)  # what waits has no factor
-        if not isinstance(awake, UniformDeadzone) or not awake.relative_step:
-            return awake
-        stepped = _stepped(awake, awake.relative_step * self.factors[name])
-        return Weighted(stepped, *self.moments[name]) if name in self.moments else stepped
+        scaled = quantizer.awake.scaled(self.factors[name])  # what waits has no factor
+        return weighted(scaled, *self.moments[name]) if name in self.moments else scaled
 
 
 def _figure(value: float) -> str:
     """Return an estimate as a text of two digits, or of all digits of a large number."""
     return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
-
-
-def _awake(quantizer: Quantizer) -> Quantizer:
-    """Return the quantizer of an array that does not wait."""
-    return quantizer.then if isinstance(quantizer, Triggered) else quantizer
-
-
-@lru_cache(maxsize=256)  # small arrays, of which there may be thousands, share a step
-def _stepped(quantizer: UniformDeadzone, step: float) -> UniformDeadzone:
-    return replace(quantizer, relative_step=step)
-
-
-def _is_relative(quantizer: Quantizer) -> bool:
-    """Whether a quantizer has a step that is a multiple of an array's own scale."""
-    return isinstance(quantizer, UniformDeadzone) and quantizer.relative_step is not None
 
 
 def _mean(values: list[tuple[float, int]]) -> float:

@@ -1,7 +1,7 @@
 """What a policy makes of every array of a state: its role, why it has it, and what codes it in deltas.
 
-Nothing here looks at values. A `Balanced` policy scales the steps of its quantizers at each delta; what is
-said of it here is before that.
+Nothing here looks at values. A `Balanced` policy scales the steps of its quantizers at each delta;
+what is said of it here is before that.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..element_types import ElementType
-from ..quantizers.uniform import Lossless
-from .policy import Policy, quantizer_text
+from ..quantizers.lossless import Lossless
+from ..quantizers.registry import quantizer_text
+from .policy import Policy
 from .record import Record
 from .roles import UNNAMED, Assignment, Role, assign_roles
 
@@ -57,7 +58,8 @@ class ArrayPlan:
     nbytes
         Its bytes.
     role, why
-        ``"weight"``, ``"first_moment"``, ``"second_moment"`` or ``"other"``, and in a few words why.
+        ``"weight"``, ``"first_moment"``, ``"second_moment"`` or ``"other"``, and in a few words
+        why.
     quantizer
         What codes it in deltas, as text; keyframes are lossless.
     lossy
@@ -99,7 +101,7 @@ def choose(
         role, why = assigned[name].role, assigned[name].why
         quantizer = record.policy.choose(name, role, kind, size)
         if (role, why, quantizer) not in made:
-            lossy = not isinstance(quantizer, Lossless)
+            lossy = quantizer.lossy
             made[role, why, quantizer] = Choice(role, why, quantizer_text(quantizer), lossy)
         found[name] = made[role, why, quantizer]
     return found
@@ -127,7 +129,7 @@ def unnamed_weights(
     arrays: Mapping[str, tuple[ElementType, int]], choices: Mapping[str, Choice], policy: Policy
 ) -> list[str]:
     """Return the large floating point arrays that are exact because nothing names them, by a lossy policy."""
-    if isinstance(policy.roles.get("weight", Lossless()), Lossless):
+    if not policy.roles.get("weight", Lossless()).lossy:
         return []
     return [
         name

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from types import MappingProxyType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from ..arguments import as_integer
 from ..element_types import Array, ElementType
 from ..errors import ArgumentError
 from ..frame.encode import Effort, check_effort
-from ..quantizers.clusters import Clusters
-from ..quantizers.exponent import ExponentBuckets
-from ..quantizers.logarithmic import LogSteps
-from ..quantizers.triggered import Triggered
-from ..quantizers.uniform import Lossless, Quantizer, UniformDeadzone
+from ..quantizers.base import Quantizer
+from ..quantizers.lossless import Lossless
+from ..quantizers.registry import check_registered, parse_quantizer, quantizer_json, quantizer_text
 from .roles import ROLES, Role
 
-__all__ = ["QUANTIZERS", "Candidate", "Policy", "parse_quantizer", "quantizer_json", "quantizer_text"]
+__all__ = ["Candidate", "Policy"]
 
 _Json: TypeAlias = Any
-
-#: The quantizers that a policy's JSON may name.
-QUANTIZERS: Final = MappingProxyType(
-    {
-        quantizer.__name__: quantizer
-        for quantizer in (Clusters, ExponentBuckets, LogSteps, Lossless, Triggered, UniformDeadzone)
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -65,12 +54,13 @@ class Policy:
     roles
         The quantizer of each role (:mod:`lccodec.policy.roles`).
     patterns
-        Quantizers by pattern (:mod:`fnmatch`) of array names. The first that fits goes before roles and
-        `smallest`.
+        Quantizers by pattern (:mod:`fnmatch`) of array names. The first that fits goes before roles
+        and `smallest`.
     smallest
         Arrays of fewer elements are lossless: they cost little and often matter much.
     effort
-        ``"high"`` for frames some percent smaller that take longer to make, as in :func:`lccodec.encode`.
+        ``"high"`` for frames some percent smaller that take longer to make, as in
+        :func:`lccodec.encode`.
 
     Raises
     ------
@@ -79,6 +69,7 @@ class Policy:
 
     Examples
     --------
+    >>> from lccodec import ExponentBuckets, Lossless, UniformDeadzone
     >>> policy = Policy(
     ...     "mine",
     ...     {"weight": UniformDeadzone(relative_step=1.0), "first_moment": ExponentBuckets(bits=2)},
@@ -110,8 +101,9 @@ class Policy:
             if role not in ROLES:
                 raise ArgumentError(f"{where}: unknown role {role!r}; there are {', '.join(ROLES)}")
         for place, quantizer in [*self.roles.items(), *self.patterns.items()]:
-            if not isinstance(place, str) or not _is_quantizer(quantizer):
-                raise ArgumentError(f"{where}: {place!r}: {quantizer!r} is no quantizer")
+            if not isinstance(place, str):
+                raise ArgumentError(f"{where}: {place!r} is no name or pattern")
+            check_registered(quantizer, f"{where}: {place!r}: ")
         self._check_trigger("roles", "second_moment", self.roles.get("second_moment", Lossless()))
         smallest = as_integer(self.smallest)
         if smallest is None or smallest < 0:
@@ -127,7 +119,7 @@ class Policy:
             return Lossless()
         found = self._of_pattern(name)
         if found is not None:
-            return Lossless() if role == "second_moment" and isinstance(found, Triggered) else found
+            return Lossless() if role == "second_moment" and found.awake is not found else found
         if size < self.smallest:
             return Lossless()
         return self.roles.get(role, Lossless())
@@ -147,7 +139,7 @@ class Policy:
             self._check_trigger(name, role, self._of_pattern(name))
 
     def _check_trigger(self, place: str, role: Role, quantizer: Quantizer | None) -> None:
-        if role == "second_moment" and isinstance(quantizer, Triggered):
+        if role == "second_moment" and quantizer is not None and quantizer.awake is not quantizer:
             raise ArgumentError(
                 f"policy {self.name!r}: {place!r}: second moments are not to be Triggered: the small ones"
                 " would be far off unseen; LogSteps waits by itself, element by element"
@@ -208,62 +200,3 @@ class Policy:
             )
         except TypeError as error:
             raise ArgumentError(f"policy {name!r}: {error}") from error
-
-
-def _settings(quantizer: Quantizer) -> dict[str, Any]:
-    """Return the parameters of a quantizer that are not their defaults."""
-    values = {f.name: (getattr(quantizer, f.name), f.default) for f in fields(quantizer)}  # type: ignore[arg-type]
-    return {
-        name: value for name, (value, default) in values.items() if default is MISSING or value != default
-    }
-
-
-def _is_quantizer(value: Any) -> bool:
-    return type(value) in QUANTIZERS.values()
-
-
-def quantizer_text(quantizer: Quantizer) -> str:
-    """Return a quantizer as the call that makes it."""
-    settings = ", ".join(
-        f"{name}={quantizer_text(value) if _is_quantizer(value) else repr(value)}"
-        for name, value in _settings(quantizer).items()
-    )
-    return f"{type(quantizer).__name__}({settings})"
-
-
-def quantizer_json(quantizer: Quantizer) -> _Json:
-    """Return a quantizer as a JSON object: its name, and what is not as by default.
-
-    Raises
-    ------
-    ArgumentError
-        For what is no quantizer.
-    """
-    if not _is_quantizer(quantizer):
-        raise ArgumentError(f"{quantizer!r} is no quantizer; there are {', '.join(QUANTIZERS)}")
-    settings = {
-        name: quantizer_json(value) if _is_quantizer(value) else value
-        for name, value in _settings(quantizer).items()
-    }
-    return {"quantizer": type(quantizer).__name__, **settings}
-
-
-def parse_quantizer(value: _Json) -> Quantizer:
-    """Return the quantizer that :func:`quantizer_json` made a JSON object of.
-
-    Raises
-    ------
-    ArgumentError
-        If it is none.
-    """
-    if not isinstance(value, dict) or value.get("quantizer") not in list(QUANTIZERS):
-        raise ArgumentError(f"unknown quantizer {value!r:.100}; there are {', '.join(QUANTIZERS)}")
-    settings: dict[str, Any] = {
-        name: parse_quantizer(setting) if isinstance(setting, dict) else setting
-        for name, setting in value.items()
-        if name != "quantizer"
-    }
-    try:
-        return QUANTIZERS[value["quantizer"]](**settings)
-    except TypeError as error:
-        raise ArgumentError(f"quantizer {value!r:.100}: {error}") from error

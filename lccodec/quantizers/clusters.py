@@ -1,34 +1,36 @@
 """Clusters: Inshrinkerator's three tiers as a partition, of differences to the reference.
 
-The smallest differences are pruned (symbol 0), the largest are protected (stored exactly), and those between
-share a few centres, which a weighted k-means finds on a sketch: buckets of the logarithm, so that the work
-does not depend on the number of elements.
+The smallest differences are pruned (symbol 0), the largest are protected (stored exactly), and
+those between share a few centres, which a weighted k-means finds on a sketch: buckets of the
+logarithm, so that the work does not depend on the number of elements.
 
-Source: Inshrinkerator (SoCC 2024, arXiv 2306.11800), sections 3 and 4: sketch of 1 % (DDSketch), weights
-``sigma * count + (1 - sigma) * |centre|`` with sigma 0.2; here both parts are shares of their sums.
+Source: Inshrinkerator (SoCC 2024, arXiv 2306.11800), sections 3 and 4: sketch of 1 % (DDSketch),
+weights ``sigma * count + (1 - sigma) * |centre|`` with sigma 0.2; here both parts are shares of
+their sums.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 
 from ..arguments import as_integer, as_number
-from ..element_types import Array, ElementType
+from ..element_types import Array
 from ..errors import ArgumentError
-from .residual import Residual, Zone
-from .runs import FittedRun, entries
+from .base import Quantizer
+from .residual import Owner, Residual, Zone, finite
 
-__all__ = ["Clusters"]
+__all__ = ["Centres", "Clusters"]
 
 _GAMMA: Final = 1.02  # ratio of the edges of a bucket: any of its numbers is within 1 % of its middle
 _ITERATIONS: Final = 20  # of Lloyd's algorithm, at most
 
 
 @dataclass(frozen=True)
-class Clusters:
+class Clusters(Quantizer):
     """Prunes the smallest differences, keeps the largest exactly, and gives the others a few centres.
 
     Parameters
@@ -48,9 +50,6 @@ class Clusters:
         For other values, or shares that leave nothing.
     """
 
-    ordered: ClassVar[bool] = False
-    absolute: ClassVar[bool] = False
-
     centres: int = 16
     pruned: float = 0.5
     protected: float = 0.0005
@@ -69,42 +68,25 @@ class Clusters:
         if self.pruned + self.protected >= 1:
             raise ArgumentError("Clusters: what is pruned and protected leaves nothing")
 
-    def fit(self, residual: Residual) -> _Centres:
+    def fit_one(self, residual: Residual) -> Centres:
         """Choose thresholds and centres on a sample of the differences."""
-        sample = np.concatenate(list(residual.sample()))
-        return self._partition(sample[np.isfinite(sample)].astype(np.float64), residual.kind)
-
-    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
-        """Do the same for each array of a run."""
-        counts, found, symbols, outside = [], [], [], []
-        for part in np.split(differences, np.cumsum(sizes)[:-1]):
-            partition = self._partition(part.astype(np.float64), kind)
-            inside = (part > partition.zone[0]) & (part < partition.zone[1])
-            symbol, unfit = partition.symbols(part)
-            counts.append(partition.representatives.size)
-            found.append(partition.representatives)
-            symbols.append(np.where(inside, np.uint8(0), symbol))
-            outside.append(unfit & ~inside)
-        held, symbol = np.array(counts), np.concatenate(symbols)
-        return FittedRun(
-            held, np.concatenate(found), symbol, entries(symbol, held, sizes), np.concatenate(outside)
-        )
-
-    def _partition(self, d: Array, kind: ElementType) -> _Centres:
+        work = residual.kind.work
+        d = np.concatenate([finite(*sampled)[0] for sampled in residual.sample()]).astype(np.float64)
         magnitude = np.sort(np.abs(d[d != 0]))
         zeros = d.size - magnitude.size
         first = max(round(self.pruned * d.size) - zeros, 0)
         last = max(magnitude.size - round(self.protected * d.size), 0)
         if first >= last:
             edge = magnitude[last] if last < magnitude.size else np.inf
-            return _Centres(np.zeros(0, kind.work), _zone(edge, kind), np.zeros(0), 0.0)
+            return Centres(np.zeros(0, work), np.zeros(0), float(edge), 0.0)
         low, high = magnitude[first], magnitude[last - 1]
         kept = d[(np.abs(d) >= low) & (np.abs(d) <= high)]
         # Buckets of the logarithm on either side: a sketch of a few thousand numbers at most.
         logs = np.log(np.abs(kept)) - np.log(low)
         keys = np.ceil(logs / np.log(_GAMMA)).astype(np.int64).clip(0) * 2 + (kept < 0)
         held = np.bincount(keys)
-        # In units of the largest sums cannot overflow; NumPy 1.26 says so of what it fills vectors up with.
+        # In units of the largest sums cannot overflow; NumPy 1.26 says so of what it fills vectors
+        # up with.
         with np.errstate(under="ignore", over="ignore"):
             sums = np.bincount(keys, kept / high)
         filled = np.flatnonzero(held)
@@ -115,10 +97,8 @@ class Clusters:
         weights += (1 - self.sigma) * np.abs(points) / np.abs(points).sum()
         centres = _means(points, weights, min(self.centres, points.size))
         with np.errstate(under="ignore"):
-            representatives = np.unique((centres * high).astype(kind.work))
-        with np.errstate(over="ignore"):
-            edges = representatives[1:].astype(np.float64) / 2 + representatives[:-1].astype(np.float64) / 2
-        return _Centres(representatives, _zone(low, kind), edges, float(high))
+            representatives = np.unique((centres * high).astype(work))
+        return Centres.nearest(representatives, float(low), float(high))
 
 
 def _means(points: Array, weights: Array, count: int) -> Array:
@@ -137,21 +117,47 @@ def _means(points: Array, weights: Array, count: int) -> Array:
     return centres
 
 
-def _zone(edge: float, kind: ElementType) -> Zone:
-    with np.errstate(over="ignore", under="ignore"):
-        return kind.work.type(-edge), kind.work.type(edge)
+@dataclass(frozen=True, eq=False)
+class Centres:
+    """A partition for a batch of one array: every difference becomes one of a few values.
 
+    Parameters
+    ----------
+    representatives
+        The values, rising, ``kind.work``.
+    edges
+        Between one value and the next, float64.
+    smallest
+        Differences of smaller magnitude become 0.
+    largest
+        Differences of larger magnitude are stored exactly.
+    """
 
-@dataclass(frozen=True)
-class _Centres:
     representatives: Array
-    zone: Zone
-    edges: Array  # between one centre and the next
-    largest: float  # magnitude that is not yet protected
+    edges: Array
+    smallest: float
+    largest: float
     max_error: None = None
 
-    def symbols(self, differences: Array) -> tuple[Array, Array]:
-        symbols = np.searchsorted(self.edges, differences).astype(np.uint8) + np.uint8(1)
+    @classmethod
+    def nearest(cls, representatives: Array, smallest: float, largest: float = np.inf) -> Centres:
+        """Return the partition where every difference becomes the nearest value."""
+        halves = representatives.astype(np.float64) / 2
+        return cls(representatives, halves[1:] + halves[:-1], smallest, largest)
+
+    @property
+    def counts(self) -> Array:
+        """Return the number of values."""
+        return np.array([self.representatives.size])
+
+    @cached_property
+    def zone(self) -> Zone:
+        """Return the zone of what becomes 0."""
+        return Zone.within(np.array([self.smallest]), self.representatives.dtype)
+
+    def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array]:  # noqa: ARG002
+        """Return 1 and the place of the value of each difference, and which are stored exactly."""
+        symbols = np.searchsorted(self.edges, differences) + 1
         outside = np.abs(differences) > self.largest
         symbols[outside] = 0
-        return symbols, outside
+        return symbols.astype(np.uint8 if self.representatives.size < 256 else np.uint16), outside

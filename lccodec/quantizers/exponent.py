@@ -1,30 +1,31 @@
 """LC-Checkpoint's quantizer: buckets of equal sign and exponent, of which the largest are promoted.
 
-Sources: SPEC 7.7 (LCC-PRM-01); LC-Checkpoint (Chen et al., ICML 2020), section 3.
+Sources: SPEC 7.7 (LCC-PRM-01); LC-Checkpoint (Chen et al., ICML 2020), section 3.2 "priority
+promotion".
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from functools import lru_cache
+from typing import Final, Literal
 
 import numpy as np
 
 from ..arguments import as_integer
 from ..element_types import Array, ElementType
 from ..errors import ArgumentError
-from .promote import promote
-from .residual import Residual, Zone, finite
-from .runs import FittedRun, fit_buckets, midpoints
+from .base import Quantizer
+from .residual import Owner, Residual, Zone, finite
 
-__all__ = ["ExponentBuckets"]
+__all__ = ["ExponentBuckets", "promotion_order"]
 
 #: Elements from which on a first stretch is looked at before all are.
-_SAMPLED: Final = 1 << 14
+_SAMPLED_SIZE: Final = 1 << 14
 
 
 @dataclass(frozen=True)
-class ExponentBuckets:
+class ExponentBuckets(Quantizer):
     """LC-Checkpoint's quantizer: buckets of equal sign and exponent, the largest ones promoted.
 
     Parameters
@@ -40,9 +41,6 @@ class ExponentBuckets:
         For other values.
     """
 
-    ordered: ClassVar[bool] = False
-    absolute: ClassVar[bool] = False
-
     bits: int = 3
     representative: Literal["midpoint", "mean"] = "midpoint"
 
@@ -54,102 +52,163 @@ class ExponentBuckets:
         if self.representative not in ("midpoint", "mean"):
             raise ArgumentError(f"ExponentBuckets: unknown representative {self.representative!r}")
 
-    def fit(self, residual: Residual) -> _Buckets:
-        """Find the occupied buckets and promote the largest (SPEC 7.7, LCC-PRM-01)."""
-        fields = _Fields(residual.kind, self.bits)
-        if residual.bits.size > _SAMPLED:  # so that not all of the first piece is outside the zone
-            fields.look(finite(next(residual.sample())))
-        for start in residual.pieces():
-            fields.add(finite(residual.outside(start, fields.zone)[1]), self.representative == "mean")
-        promoted = fields.promoted
-        least, most = (ends[promoted].view(residual.kind.work) for ends in (fields.least, fields.most))
-        middle = midpoints(least, most, residual.kind)
-        if self.representative == "mean":
-            means = fields.sums[promoted] / fields.counts[promoted]
-            middle = np.where(np.isfinite(means), means, middle).astype(residual.kind.work)
-        table = np.zeros(fields.counts.size, np.uint8)
-        table[promoted] = np.arange(1, promoted.size + 1)
-        return _Buckets(middle, table, fields.shift, fields.zone)
-
-    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
-        """Find and promote the buckets of each array of a run."""
-        return fit_buckets(differences, sizes, kind, self.bits, self.representative == "mean")
+    def fit(self, batch: Residual) -> _Buckets:
+        """Find the occupied buckets of each array and promote the largest (SPEC 7.7, LCC-PRM-01)."""
+        table = _Table(batch, self.bits, mean=self.representative == "mean")
+        for start in batch.pieces():
+            table.add(*batch.finite_outside(start, table.zone))
+        kind, promoted = batch.kind, table.promoted
+        least, most = (ends[promoted].view(kind.work) for ends in (table.least, table.most))
+        representatives = _midpoints(least, most, kind)
+        if table.sums is not None:  # a sum of the largest numbers overflows
+            means = table.sums[promoted] / table.counts[promoted]
+            representatives = np.where(np.isfinite(means), means, representatives).astype(kind.work)
+        symbols = np.zeros(table.counts.size, np.uint8)
+        symbols[promoted] = table.symbols
+        counts = np.bincount(promoted // table.span, minlength=batch.arrays)
+        return _Buckets(counts, representatives, table.zone, symbols, table.ranks, table.shift, table.span)
 
 
-class _Fields:
-    """What is known of the differences of each (sign, exponent) field, and which fields are promoted by it.
+def promotion_order(exponents: Array, negative: Array) -> Array:
+    """Return the indices (int64) of buckets, those that are promoted sooner first.
+
+    These are the ones of larger exponents, and of two with equal exponent the positive one
+    (LCC-PRM-01).
 
     Parameters
     ----------
-    kind
-        Element type of the array.
-    bits
-        Up to ``2**bits - 1`` fields are promoted.
+    exponents
+        Exponent of each bucket, integers of shape ``(buckets,)``.
+    negative
+        Whether the bucket holds negative values, bool of the same shape.
+    """
+    return np.lexsort((negative, -exponents.astype(np.int64)))
+
+
+def _shift(kind: ElementType) -> int:
+    """Return the bits of a difference below its sign and exponent; one of bfloat16 is a float32."""
+    return 23 if kind.name == "bfloat16" else kind.mantissa
+
+
+@lru_cache
+def _promotion_ranks(exponent_bits: int) -> tuple[Array, Array]:
+    """Return the rank of each sign and exponent field in the order of promotion, and the field of each rank.
+
+    Zero and the subnormals, which have no bucket, are the last two.
+    """
+    fields = np.arange(2 << exponent_bits)
+    order = promotion_order(fields & ((1 << exponent_bits) - 1), fields >> exponent_bits > 0)
+    ranks = np.empty(fields.size, np.intp)
+    ranks[order] = fields
+    return ranks, order
+
+
+class _Table:
+    """What is known of the differences in each bucket of a batch, and which of them are promoted by it.
+
+    Buckets of one array follow each other in the order of promotion; an array has `span` of them.
+    The buckets of several arrays are only those that occur, so that the tables stay small.
     """
 
-    def __init__(self, kind: ElementType, bits: int) -> None:
-        self._work = kind.work
-        self._pattern = np.dtype(f"u{kind.work.itemsize}")
-        self._bits = bits
-        self.shift = 23 if kind.name == "bfloat16" else kind.mantissa
-        keys = 1 << (8 * kind.work.itemsize - self.shift)
-        self._exponents = np.arange(keys) & (keys // 2 - 1)
-        self._negative = np.arange(keys) >= keys // 2
-        #: The least magnitude of each exponent.
-        self._edges = (self._exponents[: keys // 2].astype(self._pattern) << self.shift).view(kind.work)
-        self.counts = np.zeros(keys, np.int64)
-        self.least = np.full(keys, np.iinfo(self._pattern).max, self._pattern)
-        self.most = np.zeros(keys, self._pattern)
-        self.sums = np.zeros(keys)
-        self.promoted = np.empty(0, np.int64)
-        #: Inside of it no difference is promoted, whatever comes; zero and the subnormals never are.
-        self.zone: Zone = (-self._edges[1], self._edges[1])
+    def __init__(self, batch: Residual, bits: int, *, mean: bool) -> None:
+        work = batch.kind.work
+        self._pattern = np.dtype(f"u{work.itemsize}")
+        self._most_promoted = (1 << bits) - 1
+        self._arrays = batch.arrays
+        self.shift = _shift(batch.kind)
+        exponent_bits = 8 * work.itemsize - self.shift - 1
+        self.ranks, self._fields = _promotion_ranks(exponent_bits)
+        self._exponent_mask = (1 << exponent_bits) - 1
+        self._edges = (np.arange(1 << exponent_bits).astype(self._pattern) << self.shift).view(work)
+        #: Inside of it no difference is promoted, whatever comes; zero and the subnormals never
+        #: are.
+        self.zone = Zone.within(np.full(batch.arrays, self._edges[1]), work)
+        #: Promoted buckets, and the symbol of each.
+        self.promoted = self.symbols = np.empty(0, np.int64)
+        self.span = self.ranks.size
+        if batch.arrays > 1 or batch.bits.size > _SAMPLED_SIZE:
+            self._look(*finite(*next(batch.sample())))
+        size = batch.arrays * self.span
+        self.counts = np.zeros(size, np.int64)
+        self.least = np.full(size, np.iinfo(self._pattern).max, self._pattern)
+        self.most = np.zeros(size, self._pattern)
+        self.sums = np.zeros(size) if mean else None
 
-    def look(self, differences: Array) -> None:
-        """Narrow the zone down by some differences, which are not counted."""
+    def _look(self, differences: Array, owner: Owner) -> None:
+        """Promote buckets by some differences, which are not counted; by all of several arrays."""
         fields = (differences.view(self._pattern) >> self.shift).astype(np.intp)
-        found = np.bincount(fields, minlength=self.counts.size)
-        self._promote(np.flatnonzero((found > 0) & (self._exponents > 0)))
+        if self._arrays > 1:
+            occurs = np.zeros(self.ranks.size, bool)
+            occurs[fields] = True
+            occurs[self._fields[-2:]] = True
+            occurs = occurs[self._fields]
+            self._fields = self._fields[occurs]
+            self.ranks = (np.cumsum(occurs) - 1).take(self.ranks)
+            self.span = self._fields.size
+        occupied = np.zeros(self._arrays * self.span, bool)
+        occupied[self.ranks.take(fields, mode="clip") + owner * self.span] = True
+        self._promote(occupied)
 
-    def add(self, differences: Array, mean: bool) -> None:
-        """Count differences outside the zone; their sums are only taken for the `mean`."""
+    def add(self, differences: Array, owner: Owner) -> None:
+        """Count differences outside the zone."""
         if differences.size == 0:
             return
-        # Sorted as unsigned integers, the patterns of a field are adjacent, smallest magnitude first:
-        # its minimum and maximum are its ends.
-        patterns = np.sort(differences.view(self._pattern))
-        fields = patterns >> self.shift
-        starts = np.flatnonzero(np.concatenate([[True], fields[1:] != fields[:-1]]))
-        here = fields[starts].astype(np.intp)
-        ends = np.append(starts[1:], fields.size)
+        patterns = differences.view(self._pattern)
+        buckets = self.ranks.take((patterns >> self.shift).astype(np.intp), mode="clip")
+        if not isinstance(owner, int):
+            buckets += owner * self.span
         seen = np.count_nonzero(self.counts)
-        self.counts[here] += ends - starts
-        self.least[here] = np.minimum(self.least[here], patterns[starts])
-        self.most[here] = np.maximum(self.most[here], patterns[ends - 1])
-        if mean:
+        self.counts += np.bincount(buckets, minlength=self.counts.size)
+        np.minimum.at(self.least, buckets, patterns)  # of one sign, patterns are in the order of magnitudes
+        np.maximum.at(self.most, buckets, patterns)
+        if self.sums is not None:
             with np.errstate(over="ignore"):  # of the largest numbers
-                self.sums[here] += np.add.reduceat(patterns.view(self._work).astype(np.float64), starts)
-        if np.count_nonzero(self.counts) > seen:
-            self._promote(np.flatnonzero(self.counts))
+                self.sums += np.bincount(buckets, differences, minlength=self.counts.size)
+        if self._arrays == 1 and np.count_nonzero(self.counts) > seen:
+            self._promote(self.counts > 0)
 
     def _promote(self, occupied: Array) -> None:
-        self.promoted = occupied[promote(self._exponents[occupied], self._negative[occupied], self._bits)]
-        if self.promoted.size == (1 << self._bits) - 1:  # what is smaller than the last one stays out
-            last = int(self._exponents[self.promoted[-1]])
-            above = last if self._negative[self.promoted[-1]] else last + 1
-            self.zone = (-self._edges[above], self._edges[last])
+        """Promote the first of the occupied buckets of each array, and let the zone reach to the last."""
+        arrays, ranks = occupied.reshape(self._arrays, self.span)[:, :-2].nonzero()
+        first = np.searchsorted(arrays, np.arange(self._arrays))
+        symbols = np.arange(1, arrays.size + 1) - first[arrays]
+        kept = symbols <= self._most_promoted
+        self.promoted, self.symbols = (arrays * self.span + ranks)[kept], symbols[kept]
+        full = symbols == self._most_promoted
+        array, field = arrays[full], self._fields[ranks[full]]
+        if array.size:  # what is smaller than the last one stays out
+            exponent, positive = field & self._exponent_mask, field <= self._exponent_mask
+            low, high = self.zone.low.copy(), self.zone.high.copy()
+            low[array] = -self._edges[exponent + positive]
+            high[array] = self._edges[exponent]
+            self.zone = Zone(low, high)
+
+
+def _midpoints(low: Array, high: Array, kind: ElementType) -> Array:
+    """Return ``(low + high) / 2`` as real numbers rounded once to `kind.work` (SPEC 7.7)."""
+    low, high = low.astype(np.float64), high.astype(np.float64)
+    with np.errstate(over="ignore"):
+        middle = (high + low) / 2
+    return np.where(np.isfinite(middle), middle, high / 2 + low / 2).astype(kind.work)
 
 
 @dataclass(frozen=True)
 class _Buckets:
+    counts: Array
     representatives: Array
-    table: Array  # symbol of each (sign, exponent) field
-    shift: int
     zone: Zone
+    table: Array  # symbol of each bucket of each array
+    ranks: Array  # bucket of each sign and exponent field
+    shift: int
+    span: int
     max_error: None = None
 
-    def symbols(self, differences: Array) -> tuple[Array, Array | None]:
+    def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array | None]:
         fields = differences.view(f"u{differences.itemsize}") >> self.shift
-        symbols = self.table.take(fields.astype(np.intp), mode="clip")
-        # Outside the zone there is no other bucket, unless the array has changed since they were chosen.
+        buckets = self.ranks.take(fields.astype(np.intp), mode="clip")
+        if not isinstance(owner, int):
+            buckets += owner * self.span
+        symbols = self.table.take(buckets, mode="clip")
+        # Outside the zone of one array there is no other bucket, unless it has changed since the
+        # fit.
         return symbols, None if symbols.all() else symbols == 0

@@ -1,14 +1,15 @@
 """Second moments: coded in steps of their logarithm, so that they stay positive and keep their size.
 
-Adam divides by ``sqrt(v) + eps``. A sum ``r + c`` with an error that is small beside the largest v is
-large beside the smallest ones: they would decode as 0 or below. A factor ``r * 2**c`` cannot do that.
-It is an integer sum on the order-preserving patterns (SPEC 7.6, LCC-REC-04), whose upper bits are the
-exponent: a logarithm in base 2 that is a straight line within each power of two, without a rounding.
+Adam divides by ``sqrt(v) + eps``. A sum ``r + c`` with an error that is small beside the largest v
+is large beside the smallest ones: they would decode as 0 or below. A factor ``r * 2**c`` cannot do
+that. It is an integer sum on the order-preserving patterns (SPEC 7.6, LCC-REC-04), whose upper bits
+are the exponent: a logarithm in base 2 that is a straight line within each power of two, without a
+rounding.
 
-Second moments drift: they grow while an average fills up, and shrink with the gradients. Stale ones are then
-all too small, or all too large, which costs more than the same error without a bias. So where most steps of
-an array lead one way, its representatives go ahead of the means, as far as the bound lets them: the error
-then runs through both signs, and the next step is due later.
+Second moments drift: they grow while an average fills up, and shrink with the gradients. Stale ones
+are then all too small, or all too large, which costs more than the same error without a bias. So
+where most steps of an array lead one way, its representatives go ahead of the means, as far as the
+bound lets them: the error then runs through both signs, and the next step is due later.
 
 Source: Liang et al., "An efficient transformation scheme for lossy data compression with point-wise
 relative error bound", IEEE Cluster 2018 (bins of the logarithm); SPEC 7.7, LCC-QNT-02.
@@ -26,41 +27,44 @@ import numpy as np
 from ..arguments import as_number
 from ..element_types import Array, ElementType, work
 from ..errors import ArgumentError
-from .residual import Residual, Zone
-from .runs import FittedRun
-from .uniform import DEAD_ZONE, Partition, UniformDeadzone
+from .base import Partition, Quantizer, fit_each
+from .lossless import plane_bits
+from .residual import Owner, Residual, Zone, array_sums
+from .uniform import DEAD_ZONE, Grid, fit_grid
 
 __all__ = ["LogSteps", "logarithms"]
 
 #: log2(1 + f) - f is at most this for a fraction f in 0..1, and its slope at most 1 / ln 2.
-_LINE: Final = 0.0861
+_LINE_ERROR: Final = 0.0861
 
-_COUNTED: Final = 16  # pieces of a large array that steps up and down are counted in, at least
+_PIECES_FOR_DRIFT: Final = 16  # of a large array, at least, in which steps up and down are counted
 
 _MOST_BINS: Final = (1 << 16) - 1  # symbols of 16 bits
 
-_SPARED: Final = 8  # bins that hold less than they take are left out if they are so many
+_LEAST_SAVED: Final = 8  # bins that leaving out those that do not pay must save, at least
 
 #: A zone that holds no number: zeros have to be told from negative ones.
-_NOWHERE: Final[Zone] = (np.float32(0), np.float32(0))
+_NOWHERE: Final = Zone.within(np.zeros(1), np.dtype("f4"))
 
-#: Where more of an array than this fits no step, as after a first step from 0, planes are smaller.
-_MOST_EXACT: Final = 0.25
+#: Where more of an array than this fits no step, as after a first step from 0, something else is
+#: smaller: bins without its reference, or byte planes.
+_MOST_EXACT_SHARE: Final = 0.25
+_OTHER_BITS: Final = 1.5  # of an element that fits a step, beside many that do not
 
 
 @dataclass(frozen=True)
-class LogSteps:
+class LogSteps(Quantizer):
     """Equal steps of the base-2 logarithm with a dead zone, for arrays of positive numbers.
 
-    Against a reference; without one, the numbers themselves in bins of the logarithm. Every element that is,
-    or whose reference is, zero, negative, subnormal, infinite or NaN is stored exactly, unless it is
-    unchanged. So 0 decodes as 0, and nothing else does.
+    Against a reference; without one, the numbers themselves in bins of the logarithm. Every element
+    that is, or whose reference is, zero, negative, subnormal, infinite or NaN is stored exactly,
+    unless it is unchanged. So 0 decodes as 0, and nothing else does.
 
     Parameters
     ----------
     step
-        Width of a bin in powers of two. The decoded number is at most `max_ratio` times the original
-        and at least the original over it.
+        Width of a bin in powers of two. The decoded number is at most `max_ratio` times the
+        original and at least the original over it.
 
     Raises
     ------
@@ -79,7 +83,6 @@ class LogSteps:
     """
 
     ordered: ClassVar[bool] = True
-    absolute: ClassVar[bool] = False
 
     step: float = 1.0
 
@@ -93,32 +96,40 @@ class LogSteps:
     def max_ratio(self) -> float:
         """Bound of decoded / original and of original / decoded; Adam's update changes by its root."""
         bound = DEAD_ZONE * self.step
-        return float(2.0 ** min(bound / math.log(2), bound + _LINE))
+        return float(2.0 ** min(bound / math.log(2), bound + _LINE_ERROR))
 
     @property
-    def _grid(self) -> UniformDeadzone:
-        return UniformDeadzone(max_error=DEAD_ZONE * self.step)
+    def bin_width(self) -> float:
+        """The step."""
+        return self.step
 
-    def fit(self, residual: Residual) -> Partition | None:
+    @property
+    def guarantee(self) -> str:
+        """The bound on the ratio."""
+        return f"at most {self.max_ratio:.3g} times too large or too small"
+
+    def fit(self, batch: Residual) -> Partition | None:
         """Choose the centroids of the steps; ``None`` where exact storage is at least as small."""
-        if residual.reference is None:
-            return self._fit_alone(residual)
-        if _starts_anew(residual):
+        if batch.reference is None:
+            return fit_each(self._fit_alone, batch)
+        if _exact_is_smaller(batch):
             return None
-        grid = self._grid.fit(residual)
+        bound = DEAD_ZONE * self.step
+        grid = fit_grid(batch, np.full(batch.arrays, bound / DEAD_ZONE), bound)
         if grid is None:
             return None
-        starts = residual.pieces()
-        found = [residual.outside(s, grid.zone)[1] for s in starts[:: max(len(starts) // _COUNTED, 1)]]
-        up, down = (sum(np.count_nonzero(d > 0) for d in found), sum(np.count_nonzero(d < 0) for d in found))
-        codes = np.arange(1, grid.representatives.size + 1)
-        drift = np.array((up - down) / max(up + down, 1))
-        ahead = self._ahead(grid.representatives, codes, drift, residual.kind)
-        return replace(grid, representatives=ahead)
+        up, down = np.zeros(batch.arrays), np.zeros(batch.arrays)
+        starts = batch.pieces()
+        for start in starts[:: max(len(starts) // _PIECES_FOR_DRIFT, 1)]:
+            d, owner = batch.finite_outside(start, grid.zone)
+            up += array_sums(d > 0, owner, batch.arrays)
+            down += array_sums(d < 0, owner, batch.arrays)
+        drift = np.repeat((up - down) / np.maximum(up + down, 1), grid.counts)
+        return replace(grid, representatives=self._ahead(grid, drift, batch.kind))
 
-    def alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:
+    def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:
         """Return whether an array had better be coded without its reference, as after a first step from 0."""
-        return _starts_anew(Residual(bits, reference, kind, ordered=True))
+        return _exact_share(Residual(bits, reference, kind, ordered=True)) > _MOST_EXACT_SHARE
 
     def _fit_alone(self, residual: Residual) -> _LogBins | None:
         """Choose bins for the numbers themselves: as wide as the bound allows, with their middles."""
@@ -139,39 +150,26 @@ class LogSteps:
             representatives = np.ldexp(middles - exponents + 1, exponents.astype(np.int64))
             return _LogBins(representatives.astype(kind.work), kind, low, width)
 
-    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun | None:
-        """Choose the centroids of each array of a run."""
-        run = self._grid.fit_run(differences, sizes, kind)
-        starts = np.cumsum(sizes) - sizes
-        steps = np.add.reduceat((run.symbols > 0).astype(np.int64), starts)
-        down = np.add.reduceat((run.symbols & 1).astype(np.int64), starts)
-        codes = np.arange(run.representatives.size) - np.repeat(
-            np.cumsum(run.counts) - run.counts, run.counts
-        )
-        drift = np.repeat((steps - 2 * down) / np.maximum(steps, 1), run.counts)
-        return replace(run, representatives=self._ahead(run.representatives, codes + 1, drift, kind))
-
-    def _ahead(self, representatives: Array, codes: Array, drift: Array, kind: ElementType) -> Array:
-        """Return representatives moved ahead with the drift.
+    def _ahead(self, grid: Grid, drift: Array, kind: ElementType) -> Array:
+        """Return the representatives of a grid moved ahead with the drift.
 
         Parameters
         ----------
-        representatives, codes
-            Of bins, and the zigzag numbers of these: odd ones are steps down.
         drift
-            Share of the steps up less that of the steps down.
+            Share of the steps up less that of the steps down, for each representative.
         """
-        sign = 1 - 2 * (codes & 1)
-        # From the near edge of a bin not farther than the bound, with room for rounding to a pattern.
-        farthest = ((codes + 1 >> 1) - 1 + 2 * DEAD_ZONE) * self.step - 2.0**-kind.mantissa
-        size = np.abs(representatives.astype(np.float64))
+        sign = 1 - 2 * (grid.codes & 1)
+        # From the near edge of a bin not farther than the bound, with room for rounding to a
+        # pattern.
+        farthest = ((grid.codes + 1 >> 1) - 1 + 2 * DEAD_ZONE) * self.step - 2.0**-kind.mantissa
+        size = np.abs(grid.representatives.astype(np.float64))
         size += np.maximum(drift * sign, 0) * np.maximum(farthest - size, 0)
-        return (sign * size).astype(representatives.dtype)
+        return (sign * size).astype(grid.representatives.dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _LogBins:
-    """Bins of the logarithm of positive numbers, without a reference."""
+    """Bins of the logarithm of positive numbers, for one array without a reference."""
 
     representatives: Array
     kind: ElementType
@@ -180,13 +178,19 @@ class _LogBins:
     zone: Zone = _NOWHERE
     max_error: None = None
 
-    def symbols(self, differences: Array) -> tuple[Array, Array]:
+    @property
+    def counts(self) -> Array:
+        """Return the number of bins."""
+        return np.array([self.representatives.size])
+
+    def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array]:  # noqa: ARG002
         """Return the number of each bin, 0 for +0.0, and which numbers are neither."""
         positive = _positive(differences, self.kind)
         bins = (logarithms(np.where(positive, differences, 1)) - self.low) * (1 / self.width)
         count = self.representatives.size
         few = count < 256
-        # In no bin is what has changed since these were chosen; the end of the last one may be rounded.
+        # In no bin is what has changed since these were chosen; the end of the last one may be
+        # rounded.
         positive &= (bins >= 0) & (bins < count * (1 + 1e-15))
         symbols = np.where(positive, np.minimum(bins, count - 1) + 1, 0)
         nothing = (differences == 0) & ~np.signbit(differences)
@@ -196,18 +200,19 @@ class _LogBins:
 def _without_outliers(residual: Residual, low: float, high: float, width: float) -> tuple[float, float]:
     """Return where the logarithms lie that are so many that bins for them pay; if there are none, no range.
 
-    A bin takes a representative in the codebook, an element in none, which is stored exactly, about as much.
+    A bin takes a representative in the codebook, an element in none, which is stored exactly, about
+    as much.
     """
     bins, size = int((high - low) / width + 1), residual.bits.size
-    if bins < _SPARED:
+    if bins < _LEAST_SAVED:
         return low, high
     starts = residual.pieces()
-    stride = max(len(starts) // _COUNTED, 1)
+    stride = max(len(starts) // _PIECES_FOR_DRIFT, 1)
     places = [(places - low) * (1 / width) for places in _logarithms_of(residual, starts[::stride])]
     held = stride * np.bincount(np.concatenate(places).clip(0, bins - 1).astype(np.int64), minlength=bins)
     first, exact = _sparse_ends(held)
     last, more = _sparse_ends(held[::-1])
-    if first + last - exact - more < _SPARED:
+    if first + last - exact - more < _LEAST_SAVED:
         return low, high
     if exact + more > size / 2 or first + last >= bins:
         return math.inf, -math.inf
@@ -247,10 +252,21 @@ def _positive(numbers: Array, kind: ElementType) -> Array:
     return positive
 
 
-def _starts_anew(residual: Residual) -> bool:
-    """Return whether so many elements fit no step that steps do not pay."""
+def _exact_is_smaller(batch: Residual) -> bool:
+    """Return whether so many elements fit no step that exact storage of all takes less."""
+    share, size = _exact_share(batch), 8 * batch.kind.size
+    if share <= _MOST_EXACT_SHARE:
+        return False
+    # Planes are for whole frames: a batch of several arrays may be in one with others that have
+    # bins.
+    exact = plane_bits(batch.bits, batch.reference, batch.kind) if batch.arrays == 1 else size
+    return share * size + _OTHER_BITS > exact
+
+
+def _exact_share(batch: Residual) -> float:
+    """Return the share of the elements that fit no step, estimated."""
     exact = seen = 0
-    for d in residual.sample():
+    for d, _ in batch.sample():
         exact += int(np.count_nonzero(np.isnan(d)))
         seen += d.size
-    return exact > _MOST_EXACT * seen
+    return exact / max(seen, 1)

@@ -1,8 +1,8 @@
 """Signs: an array without negative numbers never decodes to one, and what is 0 in it stays 0.
 
-A variance below 0 makes the numbers that are computed with it NaN, and so does one of 0 in a denominator
-whose numerator is not. No quantizer is to be trusted with that, so the encoder looks at what it decodes to.
--0.0 is a zero, and NaN is not negative.
+A variance below 0 makes the numbers that are computed with it NaN, and so does one of 0 in a
+denominator whose numerator is not. No quantizer is to be trusted with that, so the encoder looks at
+what it decodes to. -0.0 is a zero, and NaN is not negative.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ def negative(bits: Array, kind: ElementType) -> Array:
     """Return which floating point components are numbers below 0."""
     sign = 1 << (8 * kind.size - 1)
     infinity = sign - (1 << kind.mantissa)
-    # Patterns from the least negative number on become 0, 1, 2, ...; all others are above infinity's.
+    # Patterns from the least negative number on become 0, 1, 2, ...; all others are above
+    # infinity's.
     below: Array = bits - kind.bits.type(sign + 1) < kind.bits.type(infinity)
     return below
 

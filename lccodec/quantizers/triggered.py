@@ -1,52 +1,49 @@
 """Triggers: an array waits, stored as unchanged, until it has moved far enough.
 
-What waits is not lost: the reference of a chain stays what was last stored, so that the next difference holds
-all that has moved since.
+What waits is not lost: the reference of a chain stays what was last stored, so that the next
+difference holds all that has moved since.
 
-Source: SPARQ-SGD (Singh et al., IEEE CDC 2020, arXiv 1910.14280), whose nodes send only what has moved past a
-threshold. There the threshold is a square of the learning rate, which a codec does not know: here it is
-relative to the array.
+Source: SPARQ-SGD (Singh et al., IEEE CDC 2020, arXiv 1910.14280), whose nodes send only what has
+moved past a threshold. There the threshold is a square of the learning rate, which a codec does not
+know: here it is relative to the array.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..arguments import as_number
 from ..element_types import Array, ElementType, subtract, work
 from ..errors import ArgumentError
-from .clusters import Clusters
-from .exponent import ExponentBuckets
+from .base import Partition, Quantizer
 from .residual import PIECE, Residual
-from .runs import FittedRun
 from .signs import negative, spoiled
-from .uniform import Lossless, Partition, Quantizer, UniformDeadzone
 
 __all__ = ["Triggered"]
 
 
 @dataclass(frozen=True)
-class Triggered:
+class Triggered(Quantizer):
     """Lets the arrays of a chain wait until they have moved by a share of themselves.
 
-    An array whose difference to what is stored has a root mean square below `threshold` times that of its
-    values takes no bytes. So no array that waits is restored with a larger relative error than `threshold`,
-    whatever its size and scale. A NaN or an infinity in the difference ends the wait, and so does an element
-    that is to be 0, or not below 0, where the array has no negative ones. In one frame of
-    :func:`lccodec.encode`, and in a keyframe, nothing waits.
+    An array whose difference to what is stored has a root mean square below `threshold` times that
+    of its values takes no bytes. So no array that waits is restored with a larger relative error
+    than `threshold`, whatever its size and scale. A NaN or an infinity in the difference ends the
+    wait, and so does an element that is to be 0, or not below 0, where the array has no negative
+    ones. In one frame of :func:`lccodec.encode`, and in a keyframe, nothing waits.
 
-    Not for second moments, where a small change of the array may be a large one of its small elements;
-    `LogSteps` waits by itself, element by element.
+    Not for second moments, where a small change of the array may be a large one of its small
+    elements; `LogSteps` waits by itself, element by element.
 
     Parameters
     ----------
     then
-        What codes an array that no longer waits: `ExponentBuckets`, `UniformDeadzone`, `Clusters` or
-        `Lossless`. One that is `absolute` has no differences, and leaves more than any threshold.
+        What codes an array that no longer waits: `ExponentBuckets`, `UniformDeadzone`, `Clusters`,
+        `Lossless` or a quantizer of your own, but none of ordered integers. One that is `absolute`
+        has no differences, and leaves more than any threshold.
     threshold
         Between 0 and 1, both excluded.
 
@@ -66,14 +63,11 @@ class Triggered:
     [1.0, 1.0, 1.0, 1.012]
     """
 
-    ordered: ClassVar[bool] = False
-    absolute: ClassVar[bool] = False
-
     then: Quantizer
     threshold: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.then, Clusters | ExponentBuckets | Lossless | UniformDeadzone):
+        if not isinstance(self.then, Quantizer) or self.then.ordered or self.then.awake is not self.then:
             raise ArgumentError(f"Triggered: not with {self.then!r}, which is no quantizer that waits")
         if self.then.absolute:
             raise ArgumentError(f"Triggered: not with {self.then!r}, which codes no differences")
@@ -81,6 +75,20 @@ class Triggered:
         if threshold is None or not 0 < threshold < 1:
             raise ArgumentError(f"Triggered: threshold is a number between 0 and 1, not {self.threshold!r}")
         object.__setattr__(self, "threshold", threshold)
+
+    @property
+    def awake(self) -> Quantizer:
+        """`then`."""
+        return self.then
+
+    @property
+    def bin_width(self) -> float | None:
+        """That of `then`."""
+        return self.then.bin_width
+
+    def scaled(self, factor: float) -> Triggered:
+        """Return the quantizer with the steps of `then` multiplied."""
+        return replace(self, then=self.then.scaled(factor))
 
     def waits(self, bits: Array, reference: Array, kind: ElementType) -> bool:
         """Return whether an array may stay as it is stored.
@@ -102,10 +110,6 @@ class Triggered:
                 marked = marked or (unsigned and bool(spoiled(reference[part], bits[part], kind).any()))
         return math.isfinite(moved) and moved < self.threshold**2 * size and not (unsigned and marked)
 
-    def fit(self, residual: Residual) -> Partition | None:
+    def fit(self, batch: Residual) -> Partition | None:
         """Return the partition of `then`."""
-        return self.then.fit(residual)
-
-    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun | None:
-        """Return that for each array of a run."""
-        return self.then.fit_run(differences, sizes, kind)
+        return self.then.fit(batch)

@@ -1,110 +1,50 @@
-"""Quantizers: choose the partition of an array's differences and a representative for each part.
+"""Equal steps with a dead zone, and the mean of each bin for a representative.
 
-A quantizer is a small frozen dataclass; fitting it to an array gives a *partition*, which turns
-differences into symbols. The decoder knows nothing of this: it sees symbols and representatives.
-
-Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random variables",
-IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids).
+Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random
+variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Protocol
+from functools import cached_property, lru_cache
+from typing import Final
 
 import numpy as np
 
 from ..arguments import as_number
-from ..element_types import Array, ElementType
+from ..element_types import Array
 from ..errors import ArgumentError
-from .residual import Residual, Zone, finite
-from .runs import FittedRun, centroids, fit_grid, unit_of, worth_sparing
+from .base import Quantizer
+from .residual import Owner, Residual, Zone, array_sums, finite
 
-__all__ = ["DEAD_ZONE", "Lossless", "Partition", "Quantizer", "UniformDeadzone"]
+__all__ = ["DEAD_ZONE", "Grid", "UniformDeadzone", "fit_grid"]
 
 #: Half the width of the dead zone, in steps.
 DEAD_ZONE: Final = 0.6
 
-_MAX_BINS: Final = (1 << 15) - 1  # bins a side, so that symbols fit 16 bits
-_LEARNED: Final = 16  # pieces of a large array that the means of the bins are taken of, at least
+_MOST_BINS: Final = (1 << 15) - 1  # on either side, so that symbols fit 16 bits
+_PIECES_FOR_MEANS: Final = 16  # of a large array, at least
 
-#: What the sign and the exponent of a number take where it is stored exactly, about.
+#: Bits that the sign and the exponent of a number take where it is stored exactly, about.
 _EXPONENT_BITS: Final = 4
 
+#: Representatives that leaving out the last bins must save: at least so many, in a small and in a
+#: large array, and at least a quarter of all. Else these bins are the thin tail of the others, not
+#: outliers'.
+_LEAST_SAVED: Final = (8, 64)
+_TAIL_SHARE: Final = 0.75
+
 # One number that is far off must not set the step of all others.
-_OUTWEIGHS: Final = 1 / 16  # share of the sum of squares that one difference has only where it is far off
+_OUTLIER_SHARE: Final = 1 / 16  # of the sum of squares: what one difference has only where it is far off
 _CROWD: Final = 1 << 14  # differences that are not 0, at least, for one to be told from them
-_FAR_OFF: Final = 64  # at most so many
-
-
-class Partition(Protocol):
-    """What a quantizer chose for one array.
-
-    Attributes
-    ----------
-    representatives
-        Value of each symbol but 0, ``kind.work`` of shape ``(symbols - 1,)``.
-    max_error
-        Largest ``|decoded - original|`` that may stay; ``None`` where any may.
-    zone
-        Differences strictly between these two have symbol 0.
-    """
-
-    @property
-    def representatives(self) -> Array: ...  # noqa: D102 - described above
-
-    @property
-    def max_error(self) -> float | None: ...  # noqa: D102 - described above
-
-    @property
-    def zone(self) -> Zone: ...  # noqa: D102 - described above
-
-    def symbols(self, differences: Array) -> tuple[Array, Array | None]:
-        """Return symbols (uint8 or uint16) of finite differences outside the zone, and which fit no part."""
-
-
-class Quantizer(Protocol):
-    """Chooses a partition for an array; :class:`Lossless` has none.
-
-    Attributes
-    ----------
-    ordered
-        Whether differences and representatives are those of the order-preserving integers (SPEC 7.6).
-    absolute
-        Whether an array is coded without its reference, for which it takes as many bytes or fewer.
-    """
-
-    ordered: ClassVar[bool]
-
-    @property
-    def absolute(self) -> bool: ...  # noqa: D102 - described above
-
-    def fit(self, residual: Residual) -> Partition | None:
-        """Return the partition for floating point components, or ``None`` to store them exactly."""
-
-    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun | None:
-        """Do the same for each array of a run, given their finite differences and sizes."""
+_MOST_OUTLIERS: Final = 64
 
 
 @dataclass(frozen=True)
-class Lossless:
-    """Store every bit pattern exactly, as byte planes (SPEC 7.5)."""
-
-    ordered: ClassVar[bool] = False
-    absolute: ClassVar[bool] = False
-
-    def fit(self, residual: Residual) -> None:  # noqa: ARG002
-        """Return ``None``: there is nothing to choose."""
-        return
-
-    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> None:  # noqa: ARG002
-        """Return ``None``: there is nothing to choose."""
-        return
-
-
-@dataclass(frozen=True)
-class UniformDeadzone:
+class UniformDeadzone(Quantizer):
     """Equal steps with a dead zone of 0.6 steps on either side of 0, and centroid representatives.
 
     Give exactly one of the first three parameters.
@@ -120,17 +60,15 @@ class UniformDeadzone:
         The step as a multiple of the root mean square of the differences (in a large array,
         estimated on evenly spread pieces, without the few that outweigh all others).
     absolute
-        Whether to quantize the values themselves and not their differences to the reference: for what
-        forgets its past between two checkpoints, as a first moment does. A value then decodes as 0, or
-        with its sign and at most 8/3 times as large.
+        Whether to quantize the values themselves and not their differences to the reference: for
+        what forgets its past between two checkpoints, as a first moment does. A value then decodes
+        as 0, or with its sign and at most 8/3 times as large.
 
     Raises
     ------
     ArgumentError
         Unless exactly one of the first three is given, positive and finite.
     """
-
-    ordered: ClassVar[bool] = False
 
     step: float | None = None
     max_error: float | None = None
@@ -150,99 +88,180 @@ class UniformDeadzone:
         if not isinstance(self.absolute, bool):
             raise ArgumentError(f"UniformDeadzone: absolute is True or False, not {self.absolute!r}")
 
-    def fit(self, residual: Residual) -> _Grid | None:
-        """Choose the step and the centroids; ``None`` where exact storage is at least as small."""
-        kind = residual.kind
-        if self.relative_step is not None:
-            step = self.relative_step * _rms(residual) or 1.0
-        else:
+    @property
+    def bin_width(self) -> float | None:
+        """The relative step."""
+        return self.relative_step
+
+    @property
+    def guarantee(self) -> str:
+        """The bound on the error, if one was asked for."""
+        return "" if self.max_error is None else f"error at most {self.max_error:g}"
+
+    def scaled(self, factor: float) -> UniformDeadzone:
+        """Return the quantizer with its relative step multiplied; itself where the step is another one."""
+        return self if self.relative_step is None else _scaled(self, factor)
+
+    def fit(self, batch: Residual) -> Grid | None:
+        """Choose the steps and the centroids; ``None`` where exact storage is at least as small."""
+        return fit_grid(batch, self.steps(batch), self.max_error)
+
+    def steps(self, batch: Residual) -> Array:
+        """Return the step of each array of a batch, float64; 0 or infinite where there is none to use."""
+        if self.relative_step is None:
             step = self.step if self.step is not None else float(self.max_error or 0) / DEAD_ZONE
-        finest = float(np.finfo(np.promote_types(kind.work, np.float32)).tiny) * 4
-        if not finest <= step < math.inf:
-            return None  # its reciprocal could not be computed with
-        # A difference is rounded: below an error bound by a little, it is certain to be below it in truth.
-        reach = (
-            DEAD_ZONE * step if self.max_error is None else self.max_error * (1 - 2.0 ** (1 - kind.mantissa))
-        )
-        with np.errstate(over="ignore", under="ignore"):
-            zone = (kind.work.type(-reach), kind.work.type(reach))
-        largest, narrowed = 0.0, residual.widths is not None
-        for start in residual.pieces():
-            d = finite(residual.outside(start, zone)[1])
-            largest = max(largest, float(d.max(initial=0)), -float(d.min(initial=0)))
-            if narrowed and d.size:
-                largest = max(largest, DEAD_ZONE * step)  # for one bin at least
-        # A little more than the largest difference, so that rounding leads no element past the last bin.
-        bins = int(min(largest / step * (1 + 1e-6) + 1 - DEAD_ZONE, _MAX_BINS))
-        empty = np.zeros(2 * bins, kind.work)
-        return _Grid(empty, step, self.max_error, zone, narrowed).with_centroids(residual)
-
-    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
-        """Choose the steps and the centroids of each array of a run."""
-        if self.relative_step is not None:
-            with np.errstate(over="ignore"):
-                squares = np.add.reduceat(np.square(differences, dtype=np.float64), np.cumsum(sizes) - sizes)
-                steps = self.relative_step * np.sqrt(squares / sizes)
-            steps[steps == 0] = 1.0
-        else:
-            step = self.step if self.step is not None else float(self.max_error or 0) / DEAD_ZONE
-            steps = np.full(sizes.size, step)
-        return fit_grid(differences, sizes, kind, steps, DEAD_ZONE, self.max_error)
+            return np.full(batch.arrays, step)
+        with np.errstate(over="ignore"):
+            steps = self.relative_step * _rms(batch)
+        return np.where(steps == 0, 1.0, steps)
 
 
-def _rms(residual: Residual) -> float:
-    """Return the root mean square of the finite differences, of a large array on evenly spread stretches."""
-    squares, largest, count = 0.0, 0.0, 0
-    for d in residual.sample():
-        with np.errstate(over="ignore"):  # an infinite step is no step: fit gives up on it
-            square = np.square(finite(d), dtype=np.float64)
-            squares += float(np.add.reduce(square))
+@lru_cache(maxsize=256)  # small arrays, of which there may be thousands, share a step
+def _scaled(quantizer: UniformDeadzone, factor: float) -> UniformDeadzone:
+    return replace(quantizer, relative_step=(quantizer.relative_step or 0) * factor)
+
+
+def _rms(batch: Residual) -> Array:
+    """Return the root mean square of each array's finite differences, of a large array estimated."""
+    squares, seen, largest = np.zeros(batch.arrays), 0, 0.0
+    for sampled, whose in batch.sample():
+        seen += sampled.size
+        d, owner = finite(sampled, whose)
+        with np.errstate(over="ignore"):  # an infinite step is no step: fit_grid gives up on it
+            square = np.square(d, dtype=np.float64)
+            squares += array_sums(square, owner, batch.arrays)
         largest = max(largest, float(square.max(initial=0)))
-        count += d.size
-    if largest > _OUTWEIGHS * squares or math.isinf(squares):
-        near = _rms_of_most(np.concatenate([finite(d) for d in residual.sample()]))
+    if batch.arrays > 1:
+        return np.sqrt(squares / batch.sizes)
+    if largest > _OUTLIER_SHARE * squares[0] or math.isinf(squares[0]):
+        near = _rms_of_most(np.concatenate([finite(d, 0)[0] for d, _ in batch.sample()]))
         if near is not None:
-            return near
-    return math.sqrt(squares / max(count, 1))
+            return np.array([near])
+    return np.sqrt(squares / max(seen, 1))
 
 
 def _rms_of_most(d: Array) -> float | None:
-    """Return the root mean square without those that outweigh all others; ``None`` where these are no few."""
+    """Return the root mean square without those that outweigh all others; ``None`` if they are too many."""
     sizes = np.abs(d.astype(np.float64))
     if np.count_nonzero(sizes) < _CROWD:
         return None
-    least = sizes.size - _FAR_OFF
+    least = sizes.size - _MOST_OUTLIERS
     while sizes.size >= least:
         largest = float(sizes.max())
         with np.errstate(under="ignore"):  # in units of the largest nothing overflows
             squares = np.square(sizes / largest)
         mean = float(np.add.reduce(squares)) / sizes.size
-        near = squares <= _OUTWEIGHS * mean * sizes.size
+        near = squares <= _OUTLIER_SHARE * mean * sizes.size
         if near.all():
             return largest * math.sqrt(mean)
         sizes = sizes[near]
     return None
 
 
-@dataclass(frozen=True)
-class _Grid:
+def fit_grid(
+    batch: Residual,
+    steps: Array,
+    max_error: float | None,
+    widths: Callable[[Array], Array] | None = None,
+) -> Grid | None:
+    """Fit uniform bins with a dead zone to each array of a batch.
+
+    Parameters
+    ----------
+    steps
+        Step of each array, float64. An array whose step cannot be computed with is stored exactly.
+    max_error
+        As in `Partition`.
+    widths
+        As in `Zone`.
+
+    Returns
+    -------
+    Grid or None
+        With the means of the bins; ``None`` where exact storage of all arrays is at least as small.
+    """
+    kind = batch.kind
+    finest = float(np.finfo(np.promote_types(kind.work, np.float32)).tiny) * 4
+    usable = (steps >= finest) & (steps < math.inf)  # of others the reciprocal could not be computed with
+    if not usable.any():
+        return None
+    steps = np.where(usable, steps, 1.0)
+    # A difference is rounded: below an error bound by a little, it is certain to be below it in
+    # truth.
+    reach = DEAD_ZONE * steps
+    if max_error is not None:
+        reach[:] = max_error * (1 - 2.0 ** (1 - kind.mantissa))
+    zone = Zone.within(reach * usable, kind.work, widths)
+    largest = np.zeros(batch.arrays)
+    for start in batch.pieces():
+        d, owner = batch.finite_outside(start, zone)
+        if isinstance(owner, int):
+            largest[0] = max(largest[0], float(d.max(initial=0)), -float(d.min(initial=0)))
+        else:
+            np.maximum.at(largest, owner, np.abs(d).astype(np.float64))
+    if widths is not None and largest.any():
+        largest = np.maximum(largest, DEAD_ZONE * steps)  # for one bin at least
+    # A little more than the largest difference, so that rounding leads no element past the last
+    # bin.
+    with np.errstate(over="ignore"):
+        wanted = largest / steps * (1 + 1e-6) + 1 - DEAD_ZONE
+    wanted = np.where(usable, np.minimum(wanted, _MOST_BINS), 0).astype(np.int64)
+    bins = np.minimum(wanted, np.maximum(batch.sizes // 2, 4))
+    grid = Grid(steps, bins, ~usable, np.empty(0, kind.work), zone, max_error)
+    return _with_means(grid, batch, wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Uniform bins around a dead zone, for each array of a batch.
+
+    Parameters
+    ----------
+    steps
+        Width of the bins of each array, float64.
+    bins
+        How many there are on either side, int64. Bin j of sign s has the symbol zigzag(s * j).
+    exact
+        Which arrays are stored exactly, bool.
+    representatives, zone, max_error
+        As in `Partition`.
+    """
+
+    steps: Array
+    bins: Array
+    exact: Array
     representatives: Array
-    step: float
-    max_error: float | None
     zone: Zone
-    narrowed: bool = False  # whether there are differences before the first bin, which are of it
+    max_error: float | None
 
-    @property
-    def bins(self) -> int:
-        """Bins on either side of the dead zone; bin j of sign s is symbol zigzag(s * j)."""
-        return self.representatives.size // 2
+    @cached_property
+    def counts(self) -> Array:
+        """Return the representatives of each array."""
+        return 2 * self.bins
 
-    def symbols(self, differences: Array) -> tuple[Array, Array | None]:
+    @cached_property
+    def codes(self) -> Array:
+        """Return the symbol of each representative."""
+        first = np.cumsum(self.counts) - self.counts
+        codes: Array = np.arange(1, int(self.counts.sum()) + 1) - np.repeat(first, self.counts)
+        return codes
+
+    @cached_property
+    def _reciprocals(self) -> Array:
+        return (1 / self.steps).astype(np.promote_types(self.zone.low.dtype, np.float32))
+
+    @cached_property
+    def _ends(self) -> Array:
+        """Where the last bin ends, in steps less 0.6; nothing of an exact array is in front of it."""
+        return np.where(self.exact, 0, self.bins + 1)
+
+    def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array | None]:
         """Return zigzag bin numbers: uint8 for up to 127 bins a side, uint16 for more."""
-        work = np.promote_types(differences.dtype, np.float32)
+        reciprocals = self._reciprocals[owner]
+        work = reciprocals.dtype
         with np.errstate(over="ignore"):
-            scaled = np.multiply(differences, work.type(1 / self.step), dtype=work)
-        if self.narrowed:
+            scaled = np.multiply(differences, reciprocals, dtype=work)
+        if self.zone.widths is not None:  # there may be differences before the first bin, which are of it
             np.copysign(np.maximum(np.abs(scaled), DEAD_ZONE), scaled, out=scaled)
         # Round away from zero above the dead zone: add 0.4 with the sign, then truncate. The signed
         # constant is put together from bits, several times as fast as copysign.
@@ -250,80 +269,167 @@ class _Grid:
         offset = scaled.view(pattern) & pattern.type(1 << (8 * work.itemsize - 1))
         offset |= work.type(1 - DEAD_ZONE).view(pattern)
         scaled += offset.view(work)
-        outside = None
-        # Past the last bin lie outliers, and what has changed since the bins were chosen.
-        end = self.bins + 1
-        # A call by the ufunc takes half the time of the method, which is felt where few elements are left.
-        if np.maximum.reduce(scaled, initial=0) >= end or np.minimum.reduce(scaled, initial=0) <= -end:
-            outside = ~(np.abs(scaled) < end)
+        outside = self._past(scaled, self._ends[owner])
+        if outside is not None:
             scaled[outside] = 0
-        if self.bins <= 127:
+        if self._narrow:
             narrow = scaled.astype(np.int8)
             return ((narrow << 1) ^ (narrow >> 7)).view(np.uint8), outside
         index = scaled.astype(np.int32)
         return ((index << 1) ^ (index >> 31)).astype(np.uint16), outside
 
-    def with_centroids(self, residual: Residual) -> _Grid | None:
-        """Return this grid with the mean of each bin, of a large array on evenly spread pieces.
+    @cached_property
+    def _narrow(self) -> bool:
+        return int(self.bins.max()) <= 127
 
-        Without the last bins where these hold so few elements that it takes less to store them exactly;
-        ``None`` where that would be most elements, or the codebook outgrow the symbols.
-        """
-        sums, counts, past = np.zeros(2 * self.bins + 1), np.zeros(2 * self.bins + 1), 0
-        unit = unit_of(self.step)
-        starts = residual.pieces()
-        stride = max(len(starts) // _LEARNED, 1)
-        for start in starts[::stride]:
-            d = finite(residual.outside(start, self.zone)[1])
-            codes, outside = self.symbols(d)
-            if outside is not None:
-                past += int(np.count_nonzero(outside))
-            symbols = codes.astype(np.intp)
-            counts += np.bincount(symbols, minlength=counts.size)
-            sums += np.bincount(symbols, d if unit == 1 else d * unit, minlength=sums.size)
-        size = residual.bits.size
-        bins, exact = _worthwhile(counts[1:], past, stride, size)
-        if 2 * bins > max(size, 8):
-            return None
-        if bins > 127 or bins < self.bins:
-            few = stride * counts[1 : 2 * bins + 1]
-            bits = _bits(np.append(few, [exact, max(size - exact - few.sum(), 0)]))
-            bits += 8 * residual.kind.size * (2 * bins + exact)
-            if bits > size * (residual.kind.mantissa + _EXPONENT_BITS):
+    def _past(self, scaled: Array, ends: Array) -> Array | None:
+        """Return which differences lie past the last bin: outliers, and what changed since the fit."""
+        if ends.ndim == 0:
+            # A call of the ufunc takes half the time of the method's, which counts where few are
+            # left.
+            largest = np.maximum.reduce(scaled, initial=0), -np.minimum.reduce(scaled, initial=0)
+            if max(largest) < ends:
                 return None
-        sums, counts = sums[: 2 * bins + 1], counts[: 2 * bins + 1]
-        codes = np.arange(1, 2 * bins + 1)
-        steps = np.full(codes.size, self.step)
-        mean = centroids(codes, steps, sums[1:], counts[1:], DEAD_ZONE, self.max_error, unit)
-        with np.errstate(over="ignore"):
-            return replace(self, representatives=mean.astype(residual.kind.work))
+        outside: Array = ~(np.abs(scaled) < ends)
+        return outside if outside.any() else None
 
 
-def _bits(counts: Array) -> float:
-    """Return the order-0 entropy of all symbols, in bits."""
-    counts = counts[counts > 0]
-    return -float((counts * np.log2(counts / counts.sum())).sum())
+def _with_means(grid: Grid, batch: Residual, wanted: Array) -> Grid | None:
+    """Return a grid with the mean of each bin, of a large array on evenly spread pieces.
+
+    Without the last bins where these hold so few elements that it takes less to store them exactly;
+    ``None`` where that would be most elements of all arrays, or the codebooks outgrow the symbols.
+    `wanted` is how many bins on either side would reach the largest difference of each array.
+    """
+    firsts = np.cumsum(grid.counts) - grid.counts + np.arange(batch.arrays)  # of symbol 0 of each array
+    total = int(grid.counts.sum()) + batch.arrays
+    sums, counts, past = np.zeros(total), np.zeros(total), np.zeros(batch.arrays)
+    unit = 2.0**-64 if float(grid.steps.max()) > 2.0**900 else 1.0  # so that sums do not overflow
+    starts = batch.pieces()
+    stride = max(len(starts) // _PIECES_FOR_MEANS, 1)
+    for start in starts[::stride]:
+        d, owner = batch.finite_outside(start, grid.zone)
+        symbols, outside = grid.symbols(d, owner)
+        if outside is not None:
+            past += array_sums(outside, owner, batch.arrays)
+        places = symbols.astype(np.intp)
+        if batch.arrays > 1:
+            places += firsts[owner]
+        counts += np.bincount(places, minlength=total)
+        sums += np.bincount(places, d if unit == 1 else d * unit, minlength=total)
+    own = np.ones(total, bool)
+    own[firsts] = False  # symbol 0 is no bin
+    sums, counts = sums[own], counts[own]
+    bins, spared = _worthwhile(stride * counts, stride * past, grid.bins, batch.sizes)
+    doubtful = (bins > 127) | (bins < wanted)
+    exact = grid.exact.copy()
+    if doubtful.any():
+        exact |= doubtful & _too_large(stride * counts, bins, spared, grid, batch)
+    if exact.all():
+        return None
+    bins = np.where(exact, 0, bins)
+    kept = grid.codes <= np.repeat(2 * bins, grid.counts)
+    zone = grid.zone
+    if (exact & ~grid.exact).any():
+        zone = Zone(zone.low * ~exact, zone.high * ~exact, zone.widths)
+        batch.forget()  # what was inside the zone of an array that is exact now
+    grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
+    steps = np.repeat(grid.steps, grid.counts)
+    means = _means(grid.codes, steps * unit, sums[kept], counts[kept], grid.max_error, unit)
+    with np.errstate(over="ignore"):  # of a bin without elements
+        return replace(grid, representatives=(means / unit).astype(batch.kind.work))
 
 
-def _worthwhile(counts: Array, past: int, stride: int, size: int) -> tuple[int, float]:
-    """Return how many bins on either side an array had better have, and the elements past them.
-
-    A bin on both sides takes two representatives in the codebook, an element past the last bin, which is
-    stored exactly, about as much as one.
+def _means(
+    codes: Array, steps: Array, sums: Array, counts: Array, max_error: float | None, unit: float
+) -> Array:
+    """Return the means of bins, float64; the middle of a bin that nothing is known of.
 
     Parameters
     ----------
-    counts, past
-        Elements of each bin by its zigzag number, from 1 on, and of none, in a part of the array.
-    stride
-        How many times as large the array is.
-    size
-        Of the array.
+    codes, steps
+        Symbol of each bin, and its step in units of 1 / `unit`.
+    sums, counts
+        Of the differences in each bin, in the same units.
+    max_error
+        Largest distance from the mean to an edge of the bin; ``None`` for any.
     """
-    held = np.append(0, counts[::2] + counts[1::2])
-    beyond = stride * (past + held.sum() - np.cumsum(held))
-    costs = 2 * np.arange(held.size) + beyond
-    best = int(costs.argmin())
-    if not worth_sparing(costs[-1], costs[best], np.array(size)):
-        best = held.size - 1
-    return best, float(beyond[best])
+    index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
+    sign, number = np.sign(index), np.abs(index)
+    mean: Array = np.divide(sums, counts, out=(number + DEAD_ZONE - 0.5) * steps * sign, where=counts > 0)
+    if max_error is None:
+        return mean
+    low = (number + DEAD_ZONE) * steps - max_error * unit
+    high = (number + DEAD_ZONE - 1) * steps + max_error * unit
+    clipped: Array = np.clip(np.abs(mean), low, high) * sign
+    return clipped
+
+
+def _worthwhile(held: Array, past: Array, bins: Array, sizes: Array) -> tuple[Array, Array]:
+    """Return how many bins on either side arrays had better have, and how many elements are past them.
+
+    A bin on both sides takes two representatives in the codebook. An element past the last bin,
+    which is stored exactly, takes about as much as one.
+
+    Parameters
+    ----------
+    held
+        Elements in each bin of each array, in the order of the symbols, the first array first.
+    past
+        Elements past all bins of each array.
+    bins, sizes
+        Bins on either side, and elements, of each array.
+    """
+    if 2 * int(bins.max()) < _LEAST_SAVED[0]:
+        return bins, past
+    pairs = held.reshape(-1, 2).sum(axis=1)
+    ends = np.cumsum(bins)
+    starts = ends - bins
+    # What each number of bins costs more than none at all.
+    costs = np.cumsum(2 - pairs)
+    costs -= np.repeat(np.append(0, costs)[starts], bins)
+    some = bins > 0
+    least = np.zeros(bins.size)
+    least[some] = np.minimum.reduceat(costs, starts[some])
+    least = np.minimum(least, 0)
+    at_least = np.flatnonzero(costs <= np.repeat(least, bins))
+    owners = np.searchsorted(ends, at_least, "right")
+    best = np.zeros(bins.size, np.int64)
+    best[owners[::-1]] = (at_least - starts[owners] + 1)[::-1]  # the first of each array is written last
+    best[least == 0] = 0
+    within = np.append(0, np.cumsum(pairs))
+    elements = past + within[ends] - within[starts]
+    all_cost = elements + 0.0
+    all_cost[some] += costs[ends[some] - 1]
+    saved = all_cost - (elements + least)
+    worth = (saved >= np.clip(sizes >> 10, *_LEAST_SAVED)) & (elements + least <= _TAIL_SHARE * all_cost)
+    best = np.where(worth, best, bins)
+    return best, elements - (within[starts + best] - within[starts])
+
+
+def _too_large(held: Array, bins: Array, spared: Array, grid: Grid, batch: Residual) -> Array:
+    """Return which arrays take more with bins than exactly, by the entropy of their symbols.
+
+    Parameters
+    ----------
+    held
+        Elements in each bin of `grid`.
+    bins, spared
+        Bins on either side that are left of each array, and elements that are not in them.
+    """
+    owner = np.repeat(np.arange(batch.arrays), grid.counts)
+    counts = np.where(grid.codes <= 2 * bins[owner], held, 0)
+    others = np.maximum(batch.sizes - spared - np.bincount(owner, counts, minlength=batch.arrays), 0)
+    totals = np.bincount(owner, counts, minlength=batch.arrays) + others + spared
+    bits = -np.bincount(owner, _information(counts, totals[owner]), minlength=batch.arrays)
+    bits -= _information(others, totals) + _information(spared, totals)
+    bits += 8 * batch.kind.size * (2 * bins + spared)
+    too_large: Array = bits > batch.sizes * (batch.kind.mantissa + _EXPONENT_BITS)
+    return too_large
+
+
+def _information(counts: Array, totals: Array) -> Array:
+    """Return ``counts * log2(counts / totals)``, 0 where the count is."""
+    shares = np.divide(counts, totals, out=np.ones(counts.shape), where=counts > 0)
+    information: Array = counts * np.log2(shares)
+    return information

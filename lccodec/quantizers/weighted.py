@@ -1,7 +1,7 @@
 """Weights coded with regard to their second moments: a dead zone of its own for every element.
 
-Where the curvature of the loss is small, an error does little harm, and a movement can wait; where it is
-large, smaller movements are stored. The second moment stands for the curvature, as in
+Where the curvature of the loss is small, an error does little harm, and a movement can wait; where
+it is large, smaller movements are stored. The second moment stands for the curvature, as in
 :class:`lccodec.Balanced`. The decoder needs none of it: what waits has symbol 0.
 
 Source: ExCP (Li et al., ICML 2024), section 3.2, whose joint pruning weighs whole arrays so;
@@ -11,22 +11,35 @@ Source: ExCP (Li et al., ICML 2024), section 3.2, whose joint pruning weighs who
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
 from ..element_types import Array, ElementType, work
+from .base import Quantizer
 from .residual import NARROWEST, Residual
-from .runs import FittedRun
-from .uniform import Partition, UniformDeadzone
+from .uniform import Grid, UniformDeadzone, fit_grid
 
-__all__ = ["Weighted"]
+__all__ = ["Weighted", "weighted"]
 
 _WIDEST: Final = 4.0  # dead zones are at most so many times as wide as without moments
 
 
+def weighted(quantizer: Quantizer, moment: Array, kind: ElementType, typical: float) -> Quantizer:
+    """Return a quantizer with dead zones by second moments; itself if it has no dead zone in steps.
+
+    Parameters
+    ----------
+    moment, kind, typical
+        As in `Weighted`.
+    """
+    if isinstance(quantizer, UniformDeadzone) and quantizer.relative_step and not quantizer.absolute:
+        return Weighted(quantizer, moment, kind, typical)
+    return quantizer
+
+
 @dataclass(frozen=True, eq=False)
-class Weighted:
+class Weighted(Quantizer):
     """A `UniformDeadzone` with a dead zone divided by the 8th root of the second moment, for every element.
 
     For one array of one delta. Elements whose moment is no positive number have the zone as it is.
@@ -41,22 +54,18 @@ class Weighted:
         Second moment where the dead zone is as wide as without it.
     """
 
-    ordered: ClassVar[bool] = False
-    absolute: ClassVar[bool] = False
-
     then: UniformDeadzone
     moment: Array
     kind: ElementType
     typical: float
 
-    def fit(self, residual: Residual) -> Partition | None:
-        """Choose the step and the centroids, and the width of the zone for each component."""
-        residual.widths = self._widths
-        return self.then.fit(residual)
+    def fit(self, batch: Residual) -> Grid | None:
+        """Choose the step and the centroids, with a width of the zone for each component.
 
-    def fit_run(self, differences: Array, sizes: Array, kind: ElementType) -> FittedRun:
-        """Choose the steps and the centroids of each array of a run, without regard to moments."""
-        return self.then.fit_run(differences, sizes, kind)
+        The moments are those of one array: a batch of several has zones of one width.
+        """
+        widths = self._widths if batch.arrays == 1 else None
+        return fit_grid(batch, self.then.steps(batch), None, widths)
 
     def _widths(self, places: Array) -> Array:
         with np.errstate(all="ignore"):

@@ -1,9 +1,9 @@
 """The life of a chain, at random: whatever goes wrong around its saves, what was saved can be restored.
 
-States of random trees are saved into one directory by several chains, while adapters raise, memory runs out,
-keys are pressed, disks fill up, files are damaged, removed and put in place of others. After each of it every
-checkpoint that is there and depends on nothing damaged restores to what was saved, within its bound; and the
-next save is kept.
+States of random trees are saved into one directory by several chains, while adapters raise, memory
+runs out, keys are pressed, disks fill up, files are damaged, removed and put in place of others.
+After each of it every checkpoint that is there and depends on nothing damaged restores to what was
+saved, within its bound; and the next save is kept.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def failing_system(call: str, after: int, error: BaseException) -> Iterator[None
 @contextmanager
 def failing_encoder(after: int, error: BaseException) -> Iterator[None]:
     """Let the encoder raise after some pieces."""
-    real, count = jobs.encode_components, 0
+    real, count = jobs.encode_content, 0
 
     def pieces(*arguments: Any, **options: Any) -> Iterator[bytes]:
         nonlocal count
@@ -138,7 +138,7 @@ def failing_encoder(after: int, error: BaseException) -> Iterator[None]:
                 raise error
             yield piece
 
-    with mock.patch.object(jobs, "encode_components", pieces):
+    with mock.patch.object(jobs, "encode_content", pieces):
         yield
 
 
@@ -236,7 +236,8 @@ class Life(RuleBasedStateMachine):
             path.unlink()
         else:
             path.write_bytes(b"" if harm == "empty" else content)
-        # The content of a payload is not looked at before a delta: an open chain goes on from memory.
+        # The content of a payload is not looked at before a delta: an open chain goes on from
+        # memory.
         if harm in ("flip", "truncate"):
             self.chain = self.open()
         self.saved = {s: state for s, state in self.saved.items() if step not in self.needs[s]}

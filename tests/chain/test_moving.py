@@ -1,7 +1,7 @@
 """Arrays that change while they are coded, as those of a training thread do.
 
-What is stored may be a mixture of moments. It decodes without error, and what the encoder keeps for the next
-delta is exactly what a reader has.
+What is stored may be a mixture of moments. It decodes without error, and what the encoder keeps for
+the next delta is exactly what a reader has.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from lccodec.chain import jobs
 from lccodec.chain.jobs import RUN_ARRAY
 from lccodec.element_types import ElementType, components, work
 from lccodec.frame import encode as encoder
-from lccodec.frame.decode import decode, decode_components, encode
-from lccodec.frame.encode import encode_components
+from lccodec.frame.decode import decode, decode_components
+from lccodec.frame.encode import encode
 from lccodec.quantizers.residual import PIECE
 from lccodec.quantizers.weighted import Weighted
 
+from ..support.frames import encode_components
 from ..support.strategies import bits_of, dtype_of, installed
 
 FLOATS = installed(["float16", "bfloat16", "float32", "float64"])
@@ -178,7 +179,7 @@ def test_every_read_sees_another_moment(quantizer: Any, relative: bool) -> None:
 @pytest.mark.parametrize("quantizer", QUANTIZERS.values(), ids=QUANTIZERS)
 def test_differences_that_are_not_kept(quantizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large array they are taken a second time, and are others then."""
-    monkeypatch.setattr("lccodec.quantizers.residual._KEPT", 0)
+    monkeypatch.setattr("lccodec.quantizers.residual._KEPT_DIFFERENCES", 0)
     for relative in (False, True):
         for first in range(3):
             check("float32", quantizer, 4096, relative, first)

@@ -15,7 +15,8 @@ FLOAT = element_type(np.dtype("float32"))
 
 
 def book(count: int, relative: bool = True) -> Codebook:
-    return Codebook(components(np.arange(1, count + 1, dtype=np.float32))[1], FLOAT, relative)
+    representatives = components(np.arange(1, count + 1, dtype=np.float32))[1]
+    return Codebook(np.array([count]), representatives, np.array([1]), FLOAT, relative=relative)
 
 
 @given(
@@ -46,7 +47,7 @@ def test_blocks_decode_to_reference_plus_representative(
     for out in (np.empty(count, np.uint32), reference):
         if out is not None:
             cursor = Cursor(memoryview(stored), "block")
-            read_block(cursor, codebook, reference, out)
+            read_block(cursor, codebook, 0, reference, out)
             assert cursor.remaining == 0
             np.testing.assert_array_equal(out.view(np.float32), expected)
 
@@ -64,5 +65,5 @@ def test_blocks_decode_to_reference_plus_representative(
 def test_broken_blocks_name_their_rule(stored: bytes, rule: str) -> None:
     codebook = book(2 if rule == "LCC-CBK-03" else 3)
     with pytest.raises(FormatError) as caught:
-        read_block(Cursor(memoryview(stored), "block"), codebook, None, np.empty(4, np.uint32))
+        read_block(Cursor(memoryview(stored), "block"), codebook, 0, None, np.empty(4, np.uint32))
     assert caught.value.rule == rule

@@ -10,9 +10,9 @@ import pytest
 from lccodec import Clusters, ExponentBuckets, LogSteps, Lossless, Triggered, UniformDeadzone, decode, encode
 from lccodec.element_types import components, work
 from lccodec.frame.decode import decode_components
-from lccodec.frame.encode import encode_components
 from lccodec.quantizers.weighted import Weighted
 
+from ..support.frames import encode_components
 from ..support.strategies import dtype_of
 
 SIZE = 3000

@@ -10,8 +10,8 @@ import pytest
 from lccodec import Clusters, ExponentBuckets, LogSteps, UniformDeadzone, decode, encode
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
-from lccodec.frame.encode import encode_components
 
+from ..support.frames import encode_components
 from ..support.strategies import dtype_of
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from lccodec.element_types import components, subtract
 from lccodec.quantizers import residual as module
-from lccodec.quantizers.residual import PIECE, Residual
+from lccodec.quantizers.residual import PIECE, Residual, Zone
 
 from ..support.strategies import array_and_reference
 
 
-def zone(low: float, high: float, work: np.dtype) -> tuple[np.floating, np.floating]:
-    return work.type(low), work.type(high)
+def zone(low: float, high: float, work: np.dtype) -> Zone:
+    return Zone(np.array([low], work), np.array([high], work))
 
 
 @given(
@@ -30,19 +30,19 @@ def test_what_is_outside_a_widening_zone(
     base = None if reference is None else components(reference)[1]
     d = subtract(bits, base, kind)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_KEPT", kept)
+        patch.setattr(module, "_KEPT_DIFFERENCES", kept)
         residual = Residual(bits, base, kind)
         for width in sorted(widths):
-            low, high = zone(-width, width / 2 if lopsided else width, kind.work)
+            dead = zone(-width, width / 2 if lopsided else width, kind.work)
             for start in residual.pieces():
-                places, found = residual.outside(start, (low, high))
-                expected = np.flatnonzero(~((d > low) & (d < high)))
+                places, found = residual.outside(start, dead)
+                expected = np.flatnonzero(~((d > dead.low) & (d < dead.high)))
                 np.testing.assert_array_equal(places, expected)
                 np.testing.assert_array_equal(found, d[expected])
 
 
 def test_pieces_are_taken_apart_and_forgotten_beyond_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEPT", PIECE + 10)
+    monkeypatch.setattr(module, "_KEPT_DIFFERENCES", PIECE + 10)
     values = np.random.default_rng(0).standard_normal(3 * PIECE + 5).astype(np.float32)
     kind, bits = components(values)
     residual = Residual(bits, None, kind)
@@ -60,12 +60,15 @@ def test_pieces_are_taken_apart_and_forgotten_beyond_the_budget(monkeypatch: pyt
     np.testing.assert_array_equal(second[1], values[PIECE : 2 * PIECE])
 
 
+def sampled(values: np.ndarray) -> np.ndarray:
+    kind, bits = components(values)
+    return np.concatenate([d for d, _ in Residual(bits, None, kind).sample()])
+
+
 def test_a_sample_is_spread_over_the_array() -> None:
     values = np.arange(1_000_003, dtype=np.float32)
-    seen = np.concatenate(list(Residual(values.view(np.uint32), None, components(values)[0]).sample()))
+    seen = sampled(values)
     assert 200_000 < seen.size <= 1 << 18
     assert np.median(seen) == pytest.approx(500_000, rel=0.02)
     few = values[:5000]
-    np.testing.assert_array_equal(
-        np.concatenate(list(Residual(few.view(np.uint32), None, components(few)[0]).sample())), few
-    )
+    np.testing.assert_array_equal(sampled(few), few)

@@ -1,6 +1,7 @@
 """An array without negative numbers has none once it is decoded, and its zeros stay zeros.
 
-A variance below 0 or a count of -1e-9 breaks what computes with it. So this holds whatever the quantizer.
+A variance below 0 or a count of -1e-9 breaks what computes with it. So this holds whatever the
+quantizer.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from lccodec import (
 )
 from lccodec.element_types import components, work
 from lccodec.frame.decode import decode_components
-from lccodec.frame.encode import encode_components
 from lccodec.quantizers.residual import PIECE
 from lccodec.quantizers.signs import negative, zero
 from lccodec.quantizers.weighted import Weighted
 
+from ..support.frames import encode_components
 from ..support.strategies import dtype_of, installed, random_array
 
 FLOATS = installed(["float16", "bfloat16", "float32", "float64"])

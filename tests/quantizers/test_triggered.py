@@ -25,8 +25,8 @@ from lccodec import (
 )
 from lccodec.chain.jobs import RUN_ARRAY
 from lccodec.element_types import components
-from lccodec.policy.policy import parse_quantizer, quantizer_json
 from lccodec.policy.presets import resolve_policy
+from lccodec.quantizers.registry import parse_quantizer, quantizer_json
 
 from ..policy.test_balanced import adam_states
 from ..support.strategies import dtype_of

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from lccodec import ArgumentError, ExponentBuckets, Lossless, UniformDeadzone, decode, encode
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
-from lccodec.frame.encode import encode_components
 from lccodec.quantizers.residual import PIECE
 
+from ..support.frames import encode_components
 from ..support.oracle import lc_reconstruct
 from ..support.strategies import array_and_reference, bits_of, dtype_of, random_array
 

@@ -1,0 +1,50 @@
+"""Exact storage, for what must not lose a bit: byte planes of the bit patterns (SPEC 7.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from ..byteorder import stored_view
+from ..element_types import Array, ElementType, zigzag
+from .base import Quantizer
+from .residual import Residual
+
+__all__ = ["Lossless", "plane_bits"]
+
+_STRETCHES: Final = 8  # of an array's sample, evenly spread
+_STRETCH: Final = 256  # components of each
+
+
+@dataclass(frozen=True)
+class Lossless(Quantizer):
+    """Store every bit pattern exactly, as byte planes (SPEC 7.5)."""
+
+    lossy: ClassVar[bool] = False
+
+    def fit(self, batch: Residual) -> None:  # noqa: ARG002
+        """Return ``None``: there is nothing to choose."""
+        return
+
+    def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:
+        """Return whether an array probably takes fewer bytes without its reference, by a sample.
+
+        A first moment forgets its past in some ten steps: against its reference the variances of
+        both add up, and the exponents spread.
+        """
+        return plane_bits(bits, None, kind) < plane_bits(bits, reference, kind)
+
+
+def plane_bits(bits: Array, reference: Array | None, kind: ElementType) -> float:
+    """Return what a component takes in byte planes, in bits: the order-0 entropies of a sample."""
+    distance = max(bits.size // _STRETCHES, _STRETCH)
+    parts = [slice(start, start + _STRETCH) for start in range(0, bits.size, distance)]
+    sampled = np.concatenate([bits[part] for part in parts])
+    before = None if reference is None else np.concatenate([reference[part] for part in parts])
+    codes = zigzag(sampled, before, kind)
+    symbols = stored_view(codes).reshape(-1, kind.size) + np.arange(0, 256 * kind.size, 256)
+    counts = np.bincount(symbols.reshape(-1))
+    counts = counts[counts > 0]
+    return -float((counts * np.log2(counts / codes.size)).sum()) / codes.size

@@ -1,0 +1,157 @@
+"""Quantizers by name: as JSON, as text, as users give them to :func:`lccodec.encode`.
+
+A quantizer of your own gets a name with :func:`register`; then a policy with it can be recorded in
+checkpoints, and read where the same quantizer is registered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, is_dataclass
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar
+
+from ..errors import ArgumentError
+from .base import Quantizer, check_quantizer
+from .clusters import Clusters
+from .exponent import ExponentBuckets
+from .logarithmic import LogSteps
+from .lossless import Lossless
+from .triggered import Triggered
+from .uniform import UniformDeadzone
+
+__all__ = [
+    "NAMED",
+    "QUANTIZERS",
+    "check_registered",
+    "parse_quantizer",
+    "quantizer_json",
+    "quantizer_text",
+    "register",
+    "resolve_quantizer",
+]
+
+_Json: TypeAlias = Any
+_Class = TypeVar("_Class", bound=type[Quantizer])
+
+_registered: dict[str, type[Quantizer]] = {}
+
+#: The quantizers that a policy's JSON may name.
+QUANTIZERS: Final = MappingProxyType(_registered)
+
+#: The quantizers that :func:`lccodec.encode` takes by name: those of the weights in presets of that
+#: name.
+NAMED: Final = MappingProxyType(
+    {"lossless": Lossless(), "lc-2": ExponentBuckets(bits=2), "lc-3": ExponentBuckets(bits=3)}
+)
+
+
+def register(quantizer: _Class) -> _Class:
+    """Let policies in JSON name a class of quantizers; a decorator of it.
+
+    Parameters
+    ----------
+    quantizer
+        A dataclass that inherits `Quantizer`. Its parameters are numbers, strings, bools, None or
+        quantizers.
+
+    Raises
+    ------
+    ArgumentError
+        For anything else, and for a name that another class has.
+    """
+    if not (isinstance(quantizer, type) and issubclass(quantizer, Quantizer) and is_dataclass(quantizer)):
+        raise ArgumentError(f"register: a dataclass that inherits Quantizer is needed, not {quantizer!r}")
+    if _registered.setdefault(quantizer.__name__, quantizer) is not quantizer:
+        raise ArgumentError(f"register: there is a quantizer named {quantizer.__name__} already")
+    return quantizer
+
+
+for _quantizer in (Clusters, ExponentBuckets, LogSteps, Lossless, Triggered, UniformDeadzone):
+    register(_quantizer)
+
+
+def resolve_quantizer(quantizer: Quantizer | str) -> Quantizer:
+    """Return a quantizer, or the one of a name in `NAMED`.
+
+    Raises
+    ------
+    ArgumentError
+        For another name, or what is no quantizer.
+    """
+    if not isinstance(quantizer, str):
+        return check_quantizer(quantizer)
+    if quantizer not in NAMED:
+        raise ArgumentError(
+            f"unknown quantizer {quantizer!r}; there are {', '.join(QUANTIZERS)}, and the names"
+            f" {', '.join(NAMED)}; other policies choose the steps of all arrays of a state together"
+        )
+    return NAMED[quantizer]
+
+
+def _settings(quantizer: Quantizer) -> dict[str, Any]:
+    """Return the parameters of a quantizer that are not their defaults."""
+    values = {f.name: (getattr(quantizer, f.name), f.default) for f in fields(quantizer)}  # type: ignore[arg-type]
+    return {
+        name: value for name, (value, default) in values.items() if default is MISSING or value != default
+    }
+
+
+def check_registered(quantizer: object, where: str = "") -> None:
+    """Raise ``ArgumentError`` for what is no quantizer of a registered class; `where` begins the message."""
+    if _is_registered(quantizer):
+        return
+    if isinstance(quantizer, Quantizer):
+        raise ArgumentError(
+            f"{where}{quantizer!r} has no name in JSON: register its class (lccodec.quantizers.register)"
+        )
+    raise ArgumentError(f"{where}{quantizer!r} is no quantizer; there are {', '.join(QUANTIZERS)}")
+
+
+def _is_registered(value: object) -> bool:
+    return _registered.get(type(value).__name__) is type(value)
+
+
+def quantizer_text(quantizer: Quantizer) -> str:
+    """Return a quantizer as the call that makes it."""
+    settings = ", ".join(
+        f"{name}={quantizer_text(value) if _is_registered(value) else repr(value)}"
+        for name, value in _settings(quantizer).items()
+    )
+    return f"{type(quantizer).__name__}({settings})"
+
+
+def quantizer_json(quantizer: Quantizer) -> _Json:
+    """Return a quantizer as a JSON object: its name, and what is not as by default.
+
+    Raises
+    ------
+    ArgumentError
+        For what is no registered quantizer.
+    """
+    check_registered(quantizer)
+    settings = {
+        name: quantizer_json(value) if _is_registered(value) else value
+        for name, value in _settings(quantizer).items()
+    }
+    return {"quantizer": type(quantizer).__name__, **settings}
+
+
+def parse_quantizer(value: _Json) -> Quantizer:
+    """Return the quantizer that :func:`quantizer_json` made a JSON object of.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none.
+    """
+    if not isinstance(value, dict) or value.get("quantizer") not in list(QUANTIZERS):
+        raise ArgumentError(f"unknown quantizer {value!r:.100}; there are {', '.join(QUANTIZERS)}")
+    settings: dict[str, Any] = {
+        name: parse_quantizer(setting) if isinstance(setting, dict) else setting
+        for name, setting in value.items()
+        if name != "quantizer"
+    }
+    try:
+        return QUANTIZERS[value["quantizer"]](**settings)
+    except TypeError as error:
+        raise ArgumentError(f"quantizer {value!r:.100}: {error}") from error

@@ -1,0 +1,25 @@
+"""Frames of components, as tests ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lccodec.element_types import Array, ElementType
+from lccodec.frame.encode import Content, encode_content
+from lccodec.quantizers import Quantizer
+
+
+def encode_components(
+    bits: Array,
+    kind: ElementType,
+    shapes: Sequence[tuple[int, ...]],
+    quantizer: Quantizer,
+    reference: Array | None,
+    out: Array | None = None,
+    *,
+    run: bool = False,
+    **settings: Any,
+) -> Iterator[bytes]:
+    content = Content(bits, kind, tuple(shapes), reference, run)
+    return encode_content(content, quantizer, out, **settings)
