@@ -1,15 +1,17 @@
 """The reference decoder of the format, written from ``spec/SPEC.md`` and from nothing else.
 
-Whoever wrote its first version had not seen the package lccodec, and it has changed with the text since. It
-imports nothing of the package, and the package does not know of it: where the two agree about a file, the
-text says enough. It is made to be read beside the text: one function for each section, one symbol at a time,
-and at each check the rule that asks for it. So it is plain and slow. It needs the standard library only, and
-it is not installed with the package::
+The author of its first version had not seen the package lccodec. It has changed with the text
+since. It imports nothing of the package, and the package imports nothing of it. Where the two agree
+about a file, the text says enough.
+
+Read it beside the text: it has one function for each section, decodes one symbol at a time, and
+names at each check the rule that asks for it. So it is plain and slow. It needs the standard
+library only, and it is not installed with the package::
 
     >>> import decoder  # with spec/ on the path
     >>> state = decoder.read_checkpoint("run/000000000010.lcc.h5")
 
-An array comes as an :class:`Array`: the name of its element type, its extents and its bytes.
+An array is returned as an :class:`Array`: the name of its element type, its extents and its bytes.
 """
 
 from .files import Array, read_checkpoint

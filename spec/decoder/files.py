@@ -63,7 +63,7 @@ def open_regular(path: Path) -> int:
 
 
 def load(path: Path) -> Checkpoint:
-    """A checkpoint file, checked up to its manifest but for the tree (section 8, "Precedence")."""
+    """A checkpoint file, checked without its frames and an inherited tree (8, "Precedence")."""
     file = open_regular(path)
     try:
         size = os.fstat(file).st_size
@@ -154,9 +154,9 @@ def build(node: Any, arrays: list[Array], scalars: Iterator[Any]) -> Any:
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Any:
-    """The state in a checkpoint file; of a delta by replaying the chain in its directory (section 9)."""
+    """The state in a checkpoint file; a delta is replayed from the chain beside it (section 9)."""
     checkpoint = load(Path(path))
-    # Only paths and roots are kept on the way back: memory does not grow with the manifests of a chain.
+    # Only paths and roots are kept on the way back, so memory does not grow with the manifests.
     links = [(checkpoint.path, checkpoint.root)]
     in_chain = re.fullmatch(r"([0-9]{12}|[1-9][0-9]{12,})\.lcc\.h5", checkpoint.path.name)
     if in_chain and checkpoint.step != int(in_chain[1]):

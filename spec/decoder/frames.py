@@ -1,4 +1,4 @@
-"""Frames (6): the header, blocks of planes (7.5) and of a codebook (7.6), and what holds them together."""
+"""Frames (6): the header, blocks of planes (7.5), blocks of a codebook (7.6), whole frames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .streams import Cursor, Refused, components, stream
 
 
 class ElementType(NamedTuple):
-    """A row of section 5.2: the size is that of a component, the mantissa its stored bits of significand."""
+    """A row of section 5.2: `size` of a component, `mantissa` its stored bits of significand."""
 
     name: str
     size: int
@@ -64,7 +64,8 @@ def add(r: int, c: int, element: ElementType) -> int:
     for pattern in (r, c):
         exponent, fraction = (pattern & (top - 1)) >> mantissa, pattern & ((1 << mantissa) - 1)
         if exponent == special:
-            # An infinity stays; what bits a NaN becomes no rule says (LCC-REC-02): here it gets quiet.
+            # An infinity stays. No rule gives the bits of a NaN (LCC-REC-02): here it becomes
+            # quiet.
             return pattern | (1 << (mantissa - 1) if fraction else 0)
         significand = fraction | (1 << mantissa if exponent else 0)
         terms.append((-significand if pattern & top else significand, max(exponent, 1)))
@@ -114,7 +115,7 @@ def codebook_block(
 ) -> bytearray:
     """The components of a block of a codebook frame (6.3, 7.6).
 
-    `books` gives the codebook of each component, `two` tells that symbols have two bytes.
+    `books` gives the codebook of each component, `two` says whether symbols have two bytes.
     """
     element, size = header.element, header.element.size
     flags = cursor.integer(1)
@@ -219,7 +220,8 @@ def frame_blocks(cursor: Cursor, header: Header, n: int, reference: memoryview |
         stored = (c for book in books for c in components(book, size))
         if not header.ordered and any(c & special == special for c in stored):
             raise Refused("LCC-CBK-02", "a representative is not finite")
-    two = any(len(book) > 255 * size for book in books)  # LCC-CBK-04: of all books, not of a block's
+    # LCC-CBK-04: all books count, not only those of a block.
+    two = any(len(book) > 255 * size for book in books)
     book_of = chain.from_iterable(repeat(book, k) for book, k in zip(books, counts_of(header), strict=False))
     for start in range(0, n, 1 << header.block):
         count = min(1 << header.block, n - start)
@@ -234,7 +236,7 @@ def frame_blocks(cursor: Cursor, header: Header, n: int, reference: memoryview |
 
 
 def decode_frame(data: bytes, reference: bytes | None = None) -> tuple[str, list[tuple[int, ...]], bytes]:
-    """The element type, the shapes and the components of a frame, checked in the order of section 12."""
+    """The element type, shapes and components of a frame, checked in the order of section 12."""
     header = frame_header(data)
     element = header.element
     n = sum(counts_of(header))

@@ -1,4 +1,4 @@
-"""Manifests (8): canonical JSON, the members and the order they are checked in, the tree and its scalars."""
+"""Manifests (8): canonical JSON, members in the order of their checks, tree and scalars."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MAX_STEP = 2**53 - 1
 
 
 def is_integer(value: Any, low: int, high: int) -> bool:
-    """Whether a JSON value is an integer of a range; a boolean is none."""
+    """Whether a JSON value is an integer in a range; a boolean is not an integer."""
     return type(value) is int and low <= value <= high
 
 
 def parse_json(data: bytes) -> Any:
-    """The value of canonical JSON: what is parsed and written again has to be the same bytes (LCC-MAN-01)."""
+    """The value of canonical JSON; written again it must give the same bytes (LCC-MAN-01)."""
     depth = 0
     for token in re.finditer(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', data, re.DOTALL):
         depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(token[0][:1], 0)
@@ -38,7 +38,7 @@ def parse_json(data: bytes) -> Any:
         return value
 
     def constant(text: str) -> NoReturn:
-        raise ValueError(f"{text} is no JSON")
+        raise ValueError(f"{text} is not JSON")
 
     try:
         value = json.loads(
@@ -46,7 +46,7 @@ def parse_json(data: bytes) -> Any:
         )
         again = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
     except ValueError as error:
-        raise Refused("LCC-MAN-01", f"no canonical JSON: {error}") from error
+        raise Refused("LCC-MAN-01", f"not canonical JSON: {error}") from error
     if again != data:
         raise Refused("LCC-MAN-01", "the JSON is not canonical")
     return value
@@ -57,14 +57,14 @@ def scalar(entry: Any) -> Any:
     if entry is None or type(entry) in (bool, str, int):
         return entry
     if not isinstance(entry, dict) or list(entry) not in (["f"], ["b"]):
-        raise Refused("LCC-STA-04", "an entry is no scalar")
+        raise Refused("LCC-STA-04", "an entry is not a scalar")
     [(form, text)] = entry.items()
     if not isinstance(text, str):
         raise Refused("LCC-STA-04", "a float or byte string is not given by a text")
     try:
         value = float(text) if form == "f" else base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise Refused("LCC-STA-05", "a text that gives no value") from error
+        raise Refused("LCC-STA-05", "a text that is not that of a value") from error
     if (repr(value) if isinstance(value, float) else base64.b64encode(value).decode()) != text:
         raise Refused("LCC-STA-05", "another text than the canonical one")
     return value
@@ -75,7 +75,7 @@ def check_parent(parent: Any) -> tuple[int, bytes]:
     if not isinstance(parent, dict) or list(parent) != ["step", "root"]:
         raise Refused("LCC-MAN-04", "the parent is not a step and a root")
     if not is_integer(parent["step"], 0, MAX_STEP):
-        raise Refused("LCC-MAN-02", "the parent's step is no integer in 0..2^53-1")
+        raise Refused("LCC-MAN-02", "the parent's step is not an integer in 0..2^53-1")
     if not isinstance(parent["root"], str) or not re.fullmatch("[0-9a-f]{64}", parent["root"]):
         raise Refused("LCC-MAN-04", "the parent's root is not 64 hexadecimal digits")
     return parent["step"], bytes.fromhex(parent["root"])
@@ -84,7 +84,7 @@ def check_parent(parent: Any) -> tuple[int, bytes]:
 def check_frames(frames: Any) -> None:
     """Check the entries of the frames."""
     if not isinstance(frames, list):
-        raise Refused("LCC-MAN-05", "the frames are no list")
+        raise Refused("LCC-MAN-05", "the frames are not a list")
     for entry in frames:
         if not isinstance(entry, list) or len(entry) != 2 or not is_integer(entry[0], 1, MAX_STEP):
             raise Refused("LCC-MAN-05", "a frame entry is not a length and a digest")
@@ -96,7 +96,7 @@ def check_frames(frames: Any) -> None:
 def check_arrays(arrays: Any, frames: int, least: int) -> None:
     """Check the numbers of the arrays' frames, which are `least` or more."""
     if not isinstance(arrays, list):
-        raise Refused("LCC-MAN-10", "the arrays are no list")
+        raise Refused("LCC-MAN-10", "the arrays are not a list")
     if len(arrays) > 2**20:
         raise Refused("LCC-LIM-06", "more than 2^20 arrays")
     last = 0
@@ -109,9 +109,9 @@ def check_arrays(arrays: Any, frames: int, least: int) -> None:
 
 
 def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]:
-    """Check a manifest alone, all but its tree, in the order of "Precedence"; return its step and parent."""
+    """Check a manifest without its tree, in the order of "Precedence"; return step and parent."""
     if not isinstance(manifest, dict):
-        raise Refused("LCC-MAN-03", "the manifest is no object")
+        raise Refused("LCC-MAN-03", "the manifest is not an object")
     if list(manifest) != [m for m in MEMBERS if m in manifest or m not in OPTIONAL]:
         raise Refused("LCC-MAN-03", "members are unknown, missing or in another order")
     version, step, parent = manifest["lccodec"], manifest["step"], manifest["parent"]
@@ -119,7 +119,7 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
     if len(numbers) != 2 or not all(is_integer(number, 0, 65535) for number in numbers):
         raise Refused("LCC-MAN-09", "the version is not two integers")
     if step is not None and not is_integer(step, 0, MAX_STEP):
-        raise Refused("LCC-MAN-02", "the step is no integer in 0..2^53-1")
+        raise Refused("LCC-MAN-02", "the step is not an integer in 0..2^53-1")
     metadata = manifest.get("metadata", {"": ""})
     texts = list(metadata.values()) if isinstance(metadata, dict) else []
     if not texts or not all(isinstance(text, str) for text in texts):
@@ -128,7 +128,7 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
         raise Refused("LCC-MAN-07", "a keyframe has no tree")
     link = None if parent is None else check_parent(parent)
     if not isinstance(manifest["scalars"], list):
-        raise Refused("LCC-STA-04", "the scalars are no list")
+        raise Refused("LCC-STA-04", "the scalars are not a list")
     for entry in manifest["scalars"]:
         scalar(entry)
     check_frames(manifest["frames"])
@@ -137,7 +137,7 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
 
 
 def check_tree(manifest: dict[str, Any], tree: Any) -> list[str]:
-    """Check a tree against its manifest and return the names of its arrays (LCC-STA-01, -02, -03, -07)."""
+    """Check a tree against its manifest; return the arrays' names (LCC-STA-01, -02, -03, -07)."""
     names: list[str] = []
     nulls = characters = 0
 
@@ -154,7 +154,7 @@ def check_tree(manifest: dict[str, Any], tree: Any) -> list[str]:
         elif type(node) is int:
             raise Refused("LCC-STA-02", "an array appears before its turn")
         elif not isinstance(node, dict) and not (isinstance(node, list) and node and node[0] in ("l", "t")):
-            raise Refused("LCC-STA-01", "no node of a tree")
+            raise Refused("LCC-STA-01", "not a node of a tree")
         elif depth == 64:
             raise Refused("LCC-LIM-05", "the tree nests more than 64 deep")
         else:
@@ -168,5 +168,5 @@ def check_tree(manifest: dict[str, Any], tree: Any) -> list[str]:
     if len(names) != len(manifest["arrays"]):
         raise Refused("LCC-STA-02", "not every array appears")
     if nulls != len(manifest["scalars"]):
-        raise Refused("LCC-STA-03", "another number of scalars than of nulls")
+        raise Refused("LCC-STA-03", "the numbers of scalars and of nulls differ")
     return names

@@ -16,7 +16,7 @@ class Refused(Exception):  # noqa: N818
 
 
 class Cursor:
-    """Bytes that are read from the front; a field they end before is a truncation (LCC-FRM-02)."""
+    """Bytes that are read from the front; a field beyond their end is a truncation (LCC-FRM-02)."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
@@ -43,7 +43,7 @@ def components(data: bytes | bytearray | memoryview, size: int) -> Iterator[int]
 
 
 def packed(cursor: Cursor, count: int, width: int, rule: str) -> Iterator[int]:
-    """Values of some bits each (LCC-BIT-01); unused bits have to be 0 by the rule given."""
+    """Values of `width` bits each (LCC-BIT-01); `rule` is the one that makes unused bits 0."""
     data = cursor.take((count * width + 7) // 8)
     if count * width % 8 and data[-1] >> (count * width % 8):
         raise Refused(rule, "unused bits are not 0")
@@ -56,7 +56,7 @@ def packed(cursor: Cursor, count: int, width: int, rule: str) -> Iterator[int]:
 
 
 def huffman_codes(cursor: Cursor) -> dict[int, int]:
-    """The symbol of each code, which is the integer of its bits behind a 1 that keeps leading zeros (7.2)."""
+    """The symbol of each code (7.2); a code is its bits after a 1 that keeps leading zeros."""
     last = cursor.integer(1)
     lengths = list(packed(cursor, last + 1, 4, "LCC-HUF-04"))
     if not lengths[last]:
@@ -83,7 +83,7 @@ def huffman_run(cursor: Cursor, n: int) -> bytearray:
         raise Refused("LCC-LAN-02", f"{lanes} lanes for {n} symbols")
     if width > 8 and width != 16:
         raise Refused("LCC-LAN-03", f"excess sizes of {width} bits")
-    # Widths of no bits store nothing: every lane has the least size.
+    # A width of 0 bits stores nothing: every lane has the least size.
     excess = packed(cursor, lanes, width, "LCC-LAN-03") if width else repeat(0, lanes)
     stored = [cursor.take(size) for size in [least + more for more in excess]]
     symbols = bytearray(n)
@@ -98,7 +98,7 @@ def huffman_run(cursor: Cursor, n: int) -> bytearray:
                 position += 1
             symbols[i] = codes[code]
         if (position + 7) // 8 != len(data) or (position % 8 and data[-1] >> (position % 8)):
-            raise Refused("LCC-LAN-04", "a lane does not end in its last byte, or bits behind it are not 0")
+            raise Refused("LCC-LAN-04", "a lane does not end in its last byte, or bits after it are not 0")
     return symbols
 
 
@@ -115,7 +115,7 @@ def sparse_stream(cursor: Cursor, n: int, depth: int) -> bytearray:
     steps = ((a << low_bits | b) + 1 for a, b in zip(high, low, strict=True))
     positions = [position - 1 for position in accumulate(steps)]
     if positions and positions[-1] >= n:
-        raise Refused("LCC-STR-06", "a gap leads past the end")
+        raise Refused("LCC-STR-06", "a gap goes past the end")
     symbols = bytearray(n)
     for position, value in zip(positions, stream(cursor, count, depth + 1), strict=True):
         symbols[position] = value
@@ -145,13 +145,13 @@ def classed_stream(cursor: Cursor, n: int, depth: int) -> bytearray:
         for b in range(16):
             given[class_of[a + b]] += row_levels.count(a) * column_levels.count(b)
     if given[:-1] != counts:
-        raise Refused("LCC-STR-07", "the classes have other numbers of cells than the levels give")
+        raise Refused("LCC-STR-07", "the numbers of cells are not those that the levels give")
     cells = [iter(stream(cursor, count, depth + 1)) for count in given]
     symbols = bytearray()
     for row in row_levels:
         symbols += bytes(next(cells[class_of[row + column]]) for column in column_levels)
     if any(symbols[n:]):
-        raise Refused("LCC-STR-07", "a cell behind the last symbol is not 0")
+        raise Refused("LCC-STR-07", "a cell after the last symbol is not 0")
     return symbols[:n]
 
 

@@ -1,6 +1,6 @@
 """Frames put together byte by byte from the specification.
 
-Nothing here uses the encoder or the decoder: the values such a frame decodes to are worked out here.
+Nothing here uses the encoder or the decoder. The values that a frame decodes to are computed here.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _of_every_stream() -> Iterator[Frame]:
         lambda cells: sparse(0, 1, raw([8]), b"", raw([3])) if cells else raw([]),
     )
     yield planes("classed-column", "one column, classes without cells", stream, [0] * 8 + [3])
-    # Gaps 0, 0, 0, 3 of a stream of depth 1: their one gap, 3, and its value, 3, lie at depths 3 and 4.
+    # Gaps 0, 0, 0, 3 of a stream of depth 1. Their one gap, 3, is at depth 3, its value, 3, at 4.
     stream = sparse(0, 4, sparse(0, 1, packed(4, raw([3])), b"", raw([3])), b"", packed(4, constant(0x55)))
     run = [0] * 30
     for place in (0, 1, 2, 6):
@@ -158,8 +158,8 @@ def _of_several_blocks() -> Iterator[Frame]:
 
 
 def _of_arithmetic() -> Iterator[Frame]:
-    """Yield codebook frames whose sums are worked out by hand."""
-    # 1 + 2**-11 is a tie and stays the even 1; one place above 1 it is a tie to the even number above.
+    """Yield codebook frames whose sums are computed by hand."""
+    # 1 + 2**-11 is a tie and stays 1, which is even. One place above 1, the tie goes up to even.
     reference = np.array([0x3C00, 0x3C01, 0x8000, 0x0000, 0x0001, 0x8001, 0x03FF, 0x7C00, 0xFC00], "<u2")
     book = struct.pack("<H3H", 3, 0x1000, 0x0001, 0x8000)
     symbols = [1, 1, 0, 0, 2, 2, 2, 1, 0]
@@ -236,8 +236,8 @@ def assembled_frames() -> Iterator[Frame]:
 
 def _of_order() -> Iterator[Frame]:
     """Yield ordered codebook frames: steps from number to number, across zero and past infinity."""
-    # Steps of 1, of -2 and of a power of two: 1.0 and its neighbours, both zeros, the smallest numbers,
-    # the largest number to infinity, infinity to NaN, and the last pattern to the first.
+    # Steps of 1, of -2 and of a power of two: 1.0 and its neighbours, both zeros, the smallest
+    # numbers, the largest number to infinity, infinity to NaN, and the last pattern to the first.
     steps = struct.pack("<3Hh", 3, 0x0001, 0xFFFE, 0x0400)
     before = [0x3C00, 0x3C00, 0xBC00, 0x8000, 0x0000, 0x0001, 0x7BFF, 0x7C00, 0x7FFF, 0xFFFF, 0xFFFF, 0xFC00]
     symbols = [3, 2, 3, 1, 2, 2, 1, 1, 1, 0, 2, 0]
@@ -253,7 +253,8 @@ def _of_order() -> Iterator[Frame]:
     )
     for name, code in (("bfloat16", "H"), ("float32", "I"), ("float64", "Q"), ("complex64", "I")):
         kind = KINDS[name]
-        one = ((1 << (8 * kind.size - 2)) - 1) >> kind.mantissa << kind.mantissa  # the pattern of 1.0
+        # The pattern of 1.0.
+        one = ((1 << (8 * kind.size - 2)) - 1) >> kind.mantissa << kind.mantissa
         power, all_ones = 1 << kind.mantissa, (1 << (8 * kind.size)) - 1
         count = 5 * kind.components
         before_bits = np.array([one, one, one + power, 0, 7] * kind.components, kind.bits)
@@ -285,7 +286,7 @@ def _of_runs() -> Iterator[Frame]:
     yield assembled(
         "run-planes", "three arrays, relative", (PLANES, "int16", shapes, 10), body, after, before
     )
-    # Codebooks of 2, 0 and 3 representatives: a symbol means another value in another array.
+    # Codebooks of 2, 0 and 3 representatives: the value of a symbol depends on the array.
     book = struct.pack("<3H5f", 2, 0, 3, 0.5, -0.5, 1.0, 2.0, 4.0)
     symbols = [1, 2, 0, 0, 3, 2, 1, 0]
     made = np.array([0.5, -0.5, 0, 0, 4, 2, 1, 0], "<f4")

@@ -1,8 +1,8 @@
-"""Invalid vectors: files that break one rule of the specification each, and the entries that tell which.
+"""Invalid vectors: files that break one rule of the specification each, and their entries.
 
-Of a frame or a checkpoint file that breaks a rule, all else is sound: its CRC-32, array sum, lengths, digests
-and root are those of the bytes as they are, unless one of them is the fault. The array sum is that of what
-a decoder comes to that does not notice the fault, where it comes to anything.
+Everything but the fault is sound: CRC-32, array sum, lengths, digests and root are those of the
+bytes as they are, unless one of them is the fault. The array sum is that of the values that a
+decoder gets if it does not notice the fault and gets any values.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class Broken:
     Attributes
     ----------
     rule
-        The one that is broken.
+        The rule that is broken.
     case
-        How, in the fewest words; with the rule it is the name of the vector.
+        How it is broken, in the fewest words; rule and case are the name of the vector.
     error
-        Class of the error that it is refused with.
+        Class of the error of a reader that refuses the file.
     why
-        What is wrong, one sentence.
+        What is wrong, in one sentence.
     data
         The file.
     sound
@@ -33,11 +33,11 @@ class Broken:
     reference
         Components that a frame is decoded against, as bytes in C order, little-endian.
     file
-        Its path, where that is not the name of the vector.
+        Path of the file, where it is not the name of the vector.
     of_the_chain
         Whether the parent of a delta is needed to see the fault.
     reported_by
-        ``"validator"`` where a reader does not look.
+        ``"validator"`` where a reader does not look at the fault.
     """
 
     rule: str
@@ -53,7 +53,7 @@ class Broken:
 
     @property
     def name(self) -> str:
-        """Of the vector and its files."""
+        """Name of the vector and of its files."""
         return f"{self.rule}-{self.case}"
 
 
@@ -74,7 +74,7 @@ def write_broken_frame(vector: Broken, directory: Path) -> dict[str, Any]:
 
 
 def write_broken_checkpoint(vector: Broken, parent: str, directory: Path) -> dict[str, Any]:
-    """Write an invalid checkpoint file and return its entry; `parent` is the file of a delta's parent."""
+    """Write an invalid checkpoint file and return its entry; `parent` is the file of its parent."""
     file = vector.file or f"{vector.name}.lcc.h5"
     (directory / file).parent.mkdir(exist_ok=True)
     (directory / file).write_bytes(vector.data)

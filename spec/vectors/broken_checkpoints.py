@@ -1,4 +1,4 @@
-"""Checkpoint files with a broken part, trailer, manifest or link to their parent (SPEC 5.1, 8, 9 and 11)."""
+"""Checkpoint files with a broken part, trailer or link to their parent (SPEC 5.1, 8, 9 and 11)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def file_of(
 ) -> bytes:
     """Return a checkpoint file of these parts; its root is right.
 
-    `sizes` are those that the HDF5 part is for, `fields` what stands in the trailer instead of what should.
+    `sizes` are the sizes that the HDF5 part is made for. `fields` replace those of the trailer.
     """
     made = skeleton(*(sizes or (len(payload), len(manifest))))
     place = len(made.head) + len(payload) + len(made.middle)
@@ -74,7 +74,7 @@ COUNTS = raw_frame(np.array([7, 8], "<i2"))
 
 
 def keyframe(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> Document:
-    """Return the manifest of a keyframe; `members` stand in place of its own, ``...`` for none."""
+    """Return the manifest of a keyframe; `members` replace its own, ``...`` leaves one out."""
     document = {
         "lccodec": [1, 0],
         "step": 1,
@@ -93,13 +93,13 @@ SOUND = file_of(text_of(keyframe()), WEIGHT + COUNTS)
 
 
 def delta(payload: Sequence[bytes] = (), **members: Any) -> Document:
-    """Return the manifest of a delta against `SOUND` in which nothing changes but by these frames."""
+    """Return the manifest of a delta against `SOUND` that changes only what these frames hold."""
     parent = {"step": 1, "root": SOUND[-32:].hex()}
     return keyframe(payload, **{"step": 2, "parent": parent, "tree": ..., "arrays": [0, 0], **members})
 
 
 def _case(rule: str, case: str, why: str, data: bytes, error: str = "FormatError", **options: Any) -> Broken:
-    """Return a vector that is `SOUND` but for its fault."""
+    """Return a vector that is `SOUND` with one fault."""
     return Broken(rule, case, error, why, data, **{"sound": SOUND, **options})
 
 
@@ -190,7 +190,7 @@ def _metadata() -> Iterator[Broken]:
 
 
 def _links() -> Iterator[Broken]:
-    """Yield deltas whose parent cannot be theirs, and a file of another step's name."""
+    """Yield deltas that name a wrong parent, and a file with the name of another step."""
     sound = file_of(text_of(delta()), b"")
 
     def case(rule: str, name: str, why: str, document: Document, error: str = "FormatError") -> Broken:
@@ -220,7 +220,7 @@ def _planes(
 
 
 def _references() -> Iterator[Broken]:
-    """Yield frames whose reference the parent does not have, or that are of other arrays."""
+    """Yield frames whose reference the parent does not have, and frames of other arrays."""
     rule, weight, counts = "LCC-CHN-03", np.array([1, 2, 3], "<f4"), np.array([7, 8], "<i2")
     same = _planes("float32", (3,), weight)
     sound = file_of(text_of(delta([same], arrays=[1, 0])), same)

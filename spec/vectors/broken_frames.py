@@ -36,13 +36,13 @@ def _sealed(data: bytes) -> bytes:
 
 
 def _changed(frame: bytes, offset: int, part: bytes) -> bytes:
-    """Return a frame of which some bytes are others."""
+    """Return a frame with some bytes replaced."""
     return _sealed(frame[:offset] + part + frame[offset + len(part) :])
 
 
 def _padded(head: tuple[int, str, tuple[int, ...] | list[tuple[int, ...]], int], size: int) -> Frame:
     """Return a frame of one block of zeros, padded with zeros to a size in bytes."""
-    # The array sum of any number of zeros is that of none.
+    # The array sum of zeros is 0, however many they are.
     planes = [constant(0)] * KINDS[head[1]].size
     short = assembled("", "", head, block(*planes), np.zeros(0, np.uint8))
     padding = bytes(max(size - len(short.data), 0))
@@ -50,7 +50,7 @@ def _padded(head: tuple[int, str, tuple[int, ...] | list[tuple[int, ...]], int],
 
 
 def _case(rule: str, case: str, why: str, data: bytes, sound: Frame, error: str = "FormatError") -> Broken:
-    """Return a vector that is `sound` but for its fault."""
+    """Return a vector that is `sound` with one fault."""
     return Broken(rule, case, error, why, data, sound.data, sound.reference)
 
 
@@ -83,7 +83,7 @@ _MOVED = assembled("", "", _HEAD, _BOOK + block(b"\0", raw([1, 2, 0, 1])), _FLOA
 
 
 def _fields() -> Iterator[Broken]:
-    """Yield headers with a field of a value that is not defined, or not there."""
+    """Yield headers with a field that is missing, or has a value that is not defined."""
     newer = "UnsupportedError"
     yield _case("LCC-FRM-01", "magic", "the magic is LD", _changed(_PLAIN.data, 1, b"D"), _PLAIN)
     for version in (0, 2):
@@ -150,7 +150,7 @@ def _shapes() -> Iterator[Broken]:
 
 
 def _runs() -> Iterator[Broken]:
-    """Yield runs that are none, or too large."""
+    """Yield runs without arrays, and runs that are too large."""
     values = np.arange(4, dtype=np.uint8)
     sound = assembled("", "", (RAW, "uint8", [(3,), ()], 0), values.tobytes(), values)
     data = assembled("", "", (RAW, "uint8", [], 0), b"", values[:0]).data
@@ -169,7 +169,7 @@ def _runs() -> Iterator[Broken]:
 
 
 def _truncated() -> Iterator[Broken]:
-    """Yield frames that end before a field does, or fields that are not there."""
+    """Yield frames that end before a field does."""
 
     def cut(case: str, why: str, data: bytes, sound: Frame) -> Broken:
         return _case("LCC-FRM-02", case, why, data, sound, "TruncatedError")
@@ -221,7 +221,7 @@ def _truncated() -> Iterator[Broken]:
 
 
 def _left_over() -> Iterator[Broken]:
-    """Yield frames with bytes behind what they hold, and with padding that is wrong."""
+    """Yield frames with bytes after their body, and with wrong padding."""
     rule = "LCC-FRM-07"
     data = _sealed(_PLAIN.data[:-_TAIL] + b"\0" + _PLAIN.data[-_TAIL:])
     yield _case(rule, "raw", "a byte lies behind the raw components", data, _PLAIN)
@@ -263,7 +263,7 @@ def _sums() -> Iterator[Broken]:
     yield _case(rule, "sum", "a bit of the array sum is another", data, _PLAIN, error)
     data = _sealed(plain[:-13] + b"\x05" + plain[-12:])
     yield _case(rule, "value", "the last component is 5 and was 4 in the array sum", data, _PLAIN, error)
-    # Words of weights 1 and 3: the sum of the words alone would not notice.
+    # Words of weights 1 and 3: a sum without weights would not change.
     words = np.array([7, 9], "<u8")
     sound = assembled("", "", (RAW, "uint64", (2,), 0), words.tobytes(), words)
     data = assembled("", "", (RAW, "uint64", (2,), 0), words[::-1].tobytes(), words).data
@@ -288,7 +288,7 @@ def _sums() -> Iterator[Broken]:
 
 
 def _codebooks() -> Iterator[Broken]:
-    """Yield representatives that are no numbers, and flags of blocks that are reserved."""
+    """Yield representatives that are not numbers, and reserved flags of blocks."""
     for name, value in (("infinity", np.inf), ("minus-infinity", -np.inf), ("nan", np.nan)):
         book = struct.pack("<H2f", 2, 0.5, value)
         values = np.array([0.5, 0, 0, 0.5], "<f4")

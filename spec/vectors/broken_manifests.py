@@ -1,4 +1,4 @@
-"""Checkpoint files whose manifest, tree, scalars or frame entries break a rule (SPEC 5.1, 8 and 11)."""
+"""Checkpoint files whose manifest, tree, scalars or entries break a rule (SPEC 5.1, 8 and 11)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _case(rule: str, case: str, why: str, manifest: bytes, error: str = "FormatE
 
 
 def _text(rule: str, case: str, why: str, old: str | bytes, new: str | bytes, **options: str) -> Broken:
-    """Return the vector of a sound manifest of which a text is another."""
+    """Return the vector of a sound manifest with a text replaced."""
     before, after = (part.encode() if isinstance(part, str) else part for part in (old, new))
     if _TEXT.count(before) != 1:
         raise ValueError(f"{before!r} is there {_TEXT.count(before)} times")
@@ -29,7 +29,7 @@ def _text(rule: str, case: str, why: str, old: str | bytes, new: str | bytes, **
 
 
 def _members(rule: str, case: str, why: str, error: str = "FormatError", **members: Any) -> Broken:
-    """Return the vector of a sound manifest of which members are others, or left out."""
+    """Return the vector of a sound manifest with members replaced or left out."""
     return _case(rule, case, why, text_of(keyframe(**members)), error)
 
 
@@ -52,7 +52,7 @@ def broken_manifests() -> Iterator[Broken]:
 
 
 def _json() -> Iterator[Broken]:
-    """Yield texts that are not the one form of their value, or no JSON."""
+    """Yield texts that are not JSON, or not the canonical form of their value."""
     rule = "LCC-MAN-01"
     yield _text(rule, "space", "a space follows a comma", ',"step"', ', "step"')
     yield _case(rule, "line-feed", "a line feed ends the manifest", _TEXT + b"\n")
@@ -68,7 +68,7 @@ def _json() -> Iterator[Broken]:
 
 
 def _numbers() -> Iterator[Broken]:
-    """Yield numbers of another form; those with a fraction in the policy, where one may stand."""
+    """Yield numbers in a wrong form; those with a fraction are in the policy, which allows them."""
     rule = "LCC-MAN-01"
     for name, number in (
         ("minus-zero", "-0"),
@@ -84,7 +84,7 @@ def _numbers() -> Iterator[Broken]:
 
 
 def _document() -> Iterator[Broken]:
-    """Yield manifests of other members, or in another order."""
+    """Yield manifests with wrong members, or in a wrong order."""
     rule, newer = "LCC-MAN-03", "UnsupportedError"
     yield _members(rule, "no-scalars", "the member scalars is missing", scalars=...)
     first, second, *others = keyframe().items()
@@ -98,7 +98,7 @@ def _document() -> Iterator[Broken]:
 
 
 def _fields() -> Iterator[Broken]:
-    """Yield steps, metadata and trees that are none."""
+    """Yield values that are not a step, not metadata, or not a tree."""
     rule = "LCC-MAN-02"
     for name, step in (("negative", -1), ("too-large", 2**53), ("fraction", 1.0)):
         yield _members(rule, name, f"the step is {text_of(step).decode()}", step=step)
@@ -109,7 +109,7 @@ def _fields() -> Iterator[Broken]:
 
 
 def _parents() -> Iterator[Broken]:
-    """Yield parents that are none; nothing is looked up."""
+    """Yield values that are not a parent; a reader does not look the parent up."""
     rule = "LCC-MAN-04"
     for name, why, parent in (
         ("number", "the parent is a number", 0),
@@ -134,7 +134,7 @@ def _arrays() -> Iterator[Broken]:
 
 
 def _frames() -> Iterator[Broken]:
-    """Yield entries that are none, or of other frames."""
+    """Yield values that are not the entry of a frame, and entries of other frames."""
     (length, digest), second = _ENTRIES
     rule = "LCC-MAN-05"
     for name, why, first in (
@@ -164,7 +164,7 @@ def _frames() -> Iterator[Broken]:
 
 
 def _trees() -> Iterator[Broken]:
-    """Yield trees of other nodes, or with other arrays and scalars than there are."""
+    """Yield trees with unknown nodes, or with wrong numbers of arrays and scalars."""
     rule = "LCC-STA-01"
     for name, why, node in (
         ("text", "a node is a string", "1"),
@@ -183,7 +183,7 @@ def _trees() -> Iterator[Broken]:
 
 
 def _scalars() -> Iterator[Broken]:
-    """Yield scalars of other forms."""
+    """Yield scalars in forms that do not exist."""
     rule = "LCC-STA-04"
     for name, why, scalar in (
         ("fraction", "a scalar is 1.5", 1.5),
@@ -195,7 +195,7 @@ def _scalars() -> Iterator[Broken]:
 
 
 def _canonical_texts() -> Iterator[Broken]:
-    """Yield texts of floats and byte strings that are not the one of their value."""
+    """Yield texts of floats and byte strings that are not canonical."""
     rule = "LCC-STA-05"
     for kind, name, text in (
         ("f", "float-no-point", "1"),
@@ -233,14 +233,15 @@ def _limits() -> Iterator[Broken]:
 
 
 def _nested(inner: Any, depth: int) -> Any:
-    """Return a node inside that many lists."""
+    """Return a node inside as many lists."""
     for _ in range(depth):
         inner = ["l", inner]
     return inner
 
 
 def _named(characters: int, items: int = 2900) -> Any:
-    """Return a tree whose names have that many characters together (LCC-LIM-08)."""
-    below = sum(1 + len(str(place)) for place in range(items))  # in the names of the items, behind the key
+    """Return a tree whose names have as many characters together (LCC-LIM-08)."""
+    # Characters in the names of the items, after the key.
+    below = sum(1 + len(str(place)) for place in range(items))
     size, rest = divmod(characters - below - len("a/b/"), items + 1)
     return {"r" * (rest - 1): 0, "k" * (size - 1): ["l", *[1] * items], "a": None, "b": None}

@@ -42,13 +42,13 @@ def _case(
     sound: bytes | None = None,
     error: str = "FormatError",
 ) -> Broken:
-    """Return the vector of a stream of that many symbols; `sound` is the stream without its fault."""
+    """Return the vector of a stream of these symbols; `sound` is the stream without its fault."""
     whole = None if sound is None else _plane(sound, symbols)
     return Broken(rule, case, error, why, _plane(stream, symbols), whole)
 
 
 def _changed(data: bytes, offset: int, part: bytes) -> bytes:
-    """Return bytes of which some are others."""
+    """Return bytes with some of them replaced."""
     return data[:offset] + part + data[offset + len(part) :]
 
 
@@ -68,7 +68,7 @@ def broken_streams() -> Iterator[Broken]:
 
 
 def _codes() -> Iterator[Broken]:
-    """Yield tables of code lengths that are no table, or of no complete code."""
+    """Yield broken tables of code lengths, and tables of codes that are not complete."""
     symbols, rule = [0, 1, 0, 0, 1, 1], "LCC-HUF-02"
     two = huffman([1, 1], symbols, 1)
     why = "lengths 1 and 2 leave a quarter of the codes over"
@@ -88,7 +88,7 @@ def _codes() -> Iterator[Broken]:
 
 
 def _lanes() -> Iterator[Broken]:
-    """Yield numbers of lanes and widths of their sizes that there are not."""
+    """Yield numbers of lanes, and widths of their sizes, that are not allowed."""
     rule, error = "LCC-LAN-02", "LimitError"
     none = bytes([2]) + _TABLE + struct.pack("<HHB", 0, 0, 0)
     one = huffman([1, 1], _BITS, 1)
@@ -110,7 +110,7 @@ def _lanes() -> Iterator[Broken]:
 
 
 def _run(rows: Sequence[str | bytes]) -> bytes:
-    """Return a Huffman stream of such lanes, as bits or as bytes."""
+    """Return a Huffman stream of these lanes, given as bits or as bytes."""
     lanes = [bits_to_bytes(row) if isinstance(row, str) else row for row in rows]
     least = min(map(len, lanes))
     excess = [len(lane) - least for lane in lanes]
@@ -198,7 +198,7 @@ def _forms() -> Iterator[Broken]:
 
 
 def _packed_deep(symbols: Sequence[int], depth: int) -> bytes:
-    """Return symbols packed that many times."""
+    """Return symbols packed as many times."""
     if not symbols:
         return raw([])
     for _ in range(depth):
@@ -207,7 +207,7 @@ def _packed_deep(symbols: Sequence[int], depth: int) -> bytes:
 
 
 def _packed() -> Iterator[Broken]:
-    """Yield packed streams of other widths, and with unused bits that are not 0."""
+    """Yield packed streams of wrong widths, and with unused bits that are not 0."""
     rule = "LCC-STR-05"
     for width in (0, 3, 5, 8):
         symbols = [place * place % (1 << width) for place in range(16)]
@@ -222,7 +222,7 @@ def _packed() -> Iterator[Broken]:
 
 
 def _sparse() -> Iterator[Broken]:
-    """Yield sparse streams whose gaps are too many, too long or of too many low bits."""
+    """Yield sparse streams with too many gaps, too long gaps, or too many low bits."""
     rule = "LCC-STR-06"
     symbols = [0] * 300
     symbols[5] = 7
@@ -259,7 +259,7 @@ _LEVELS = ([0, 1, 2, 3, 3], [0, 2, 1, 0, 2, 15])
 
 
 def _shapes_of_classes() -> Iterator[Broken]:
-    """Yield classed streams of impossible columns, rows, classes or bounds, or in the wrong place."""
+    """Yield classed streams in a wrong place, or with wrong columns, rows, classes or bounds."""
     rule = "LCC-STR-07"
     sound = classed(6, [2, 4], _LEVELS, _CELLS, raw)
     symbols = [symbol for cell in _CELLS for symbol in (cell, 0)]
@@ -291,7 +291,7 @@ def _shapes_of_classes() -> Iterator[Broken]:
 
 
 def _cells_of_classes() -> Iterator[Broken]:
-    """Yield classed streams whose levels, or cells, are not those that there can be."""
+    """Yield classed streams with impossible levels or cells."""
     rule = "LCC-STR-07"
     sound = classed(6, [2, 4], _LEVELS, _CELLS, raw)
     rows, columns = _LEVELS
@@ -303,7 +303,8 @@ def _cells_of_classes() -> Iterator[Broken]:
     why = "the classes 0 and 1 have 31 of 30 cells"
     yield _case(rule, "more-cells-than-there-are", why, stream, _CELLS, sound)
     first, second = struct.unpack_from("<2I", sound, 6)
-    place = len(sound) - 30 - 3 + first  # of the last cell of class 0; each class is a form and its cells
+    # The place of the last cell of class 0. A class is stored as a form and its cells.
+    place = len(sound) - 30 - 3 + first
     cell = sound[place : place + 1]
     stream = _changed(
         sound[:place] + b"\1" + cell + sound[place + 2 :], 6, struct.pack("<2I", first - 1, second + 1)

@@ -1,4 +1,4 @@
-"""What a sound frame is made of, read without the decoder."""
+"""What a sound frame consists of, read without the decoder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lccodec.element_types import ELEMENT_TYPES
 
 
 def stream_forms(frame: bytes) -> list[str]:
-    """Return the forms of the streams of a sound frame, such as ``"packed 2"``, each once and sorted."""
+    """Return the forms of a sound frame's streams, such as ``"packed 2"``, each once and sorted."""
     method, code, log2, shapes, place = frame_head(frame)
     kind, found = ELEMENT_TYPES[code], set[str]()
     streams, wide = kind.size, False

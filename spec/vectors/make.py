@@ -2,10 +2,11 @@
 
 It writes ``valid/``, ``invalid/`` and ``manifest.json``.
 
-A vector is a frame (``.lcf``) or a checkpoint file (``.lcc.h5``) with what it decodes to. Those made here
-are what the encoder makes of an array, and their expected values are that array or, of a lossy one, what it
-decodes to; those of ``assembly.py`` do without the encoder, and so do the invalid ones (``broken.py``). All
-values come from exact arithmetic, so that every machine makes the same files.
+A vector is a frame (``.lcf``) or a checkpoint file (``.lcc.h5``) with what it decodes to. The
+encoder makes the vectors of this module. Their expected values are the array or, if the frame is
+lossy, what the frame decodes to. The vectors of ``assembly.py`` and the invalid ones
+(``broken.py``) are made without the encoder. All values come from exact arithmetic, so every
+machine makes the same files.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ def noise(count: int, seed: int) -> Array:
 
 
 def bell(count: int, seed: int, share: float = 1.0) -> Array:
-    """Return float64 numbers around 0 with a bell's distribution, all but a `share` of them 0."""
+    """Return float64 numbers around 0, distributed like a bell; all but a `share` of them are 0."""
     parts = noise(4 * count, seed).reshape(4, count) >> np.uint64(44)
     values = (parts.astype(np.float64).sum(axis=0) - 2.0**21) / 2.0**19
     return np.where(noise(count, seed + 1) < np.uint64(int(share * (2**64 - 2048))), values, 0.0)
 
 
 def numbers(kind: ElementType, values: Array) -> Array:
-    """Return float64 numbers as components of a type, integers twice as large."""
+    """Return float64 numbers as components of a type; integers get twice the number."""
     if kind.is_float:
         with np.errstate(all="ignore"):
             return unwork(values.astype(kind.work), kind)
@@ -61,7 +62,7 @@ def numbers(kind: ElementType, values: Array) -> Array:
 
 
 def hard(kind: ElementType) -> Array:
-    """Return the components that are easy to get wrong: of a float NaN, infinities, zeros, subnormals."""
+    """Return components that are easy to get wrong, such as NaN, infinities, zeros, subnormals."""
     sign, ones = 1 << (8 * kind.size - 1), (1 << (8 * kind.size)) - 1
     if kind.kind == "b":
         return np.array([0, 1, 1, 0], kind.bits)
@@ -75,7 +76,7 @@ def hard(kind: ElementType) -> Array:
 
 
 def elements(bits: Array, kind: ElementType, shape: tuple[int, ...] | None = None) -> Array:
-    """Return components as an array; as many as there are whole elements of, unless a shape is given."""
+    """Return components as an array; without a shape, of all whole elements."""
     whole = bits.size // kind.components
     return from_components(
         bits[: whole * kind.components], kind, (whole,) if shape is None else shape, "bits"
@@ -99,7 +100,7 @@ def encoded(
     reference: Array | None = None,
     effort: str = "normal",
 ) -> Frame:
-    """Return the vector of an array as the encoder stores it; the method is the first word of the name."""
+    """Return the vector of an array as the encoder stores it; its name begins with the method."""
     quantizer = quantizer or lccodec.Lossless()
     data = lccodec.encode(array, quantizer, reference, effort=effort)
     if METHODS[data[3]] != name.split("-", maxsplit=1)[0]:
@@ -242,10 +243,11 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
             lccodec.Chain(own, policy) as chain,
             mock.patch(
                 "lccodec.chain.draft.find_known", return_value={}
-            ),  # these files were before such records
+            ),  # these files are older than such records
         ):
             for step, state in enumerate(steps(), first_step):
-                weights = {f"layers/{i}": Assignment("weight", "") for i in range(3)}  # as a framework tells
+                # As a framework gives them.
+                weights = {f"layers/{i}": Assignment("weight", "") for i in range(3)}
                 chain.save(step, state, known=weights)
                 path = next(Path(own).glob(f"*{step}.lcc.h5"))
                 (directory / path.name).write_bytes(path.read_bytes())
@@ -256,7 +258,7 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
 
 
 def expected_state(state: Any) -> dict[str, Any]:
-    """Return what a state holds, as JSON: tree and scalars as the specification writes them, and arrays."""
+    """Return what a state holds, as JSON: tree and scalars as in the specification, and arrays."""
     flat = flatten(state)
     arrays = [
         {
@@ -304,7 +306,7 @@ def write_frame(vector: Frame, directory: Path) -> dict[str, Any]:
 
 
 def write_expected(name: str, description: str, state: Any, directory: Path) -> dict[str, Any]:
-    """Write what a checkpoint vector holds and return its entry in the manifest."""
+    """Write the expected values of a checkpoint vector; return its entry in the manifest."""
     text = json.dumps(expected_state(state), indent=1, ensure_ascii=False) + "\n"
     (directory / f"{name}.json").write_bytes(text.encode())
     return {

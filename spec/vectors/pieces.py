@@ -1,4 +1,4 @@
-"""Pieces that frames are put together of, byte by byte, from the specification; without the encoder."""
+"""Pieces of frames, made byte by byte from the specification, without the encoder."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Frame:
     Attributes
     ----------
     name
-        Of its files.
+        Name of its files.
     description
-        What it is there for, one line.
+        What it tests, in one line.
     data
         The frame.
     expected
         The components it decodes to, as bytes in C order, little-endian.
     reference
-        Those of its reference, if it has one.
+        The components of its reference, if it has one.
     stored
-        Whether the expected bytes get a file, or only their digest is kept.
+        Whether the expected bytes get a file; otherwise only their digest is kept.
     """
 
     name: str
@@ -55,9 +55,9 @@ def assembled(
     *,
     ordered: bool = False,
 ) -> Frame:
-    """Return the vector of a frame: `head` is method, element type, shape and block_log2 (SPEC 6.1).
+    """Return the vector of a frame; `head` has method, element type, shape, block_log2 (SPEC 6.1).
 
-    Of a run of arrays, it has a list of shapes.
+    For a run of arrays, `head` has a list of shapes.
     """
     method, dtype, shape, block_log2 = head
     run = isinstance(shape, list)
@@ -77,7 +77,7 @@ def assembled(
 
 
 def little(numbers: Array) -> bytes:
-    """Return numbers as stored; a result of NumPy's is in the byte order of the host."""
+    """Return numbers as they are stored; results of NumPy are in the byte order of the host."""
     return numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()
 
 
@@ -98,7 +98,7 @@ def raw(symbols: Sequence[int]) -> bytes:
 
 
 def sparse(low: int, gaps: int, high: bytes, low_parts: bytes, values: bytes) -> bytes:
-    """Return a sparse stream of that many gaps."""
+    """Return a sparse stream of `gaps` gaps."""
     return struct.pack("<BBI", 3, low, gaps) + high + low_parts + values
 
 
@@ -114,7 +114,7 @@ def classed(
     symbols: Sequence[int],
     coded: Callable[[Sequence[int]], bytes],
 ) -> bytes:
-    """Return a classed stream, cell by cell; `levels` are those of rows and of columns."""
+    """Return a classed stream, cell by cell; `levels` has those of the rows and of the columns."""
     classes: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
     for cell in range(len(levels[0]) * columns):
         level = levels[0][cell // columns] + levels[1][cell % columns]
@@ -127,7 +127,7 @@ def classed(
 
 
 def huffman(lengths: Sequence[int], symbols: Sequence[int], lanes: int, width: int | None = None) -> bytes:
-    """Return a Huffman stream, one bit at a time; `width` is that of lane sizes, the least by default."""
+    """Return a Huffman stream, one bit at a time; `width` of lane sizes is the least by default."""
     codes, code, before = {}, 0, 0
     for length, symbol in sorted((length, symbol) for symbol, length in enumerate(lengths) if length):
         code = code << (length - before)
@@ -150,7 +150,7 @@ def bits_to_bytes(bits: str) -> bytes:
 
 
 def packed_symbols(symbols: Sequence[int], width: int) -> bytes:
-    """Return symbols packed with that many bits each (LCC-BIT-01)."""
+    """Return symbols packed with `width` bits each (LCC-BIT-01)."""
     return bits_to_bytes("".join(format(symbol, f"0{width}b")[::-1] for symbol in symbols))
 
 
