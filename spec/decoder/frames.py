@@ -232,7 +232,7 @@ def frame_blocks(cursor: Cursor, header: Header, n: int, reference: memoryview |
         else:
             yield codebook_block(content, count, header, part, book_of, two)
         if content.data:
-            raise Refused("LCC-FRM-07", "bytes behind the content of a block")
+            raise Refused("LCC-FRM-07", "bytes after the content of a block")
 
 
 def decode_frame(data: bytes, reference: bytes | None = None) -> tuple[str, list[tuple[int, ...]], bytes]:
@@ -259,9 +259,9 @@ def decode_frame(data: bytes, reference: bytes | None = None) -> tuple[str, list
     if header.method != RAW and not header.relative:
         padding = max(0, -(-len(out) // 65536) - (len(data) - len(cursor.data)))
     if len(cursor.data) != padding or any(cursor.data):
-        raise Refused("LCC-FRM-07", "bytes behind the body other than the padding it needs")
+        raise Refused("LCC-FRM-07", "bytes after the body that are not its padding")
     if element.name == "bool" and out.translate(None, b"\0\1"):
-        raise Refused("LCC-FRM-10", "a bool is neither 0 nor 1")
+        raise Refused("LCC-FRM-10", "a bool is not 0 or 1")
     if array_sum(out) != int.from_bytes(data[-12:-4], "little"):
         raise Refused("LCC-FRM-09", "the array sum does not match")
     return element.name, header.shapes, bytes(out)

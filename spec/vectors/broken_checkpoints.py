@@ -128,7 +128,7 @@ def _parts() -> Iterator[Broken]:
         yield _case("LCC-H5-01", f"ends-in-{name}", why, SOUND[:size], "TruncatedError")
     rule = "LCC-TRL-01"
     yield _case(rule, "nothing", "the file has no bytes", b"")
-    yield _case(rule, "byte-behind", "a byte lies behind the trailer", SOUND + b"\0")
+    yield _case(rule, "byte-behind", "a byte follows the trailer", SOUND + b"\0")
     magic = file_of(text_of(keyframe()), WEIGHT + COUNTS, magic=b"LCCODEC\x1b")
     yield _case(rule, "magic", "the last byte of the magic is 0x1b", magic)
 
@@ -144,10 +144,10 @@ def _trailers() -> Iterator[Broken]:
     data = file_of(text, payload, reserved=1)
     yield _case("LCC-TRL-04", "reserved", "the reserved field is 1", data, newer)
     rule, error = "LCC-TRL-05", "ChecksumError"
-    yield _case(rule, "root", "a bit of the root is another", SOUND[:-1] + bytes([SOUND[-1] ^ 1]), error)
+    yield _case(rule, "root", "a bit of the root is changed", SOUND[:-1] + bytes([SOUND[-1] ^ 1]), error)
     for name, offset in (("head", 1071), ("manifest", place + len(text) - 3)):
         data = SOUND[:offset] + bytes([SOUND[offset] ^ 1]) + SOUND[offset + 1 :]
-        yield _case(rule, name, f"a bit of the {name} is another than in the root", data, error)
+        yield _case(rule, name, f"a bit of the {name} is not that of the root", data, error)
     rule, more = "LCC-TRL-06", len(payload) + 1
     for name, fields in (
         ("payload-offset", {"payload_offset": 1073}),
@@ -160,7 +160,7 @@ def _trailers() -> Iterator[Broken]:
         yield _case(rule, name, why, file_of(text, payload, **fields))
     huge = 2**26 + 1
     fields = {"manifest_length": huge, "file_length": place + huge + 88}
-    why = "the trailer tells of a manifest of 2^26 + 1 bytes"
+    why = "the trailer declares a manifest of 2^26 + 1 bytes"
     yield _case("LCC-LIM-04", "manifest", why, file_of(text, payload, **fields), "LimitError")
 
 
@@ -175,7 +175,7 @@ def _metadata() -> Iterator[Broken]:
 
     for name, offset, why in (
         ("dataset", 720, "the first dataset has another name than payload"),
-        ("middle", 1072 + len(payload), "the first byte of the middle is another"),
+        ("middle", 1072 + len(payload), "the first byte of the middle is changed"),
     ):
         data = SOUND[:offset] + bytes([SOUND[offset] ^ 0x10]) + SOUND[offset + 1 :]
         yield case(name, why, rooted(data, len(payload)))
@@ -239,7 +239,7 @@ def _references() -> Iterator[Broken]:
     yield case("shape", "a frame of shape (1, 3) has a reference of shape (3,)", [other], arrays=[1, 0])
     one = _planes("int16", [(2,)], counts)
     yield case("one-of-two", "arrays gives two arrays to a run of one", [one], arrays=[1, 1])
-    yield case("one-for-two", "arrays gives two arrays to a frame that is no run", [same], arrays=[1, 1])
+    yield case("one-for-two", "arrays gives two arrays to a frame that is not a run", [same], arrays=[1, 1])
     run = assembled("", "", (RAW, "float32", [(3,), (3,)], 0), little(weight) * 2, np.tile(weight, 2)).data
     yield case("two-for-one", "arrays gives one array to a run of two", [run], arrays=[1, 0])
     half = _planes("float32", [(1,), (2,)], weight)

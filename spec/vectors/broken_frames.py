@@ -190,32 +190,32 @@ def _truncated() -> Iterator[Broken]:
     )
     empty = assembled("", "", (RAW, "uint8", (0,), 0), b"", _NUMBERS[:0])
     short = _sealed(empty.data[:-_TAIL] + bytes(11))
-    yield cut("sum", "11 bytes lie behind the header, not 12", short, empty)
-    why = "of 5 raw components there are 4"
+    yield cut("sum", "11 bytes follow the header, not 12", short, empty)
+    why = "4 of 5 raw components are there"
     yield cut("raw-values", why, _sealed(plain[:-13] + plain[-12:]), _PLAIN)
     why = "a block is a byte longer than what there is"
     size = struct.pack("<I", len(_CODES) + 1)
     yield cut("block", why, _changed(common, _SHAPE + 8, size), _COMMON)
     size = struct.pack("<I", len(_CODES) - 1)
-    why = "a raw stream of 5 symbols ends behind the fourth with its block"
+    why = "a raw stream of 5 symbols ends after the fourth, and so does its block"
     data = _sealed(common[: _SHAPE + 8] + size + common[_SHAPE + 12 : -13] + common[-12:])
     yield cut("stream", why, data, _COMMON)
     zeros = np.zeros(1025, np.uint8)
     two = assembled("", "", (PLANES, "uint8", (1025,), 10), block(constant(0)) * 2, zeros)
     one = assembled("", "", (PLANES, "uint8", (1025,), 10), block(constant(0)), zeros).data
-    yield cut("second-block", "of two blocks there is one", one, two)
+    yield cut("second-block", "one of two blocks is there", one, two)
     head = (PLANES, "int16", (5,), 10)
     both = assembled("", "", head, block(_CODES, constant(0)), _NUMBERS.astype("<i2"))
     low = assembled("", "", head, block(_CODES), _NUMBERS.astype("<i2")).data
     yield cut("plane", "a block of int16 has one plane", low, both)
     many = struct.pack("<H", 60000)
-    why = "of 60,000 representatives there are 2"
+    why = "2 of 60,000 representatives are there"
     yield cut("representatives", why, _changed(lossy, _SHAPE + 8, many), _LOSSY)
     infinite = np.array([np.inf, 0, 0, np.inf], "<f4")
     pieces = b"\1", constant(0), raw([1, 0, 0, 1]), infinite[[0, 3]].tobytes()
     sound = assembled("", "", _HEAD, b"\0\0" + block(*pieces), infinite)
     short = assembled("", "", _HEAD, b"\0\0" + block(*pieces[:-1], pieces[-1][:4]), infinite).data
-    yield cut("escapes", "of two escapes there is one", short, sound)
+    yield cut("escapes", "one of two escapes is there", short, sound)
     short = assembled("", "", _HEAD, b"\0\0" + block(*pieces[:2]), infinite).data
     yield cut("mask", "a block with escapes has no mask", short, sound)
 
@@ -224,14 +224,12 @@ def _left_over() -> Iterator[Broken]:
     """Yield frames with bytes after their body, and with wrong padding."""
     rule = "LCC-FRM-07"
     data = _sealed(_PLAIN.data[:-_TAIL] + b"\0" + _PLAIN.data[-_TAIL:])
-    yield _case(rule, "raw", "a byte lies behind the raw components", data, _PLAIN)
+    yield _case(rule, "raw", "a byte follows the raw components", data, _PLAIN)
     data = assembled("", "", (PLANES, "uint8", (5,), 10), block(_CODES, b"\0"), _NUMBERS).data
-    yield _case(rule, "block", "a block has a byte behind its stream", data, _COMMON)
+    yield _case(rule, "block", "a byte follows the stream of a block", data, _COMMON)
     for name, frame in (("blocks", _COMMON), ("relative", _DELTA), ("codebook", _LOSSY)):
         data = _sealed(frame.data[:-_TAIL] + b"\0" + frame.data[-_TAIL:])
-        yield _case(
-            rule, name, "a zero byte lies behind the last block, and no limit asks for it", data, frame
-        )
+        yield _case(rule, name, "a zero byte follows the last block, and no limit asks for it", data, frame)
     empty = assembled("", "", (PLANES, "uint8", (0,), 10), b"", _NUMBERS[:0])
     data = assembled("", "", (PLANES, "uint8", (0,), 10), block(b""), _NUMBERS[:0]).data
     yield _case(rule, "empty", "an empty array has a block", data, empty)
@@ -254,13 +252,13 @@ def _sums() -> Iterator[Broken]:
     """Yield frames that do not match their CRC-32 or array sum, or hold a bool of 2."""
     rule, error, plain = "LCC-FRM-08", "ChecksumError", _PLAIN.data
     yield _case(
-        rule, "crc", "a bit of the CRC-32 is another", plain[:-1] + bytes([plain[-1] ^ 1]), _PLAIN, error
+        rule, "crc", "a bit of the CRC-32 is changed", plain[:-1] + bytes([plain[-1] ^ 1]), _PLAIN, error
     )
     data = plain[:-13] + b"\x05" + plain[-12:]
     yield _case(rule, "value", "the last component is 5 and was 4", data, _PLAIN, error)
     rule = "LCC-FRM-09"
     data = _changed(plain, len(plain) - _TAIL, bytes([plain[-_TAIL] ^ 1]))
-    yield _case(rule, "sum", "a bit of the array sum is another", data, _PLAIN, error)
+    yield _case(rule, "sum", "a bit of the array sum is changed", data, _PLAIN, error)
     data = _sealed(plain[:-13] + b"\x05" + plain[-12:])
     yield _case(rule, "value", "the last component is 5 and was 4 in the array sum", data, _PLAIN, error)
     # Words of weights 1 and 3: a sum without weights would not change.

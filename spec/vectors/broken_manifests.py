@@ -169,13 +169,13 @@ def _trees() -> Iterator[Broken]:
     for name, why, node in (
         ("text", "a node is a string", "1"),
         ("empty-list", "a node is a list without items", []),
-        ("kind", "a node is a list that begins with neither l nor t", ["x", 1]),
+        ("kind", "a node is a list that does not begin with l or t", ["x", 1]),
     ):
         yield _members(rule, name, why, tree={"weight": 0, "list": node, "pair": ["t", None, 1, None]})
     rule = "LCC-STA-02"
     for name, why, nodes in (
         ("gap", "the indices are 0, 2 and 1", [0, 2, 1]),
-        ("left-out", "the second array is nowhere", [0, 0]),
+        ("left-out", "the second array does not appear", [0, 0]),
         ("negative", "an index is -1", [0, 1, -1]),
     ):
         yield _members(rule, name, why, tree=["l", *nodes, None, None])

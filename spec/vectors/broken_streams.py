@@ -106,7 +106,7 @@ def _lanes() -> Iterator[Broken]:
         yield _case(rule, f"width-{width}", f"lane sizes have {width} bits", stream, skewed, sound)
     sound = huffman(codes, skewed, 5, 1)
     unused = _changed(sound, 9, bytes([sound[9] | 0x80]))
-    yield _case(rule, "unused-bits", "behind the last lane size lies a bit that is 1", unused, skewed, sound)
+    yield _case(rule, "unused-bits", "a bit after the last lane size is 1", unused, skewed, sound)
 
 
 def _run(rows: Sequence[str | bytes]) -> bytes:
@@ -124,17 +124,17 @@ def _lane_ends() -> Iterator[Broken]:
     rule = "LCC-LAN-04"
     rows = ["".join(map(str, _BITS[lane::2])) for lane in (0, 1)]
     lanes, sound = [bits_to_bytes(row) for row in rows], _run(rows)
-    why = "the first lane has a byte behind that of its last code"
+    why = "the first lane has a byte after that of its last code"
     yield _case(rule, "byte-too-many", why, _run([lanes[0] + b"\0", lanes[1]]), _BITS, sound)
-    why = "the last lane has a byte behind that of its last code"
+    why = "the last lane has a byte after that of its last code"
     yield _case(rule, "byte-too-many-at-the-end", why, _run([lanes[0], lanes[1] + b"\0"]), _BITS, sound)
     why = "the first lane ends before its last code"
     yield _case(rule, "too-short", why, _run([lanes[0][:1], lanes[1]]), _BITS, sound)
     why = "the last lane ends before its last code"
     yield _case(rule, "too-short-at-the-end", why, _run([lanes[0], lanes[1][:1]]), _BITS, sound)
-    why = "the bit behind the last code of a lane is 1"
+    why = "the bit after the last code of a lane is 1"
     yield _case(rule, "bit-behind", why, _run([rows[0] + "1", rows[1]]), _BITS, sound)
-    why = "the last bit of the last lane is 1, behind its last code"
+    why = "the last bit of the last lane is 1, after its last code"
     yield _case(rule, "last-bit", why, _run([rows[0], rows[1] + "000001"]), _BITS, sound)
     symbols = _BITS[:17]  # lanes of 9 and of 8 bits
     first, second = (bits_to_bytes("".join(map(str, symbols[lane::2]))) for lane in (0, 1))
@@ -144,10 +144,10 @@ def _lane_ends() -> Iterator[Broken]:
     yield _case(rule, "sizes-exchanged", why, stream, symbols, _run([first, second]))
     many = _BITS * 20
     each = [bytes([symbol]) for symbol in many]
-    why = "of 400 lanes of one symbol one has a bit that is 1 behind its code"
+    why = "one of 400 lanes of one symbol has a bit that is 1 after its code"
     stream = _run([*each[:200], bytes([each[200][0] | 2]), *each[201:]])
     yield _case(rule, "bit-behind-in-many", why, stream, many, _run(each))
-    why = "of 400 lanes of one symbol one has two bytes"
+    why = "one of 400 lanes of one symbol has two bytes"
     stream = _run([*each[:200], each[200] + b"\0", *each[201:]])
     yield _case(rule, "byte-too-many-in-many", why, stream, many, _run(each))
 
@@ -248,7 +248,7 @@ def _sparse() -> Iterator[Broken]:
     symbols[5], symbols[10] = 9, 8
     sound = sparse(3, 2, raw([0, 0]), bits_to_bytes("101" + "001"), raw([9, 8]))
     stream = sparse(3, 2, raw([0, 0]), bits_to_bytes("101" + "001" + "01"), raw([9, 8]))
-    why = "behind the last low part lies a bit that is 1"
+    why = "a bit after the last low part is 1"
     yield _case(rule, "unused-bits", why, stream, symbols, sound)
 
 
@@ -314,4 +314,4 @@ def _cells_of_classes() -> Iterator[Broken]:
     symbols = _CELLS[:27]
     stream = classed(6, [2, 4], _LEVELS, [*symbols, 0, 0, 1], raw)
     sound = classed(6, [2, 4], _LEVELS, symbols, raw)
-    yield _case(rule, "cell-behind-the-end", "a cell behind the 27 symbols holds 1", stream, symbols, sound)
+    yield _case(rule, "cell-behind-the-end", "a cell after the 27 symbols holds 1", stream, symbols, sound)
