@@ -1,4 +1,8 @@
-"""Work shared among threads, with results in order. NumPy lets go of the interpreter in its calls."""
+"""How work is cut: into pieces that fit the cache, stretches of a sample, and calls for several threads.
+
+Threads help because NumPy releases the interpreter's lock during its calls. Results come back in order,
+whatever the number of threads.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,16 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from .arguments import as_integer
 from .errors import ArgumentError
 
-__all__ = ["ordered", "thread_count"]
+__all__ = ["PIECE", "ordered", "slices", "stretches", "thread_count"]
+
+#: Components (or elements) handled at a time. In this size the piece of the array, its differences, symbols
+#: and results stay in the processor's cache, which a pass over the whole array would push out.
+PIECE: Final = 1 << 16
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,6 +37,33 @@ def thread_count(threads: int) -> int:
     if count is None or count < 0:
         raise ArgumentError(f"threads must be a non-negative integer, not {threads!r}")
     return count or os.cpu_count() or 1
+
+
+def slices(size: int, length: int = PIECE) -> Iterator[slice]:
+    """Yield the slices that cut an array into pieces; only the last one may be shorter.
+
+    Examples
+    --------
+    >>> [part.start for part in slices(10, length=4)]
+    [0, 4, 8]
+    """
+    return (slice(start, start + length) for start in range(0, size, length))
+
+
+def stretches(size: int, count: int, length: int) -> Iterator[slice]:
+    """Yield at most `count` evenly spread slices of `length` elements, as a sample of a large array.
+
+    All of a small array is in the sample.
+
+    Examples
+    --------
+    >>> [(part.start, part.stop) for part in stretches(1000, count=2, length=100)]
+    [(0, 100), (500, 600)]
+    >>> len(list(stretches(200, count=2, length=100)))
+    2
+    """
+    distance = max(-(-size // (count * length)), 1) * length
+    return (slice(start, start + length) for start in range(0, size, distance))
 
 
 def ordered(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:

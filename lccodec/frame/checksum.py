@@ -9,7 +9,7 @@ import numpy as np
 
 from ..byteorder import stored_bytes, stored_view
 from ..element_types import Array
-from ..quantizers.residual import PIECE
+from ..parallel import PIECE
 
 __all__ = ["SUM_MASK", "array_sum"]
 

@@ -14,7 +14,7 @@ from ..entropy.bits import Cursor
 from ..entropy.forms import dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_stream
-from ..quantizers.residual import PIECE
+from ..parallel import slices
 
 __all__ = ["read_block", "write_block"]
 
@@ -36,22 +36,20 @@ def write_block(
         part of `reference` is not needed any more.
     """
     planes = np.empty((kind.size, bits.size), np.uint8)
-    for start in range(0, bits.size, PIECE):  # pieces stay in the cache
-        part = slice(start, start + PIECE)
+    for part in slices(bits.size):
         own = bits[part].copy()
         codes = zigzag(own, None if reference is None else reference[part], kind)
         for place, plane in enumerate(planes):
             plane[part] = codes >> (8 * place)
         if taken is not None:
-            taken(start, own)
+            taken(part.start, own)
     return [piece for plane in planes for piece in write_stream(plane)]
 
 
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
     """Read one block into `out`, which may be `reference`; both are components of the block."""
     planes = [dense(read_stream(cursor, out.size), out.size) for _ in range(kind.size)]
-    for start in range(0, out.size, PIECE):
-        part = slice(start, start + PIECE)
+    for part in slices(out.size):
         codes = planes[-1][part].astype(kind.bits)
         for plane in planes[-2::-1]:
             codes <<= 8

@@ -19,7 +19,8 @@ from ..chain.jobs import DecodedArray
 from ..chain.replay import decoded_together
 from ..container.tree import array_names, select
 from ..element_types import Array, components, element_type
-from .summary import PIECE, numbers
+from ..parallel import slices
+from .summary import numbers
 
 __all__ = ["ArrayChange", "Difference", "Leaves", "Replacement", "ScalarChange", "compare_states"]
 
@@ -207,9 +208,9 @@ def _compare_arrays(name: str, old: Array, new: Array) -> ArrayChange | None:
             yield finite, left[finite], right[finite]
 
     count = broken = 0
-    for start, (finite, *_) in zip(range(0, new.size, PIECE), finite_pairs(), strict=True):
+    for part, (finite, *_) in zip(slices(new.size), finite_pairs(), strict=True):
         count += int(finite.sum())
-        broken += int((differs[start : start + PIECE] & ~finite).sum())
+        broken += int((differs[part] & ~finite).sum())
     peak, rms = _peak_and_rms(lambda: (_distance(left, right) for _, left, right in finite_pairs()), count)
     _, old_rms = _peak_and_rms(lambda: (_magnitude(left) for _, left, _ in finite_pairs()), count)
     changed = int(differs.sum())

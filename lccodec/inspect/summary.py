@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array, ElementType, components, work
+from ..parallel import PIECE, slices
 
-__all__ = ["PIECE", "ArraySummary", "Bin", "numbers", "summarize"]
+__all__ = ["ArraySummary", "Bin", "numbers", "summarize"]
 
-PIECE: Final = 1 << 16  # elements
 _BINS: Final = 16
 
 
@@ -164,9 +164,8 @@ def numbers(bits: Array, kind: ElementType) -> Iterator[Array]:
     ndarray
         float64, complex128, or integers as they are (bool as uint8).
     """
-    step = PIECE * kind.components
-    for start in range(0, bits.size, step):
-        piece = bits[start : start + step]
+    for part in slices(bits.size, PIECE * kind.components):
+        piece = bits[part]
         if not kind.is_float:
             yield piece.view(np.uint8 if kind.kind == "b" else kind.native)
         else:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec.inspect.difference import Leaves, Replacement, ScalarChange, compare_states
-from lccodec.inspect.summary import PIECE
+from lccodec.parallel import PIECE
 
 from ..support.strategies import arrays
 

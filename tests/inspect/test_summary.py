@@ -7,7 +7,8 @@ from hypothesis import given
 
 import lccodec
 from lccodec.errors import ArgumentError
-from lccodec.inspect.summary import PIECE, Bin, summarize
+from lccodec.inspect.summary import Bin, summarize
+from lccodec.parallel import PIECE
 
 from ..support.strategies import arrays
 
