@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array
+from .histogram import entropy_bits
 
 __all__ = ["Classes", "find_classes", "row_length"]
 
@@ -150,8 +151,8 @@ def find_classes(positions: Array, values: Array, count: int, columns: int) -> C
     seen = [np.bincount(level, minlength=_HIGHEST + 1) for level in levels]
     table[:, 0] = np.maximum(np.convolve(seen[0], seen[1]) - table[:, 1:].sum(axis=1), 0)
     bounds, bits = _merge(table)
-    bits += sum(float(_bits(level[None].astype(np.float64))[0]) for level in seen)
-    if bounds.size == 0 or bits > (1 - _WORTH) * float(_bits(table.sum(axis=0, keepdims=True))[0]):
+    bits += sum(float(entropy_bits(level)) for level in seen)
+    if bounds.size == 0 or bits > (1 - _WORTH) * float(entropy_bits(table.sum(axis=0))):
         return None
     return Classes(*levels, bounds)
 
@@ -178,9 +179,9 @@ def _merge(table: Array) -> tuple[Array, float]:
     """
     first = np.flatnonzero(table.any(axis=1))
     table = table[first]
-    bits = _bits(table) + _CLASS_BITS
+    bits = entropy_bits(table) + _CLASS_BITS
     while len(table) > 1:
-        together = _bits(table[:-1] + table[1:]) + _CLASS_BITS
+        together = entropy_bits(table[:-1] + table[1:]) + _CLASS_BITS
         costs = together - bits[:-1] - bits[1:]
         best = int(costs.argmin())
         if len(table) <= _CLASSES and costs[best] >= 0:
@@ -190,14 +191,3 @@ def _merge(table: Array) -> tuple[Array, float]:
         others = np.arange(len(table)) != best + 1
         table, bits, first = table[others], bits[others], first[others]
     return first[1:].astype(np.uint8), float(bits.sum())
-
-
-def _bits(table: Array) -> Array:
-    """Return the order-0 entropy of each row of a table of occurrences, in bits.
-
-    They are whole, so that the last bit of a logarithm, which machines differ in, decides nothing.
-    """
-    total = table.sum(axis=1)
-    logs = total * np.log2(np.maximum(total, 1)) - (table * np.log2(np.maximum(table, 1))).sum(axis=1)
-    entropy: Array = np.rint(logs)
-    return entropy

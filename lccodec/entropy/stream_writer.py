@@ -33,6 +33,7 @@ from . import huffman, lanes
 from .bits import pack
 from .classes import Classes, find_classes
 from .forms import Sparse, dense, sparse
+from .histogram import entropy_bits, histogram
 
 __all__ = ["Piece", "write_places", "write_stream"]
 
@@ -105,7 +106,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
         return _write_sparse(sparse(symbols), depth)
     width = _symbol_width(largest) if inside else 8
     groups = pack(symbols, width)
-    counts = _histogram(groups)
+    counts = histogram(groups)
     options = []
     if width < 8:
         options.append(_coded(groups, counts, _PAIR.pack(STREAM_PACKED, width)))
@@ -159,18 +160,7 @@ def _is_sparse(nonzero: int, count: int) -> bool:
 def _is_noise(symbols: Array) -> bool:
     """Whether a sample of the symbols has nearly eight bits each, so that no code is worth its time."""
     sample = symbols[:: symbols.size // (_SAMPLED // 4)]
-    return _entropy(np.bincount(sample)) > _NOISE_BITS
-
-
-def _histogram(data: Array) -> Array:
-    """Return the occurrences (int64) of each byte value; pairs are counted, which halves the work."""
-    if data.size < 1 << 17:
-        return np.bincount(data, minlength=256)
-    pairs = np.bincount(data[: data.size & ~1].view(np.uint16), minlength=1 << 16).reshape(256, 256)
-    counts: Array = pairs.sum(axis=0) + pairs.sum(axis=1)
-    if data.size & 1:
-        counts[data[-1]] += 1
-    return counts
+    return float(entropy_bits(np.bincount(sample))) > _NOISE_BITS * sample.size
 
 
 def _coded(groups: Array, counts: Array, head: bytes) -> tuple[int, Callable[[], list[Piece]]]:
@@ -196,15 +186,9 @@ def _sparse_estimate(symbols: Array, counts: Array) -> float:
     gaps = np.diff(places) - 1
     low = _low_bits(int(gaps.sum()), gaps.size)
     high = np.bincount(np.minimum(gaps >> low, 255))
-    bits = low + _entropy(high) + _entropy(counts[1:])
+    bits = low + float(entropy_bits(high)) / gaps.size + float(entropy_bits(counts[1:])) / nonzero
     tables = (high.size + int(np.flatnonzero(counts)[-1])) / 2
     return nonzero * bits / 8 * 1.02 + tables + 40
-
-
-def _entropy(counts: Array) -> float:
-    """Return the order-0 entropy of a symbol, in bits."""
-    shares = counts[counts > 0] / counts.sum()
-    return -float(shares @ np.log2(shares))
 
 
 def _low_bits(zeros: int, gaps: int) -> int:
