@@ -30,14 +30,17 @@ __all__ = [
     "components",
     "element_type",
     "from_components",
+    "from_ordered",
     "in_host_order",
     "is_bfloat16_bits",
+    "narrow",
     "octaves",
     "ordered_steps",
     "subtract",
-    "unzigzag",
+    "to_ordered",
+    "unwork",
+    "widen",
     "work",
-    "zigzag",
 ]
 
 Array = npt.NDArray[Any]
@@ -264,7 +267,7 @@ def add(reference: Array, representatives: Array, kind: ElementType, out: Array)
     of ``kind.bits`` are added to the order-preserving integers instead, modulo their size (LCC-REC-04).
     """
     if representatives.dtype == kind.bits:
-        out[:] = _unordered(_ordered(reference, kind) + representatives, kind)
+        out[:] = from_ordered(to_ordered(reference, kind) + representatives, kind)
         return
     with np.errstate(all="ignore"):
         if kind.name == "bfloat16":
@@ -284,7 +287,7 @@ def add_at(bits: Array, places: Array, representatives: Array, kind: ElementType
             np.add.at(bits.view(kind.work), places, representatives)
 
 
-def _ordered(bits: Array, kind: ElementType) -> Array:
+def to_ordered(bits: Array, kind: ElementType) -> Array:
     """Map floating point patterns to unsigned integers in the order of the numbers (LCC-PLN-02)."""
     keys: Array = (bits.view(f"i{kind.size}") >> (8 * kind.size - 1)).view(bits.dtype)  # all zeros or ones
     keys |= bits.dtype.type(1 << (8 * kind.size - 1))
@@ -292,7 +295,8 @@ def _ordered(bits: Array, kind: ElementType) -> Array:
     return keys
 
 
-def _unordered(keys: Array, kind: ElementType) -> Array:
+def from_ordered(keys: Array, kind: ElementType) -> Array:
+    """Map order-preserving integers back to patterns; the inverse of :func:`to_ordered`."""
     bits: Array = ~(keys.view(f"i{kind.size}") >> (8 * kind.size - 1)).view(keys.dtype)
     bits |= keys.dtype.type(1 << (8 * kind.size - 1))
     bits ^= keys
@@ -330,40 +334,3 @@ def ordered_steps(octaves: Array, kind: ElementType) -> Array:
     # The middle of a bin without elements can lie past the last step.
     most = min(2.0 ** (8 * kind.size - 1) - 1, np.nextafter(2.0**63, 0))
     return np.clip(steps, -most, most).astype(f"i{kind.size}").view(kind.bits)
-
-
-def zigzag(bits: Array, reference: Array | None, kind: ElementType) -> Array:
-    """Return the zigzag of the order-preserving difference to the reference (LCC-PLN-02, LCC-PLN-03).
-
-    Small differences of either sign become small unsigned integers. Without a reference the
-    reference is zero, which for floating point is a rotation of the pattern by one bit: the sign
-    comes last and the exponent fills the top byte.
-    """
-    width = 8 * kind.size
-    if reference is None:
-        if kind.is_float:
-            return (bits << 1) | (bits >> (width - 1))
-        difference = bits
-    elif kind.is_float:
-        difference = _ordered(bits, kind)
-        np.subtract(difference, _ordered(reference, kind), out=difference)
-    else:
-        difference = bits - reference
-    codes: Array = (difference.view(f"i{kind.size}") >> (width - 1)).view(bits.dtype)
-    codes ^= difference << 1
-    return codes
-
-
-def unzigzag(codes: Array, reference: Array | None, kind: ElementType, out: Array) -> None:
-    """Write the components that :func:`zigzag` coded into `out` (which may be `reference`)."""
-    if reference is None and kind.is_float:
-        np.bitwise_or(codes >> 1, codes << (8 * kind.size - 1), out=out)
-        return
-    difference = (codes >> 1) ^ (codes.dtype.type(0) - (codes & codes.dtype.type(1)))
-    if reference is None:
-        out[:] = difference
-    elif kind.is_float:
-        np.add(difference, _ordered(reference, kind), out=difference)
-        out[:] = _unordered(difference, kind)
-    else:
-        np.add(difference, reference, out=out)

@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..element_types import Array, ElementType, unzigzag, zigzag
+from ..element_types import Array, ElementType
 from ..entropy.bits import Cursor
 from ..entropy.forms import dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_stream
+from ..entropy.zigzag import unzigzag, zigzag
 from ..parallel import slices
 
 __all__ = ["read_block", "write_block"]

@@ -8,7 +8,10 @@ from typing import ClassVar, Final
 import numpy as np
 
 from ..byteorder import stored_view
-from ..element_types import Array, ElementType, zigzag
+from ..element_types import Array, ElementType
+from ..entropy.histogram import entropy_bits
+from ..entropy.zigzag import zigzag
+from ..parallel import stretches
 from .base import Quantizer
 from .residual import Residual
 
@@ -39,12 +42,10 @@ class Lossless(Quantizer):
 
 def plane_bits(bits: Array, reference: Array | None, kind: ElementType) -> float:
     """Return what a component takes in byte planes, in bits: the order-0 entropies of a sample."""
-    distance = max(bits.size // _STRETCHES, _STRETCH)
-    parts = [slice(start, start + _STRETCH) for start in range(0, bits.size, distance)]
+    parts = list(stretches(bits.size, _STRETCHES, _STRETCH))
     sampled = np.concatenate([bits[part] for part in parts])
     before = None if reference is None else np.concatenate([reference[part] for part in parts])
     codes = zigzag(sampled, before, kind)
     symbols = stored_view(codes).reshape(-1, kind.size) + np.arange(0, 256 * kind.size, 256)
-    counts = np.bincount(symbols.reshape(-1))
-    counts = counts[counts > 0]
-    return -float((counts * np.log2(counts / codes.size)).sum()) / codes.size
+    counts = np.bincount(symbols.reshape(-1), minlength=256 * kind.size).reshape(kind.size, 256)
+    return float(entropy_bits(counts).sum()) / codes.size
