@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ..container.manifest import FrameEntry, Manifest
-from ..container.reader import to_bytes
 from ..container.scalars import metadata_strings
 from ..container.system import checked_path
 from ..container.tree import flatten
-from ..container.writer import CheckpointWriter, check_manifest
+from ..container.writer import CheckpointWriter, check_manifest, to_bytes
 from ..errors import ArgumentError
 from ..quantizers.lossless import Lossless
 from .checkpoint import in_chain, open_data, open_file

@@ -39,9 +39,15 @@ __all__ = [
     "Parent",
     "first_difference",
     "parse_manifest",
+    "pieces_of",
 ]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
+
+
+def pieces_of(frame: Bytes | Iterable[Bytes]) -> Iterable[Bytes]:
+    """Return the pieces of a frame that is given whole or in pieces."""
+    return (frame,) if isinstance(frame, bytes | bytearray | memoryview) else frame
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,8 @@ class FrameEntry:
     @classmethod
     def of(cls, frame: Bytes | Iterable[Bytes]) -> Self:
         """The entry of a frame, whole or in pieces."""
-        pieces = (frame,) if isinstance(frame, bytes | bytearray | memoryview) else frame
         length, digest = 0, sha256()
-        for piece in pieces:
+        for piece in pieces_of(frame):
             length += memoryview(piece).nbytes
             digest.update(piece)
         return cls(length, digest.digest()[:DIGEST_SIZE])

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
-from hashlib import sha256
 from typing import Final, Self
 
 from ..constants import (
@@ -36,18 +34,16 @@ from ..errors import (
 from .manifest import INHERITED, Bytes, FrameEntry, Manifest, first_difference, parse_manifest
 from .source import BytesSource, FileSource, Source, Stretch
 from .system import StrPath
-from .trailer import Trailer, parse_trailer
+from .trailer import Trailer, parse_trailer, root_of
 from .tree import array_names
 
 __all__ = [
     "CheckpointReader",
-    "assemble",
     "check_skeleton",
     "open_bytes",
     "open_checkpoint",
     "peek_parent",
     "read_root",
-    "to_bytes",
 ]
 
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
@@ -273,41 +269,3 @@ def _not_a_checkpoint(source: Source, name: str) -> DataError:
         return TruncatedError("LCC-H5-01", name, f"cut off at byte {source.size}")
     extra = source.size - end
     return FormatError("LCC-TRL-01", name, f"{extra} bytes behind the trailer" if extra else "no trailer")
-
-
-def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
-    """The bytes of a checkpoint file: what `CheckpointWriter` would write.
-
-    Raises
-    ------
-    ArgumentError
-        The manifest is not one of these frames, or cannot be written.
-    """
-    if list(manifest.frames) != [FrameEntry.of(frame) for frame in frames]:
-        raise ArgumentError("the manifest does not list the frames that were given")
-    head, tail = assemble(manifest)
-    return b"".join((head, *frames, tail))
-
-
-def assemble(manifest: Manifest) -> tuple[bytes, bytes]:
-    """The bytes before and behind the payload; the last of them are the root."""
-    from .hdf5 import skeleton
-
-    data = manifest.to_bytes()
-    trailer = Trailer(manifest.payload_length, len(data))
-    try:
-        # What is written can be read: the reader's rules are the only ones.
-        parse_manifest(data, "manifest")
-        parse_trailer(trailer.to_bytes(), "trailer")
-    except DataError as error:
-        raise ArgumentError(f"a manifest that could not be read again: {error}") from error
-    made = skeleton(trailer.payload_length, trailer.manifest_length)
-    tail = b"".join((made.middle, data, trailer.to_bytes()[:-ROOT_SIZE]))
-    return made.head, tail + root_of(made.head, tail)
-
-
-def root_of(head: bytes, tail: bytes) -> bytes:
-    """LCC-TRL-05: of all bytes before the payload, and all behind it up to the root."""
-    digest = sha256(head)
-    digest.update(tail)
-    return digest.digest()

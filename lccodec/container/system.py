@@ -11,19 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ..errors import (
-    ArgumentError,
-    StorageError,
-)
+from ..errors import ArgumentError, StorageError
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["OPEN_FLAGS", "SYSTEM", "StrPath", "System", "checked_path", "flag", "storage_errors"]
+__all__ = ["OPEN_FLAGS", "SYSTEM", "WINDOWS", "StrPath", "System", "checked_path", "flag", "storage_errors"]
 
 StrPath: TypeAlias = str | os.PathLike[str]
+
+WINDOWS: Final = os.name == "nt"
 
 
 def flag(name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 from ..constants import (
@@ -22,7 +23,7 @@ from ..errors import (
     UnsupportedError,
 )
 
-__all__ = ["Trailer", "parse_trailer"]
+__all__ = ["Trailer", "parse_trailer", "root_of"]
 
 
 @dataclass(frozen=True)
@@ -91,3 +92,10 @@ def parse_trailer(data: bytes, where: str) -> Trailer:
     if spans[::2] != [PAYLOAD_OFFSET, trailer.manifest_offset, trailer.file_length]:
         raise FormatError("LCC-TRL-06", where, f"offsets and lengths do not fit together: {spans}")
     return trailer
+
+
+def root_of(head: bytes, tail: bytes) -> bytes:
+    """Return the SHA-256 of all bytes before the payload and all behind it up to the root (LCC-TRL-05)."""
+    digest = sha256(head)
+    digest.update(tail)
+    return digest.digest()

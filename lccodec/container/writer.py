@@ -10,29 +10,19 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
-from ..constants import (
-    MAX_MANIFEST_BYTES,
-    PAYLOAD_OFFSET,
-    ROOT_SIZE,
-    TEMPORARY_PREFIX,
-)
+from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, ROOT_SIZE, TEMPORARY_PREFIX
 from ..errors import ArgumentError, DataError
-from .manifest import Bytes, FrameEntry, Manifest, parse_manifest
-from .reader import assemble
-from .system import OPEN_FLAGS, SYSTEM, StrPath, System, checked_path, flag, storage_errors
+from .manifest import Bytes, FrameEntry, Manifest, parse_manifest, pieces_of
+from .system import OPEN_FLAGS, SYSTEM, WINDOWS, StrPath, System, checked_path, flag, storage_errors
+from .trailer import Trailer, parse_trailer, root_of
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-__all__ = ["CheckpointWriter", "check_manifest", "remove_stale_temporaries"]
+__all__ = ["CheckpointWriter", "check_manifest", "remove_stale_temporaries", "to_bytes"]
 
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
@@ -66,10 +56,45 @@ def check_manifest(manifest: Manifest, frames: int) -> None:
             f"names, scalars and metadata take {size} bytes of a manifest, which has at most"
             f" {MAX_MANIFEST_BYTES} (LCC-LIM-04)"
         )
-    try:
+    with _readable():
         parse_manifest(replace(manifest, tree={}, scalars=[], arrays=(), frames=()).to_bytes(), "manifest")
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Refuse what the reader would refuse: its rules are the only ones."""
+    try:
+        yield
     except DataError as error:
         raise ArgumentError(f"a manifest that could not be read again: {error}") from error
+
+
+def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
+    """Return the bytes of a checkpoint file: what `CheckpointWriter` would write.
+
+    Raises
+    ------
+    ArgumentError
+        If the manifest does not list these frames, or cannot be written.
+    """
+    if list(manifest.frames) != [FrameEntry.of(frame) for frame in frames]:
+        raise ArgumentError("the manifest does not list the frames that were given")
+    head, tail = _assemble(manifest)
+    return b"".join((head, *frames, tail))
+
+
+def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
+    """Return the bytes before the payload and behind it; the last of them are the root."""
+    from .hdf5 import skeleton
+
+    data = manifest.to_bytes()
+    trailer = Trailer(manifest.payload_length, len(data))
+    with _readable():
+        parse_manifest(data, "manifest")
+        parse_trailer(trailer.to_bytes(), "trailer")
+    made = skeleton(trailer.payload_length, trailer.manifest_length)
+    tail = b"".join((made.middle, data, trailer.to_bytes()[:-ROOT_SIZE]))
+    return made.head, tail + root_of(made.head, tail)
 
 
 class CheckpointWriter:
@@ -134,10 +159,9 @@ class CheckpointWriter:
 
     def write_frame(self, frame: Bytes | Iterable[Bytes]) -> FrameEntry:
         """Append a frame, whole or in pieces, to the payload and return its entry for the manifest."""
-        pieces = (frame,) if isinstance(frame, bytes | bytearray | memoryview) else frame
 
         def written() -> Iterator[Bytes]:
-            for piece in pieces:
+            for piece in pieces_of(frame):
                 self._write(piece)
                 yield piece
 
@@ -169,7 +193,7 @@ class CheckpointWriter:
         with self._working() as temporary:
             if list(manifest.frames) != self._entries:
                 raise ArgumentError("the manifest does not list the frames that were written")
-            head, tail = assemble(manifest)
+            head, tail = _assemble(manifest)
             self._write(tail)
             self._seek(0)
             self._write(head)
@@ -221,7 +245,7 @@ class CheckpointWriter:
             view = view[self._system.write(self._fd, view) :]
 
     def _publish(self, temporary: Path) -> None:
-        if fcntl is None:  # Windows neither renames nor unlinks an open file
+        if WINDOWS:  # which neither renames nor unlinks an open file
             self._close()
         if self._overwrite:
             self._system.replace(temporary, self._path)
@@ -252,7 +276,7 @@ class CheckpointWriter:
                 self._system.unlink(temporary)
 
     def _sync_directory(self) -> None:
-        if os.name == "nt":  # has no such call
+        if WINDOWS:  # which has no such call
             return
         fd = self._system.open(self._path.parent, os.O_RDONLY | OPEN_FLAGS)
         try:

@@ -37,10 +37,10 @@ from lccodec.constants import (
     TRAILER_SIZE,
 )
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent, parse_manifest
-from lccodec.container.reader import CheckpointReader, check_skeleton, open_bytes, open_checkpoint, to_bytes
+from lccodec.container.reader import CheckpointReader, check_skeleton, open_bytes, open_checkpoint
 from lccodec.container.system import System
 from lccodec.container.trailer import Trailer, parse_trailer
-from lccodec.container.writer import CheckpointWriter, remove_stale_temporaries
+from lccodec.container.writer import CheckpointWriter, remove_stale_temporaries, to_bytes
 from lccodec.errors import (
     ArgumentError,
     ChecksumError,
