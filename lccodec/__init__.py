@@ -1,8 +1,9 @@
 """lccodec: a portable, pure-NumPy codec for training checkpoints."""
 
 from .chain.chain import Chain
-from .chain.checkpoint import ArrayInfo, CheckpointFile, CheckpointInfo
+from .chain.checkpoint import CheckpointFile
 from .chain.checkpoint import open_file as open
+from .chain.info import ArrayInfo, CheckpointInfo
 from .chain.single_file import load, load_file, save, save_file
 from .chain.tuning import Trial, tune
 from .chain.validate import Problem, validate

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..chain.chain import Chain
-from ..chain.checkpoint import CheckpointFile, checkpoint_path, open_file
+from ..chain.checkpoint import CheckpointFile, open_file
+from ..chain.directory import checkpoint_path
 from ..chain.single_file import save_file
 from ..container.reader import open_checkpoint
 from ..container.system import checked_path

@@ -32,10 +32,11 @@ from ..policy.presets import POLICIES, resolve_policy
 from ..policy.record import Record
 from ..policy.roles import Assignment, Role, check_known, check_matches, check_roles
 from .adapter import Adapter, check_adapter
-from .checkpoint import CheckpointFile, CheckpointInfo, checkpoint_path, directory_steps, open_step
+from .checkpoint import CheckpointFile, open_step
+from .directory import checkpoint_path, directory_steps, step_index
 from .draft import array_types, make_draft
+from .info import CheckpointInfo
 from .jobs import encode_jobs
-from .links import step_index
 from .replay import KEYFRAME_EVERY, wants_keyframe
 from .tail import Link, Tail, find_tail, latest_record
 

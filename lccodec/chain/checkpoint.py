@@ -18,39 +18,17 @@ from ..container.manifest import Parent
 from ..container.reader import CheckpointReader, open_bytes, open_checkpoint
 from ..container.system import checked_path
 from ..container.tree import select, unflatten
-from ..element_types import Array
+from ..element_types import Array, check_dtype
 from ..errors import ArgumentError, ChainError, StorageError
 from ..parallel import thread_count
+from .directory import check_name, checkpoint_path, directory_steps, step_index
+from .info import CheckpointInfo, array_heads, checkpoint_info
 from .jobs import DecodedArray
-from .links import (
-    ArrayInfo,
-    CheckpointInfo,
-    FileLink,
-    check_name,
-    check_parent,
-    check_step,
-    checkpoint_info,
-    checkpoint_path,
-    directory_steps,
-    in_chain,
-    missing_parent,
-    step_index,
-)
-from .replay import array_heads, replay
+from .links import FileLink, check_parent, check_step, missing_parent
+from .replay import replay
 
-__all__ = [
-    "ArrayInfo",
-    "CheckpointFile",
-    "CheckpointInfo",
-    "checkpoint_path",
-    "directory_steps",
-    "in_chain",
-    "open_data",
-    "open_file",
-    "open_step",
-]
+__all__ = ["CheckpointFile", "open_data", "open_file", "open_step"]
 
-_DTYPES: Final = (None, "float32", "bits")
 _ALIGNMENT: Final = 64  # bytes that the memory of an array may have beside it
 
 
@@ -113,7 +91,7 @@ class CheckpointFile:
         DataError, ChainError, StorageError
             If what is stored is damaged, not what it was when it was opened, or cannot be read.
         """
-        _check_dtype(dtype)
+        check_dtype(dtype)
         _check_names([name])
         index = self._indices.get(name)
         if index is None:
@@ -125,7 +103,7 @@ class CheckpointFile:
         self, keys: Iterable[str] | str | None = None, dtype: Literal["float32", "bits"] | None = None
     ) -> Any:
         """Return the state; with `keys`, a dict of these leaves by name (see `Chain.restore`)."""
-        _check_dtype(dtype)
+        check_dtype(dtype)
         tree, scalars = self._manifest.tree, self._manifest.scalars
         if keys is None:
             return unflatten(tree, [_alone(a.array(dtype)) for a in self.decoded()], scalars)
@@ -158,7 +136,7 @@ class CheckpointFile:
 
     def check_name(self) -> None:
         """Raise ``FormatError`` if the name of a chain's file is not that of its step (LCC-CHN-01)."""
-        check_name(self._links[-1])
+        check_name(self._links[-1].place, self._manifest.step)
 
     def info(self) -> CheckpointInfo:
         """Return what is stored, without decoding it.
@@ -183,11 +161,6 @@ class CheckpointFile:
     def _check_open(self) -> None:
         if (reader := self._links[-1].reader).closed:
             raise ArgumentError(f"{reader.name}: closed")
-
-
-def _check_dtype(dtype: object) -> None:
-    if dtype is not None and not (isinstance(dtype, str) and dtype in _DTYPES):
-        raise ArgumentError(f"dtype is 'float32' or 'bits', for bfloat16 arrays, not {dtype!r}")
 
 
 def _names(keys: object) -> list[str]:

@@ -1,4 +1,7 @@
-"""One checkpoint file as a link of a chain: its place, its parent, and what is known without decoding it.
+"""One checkpoint as a link of a chain: what replay asks of it, the file it is, and the rules between links.
+
+A link names its parent by step and root (LCC-CHN-02). An array of a link lies in a frame of its own file, or
+is unchanged from the parent's array of the same name (LCC-CHN-03).
 
 Source: SPEC 9.
 """
@@ -6,193 +9,59 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import errno
-import math
-import operator
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import NamedTuple, Protocol, TypeVar
 
-import numpy as np
-
-from ..constants import CHECKPOINT_SUFFIX, METHOD_CODEBOOK
 from ..container.manifest import INHERITED, Manifest, Parent
 from ..container.reader import CheckpointReader
 from ..container.tree import array_names
-from ..element_types import ELEMENT_TYPES
 from ..entropy.bits import Stored
-from ..errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, TruncatedError
+from ..errors import ChainError, FormatError, LccodecError, StorageError, TruncatedError
 from ..frame.header import FrameHeader, parse_header
-from ..policy.choices import Choice, choose
-from ..policy.presets import POLICIES
-from ..policy.record import Record, read_record
-from ..policy.roles import Role
-from .replay import Head
 
 __all__ = [
-    "ArrayInfo",
-    "CheckpointInfo",
     "FileLink",
-    "check_name",
+    "Link",
+    "array_place",
+    "check_inherited",
     "check_parent",
     "check_step",
-    "checkpoint_info",
-    "checkpoint_path",
-    "directory_names",
-    "directory_steps",
-    "in_chain",
+    "frame_header",
+    "member_names",
     "missing_parent",
-    "step_index",
-    "steps_of",
+    "part_arrays",
+    "sound",
 ]
 
-_FILE_NAME: Final = re.compile(r"([0-9]{12}|[1-9][0-9]{12,15})" + re.escape(CHECKPOINT_SUFFIX))
 
-
-def checkpoint_path(directory: Path, step: int) -> Path:
-    """Return the file of a step in a chain's directory (LCC-CHN-01)."""
-    return directory / f"{step:012d}{CHECKPOINT_SUFFIX}"
-
-
-def step_index(step: object) -> int:
-    """Return a step as an int: anything that NumPy or a framework counts steps with is one.
-
-    Raises
-    ------
-    ArgumentError
-        For what is no integer.
-    """
-    if not isinstance(step, bool | np.bool_):
-        try:
-            return operator.index(step)  # type: ignore[arg-type]
-        except TypeError:
-            pass
-    raise ArgumentError(f"a step is an integer, not {step!r}")
-
-
-def directory_names(directory: Path) -> list[str]:
-    """Return the names in a directory.
-
-    Raises
-    ------
-    StorageError
-        If the directory cannot be listed.
-    """
-    try:
-        return [entry.name for entry in directory.iterdir()]
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot list: {error.strerror}", str(directory)) from error
-
-
-def steps_of(directory: Path, names: Sequence[str]) -> dict[int, Path]:
-    """Return which of the names in a directory are checkpoint files, by step, rising (LCC-CHN-01)."""
-    found = {int(match[1]): directory / name for name in names if (match := _FILE_NAME.fullmatch(name))}
-    return {step: found[step] for step in sorted(found)}
-
-
-def directory_steps(directory: Path) -> dict[int, Path]:
-    """Return the checkpoint files of a directory by step, rising; other files are left alone (LCC-CHN-01).
-
-    Raises
-    ------
-    StorageError
-        If the directory cannot be listed.
-    """
-    return steps_of(directory, directory_names(directory))
-
-
-def in_chain(path: Path) -> bool:
-    """Whether a path is a checkpoint of a chain, or would be taken for one: named so, and not alone."""
-    if not _FILE_NAME.fullmatch(path.name):
-        return False
-    try:
-        return bool(directory_steps(path.parent))
-    except StorageError:
-        return False
-
-
-@dataclass(frozen=True)
-class ArrayInfo:
-    """One array of a checkpoint.
-
-    Parameters
-    ----------
-    name
-        Its path in the state.
-    dtype, shape
-        Of the array, the shape in elements.
-    method
-        ``"raw"``, ``"planes"``, ``"codebook"``, or ``"unchanged"`` from the parent.
-    relative
-        Whether its frame in this checkpoint is decoded against the parent's array.
-    stored_bytes
-        Bytes of its frame in this checkpoint; of a frame that it shares with others, its share by size.
-    nbytes
-        Bytes of the array itself.
-    lossy
-        Whether its values are those of a quantizer: the newest frame that holds it, in this checkpoint or
-        an earlier one, has the method ``"codebook"``.
-    role, why
-        Its role in the run, and in a few words why it has it.
-    quantizer
-        What the recorded policy codes it with in deltas, as text; ``"unknown"`` where this version does not
-        know the policy.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    method: str
-    relative: bool
-    stored_bytes: int
-    nbytes: int
-    lossy: bool
-    role: Role
-    why: str
-    quantizer: str
-
-
-@dataclass(frozen=True)
-class CheckpointInfo:
-    """What is known of one checkpoint without decoding it.
-
-    Parameters
-    ----------
-    step
-        Its step, ``None`` for a single file.
-    parent
-        The parent's step, ``None`` for a keyframe.
-    deltas
-        Number of deltas that a restore replays.
-    root
-        SHA-256 that stands for all bytes of the file, hexadecimal.
-    policy
-        What the writer recorded of its policy.
-    metadata
-        The user's strings.
-    file_bytes
-        Size of the file in bytes.
-    nbytes
-        Bytes of all arrays, each counted once.
-    arrays
-        In the order of the state.
-    """
-
-    step: int | None
-    parent: int | None
-    deltas: int
-    root: str
-    policy: Any
-    metadata: dict[str, str]
-    file_bytes: int
-    nbytes: int
-    arrays: tuple[ArrayInfo, ...]
+class Link(Protocol):
+    """One checkpoint of a chain, as replay needs it. Frames are numbered from 0."""
 
     @property
-    def lossy(self) -> bool:
-        """Whether any of its arrays is lossy."""
-        return any(array.lossy for array in self.arrays)
+    def place(self) -> str:
+        """What errors call the file."""
+
+    @property
+    def names(self) -> Mapping[str, int]:
+        """Index of each array by its name, the path of its first appearance."""
+
+    @property
+    def index_names(self) -> Sequence[str]:
+        """The names by index."""
+
+    def frame_of(self, index: int) -> int | None:
+        """Return the number of an array's frame; ``None`` if it is unchanged from the parent's."""
+
+    def members(self, number: int) -> Sequence[int]:
+        """Return the indices of the arrays of a frame, in its order."""
+
+    def frame(self, number: int) -> Stored:
+        """Return a frame, verified."""
+
+    def header(self, number: int) -> FrameHeader:
+        """Return the header of a frame."""
 
 
 class FileLink:
@@ -292,62 +161,76 @@ def missing_parent(child: CheckpointReader, parent: Parent, path: Path, error: L
     return error
 
 
-def check_name(link: FileLink) -> None:
-    """Raise ``FormatError`` if the name of a chain's file is not that of its step (LCC-CHN-01)."""
-    step = link.manifest.step
-    if (match := _FILE_NAME.fullmatch(link.place)) and int(match[1]) != step:
-        raise FormatError("LCC-CHN-01", link.place, f"holds step {step}")
+class Parted(NamedTuple):
+    """Arrays of a link, parted by where they are stored.
+
+    Parameters
+    ----------
+    frames
+        Numbers of the link's frames that hold some of them, each once, in their order.
+    inherited
+        Names of those that are unchanged from the parent's.
+    broken
+        Errors by name, for those that would be unchanged from an array that the parent does not have.
+    """
+
+    frames: list[int]
+    inherited: list[str]
+    broken: dict[str, LccodecError]
 
 
-def _choices(link: FileLink, heads: Mapping[str, Head]) -> dict[str, Choice]:
-    """Return what the policy that a checkpoint records chooses for its arrays."""
-    types = {name: (heads[name].header.kind, math.prod(heads[name].shape)) for name in link.index_names}
-    try:
-        return choose(types, read_record(link.manifest.policy))
-    except ArgumentError:  # of another version, or another program
-        found = choose(types, Record(POLICIES["lossless"]))
-        return {name: replace(choice, quantizer="unknown") for name, choice in found.items()}
+def part_arrays(link: Link, names: Iterable[str], parent: Link | None) -> Parted:
+    """Part arrays of a link by where they are stored."""
+    frames: dict[int, None] = {}
+    parted = Parted([], [], {})
+    for name in names:
+        number = link.frame_of(link.names[name])
+        if number is not None:
+            frames[number] = None
+            continue
+        try:
+            check_inherited(link, name, parent)
+            parted.inherited.append(name)
+        except FormatError as error:
+            parted.broken[name] = error
+    parted.frames.extend(frames)
+    return parted
 
 
-def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> CheckpointInfo:
-    """Return what is stored in a link, from the heads of its arrays and the number of deltas up to it."""
-    manifest = link.manifest
-    arrays = []
-    choices = _choices(link, heads)
-    sizes = {kind: kind.itemsize for kind in ELEMENT_TYPES}
-    totals: dict[int, int] = {}  # bytes that a frame decodes to: those of a run are added up once
-    for index, name in enumerate(link.index_names):
-        header, shape, unchanged = heads[name]
-        nbytes = math.prod(shape) * sizes[header.kind]
-        stored = 0
-        if not unchanged:
-            length = manifest.frames[manifest.arrays[index] - 1].length
-            if id(header) not in totals:
-                totals[id(header)] = header.nbytes
-            stored = round(length * nbytes / totals[id(header)]) if nbytes else length
-        arrays.append(
-            ArrayInfo(
-                name=name,
-                dtype=header.kind.name,
-                shape=shape,
-                method="unchanged" if unchanged else header.method_name,
-                relative=not unchanged and header.relative,
-                stored_bytes=stored,
-                nbytes=nbytes,
-                lossy=header.method == METHOD_CODEBOOK,
-                role=choices[name].role,
-                why=choices[name].why,
-                quantizer=choices[name].quantizer,
-            )
-        )
-    return CheckpointInfo(
-        step=manifest.step,
-        parent=manifest.parent.step if manifest.parent else None,
-        deltas=deltas,
-        root=link.reader.root.hex(),
-        policy=manifest.policy,
-        metadata=dict(manifest.metadata),
-        file_bytes=link.reader.file_size,
-        nbytes=sum(a.nbytes for a in arrays),
-        arrays=tuple(arrays),
-    )
+def member_names(link: Link, number: int) -> list[str]:
+    """Return the names of the arrays of a frame, in its order."""
+    return [link.index_names[index] for index in link.members(number)]
+
+
+def frame_header(link: Link, number: int) -> FrameHeader:
+    """Return the header of a frame, which must have as many arrays as the manifest says (LCC-CHN-03)."""
+    header = link.header(number)
+    members = len(link.members(number))
+    if len(header.shapes) != members:
+        message = f"{len(header.shapes)} arrays in a frame of {members}"
+        raise FormatError("LCC-CHN-03", f"{link.place}: frame {number}", message)
+    return header
+
+
+def check_inherited(link: Link, name: str, parent: Link | None) -> None:
+    """Raise ``FormatError`` if the parent does not have an array that a link takes from it (LCC-CHN-03)."""
+    if parent is None:
+        raise FormatError("LCC-CHN-03", array_place(link, name), "a keyframe's array needs a parent")
+    if name not in parent.names:
+        message = f"{parent.place}, its parent, has no such array"
+        raise FormatError("LCC-CHN-03", array_place(link, name), message)
+
+
+def array_place(link: Link, name: str) -> str:
+    """Return what errors call an array of a link."""
+    return f"{link.place}: array {name!r}"
+
+
+Found = TypeVar("Found")
+
+
+def sound(found: Found | LccodecError) -> Found:
+    """Return what was found, or raise it if it is an error."""
+    if isinstance(found, LccodecError):
+        raise found
+    return found

@@ -14,7 +14,8 @@ from ..container.tree import flatten
 from ..container.writer import CheckpointWriter, check_manifest, to_bytes
 from ..errors import ArgumentError
 from ..quantizers.lossless import Lossless
-from .checkpoint import in_chain, open_data, open_file
+from .checkpoint import open_data, open_file
+from .directory import in_chain
 from .jobs import Job, components_of, plan
 
 __all__ = ["load", "load_file", "save", "save_file"]

@@ -19,17 +19,10 @@ from ..container.manifest import Parent
 from ..container.reader import CheckpointReader, open_checkpoint, peek_parent
 from ..errors import ChainError, LccodecError, StorageError
 from .checkpoint import CheckpointFile
-from .links import (
-    CheckpointInfo,
-    FileLink,
-    check_name,
-    check_parent,
-    check_step,
-    checkpoint_info,
-    checkpoint_path,
-    missing_parent,
-)
-from .replay import Decoded, Head, kept, next_decoded, next_heads
+from .directory import check_name, checkpoint_path
+from .info import CheckpointInfo, Head, checkpoint_info, next_heads
+from .links import FileLink, check_parent, check_step, missing_parent
+from .replay import Decoded, kept, next_decoded
 
 __all__ = ["Visit", "survey", "visit_file"]
 
@@ -55,7 +48,8 @@ class Visit:
 
     def check(self) -> None:
         """Raise `error`, or ``FormatError`` if the name is that of another step (LCC-CHN-01)."""
-        check_name(self._whole().link)
+        link = self._whole().link
+        check_name(link.place, link.manifest.step)
 
     def info(self) -> CheckpointInfo:
         """Return what is stored.

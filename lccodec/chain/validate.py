@@ -15,7 +15,7 @@ from ..constants import CHECKPOINT_SUFFIX, TEMPORARY_PREFIX
 from ..container.reader import CheckpointReader, check_skeleton, open_checkpoint
 from ..container.system import checked_path
 from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
-from .links import directory_names, steps_of
+from .directory import directory_names, steps_of
 from .survey import Visit, survey, visit_file
 
 __all__ = ["Problem", "validate"]

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..chain.checkpoint import ArrayInfo, CheckpointInfo
+from ..chain.info import ArrayInfo, CheckpointInfo
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import UNNAMED

@@ -19,7 +19,9 @@ from ..adapters.files.formats import steps_in_names
 from ..adapters.files.suffixes import check_suffix, load_file, save_file
 from ..adapters.tree.structure import choose
 from ..chain.chain import Chain
-from ..chain.checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_file, open_step
+from ..chain.checkpoint import CheckpointFile, open_file, open_step
+from ..chain.directory import directory_steps
+from ..chain.info import CheckpointInfo
 from ..chain.survey import survey
 from ..chain.validate import validate
 from ..container.system import checked_path

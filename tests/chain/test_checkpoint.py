@@ -14,7 +14,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, LccodecError
-from lccodec.chain.replay import array_heads
+from lccodec.chain.info import array_heads
 from lccodec.frame.header import FrameHeader
 
 from .test_replay import FakeLink, links_of, walk

@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from lccodec import Chain, LccodecWarning, LogSteps, Policy, StorageError, UniformDeadzone
 from lccodec.chain import jobs
-from lccodec.chain.checkpoint import checkpoint_path
+from lccodec.chain.directory import checkpoint_path
 from lccodec.container.system import System
 from lccodec.container.tree import flatten
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from lccodec import ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
+from lccodec.chain.info import array_heads
 from lccodec.chain.jobs import RUN_ARRAY, DecodedArray, components_of, plan
-from lccodec.chain.replay import array_heads, replay, wants_keyframe
+from lccodec.chain.replay import replay, wants_keyframe
 from lccodec.frame.header import FrameHeader, parse_header
 
 from ..support.strategies import ALL_DTYPES, bits_of, installed, random_array

@@ -34,7 +34,8 @@ from typing import Any, Final
 import numpy as np
 
 from ...chain.chain import Chain
-from ...chain.checkpoint import checkpoint_path, directory_steps, open_file
+from ...chain.checkpoint import open_file
+from ...chain.directory import checkpoint_path, directory_steps
 from ...container.reader import open_checkpoint
 from ...container.system import StrPath, checked_path
 from ...container.tree import leaf_name

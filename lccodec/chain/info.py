@@ -1,0 +1,220 @@
+"""What is known of a checkpoint without decoding it: the heads of its arrays, and what is stored of each.
+
+The *head* of an array is the header of the newest frame that holds it, in the checkpoint or in one of its
+parents. It gives type, shape and method, so that only a few bytes of each frame are read.
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ..constants import METHOD_CODEBOOK
+from ..element_types import ELEMENT_TYPES
+from ..errors import ArgumentError, LccodecError
+from ..frame.header import FrameHeader, Shape
+from ..policy.choices import Choice, choose
+from ..policy.presets import POLICIES
+from ..policy.record import Record, read_record
+from ..policy.roles import Role
+from .links import FileLink, Link, frame_header, member_names, part_arrays, sound
+
+__all__ = ["ArrayInfo", "CheckpointInfo", "Head", "array_heads", "checkpoint_info", "next_heads"]
+
+
+class Head(NamedTuple):
+    """The newest frame that holds an array: its header, the array's shape, whether it is in an older link."""
+
+    header: FrameHeader
+    shape: Shape
+    unchanged: bool = False
+
+
+def array_heads(links: Sequence[Link], indices: Iterable[int]) -> list[Head]:
+    """Return the heads of arrays of the last link, reading only the headers that they need.
+
+    Raises
+    ------
+    DataError
+        The first problem in the order of `indices`.
+    """
+    names = [links[-1].index_names[index] for index in indices]
+    found: dict[str, Head | LccodecError] = {}
+    wanted: Iterable[str] = names
+    for link, parent in zip(reversed(links), [*reversed(links[:-1]), None], strict=True):
+        heads, older = _own_heads(link, parent, wanted)
+        unchanged = link is not links[-1]
+        for name, head in heads.items():  # with others of their runs, of which newer frames may be found
+            found.setdefault(name, head._replace(unchanged=unchanged) if isinstance(head, Head) else head)
+        if not older:
+            break
+        wanted = older
+    return [sound(found[name]) for name in names]
+
+
+def next_heads(
+    link: Link, parent: Link | None, before: Mapping[str, Head | LccodecError]
+) -> dict[str, Head | LccodecError]:
+    """Return the heads of all arrays of a link, by name, from those of its parent; or why there is none."""
+    heads, older = _own_heads(link, parent, link.index_names)
+    for name in older:
+        head = before[name]
+        heads[name] = head._replace(unchanged=True) if isinstance(head, Head) else head
+    return heads
+
+
+def _own_heads(
+    link: Link, parent: Link | None, names: Iterable[str]
+) -> tuple[dict[str, Head | LccodecError], list[str]]:
+    """Return the heads of arrays that a link has frames of, and the names of those that its parent has."""
+    frames, inherited, broken = part_arrays(link, names, parent)
+    heads: dict[str, Head | LccodecError] = {**broken}
+    for number in frames:  # frame by frame: a run has thousands of arrays
+        members = member_names(link, number)
+        try:
+            header = frame_header(link, number)
+            heads.update((name, Head(header, s)) for name, s in zip(members, header.shapes, strict=True))
+        except LccodecError as error:
+            heads.update(dict.fromkeys(members, error))
+    return heads, inherited
+
+
+@dataclass(frozen=True)
+class ArrayInfo:
+    """One array of a checkpoint.
+
+    Parameters
+    ----------
+    name
+        Its path in the state.
+    dtype, shape
+        Of the array, the shape in elements.
+    method
+        ``"raw"``, ``"planes"``, ``"codebook"``, or ``"unchanged"`` from the parent.
+    relative
+        Whether its frame in this checkpoint is decoded against the parent's array.
+    stored_bytes
+        Bytes of its frame in this checkpoint; of a frame that it shares with others, its share by size.
+    nbytes
+        Bytes of the array itself.
+    lossy
+        Whether its values are those of a quantizer: the newest frame that holds it, in this checkpoint or
+        an earlier one, has the method ``"codebook"``.
+    role, why
+        Its role in the run, and in a few words why it has it.
+    quantizer
+        What the recorded policy codes it with in deltas, as text; ``"unknown"`` where this version does not
+        know the policy.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    method: str
+    relative: bool
+    stored_bytes: int
+    nbytes: int
+    lossy: bool
+    role: Role
+    why: str
+    quantizer: str
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """What is known of one checkpoint without decoding it.
+
+    Parameters
+    ----------
+    step
+        Its step, ``None`` for a single file.
+    parent
+        The parent's step, ``None`` for a keyframe.
+    deltas
+        Number of deltas that a restore replays.
+    root
+        SHA-256 that stands for all bytes of the file, hexadecimal.
+    policy
+        What the writer recorded of its policy.
+    metadata
+        The user's strings.
+    file_bytes
+        Size of the file in bytes.
+    nbytes
+        Bytes of all arrays, each counted once.
+    arrays
+        In the order of the state.
+    """
+
+    step: int | None
+    parent: int | None
+    deltas: int
+    root: str
+    policy: Any
+    metadata: dict[str, str]
+    file_bytes: int
+    nbytes: int
+    arrays: tuple[ArrayInfo, ...]
+
+    @property
+    def lossy(self) -> bool:
+        """Whether any of its arrays is lossy."""
+        return any(array.lossy for array in self.arrays)
+
+
+def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> CheckpointInfo:
+    """Return what is stored in a link, from the heads of its arrays and the number of deltas up to it."""
+    manifest = link.manifest
+    arrays = []
+    choices = _choices(link, heads)
+    sizes = {kind: kind.itemsize for kind in ELEMENT_TYPES}
+    totals: dict[int, int] = {}  # bytes that a frame decodes to: those of a run are added up once
+    for index, name in enumerate(link.index_names):
+        header, shape, unchanged = heads[name]
+        nbytes = math.prod(shape) * sizes[header.kind]
+        stored = 0
+        if not unchanged:
+            length = manifest.frames[manifest.arrays[index] - 1].length
+            if id(header) not in totals:
+                totals[id(header)] = header.nbytes
+            stored = round(length * nbytes / totals[id(header)]) if nbytes else length
+        arrays.append(
+            ArrayInfo(
+                name=name,
+                dtype=header.kind.name,
+                shape=shape,
+                method="unchanged" if unchanged else header.method_name,
+                relative=not unchanged and header.relative,
+                stored_bytes=stored,
+                nbytes=nbytes,
+                lossy=header.method == METHOD_CODEBOOK,
+                role=choices[name].role,
+                why=choices[name].why,
+                quantizer=choices[name].quantizer,
+            )
+        )
+    return CheckpointInfo(
+        step=manifest.step,
+        parent=manifest.parent.step if manifest.parent else None,
+        deltas=deltas,
+        root=link.reader.root.hex(),
+        policy=manifest.policy,
+        metadata=dict(manifest.metadata),
+        file_bytes=link.reader.file_size,
+        nbytes=sum(a.nbytes for a in arrays),
+        arrays=tuple(arrays),
+    )
+
+
+def _choices(link: FileLink, heads: Mapping[str, Head]) -> dict[str, Choice]:
+    """Return what the policy that a checkpoint records chooses for its arrays."""
+    types = {name: (heads[name].header.kind, math.prod(heads[name].shape)) for name in link.index_names}
+    try:
+        return choose(types, read_record(link.manifest.policy))
+    except ArgumentError:  # of another version, or another program
+        found = choose(types, Record(POLICIES["lossless"]))
+        return {name: replace(choice, quantizer="unknown") for name, choice in found.items()}
