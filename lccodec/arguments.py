@@ -1,6 +1,7 @@
-"""Numbers among arguments: NumPy's and others are taken for what they stand for, and ``True`` for no number.
+"""Numbers among arguments: NumPy's and other numbers are accepted, ``True`` and ``False`` are not.
 
-What is kept are Python's own, so that quantizers are equal where their numbers are, and JSON can hold them.
+They are converted to Python's own numbers, so that quantizers are equal if their numbers are, and
+JSON can hold them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ __all__ = ["as_integer", "as_number"]
 
 
 def as_integer(value: Any) -> int | None:
-    """Return what stands for an integer (``__index__``) as one; ``None`` for all else, and for a bool."""
+    """Return a value that has ``__index__`` as an int; ``None`` for other values and for a bool."""
     if isinstance(value, bool | np.bool_):
         return None
     try:
@@ -24,9 +25,9 @@ def as_integer(value: Any) -> int | None:
 
 
 def as_number(value: Any) -> int | float | None:
-    """Return what stands for a real number (``__float__``) as one; ``None`` for all else, and for a bool.
+    """Return a value that has ``__float__`` as a float; ``None`` for other values and for a bool.
 
-    An int stays one; one that no float is near to is none.
+    An int is returned as it is, or as ``None`` if it is too large for a float.
     """
     if isinstance(value, bool | np.bool_ | str | bytes | complex | np.complexfloating):
         return None

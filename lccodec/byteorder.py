@@ -1,9 +1,9 @@
 """Numbers as the format stores them: little-endian, whatever the byte order of the host is.
 
-Arrays inside the codec are in the host's order. Where their bytes are written, looked at or read, one of
-these functions is called. None of them copies on a little-endian host. No other module of the format asks an
-array of more than one byte a number for its bytes: ``tests/test_byteorder.py`` holds that over the syntax
-trees, and ``.ci/big-endian`` runs the vectors on an emulated host of the other order.
+Arrays inside the codec have the host's byte order. These functions are called where their bytes are
+written, looked at or read. None of them copies on a little-endian host. No other module of the
+format takes the bytes of numbers that are larger than one byte: ``tests/test_byteorder.py`` checks
+this in the syntax trees, and ``.ci/big-endian`` runs the vectors on an emulated big-endian host.
 
 Source: SPEC 2.
 """
@@ -21,7 +21,7 @@ __all__ = ["little_endian", "read_numbers", "stored_bytes", "stored_view"]
 
 
 def little_endian(numbers: Array) -> Array:
-    """Return an array with its numbers in little-endian order; itself where they are."""
+    """Return an array with its numbers in little-endian order; itself if they are."""
     return numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)
 
 
@@ -30,42 +30,45 @@ def stored_bytes(numbers: Array) -> bytes:
 
     Examples
     --------
-    >>> stored_bytes(np.array([1, 2], ">u2")) == stored_bytes(np.array([1, 2], "<u2")) == bytes([1, 0, 2, 0])
+    >>> stored_bytes(np.array([1, 2], ">u2")) == stored_bytes(np.array([1, 2], "<u2"))
     True
+    >>> list(stored_bytes(np.array([1, 2], ">u2")))
+    [1, 0, 2, 0]
     """
     return little_endian(numbers).tobytes()
 
 
 def stored_view(numbers: Array) -> Array:
-    """Return what :func:`stored_bytes` does as uint8, lowest byte of a number first.
+    """Return the bytes of :func:`stored_bytes` as uint8, the lowest byte of each number first.
 
     Parameters
     ----------
     numbers
-        Contiguous in the last dimension, which gets as many times longer as a number has bytes.
+        Contiguous in the last dimension. That dimension gets as many times longer as a number has
+        bytes.
 
     Returns
     -------
     ndarray
-        The same memory where the numbers are little-endian, else a copy.
+        The same memory if the numbers are little-endian, else a copy.
     """
     return little_endian(numbers).view(np.uint8)
 
 
 def read_numbers(data: Any, dtype: npt.DTypeLike) -> Array:
-    """Return numbers that the format stores; the inverse of :func:`stored_bytes`.
+    """Return numbers from stored bytes; the inverse of :func:`stored_bytes`.
 
     Parameters
     ----------
     data
-        Bytes, or a memoryview or an array of them.
+        Bytes, or a memoryview or an array of bytes.
     dtype
-        Of a number; its byte order does not count.
+        Type of a number; its byte order is ignored.
 
     Returns
     -------
     ndarray
-        1-D, in the host's order; read-only memory of `data` on a little-endian host.
+        1-D, in the host's byte order. On a little-endian host it is read-only memory of `data`.
     """
     stored = np.dtype(dtype).newbyteorder("<")
     return np.frombuffer(data, stored).astype(stored.newbyteorder("="), copy=False)

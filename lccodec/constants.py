@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# LCC-VER-01: major.minor of the format this package writes, and the newest it reads.
+# LCC-VER-01: major.minor of the format that this package writes, which is the newest it reads.
 FORMAT_MAJOR: Final = 1
 FORMAT_MINOR: Final = 0
 
@@ -23,7 +23,7 @@ FLAG_ORDERED: Final = 0x04  # LCC-FRM-12: representatives are steps between neig
 MAX_DIMENSIONS: Final = 32  # LCC-FRM-05: NumPy 1.x has no more
 MAX_ELEMENTS: Final = 1 << 40  # LCC-LIM-01: keeps every product of sizes inside a signed 64-bit integer
 MIN_BLOCK_LOG2: Final = 10  # LCC-LIM-02: a block costs as much time as its first thousand components
-MAX_BLOCK_LOG2: Final = 24  # LCC-LIM-02: bounds what a decoder holds besides its output
+MAX_BLOCK_LOG2: Final = 24  # LCC-LIM-02: bounds the memory of a decoder besides its output
 MAX_RUN_COMPONENTS: Final = 1 << 22  # LCC-LIM-09: a run is decoded whole
 MAX_EXPANSION: Final = 1 << 16  # LCC-LIM-03: decoded bytes per frame byte without a reference; stops bombs
 
@@ -35,14 +35,12 @@ STREAM_HUFFMAN: Final = 2
 STREAM_SPARSE: Final = 3
 STREAM_PACKED: Final = 4
 STREAM_CLASSED: Final = 5
-MAX_SIDE: Final = (1 << 16) - 1  # LCC-STR-07: rows and columns: there are tables of both, one a class
-MAX_LEVEL: Final = 15  # LCC-STR-07: and one of columns a level
+MAX_SIDE: Final = (1 << 16) - 1  # LCC-STR-07: rows or columns; a reader has tables of both for each class
+MAX_LEVEL: Final = 15  # LCC-STR-07: a reader has a table of columns for each level
 MAX_CLASSES: Final = 16  # LCC-STR-07
 MAX_STREAM_DEPTH: Final = 4  # LCC-STR-03: streams inside streams; bounds the recursion
 MAX_CODE_BITS: Final = 15  # LCC-HUF-01
-MAX_LANE_SYMBOLS: Final = (
-    1 << 11
-)  # LCC-LAN-02: a lane's symbols are decoded one after the other, which is slow
+MAX_LANE_SYMBOLS: Final = 1 << 11  # LCC-LAN-02: a lane is decoded symbol by symbol, which is slow
 
 # --- checkpoint file (SPEC section 8) -------------------------------------------------------------
 
@@ -54,13 +52,11 @@ MANIFEST_DATASET: Final = "manifest"  # LCC-H5-02
 PAYLOAD_DATASET: Final = "payload"  # LCC-H5-02
 PAYLOAD_OFFSET: Final = 1072  # LCC-H5-05: where the HDF5 library puts the first dataset's bytes
 SKELETON_SIZE: Final = 1672  # LCC-H5-05: bytes of the HDF5 file that are neither payload nor manifest
-MAX_MANIFEST_BYTES: Final = 1 << 26  # LCC-LIM-04: a hostile length must not become an allocation
-MAX_NESTING: Final = 64  # LCC-LIM-05: keeps recursive readers inside any stack
+MAX_MANIFEST_BYTES: Final = 1 << 26  # LCC-LIM-04: a hostile length must not be allocated
+MAX_NESTING: Final = 64  # LCC-LIM-05: recursive readers must not run out of stack
 MAX_ARRAYS: Final = 1 << 20  # LCC-LIM-06
-MAX_INTEGER_DIGITS: Final = 4096  # LCC-LIM-07: decimal parsing is quadratic in the digits
-MAX_NAME_CHARACTERS: Final = (
-    1 << 24
-)  # LCC-LIM-08: of all leaves: a key stands in the name of each leaf below it
+MAX_INTEGER_DIGITS: Final = 4096  # LCC-LIM-07: parsing takes time quadratic in the digits
+MAX_NAME_CHARACTERS: Final = 1 << 24  # LCC-LIM-08: of all leaves; a key is in the name of each leaf below it
 MAX_STEP: Final = (1 << 53) - 1  # LCC-MAN-02: exact in every JSON reader
 
 # --- chain directory (SPEC section 9) -------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""Element types as bit patterns: IEEE-754 views, arithmetic in the type, order-preserving integers.
+"""Element types as bit patterns: the table of types, components, and arithmetic in the type.
 
-Everything below the frame works on *components*: a 1-D, C-order, native-endian array of unsigned
-integers that hold the elements' bit patterns (a complex number is two components, real then
-imaginary). bfloat16 is handled here on its bit patterns, so the codec needs no package for it; only
-handing out NumPy's native type does (the extra ``bfloat16``).
+Below the frame, the codec works on *components*: a 1-D array in C order of native-endian unsigned
+integers that hold the bit patterns of the elements. A complex number is two components, first the
+real part, then the imaginary part. bfloat16 is handled on its bit patterns, so that the codec needs
+no package for it. Only returning NumPy's native type needs one (the extra ``bfloat16``).
 
 Sources: SPEC 5.2 (element types), SPEC 7.6 (reconstruction), IEEE 754-2019.
 """
@@ -45,7 +45,8 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: How an array of bfloat16 is spelled where ml_dtypes is not installed: ``bits.view(BFLOAT16_BITS)``.
+#: The dtype of a bfloat16 array where ml_dtypes is not installed:
+#: ``bits.view(BFLOAT16_BITS)``.
 BFLOAT16_BITS: Final = np.dtype([("bfloat16", np.uint16)])
 
 
@@ -53,20 +54,21 @@ BFLOAT16_BITS: Final = np.dtype([("bfloat16", np.uint16)])
 class ElementType:
     """One element type of the format (SPEC 5.2).
 
-    There is one object of each, in `ELEMENT_TYPES`: they are compared by identity, array by array.
+    Each type is one object in `ELEMENT_TYPES`. Types are compared by identity, because that is done
+    for every array.
 
     Parameters
     ----------
     name
         NumPy's name of the type.
     code
-        The number that stands for it in a frame (LCC-FRM-06).
+        Number of the type in a frame (LCC-FRM-06).
     kind
         ``"b"`` bool, ``"i"`` signed, ``"u"`` unsigned, ``"f"`` floating point, ``"c"`` complex.
     size
         Bytes of one component.
     mantissa
-        Stored bits of the significand of a component; 0 where it is not floating point.
+        Stored bits of a component's significand; 0 for a type that is not floating point.
     """
 
     name: str
@@ -77,7 +79,7 @@ class ElementType:
 
     @property
     def components(self) -> int:
-        """Components of one element: 2 for complex types, else 1."""
+        """Components of one element: 2 for complex types, 1 for all others."""
         return 2 if self.kind == "c" else 1
 
     @property
@@ -87,7 +89,7 @@ class ElementType:
 
     @property
     def is_float(self) -> bool:
-        """Whether components are IEEE-754 numbers, so that a lossy quantizer applies."""
+        """Whether components are IEEE 754 numbers, so that a lossy quantizer can be used."""
         return self.mantissa > 0
 
     @cached_property
@@ -97,7 +99,7 @@ class ElementType:
 
     @cached_property
     def work(self) -> np.dtype[Any]:
-        """Floating type NumPy computes a component in; bfloat16 is widened to float32."""
+        """Floating point type that NumPy computes in; bfloat16 is widened to float32."""
         return np.dtype("f4") if self.name == "bfloat16" else np.dtype(f"f{self.size}")
 
     @property
@@ -149,7 +151,7 @@ def is_bfloat16_bits(dtype: np.dtype[Any]) -> bool:
     return dtype.names is not None and dtype.newbyteorder("=") == BFLOAT16_BITS
 
 
-@lru_cache  # a dtype's name is made anew each time, and a state may have thousands of arrays
+@lru_cache  # NumPy builds a dtype's name on each access, and a state may have thousands of arrays
 def element_type(dtype: np.dtype[Any]) -> ElementType:
     """Return the element type of a NumPy dtype.
 
@@ -172,26 +174,29 @@ def components(array: Array) -> tuple[ElementType, Array]:
     Returns
     -------
     tuple
-        The type, and a 1-D contiguous array of ``type.bits`` in C order: a view where `array` is
-        contiguous and native-endian already, else a copy.
+        The type, and a 1-D contiguous array of ``type.bits`` in C order. It is a view if `array` is
+        contiguous and native-endian, and a copy otherwise.
     """
     kind = element_type(array.dtype)
     if kind.kind == "b":
-        array = array.view(np.uint8) != 0  # a bool byte of another value reads as true everywhere
+        array = array.view(np.uint8) != 0  # as in NumPy, every byte but 0 is true
     return kind, np.ascontiguousarray(in_host_order(array)).reshape(-1).view(kind.bits)
 
 
 def in_host_order(array: Array) -> Array:
-    """Return an array in the byte order of the host, bit for bit; itself if it is."""
+    """Return an array in the host's byte order with the same values.
+
+    It is the same object if it has that order already.
+    """
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def check_dtype(dtype: object) -> None:
-    """Raise ``ArgumentError`` for what :func:`from_components` does not know."""
+    """Raise ``ArgumentError`` for a `dtype` that :func:`from_components` does not accept."""
     if dtype is not None and not (isinstance(dtype, str) and dtype in ("float32", "bits")):
         raise ArgumentError(
-            f"dtype says how bfloat16 is handed out, 'float32' or 'bits', and is not {dtype!r};"
-            " convert the array that is returned"
+            f"dtype must be 'float32' or 'bits', which say how bfloat16 is returned, not {dtype!r};"
+            " convert the returned array instead"
         )
 
 
@@ -201,8 +206,8 @@ def from_components(bits: Array, kind: ElementType, shape: tuple[int, ...], dtyp
     Parameters
     ----------
     dtype
-        ``None`` for the native type; ``"float32"`` widens bfloat16 (exactly) and leaves every other
-        type as it is; ``"bits"`` hands out bfloat16 as :data:`BFLOAT16_BITS`.
+        ``None`` for the native type. ``"float32"`` widens bfloat16 exactly, ``"bits"`` returns
+        bfloat16 as :data:`BFLOAT16_BITS`; both leave every other type as it is.
 
     Raises
     ------
@@ -216,40 +221,40 @@ def from_components(bits: Array, kind: ElementType, shape: tuple[int, ...], dtyp
 
 
 def widen(bits: Array) -> Array:
-    """Return bfloat16 bit patterns (uint16) as float32; exact."""
+    """Return bfloat16 bit patterns (uint16) as float32. This is exact."""
     wide = bits.astype(np.uint32)
     np.left_shift(wide, 16, out=wide)
     return wide.view(np.float32)
 
 
 def narrow(values: Array) -> Array:
-    """Return float32 values rounded once, to nearest even, to bfloat16 bit patterns (uint16)."""
+    """Return float32 values as bfloat16 bit patterns (uint16), rounded once to nearest even."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     odd = (bits >> 16) & 1
     rounded = ((bits + (odd + 0x7FFF)) >> 16).astype(np.uint16)
     nan = np.isnan(values)
-    if nan.any():  # rounding could carry a NaN into infinity: keep its top bits and quiet it
+    if nan.any():  # rounding could turn a NaN into infinity: keep its top bits, make it quiet
         rounded[nan] = (bits[nan] >> 16).astype(np.uint16) | 0x0040
     return rounded
 
 
 def work(bits: Array, kind: ElementType) -> Array:
-    """Return components as floating point numbers to compute with (`kind.work`); a view if it can be."""
+    """Return components as floating point numbers (`kind.work`), as a view where possible."""
     return widen(bits) if kind.name == "bfloat16" else bits.view(kind.work)
 
 
 def unwork(values: Array, kind: ElementType) -> Array:
-    """Return floating point numbers as components, rounded once to the type."""
+    """Return floating point numbers as components, rounded once to the element type."""
     if kind.name == "bfloat16":
         return narrow(values)
     return values.astype(kind.work, copy=False).view(kind.bits)
 
 
 def subtract(bits: Array, reference: Array | None, kind: ElementType) -> Array:
-    """Return ``x - r`` in `kind.work`, one IEEE subtraction in the element type (LCC-QNT-01).
+    """Return ``x - r`` in `kind.work`, by one IEEE subtraction in the element type (LCC-QNT-01).
 
-    Without a reference this is ``x`` itself. A bfloat16 difference is rounded to bfloat16: binary32
-    has more than twice its digits, so that rounding twice equals rounding once.
+    Without a reference the result is ``x``. A bfloat16 difference is rounded to bfloat16: float32
+    has more than twice as many digits, so that rounding twice gives the same as rounding once.
     """
     x = work(bits, kind)
     if reference is None:
@@ -260,11 +265,12 @@ def subtract(bits: Array, reference: Array | None, kind: ElementType) -> Array:
 
 
 def add(reference: Array, representatives: Array, kind: ElementType, out: Array) -> None:
-    """Write ``r + c`` into `out`, one IEEE addition in the element type (LCC-REC-03).
+    """Write ``r + c`` into `out`, by one IEEE addition in the element type (LCC-REC-03).
 
-    All are components but `representatives`, which has `kind.work`. Adding -0.0 returns every
-    pattern but a signaling NaN unchanged, which is how symbol 0 keeps its reference. Representatives
-    of ``kind.bits`` are added to the order-preserving integers instead, modulo their size (LCC-REC-04).
+    `reference` and `out` are components, `representatives` has `kind.work`. Adding -0.0 leaves
+    every pattern but a signaling NaN unchanged, so that symbol 0 keeps its reference.
+    Representatives of type ``kind.bits`` are added to the order-preserving integers instead, modulo
+    their size (LCC-REC-04).
     """
     if representatives.dtype == kind.bits:
         out[:] = from_ordered(to_ordered(reference, kind) + representatives, kind)
@@ -277,12 +283,12 @@ def add(reference: Array, representatives: Array, kind: ElementType, out: Array)
 
 
 def add_at(bits: Array, places: Array, representatives: Array, kind: ElementType) -> None:
-    """Do what :func:`add` does to the components at a few places (int64, rising), in their place."""
+    """Do the same as :func:`add`, in place, at a few places (int64, rising) of `bits`."""
     if representatives.dtype == kind.bits or kind.work.itemsize < 4 or kind.name == "bfloat16":
         values = np.empty(places.size, bits.dtype)
         add(bits.take(places, mode="clip"), representatives, kind, values)
         bits[places] = values
-    else:  # NumPy has a loop of its own for these, twice as fast
+    else:  # NumPy has a special loop for these types, which is twice as fast
         with np.errstate(all="ignore"):
             np.add.at(bits.view(kind.work), places, representatives)
 
@@ -304,16 +310,17 @@ def from_ordered(keys: Array, kind: ElementType) -> Array:
 
 
 def octaves(bits: Array, reference: Array, kind: ElementType) -> Array:
-    """Return how many powers of two lie between numbers and their reference, about ``log2(x / r)``.
+    """Return about ``log2(x / r)``: how many powers of two a number lies from its reference.
 
-    It is the difference of the order-preserving integers over ``2**mantissa``: within a power of two the
-    logarithm is taken as a straight line, which is off by at most 0.0861, and the arithmetic is exact.
+    This is the difference of the order-preserving integers, divided by ``2**mantissa``. Within a
+    power of two the logarithm is taken as a straight line. The error of that is at most 0.0861, and
+    the arithmetic is exact.
 
     Returns
     -------
     ndarray
-        float32 or float64; 0 where the patterns are equal, otherwise NaN unless both are positive normal
-        numbers.
+        float32 or float64. 0 where the patterns are equal, otherwise NaN unless both are positive
+        normal numbers.
     """
     signed = f"i{kind.size}"
     wide = np.promote_types(kind.work, np.float32).type
@@ -329,8 +336,8 @@ def octaves(bits: Array, reference: Array, kind: ElementType) -> Array:
 
 
 def ordered_steps(octaves: Array, kind: ElementType) -> Array:
-    """Return finite differences as :func:`octaves` gives them as components to :func:`add`."""
+    """Return finite differences, as :func:`octaves` returns them, as components for :func:`add`."""
     steps = np.rint(octaves.astype(np.float64) * 2.0**kind.mantissa)
-    # The middle of a bin without elements can lie past the last step.
+    # The middle of an empty bin can lie past the last step.
     most = min(2.0 ** (8 * kind.size - 1) - 1, np.nextafter(2.0**63, 0))
     return np.clip(steps, -most, most).astype(f"i{kind.size}").view(kind.bits)

@@ -1,9 +1,9 @@
-"""The error taxonomy: whose fault it was, which rule was broken, and where.
+"""The error classes: who is at fault, which rule was broken, and where.
 
 Decoding any bytes returns or raises one of these; any other exception is a bug in lccodec.
-``ArgumentError`` blames the caller, ``DataError`` the bytes, ``ChainError`` what a chain lacks.
-``StorageError`` is the operating system's refusal (a full disk, a missing directory). ``LccodecWarning``
-tells of a save that was kept in another way than was asked for.
+``ArgumentError`` blames the caller, ``DataError`` blames the bytes, ``ChainError`` says what a
+chain lacks. ``StorageError`` says that the operating system refused (a full disk, a missing
+directory). ``LccodecWarning`` says that a save was done in another way than was asked for.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ArgumentError(LccodecError, ValueError):
 
 
 class DependencyError(ArgumentError):
-    """What was asked for needs a package that is not installed; the message names the extra."""
+    """A package that is needed is not installed; the message names the extra."""
 
 
 class DataError(LccodecError, ValueError):
@@ -59,16 +59,16 @@ class DataError(LccodecError, ValueError):
         return f"{self.where}: {self.message} [{self.rule}]"
 
     def inside(self, place: str) -> DataError:
-        """The same error with `place` put before where it happened."""
+        """Return the same error with `place` put before its `where`."""
         return type(self)(self.rule, f"{place}: {self.where}", self.message)
 
 
 class FormatError(DataError):
-    """The bytes do not have the form the specification gives them."""
+    """The bytes do not have the form that the specification requires."""
 
 
 class TruncatedError(DataError):
-    """The bytes end before what they declare."""
+    """The bytes end earlier than they declare."""
 
 
 class ChecksumError(DataError):
@@ -76,15 +76,15 @@ class ChecksumError(DataError):
 
 
 class UnsupportedError(DataError):
-    """A newer format version, or a value the specification reserves."""
+    """The bytes have a newer format version, or a value that the specification reserves."""
 
 
 class LimitError(DataError):
-    """A declared size is beyond a normative limit, or beyond what the stored bytes can hold."""
+    """A declared size is above a normative limit, or more than the stored bytes can hold."""
 
 
 class ChainError(LccodecError, LookupError):
-    """An unknown step, a missing parent, or a link of the chain that does not match."""
+    """A step is unknown, a parent is missing, or a link of the chain does not match."""
 
 
 class StorageError(LccodecError, OSError):
@@ -92,4 +92,4 @@ class StorageError(LccodecError, OSError):
 
 
 class LccodecWarning(UserWarning):
-    """What was asked for could not be done as it was asked; the message says what was done instead."""
+    """What was asked for could not be done in that way; the message says what was done instead."""

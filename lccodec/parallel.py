@@ -1,7 +1,7 @@
-"""How work is cut: into pieces that fit the cache, stretches of a sample, and calls for several threads.
+"""How work is cut: pieces that fit the cache, stretches of a sample, calls for several threads.
 
-Threads help because NumPy releases the interpreter's lock during its calls. Results come back in order,
-whatever the number of threads.
+Threads help because NumPy releases the interpreter's lock during its calls. Results come back in
+order, whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .errors import ArgumentError
 
 __all__ = ["PIECE", "ordered", "slices", "stretches", "thread_count"]
 
-#: Components (or elements) handled at a time. In this size the piece of the array, its differences, symbols
-#: and results stay in the processor's cache, which a pass over the whole array would push out.
+#: Components (or elements) handled at a time. The piece, its differences, symbols and results then
+#: stay in the processor's cache. Passes over a whole array would read and write main memory.
 PIECE: Final = 1 << 16
 
 Item = TypeVar("Item")
@@ -26,12 +26,12 @@ Result = TypeVar("Result")
 
 
 def thread_count(threads: int) -> int:
-    """Return how many threads to use: what was asked for, or for 0 one for each core.
+    """Return the number of threads to use: `threads` itself, or one for each core if it is 0.
 
     Raises
     ------
     ArgumentError
-        For anything but a non-negative integer.
+        If `threads` is not a non-negative integer.
     """
     count = as_integer(threads)
     if count is None or count < 0:
@@ -51,7 +51,7 @@ def slices(size: int, length: int = PIECE) -> Iterator[slice]:
 
 
 def stretches(size: int, count: int, length: int) -> Iterator[slice]:
-    """Yield at most `count` evenly spread slices of `length` elements, as a sample of a large array.
+    """Yield at most `count` evenly spread slices of `length` elements: a sample of a large array.
 
     All of a small array is in the sample.
 
@@ -69,8 +69,8 @@ def stretches(size: int, count: int, length: int) -> Iterator[slice]:
 def ordered(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
     """Yield the results of `function` for each item, in order, computed by that many threads.
 
-    No more than ``threads + 1`` results are held, whatever the number of items. One thread computes
-    each result when it is asked for.
+    At most ``threads + 1`` results are held, whatever the number of items. With one thread, each
+    result is computed when it is asked for.
     """
     if threads == 1:
         yield from map(function, items)

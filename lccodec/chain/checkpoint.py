@@ -35,8 +35,8 @@ _ALIGNMENT: Final = 64  # bytes that the memory of an array may have beside it
 class CheckpointFile:
     """A checkpoint that is open, with the parents it needs; decodes only what is asked for.
 
-    A context manager; :func:`lccodec.open` returns it. It holds one file open; the parents' files are opened
-    when they are read.
+    A context manager; :func:`lccodec.open` returns it. It holds one file open; the parents' files
+    are opened when they are read.
     """
 
     def __init__(self, reader: CheckpointReader, directory: Path | None, threads: int = 1) -> None:

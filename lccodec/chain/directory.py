@@ -1,7 +1,7 @@
 """The files of a chain's directory: what they are called, and which step each holds.
 
-A checkpoint of a chain is named after its step in twelve digits or more (LCC-CHN-01). Files of other names
-are never touched.
+A checkpoint of a chain is named after its step in twelve digits or more (LCC-CHN-01). Files of
+other names are never touched.
 
 Source: SPEC 9.
 """

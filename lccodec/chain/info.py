@@ -1,7 +1,7 @@
 """What is known of a checkpoint without decoding it: the heads of its arrays, and what is stored of each.
 
-The *head* of an array is the header of the newest frame that holds it, in the checkpoint or in one of its
-parents. It gives type, shape and method, so that only a few bytes of each frame are read.
+The *head* of an array is the header of the newest frame that holds it, in the checkpoint or in one
+of its parents. It gives type, shape and method, so that only a few bytes of each frame are read.
 
 Source: SPEC 9.
 """
@@ -98,17 +98,18 @@ class ArrayInfo:
     relative
         Whether its frame in this checkpoint is decoded against the parent's array.
     stored_bytes
-        Bytes of its frame in this checkpoint; of a frame that it shares with others, its share by size.
+        Bytes of its frame in this checkpoint; of a frame that it shares with others, its share by
+        size.
     nbytes
         Bytes of the array itself.
     lossy
-        Whether its values are those of a quantizer: the newest frame that holds it, in this checkpoint or
-        an earlier one, has the method ``"codebook"``.
+        Whether its values are those of a quantizer: the newest frame that holds it, in this
+        checkpoint or an earlier one, has the method ``"codebook"``.
     role, why
         Its role in the run, and in a few words why it has it.
     quantizer
-        What the recorded policy codes it with in deltas, as text; ``"unknown"`` where this version does not
-        know the policy.
+        What the recorded policy codes it with in deltas, as text; ``"unknown"`` where this version
+        does not know the policy.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """One checkpoint as a link of a chain: what replay asks of it, the file it is, and the rules between links.
 
-A link names its parent by step and root (LCC-CHN-02). An array of a link lies in a frame of its own file, or
-is unchanged from the parent's array of the same name (LCC-CHN-03).
+A link names its parent by step and root (LCC-CHN-02). An array of a link lies in a frame of its own
+file, or is unchanged from the parent's array of the same name (LCC-CHN-03).
 
 Source: SPEC 9.
 """
@@ -90,7 +90,8 @@ class FileLink:
         self.paths: dict[str, int]  # of every place: one array may be in several
         inherits = manifest.tree is INHERITED
         if parent is not None and inherits and _counts(manifest) == _counts(parent.manifest):
-            # The tree was checked for these counts. To do it again takes long in a chain of many arrays.
+            # The tree was checked for these counts. To do it again takes long in a chain of many
+            # arrays.
             self.manifest = replace(manifest, tree=parent.manifest.tree)
             self.names, self.index_names, self.paths = parent.names, parent.index_names, parent.paths
         else:
@@ -171,7 +172,8 @@ class Parted(NamedTuple):
     inherited
         Names of those that are unchanged from the parent's.
     broken
-        Errors by name, for those that would be unchanged from an array that the parent does not have.
+        Errors by name, for those that would be unchanged from an array that the parent does not
+        have.
     """
 
     frames: list[int]

@@ -1,8 +1,8 @@
 """Replay: what a chain of checkpoints leads to, without reading more of it than is needed. No I/O.
 
-A chain is a list of links, each a checkpoint. An array of a link is unchanged from the parent's array
-of the same name, or lies in a frame, alone or in a run with others, which may be relative to the
-parent's.
+A chain is a list of links, each a checkpoint. An array of a link is unchanged from the parent's
+array of the same name, or lies in a frame, alone or in a run with others, which may be relative to
+the parent's.
 
 Source: SPEC 9.
 """
@@ -58,7 +58,8 @@ class Decoded:
     arrays
         Each array by its name, or why it does not decode.
     owned
-        The names of those whose memory no other link's arrays share: a delta may be decoded into it.
+        The names of those whose memory no other link's arrays share: a delta may be decoded into
+        it.
     """
 
     arrays: dict[str, DecodedArray | LccodecError]
@@ -140,8 +141,8 @@ def replay(links: Sequence[Link], indices: Iterable[int], threads: int = 1) -> d
 def decoded_together(links: Sequence[Link]) -> list[list[int]]:
     """Return, for each array of the last link, the indices of all that are decoded together with it.
 
-    Arrays that share a frame of any link are: to decode one of them alone decodes that frame for the others
-    too. Arrays that are decoded together have one list.
+    Arrays that share a frame of any link are: to decode one of them alone decodes that frame for
+    the others too. Arrays that are decoded together have one list.
     """
     leader: dict[str, str] = {}
 

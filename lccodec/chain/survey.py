@@ -1,9 +1,10 @@
 """All checkpoints of a directory, each read and decoded once, parents before their children.
 
-A child goes on from what its parent left. The parent that a file seems to name is read first, from the start
-of its manifest, so that the order is known: depth first, the child with the most descendants last. Then what
-a parent left is needed no more and is overwritten, and no more than log2(n) parents of n files wait for their
-other children. Nothing is believed of that first look: a file that is another by then is opened by itself.
+A child goes on from what its parent left. The parent that a file seems to name is read first, from
+the start of its manifest, so that the order is known: depth first, the child with the most
+descendants last. Then what a parent left is needed no more and is overwritten, and no more than
+log2(n) parents of n files wait for their other children. Nothing is believed of that first look: a
+file that is another by then is opened by itself.
 
 Source: SPEC 4 (Validator), 9.
 """

@@ -1,7 +1,7 @@
 """Search for the policy of highest ratio that a user's own measure of quality still accepts.
 
-Source: Inshrinkerator (SoCC 2024, arXiv 2306.11800), section 4: a configuration is searched greedily around
-the last best one, under a bound on the loss of quality.
+Source: Inshrinkerator (SoCC 2024, arXiv 2306.11800), section 4: a configuration is searched
+greedily around the last best one, under a bound on the loss of quality.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from .chain import Chain
 
 __all__ = ["Trial", "tune"]
 
-#: Errors of the weights relative to their movement, and steps of second moments, from fine to coarse.
+#: Errors of the weights relative to their movement, and steps of second moments, from fine to
+#: coarse.
 _ERRORS: Final = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0)
 _LOG_STEPS: Final = (0.5, 1.0, 2.0, 3.0, 4.0)
 _START: Final = (5, 2)  # the preset `balanced`
@@ -38,7 +39,8 @@ class Trial:
     ratio
         Bytes of the arrays over those of the files, of the deltas alone.
     loss
-        Of quality: what `evaluate` returns for the last state restored, less what it returns for it exact.
+        Of quality: what `evaluate` returns for the last state restored, less what it returns for it
+        exact.
     """
 
     policy: Policy
@@ -49,7 +51,8 @@ class Trial:
 def tune(states: Chain | Sequence[Any], evaluate: Callable[[Any], float], max_loss: float = 0.05) -> Trial:
     """Find the policy of highest ratio whose last state `evaluate` accepts.
 
-    Every policy that is tried saves all states as deltas in a temporary directory, which is removed.
+    Every policy that is tried saves all states as deltas in a temporary directory, which is
+    removed.
 
     Parameters
     ----------
@@ -68,8 +71,9 @@ def tune(states: Chain | Sequence[Any], evaluate: Callable[[Any], float], max_lo
     Raises
     ------
     ArgumentError
-        For fewer than two states, a bound that is not a number of at least 0, an `evaluate` that raises or
-        does not return a finite number, and where no policy keeps to the bound: it tells the nearest.
+        For fewer than two states, a bound that is not a number of at least 0, an `evaluate` that
+        raises or does not return a finite number, and where no policy keeps to the bound: it tells
+        the nearest.
 
     Examples
     --------

@@ -28,8 +28,8 @@ class Problem:
     Parameters
     ----------
     rule
-        The rule that is broken, ``"LCC-..."``, or ``"chain"`` or ``"storage"`` for what a chain lacks or
-        the operating system refuses.
+        The rule that is broken, ``"LCC-..."``, or ``"chain"`` or ``"storage"`` for what a chain
+        lacks or the operating system refuses.
     where
         File, and place in it.
     message
@@ -49,8 +49,9 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     path
         A file or a directory.
     deep
-        Also decode every array, which checks each link of the chain against the values it was made for.
-        Every frame is decoded once; the arrays of the checkpoint that is looked at are held in memory.
+        Also decode every array, which checks each link of the chain against the values it was made
+        for. Every frame is decoded once; the arrays of the checkpoint that is looked at are held in
+        memory.
 
     Returns
     -------

@@ -1,11 +1,13 @@
 """The HDF5 side of a checkpoint file: the bytes around the payload and the manifest (SPEC section 8).
 
-This is the only module that imports h5py, and it never reads: the HDF5 library writes the metadata of a file
-of given sizes into memory, and no stored byte ever enters it. Reading a checkpoint does not need this module.
+This is the only module that imports h5py, and it never reads: the HDF5 library writes the metadata
+of a file of given sizes into memory, and no stored byte ever enters it. Reading a checkpoint does
+not need this module.
 
-The file is the smallest HDF5 there is (LCC-H5-02): the root group and two one-dimensional contiguous datasets
-of unsigned bytes, ``payload`` and then ``manifest``. Its metadata depend on the two sizes alone (LCC-H5-05),
-so they can be written before the data are there, and written anew to be compared.
+The file is the smallest HDF5 there is (LCC-H5-02): the root group and two one-dimensional
+contiguous datasets of unsigned bytes, ``payload`` and then ``manifest``. Its metadata depend on the
+two sizes alone (LCC-H5-05), so they can be written before the data are there, and written anew to
+be compared.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ def skeleton(payload_size: int, manifest_size: int) -> Skeleton:
     Parameters
     ----------
     payload_size, manifest_size
-        Sizes of the two datasets in bytes. An empty payload is a dataset of no elements, to which HDF5 gives
-        no address; all else stays in its place (LCC-H5-04).
+        Sizes of the two datasets in bytes. An empty payload is a dataset of no elements, to which
+        HDF5 gives no address; all else stays in its place (LCC-H5-04).
 
     Raises
     ------
@@ -116,8 +118,8 @@ def _misfit(found: str) -> DependencyError:
 class _MetadataFile(io.RawIOBase):
     """A file for h5py to write, of any size, that holds the metadata and has no room for data.
 
-    h5py may swallow what a file object raises: `error` keeps the first exception, and once it is set every
-    further write fails too.
+    h5py may swallow what a file object raises: `error` keeps the first exception, and once it is
+    set every further write fails too.
     """
 
     def __init__(self, payload_size: int) -> None:

@@ -1,8 +1,8 @@
 """The manifest of a checkpoint file: what is in it, as canonical JSON (SPEC section 8, LCC-MAN).
 
-There is one way to write each manifest (LCC-MAN-01): bytes that are parsed at all are written again alike.
-Limits are checked before they could hurt: the depth of the nesting before the recursive parser runs, the
-length of a number before it is converted.
+There is one way to write each manifest (LCC-MAN-01): bytes that are parsed at all are written again
+alike. Limits are checked before they could hurt: the depth of the nesting before the recursive
+parser runs, the length of a number before it is converted.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Manifest:
     scalars
         As `state.flatten` makes them.
     arrays
-        For each array the number of its frame, from 1 on; 0 where it is the parent's, unchanged. The arrays
-        of one frame lie in it in the order of their indices.
+        For each array the number of its frame, from 1 on; 0 where it is the parent's, unchanged.
+        The arrays of one frame lie in it in the order of their indices.
     frames
         An entry for each frame, in the order of the payload.
     """
@@ -176,7 +176,8 @@ _KEYS: Final = (
     "frames",
 )  # LCC-MAN-03
 _OPTIONAL_KEYS: Final = ("metadata", "tree")
-# A string that is not closed goes to the end: to look for others inside it would take quadratic time.
+# A string that is not closed goes to the end: to look for others inside it would take quadratic
+# time.
 _JSON_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -195,12 +196,13 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     Raises
     ------
     FormatError
-        Not canonical JSON (LCC-MAN-01), or a field of another form (LCC-MAN-02 to LCC-MAN-08, LCC-STA-01 to
-        LCC-STA-06).
+        Not canonical JSON (LCC-MAN-01), or a field of another form (LCC-MAN-02 to LCC-MAN-08,
+        LCC-STA-01 to LCC-STA-06).
     UnsupportedError
         A key that this version does not know (LCC-MAN-03), a newer major version (LCC-MAN-09).
     LimitError
-        Nested too deep (LCC-LIM-05), too many arrays (LCC-LIM-06), too long an integer (LCC-LIM-07).
+        Nested too deep (LCC-LIM-05), too many arrays (LCC-LIM-06), too long an integer
+        (LCC-LIM-07).
     """
     document = _parse_json(data, where)
     if type(document) is not dict:
@@ -245,7 +247,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 
 def _parse_json(data: bytes, where: str) -> Json:
     """Parse JSON, and only the one way to write it that `_dump` has (LCC-MAN-01)."""
-    # The standard library's parser is recursive: bound the depth first. A round takes the innermost pairs.
+    # The standard library's parser is recursive: bound the depth first. A round takes the innermost
+    # pairs.
     brackets = _JSON_STRING.sub(b"", data).translate(_SQUARE, delete=_NOT_BRACKETS)
     for _ in range(MAX_NESTING + 1):
         if b"[]" not in brackets:

@@ -4,10 +4,11 @@
 
     head of the HDF5 file | payload: the frames | HDF5 between the datasets | manifest | trailer
 
-The reader goes by the trailer with positioned reads and needs neither h5py nor the HDF5 library: stored bytes
-enter no C code but SHA-256 and the JSON parser. The digests of the manifest cover the payload, and the root,
-the SHA-256 of all other bytes (LCC-TRL-05), covers the rest: every byte of the file is hashed once. Every
-declared size is held against the size of the file before memory is taken.
+The reader goes by the trailer with positioned reads and needs neither h5py nor the HDF5 library:
+stored bytes enter no C code but SHA-256 and the JSON parser. The digests of the manifest cover the
+payload, and the root, the SHA-256 of all other bytes (LCC-TRL-05), covers the rest: every byte of
+the file is hashed once. Every declared size is held against the size of the file before memory is
+taken.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ _PARENT_BYTES: Final = 128
 class CheckpointReader:
     """A checkpoint that is open to be read; `open_checkpoint` and `open_bytes` make it.
 
-    Opening has verified the root and parsed the manifest; `frame` verifies each frame. A context manager.
-    Frames may be read from several threads at once, but not while another thread closes the reader.
+    Opening has verified the root and parsed the manifest; `frame` verifies each frame. A context
+    manager. Frames may be read from several threads at once, but not while another thread closes
+    the reader.
 
     Attributes
     ----------
@@ -189,8 +191,8 @@ def open_checkpoint(path: StrPath) -> CheckpointReader:
     StorageError
         The operating system cannot open or read it.
     DataError
-        It is not a checkpoint (FormatError), is cut off (TruncatedError), is damaged (ChecksumError), is of a
-        newer version (UnsupportedError) or beyond a limit (LimitError).
+        It is not a checkpoint (FormatError), is cut off (TruncatedError), is damaged
+        (ChecksumError), is of a newer version (UnsupportedError) or beyond a limit (LimitError).
     """
     return CheckpointReader(FileSource(path), str(path))
 

@@ -38,8 +38,8 @@ def parse_scalars(scalars: Json, where: str) -> list[Json]:
     Raises
     ------
     FormatError
-        An entry of another form (LCC-STA-04), a text that is not the one way to write its value (LCC-STA-05),
-        a lone surrogate (LCC-STA-06).
+        An entry of another form (LCC-STA-04), a text that is not the one way to write its value
+        (LCC-STA-05), a lone surrogate (LCC-STA-06).
     LimitError
         An integer of too many digits (LCC-LIM-07).
     """
@@ -97,14 +97,14 @@ def is_unicode(text: str) -> bool:
 def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
     """Return metadata as they are stored: strings (LCC-MAN-06).
 
-    A number or a bool becomes its JSON text: ``"0.3"``, ``"7"``, ``"true"``, ``"NaN"``, ``"Infinity"``. A
-    NumPy number is taken as Python's.
+    A number or a bool becomes its JSON text: ``"0.3"``, ``"7"``, ``"true"``, ``"NaN"``,
+    ``"Infinity"``. A NumPy number is taken as Python's.
 
     Raises
     ------
     ArgumentError
-        For what is not a mapping from strings to strings and numbers, and for a lone surrogate; names the
-        key.
+        For what is not a mapping from strings to strings and numbers, and for a lone surrogate;
+        names the key.
 
     Examples
     --------

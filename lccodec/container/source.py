@@ -1,7 +1,7 @@
 """What a checkpoint is read from: a file, or bytes in memory.
 
-A chain has more files than a process may open. So a file that rests shares a bounded number of descriptors
-with others, and is opened again when it is read.
+A chain has more files than a process may open. So a file that rests shares a bounded number of
+descriptors with others, and is opened again when it is read.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class _Descriptor:
 class _Resting:
     """The files of resting sources that were read last; those beyond a number are closed.
 
-    There is no lock: an interrupt or a fork could leave it locked, and each step here is one call of a dict.
+    There is no lock: an interrupt or a fork could leave it locked, and each step here is one call
+    of a dict.
     """
 
     def __init__(self) -> None:

@@ -31,8 +31,8 @@ def flag(name: str) -> int:
     return flag
 
 
-#: The scheme of an address such as ``s3://bucket/run``. `pathlib.Path` makes ``s3:/bucket/run`` of it.
-#: One letter is a drive of Windows, not a scheme.
+#: The scheme of an address such as ``s3://bucket/run``. `pathlib.Path` makes ``s3:/bucket/run`` of
+#: it. One letter is a drive of Windows, not a scheme.
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
@@ -94,8 +94,8 @@ def checked_path(path: StrPath) -> Path:
     Raises
     ------
     ArgumentError
-        For another object, an empty name, a null character, a lone surrogate, and the address of a remote
-        store: it would become a directory of that name.
+        For another object, an empty name, a null character, a lone surrogate, and the address of a
+        remote store: it would become a directory of that name.
 
     Examples
     --------

@@ -73,7 +73,8 @@ def parse_trailer(data: bytes, where: str) -> Trailer:
     Raises
     ------
     FormatError
-        Not a trailer (LCC-TRL-01, LCC-TRL-02); offsets and lengths that do not fit together (LCC-TRL-06).
+        Not a trailer (LCC-TRL-01, LCC-TRL-02); offsets and lengths that do not fit together
+        (LCC-TRL-06).
     UnsupportedError
         A newer major version (LCC-TRL-03), a reserved field in use (LCC-TRL-04).
     LimitError

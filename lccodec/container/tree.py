@@ -1,15 +1,17 @@
 """Nested states <-> a tree, a list of arrays and a list of scalars (SPEC section 5).
 
-A state is a nested dict, list or tuple whose leaves are NumPy arrays and plain scalars (int, float, bool,
-str, bytes, None), or one such leaf. `flatten` takes it apart, `unflatten` puts it together again;
-`parse_tree` checks what an untrusted file holds.
+A state is a nested dict, list or tuple whose leaves are NumPy arrays and plain scalars (int, float,
+bool, str, bytes, None), or one such leaf. `flatten` takes it apart, `unflatten` puts it together
+again; `parse_tree` checks what an untrusted file holds.
 
-The tree (LCC-STA-01): a dict is an object in its own order, a list ``["l", ...]``, a tuple ``["t", ...]``, an
-array its index, a scalar ``null``. Arrays are numbered in document order, and an array that the state holds
-twice has one index (LCC-STA-02); scalars stand in a list of their own in document order (LCC-STA-03).
+The tree (LCC-STA-01): a dict is an object in its own order, a list ``["l", ...]``, a tuple ``["t",
+...]``, an array its index, a scalar ``null``. Arrays are numbered in document order, and an array
+that the state holds twice has one index (LCC-STA-02); scalars stand in a list of their own in
+document order (LCC-STA-03).
 
-The name of a leaf (LCC-STA-07) is its path: keys and decimal positions joined by ``/``, where ``~`` and ``/``
-inside a key are written ``~0`` and ``~1``. The name of a state that is one array is the empty string.
+The name of a leaf (LCC-STA-07) is its path: keys and decimal positions joined by ``/``, where ``~``
+and ``/`` inside a key are written ``~0`` and ``~1``. The name of a state that is one array is the
+empty string.
 """
 
 from __future__ import annotations
@@ -47,9 +49,9 @@ _ACCEPTED: Final = "a dict, list, tuple, NumPy array, int, float, bool, str, byt
 class Flat:
     """A state taken apart: `flatten` makes it.
 
-    `tree` is the structure and `scalars` its scalars in document order, both JSON (LCC-STA-01, LCC-STA-04);
-    `arrays` are its arrays in document order, one for each distinct object, and `names` their names, each the
-    path of the first appearance.
+    `tree` is the structure and `scalars` its scalars in document order, both JSON (LCC-STA-01,
+    LCC-STA-04); `arrays` are its arrays in document order, one for each distinct object, and
+    `names` their names, each the path of the first appearance.
     """
 
     tree: Json
@@ -66,13 +68,15 @@ class Flat:
 def flatten(state: Any) -> Flat:
     """Take a state apart.
 
-    A dict subclass becomes a dict, a NumPy scalar an array without dimensions. Arrays are not copied.
+    A dict subclass becomes a dict, a NumPy scalar an array without dimensions. Arrays are not
+    copied.
 
     Raises
     ------
     ArgumentError
-        Names the place of anything that a checkpoint cannot hold: another type, a key that is not a string,
-        a lone surrogate, an integer of too many digits, nesting that is too deep or endless.
+        Names the place of anything that a checkpoint cannot hold: another type, a key that is not a
+        string, a lone surrogate, an integer of too many digits, nesting that is too deep or
+        endless.
 
     Examples
     --------
@@ -91,7 +95,8 @@ def flatten(state: Any) -> Flat:
 def unflatten(tree: Json, arrays: Sequence[Any], scalars: Iterable[Json]) -> Any:
     """Put a state together: the inverse of `flatten`.
 
-    `arrays` has the array of each index; an index that the tree holds twice becomes one object in two places.
+    `arrays` has the array of each index; an index that the tree holds twice becomes one object in
+    two places.
 
     Examples
     --------
@@ -101,7 +106,8 @@ def unflatten(tree: Json, arrays: Sequence[Any], scalars: Iterable[Json]) -> Any
     return _build(tree, arrays, iter(scalars))
 
 
-# Not inside of `unflatten`: a closure that calls itself lives, with the arrays, until garbage is collected.
+# Not inside of `unflatten`: a closure that calls itself lives, with the arrays, until garbage is
+# collected.
 def _build(node: Json, arrays: Sequence[Any], scalars: Iterator[Json]) -> Any:
     if node is None:
         return scalar_value(next(scalars))
@@ -155,8 +161,8 @@ def select(
     Parameters
     ----------
     names
-        Names of leaves, or of containers, which stand for every leaf below them. The empty string is the
-        whole state, unless the state has a key that is the empty string.
+        Names of leaves, or of containers, which stand for every leaf below them. The empty string
+        is the whole state, unless the state has a key that is the empty string.
 
     Returns
     -------
@@ -188,14 +194,14 @@ def select(
 def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
     """Check an untrusted tree and return it.
 
-    `arrays` and `scalars` say how many of them the file has; each must have its place in the tree. `where` is
-    what errors call the tree.
+    `arrays` and `scalars` say how many of them the file has; each must have its place in the tree.
+    `where` is what errors call the tree.
 
     Raises
     ------
     FormatError
-        A node of another form (LCC-STA-01), an index out of turn or an array without a place (LCC-STA-02),
-        another number of scalars (LCC-STA-03), a lone surrogate (LCC-STA-06).
+        A node of another form (LCC-STA-01), an index out of turn or an array without a place
+        (LCC-STA-02), another number of scalars (LCC-STA-03), a lone surrogate (LCC-STA-06).
     LimitError
         Nested too deep (LCC-LIM-05).
     """
@@ -256,7 +262,8 @@ class _Flattener:
                 key: self.node(child, self._below(keys, key), length + len(key) + 1)
                 for key, child in value.items()
             }
-        # Subclasses (namedtuple, torch.Size, IntEnum) would come back as something else: exact types only.
+        # Subclasses (namedtuple, torch.Size, IntEnum) would come back as something else: exact
+        # types only.
         if type(value) in (list, tuple):
             nodes = (
                 self.node(child, self._below(keys, str(i)), length + len(str(i)) + 1)
@@ -274,7 +281,8 @@ class _Flattener:
             array = np.asarray(value)
         if array.dtype.hasobject or isinstance(value, _NO_NUMBERS):
             _refuse(keys, f"has dtype {array.dtype}: only numbers and booleans can be stored")
-        # A NumPy scalar is immutable, the array it comes back as is not: two places must not share it.
+        # A NumPy scalar is immutable, the array it comes back as is not: two places must not share
+        # it.
         if isinstance(value, np.ndarray) and id(value) in self._seen:
             return self._seen[id(value)][0]
         if len(self.arrays) == MAX_ARRAYS:

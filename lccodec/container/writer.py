@@ -1,8 +1,8 @@
 """Write a checkpoint file and commit it atomically (SPEC section 9).
 
-A checkpoint is written under a temporary name and linked into place once it is on the disk (LCC-CHN-06): it
-is there as a whole or not at all. A failure leaves nothing behind; a kill leaves a temporary, which
-`remove_stale_temporaries` clears.
+A checkpoint is written under a temporary name and linked into place once it is on the disk
+(LCC-CHN-06): it is there as a whole or not at all. A failure leaves nothing behind; a kill leaves a
+temporary, which `remove_stale_temporaries` clears.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def check_manifest(manifest: Manifest, frames: int) -> None:
     Raises
     ------
     ArgumentError
-        If no reader would accept it: a policy that is no JSON, or more bytes than LCC-LIM-04 allows.
+        If no reader would accept it: a policy that is no JSON, or more bytes than LCC-LIM-04
+        allows.
     """
     size = len(manifest.to_bytes()) + frames * _ENTRY_BYTES
     if size > MAX_MANIFEST_BYTES:
@@ -100,16 +101,17 @@ def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
 class CheckpointWriter:
     """Writes one checkpoint file, frame by frame, and commits it atomically (LCC-CHN-06).
 
-    A context manager: to leave it without a commit, or by an exception, leaves nothing behind. After an error
-    the writer is closed; nothing is tried again, as the state of a file is unknown after a failed fsync.
+    A context manager: to leave it without a commit, or by an exception, leaves nothing behind.
+    After an error the writer is closed; nothing is tried again, as the state of a file is unknown
+    after a failed fsync.
 
     Parameters
     ----------
     path
         The file to make.
     overwrite
-        Replace a file of that name, whose permissions stay; otherwise it is an error, and the file stays as
-        it is.
+        Replace a file of that name, whose permissions stay; otherwise it is an error, and the file
+        stays as it is.
     system
         The operating system's calls.
 
@@ -187,8 +189,8 @@ class CheckpointWriter:
         ArgumentError
             There is a file of that name, or the manifest is none: not committed.
         StorageError
-            Not committed; or, where the message says so and `root` is set, committed with unknown durability:
-            the file is in place, but its directory could not be synced.
+            Not committed; or, where the message says so and `root` is set, committed with unknown
+            durability: the file is in place, but its directory could not be synced.
         """
         with self._working() as temporary:
             if list(manifest.frames) != self._entries:

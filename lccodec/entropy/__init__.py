@@ -1,5 +1,5 @@
-"""Symbols to bytes and back: gaps, classes, canonical Huffman codes in lanes, bits.
+"""Symbols to bytes and back: streams of sparse symbols, classes, canonical Huffman codes, bits.
 
-A stream is what `stream_writer` makes of symbols and `stream_reader` makes symbols of again (SPEC 6.4 and 7).
-Imports the package's ground floor only.
+`stream_writer` makes a stream of symbols, `stream_reader` makes symbols of a stream (SPEC 6.4, 7).
+Imports only the modules that lie in no folder.
 """

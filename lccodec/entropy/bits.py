@@ -1,6 +1,6 @@
-"""Vectorized bit packing, and a cursor that reads stored bytes without running past their end.
+"""Vectorized bit packing, and a cursor that never reads past the end of stored bytes.
 
-Packed values lie with the first in the lowest bits (LCC-BIT-01). Source: SPEC 7.1.
+The first packed value lies in the lowest bits (LCC-BIT-01). Source: SPEC 7.1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import TruncatedError
 
 __all__ = ["Cursor", "Stored", "is_filled", "pack", "packed_size", "unpack"]
 
-_CHUNK: Final = 1 << 22
+_CHUNK_BYTES: Final = 1 << 22
 
 
 def packed_size(count: int, width: int) -> int:
@@ -26,7 +26,7 @@ def packed_size(count: int, width: int) -> int:
 
 
 def is_filled(data: memoryview | Array, count: int, width: int) -> bool:
-    """Return whether the bits behind `count` packed values, up to the end of their last byte, are 0."""
+    """Return whether the unused bits of the last byte of `count` packed values are all 0."""
     used = count * width % 8
     return used == 0 or int(data[-1]) >> used == 0
 
@@ -53,23 +53,24 @@ def pack(values: Array, width: int) -> Array:
     size = packed_size(values.size, width)
     if values.size % 8:
         values = np.concatenate([values, np.zeros(-values.size % 8, np.uint8)])
-    if width in (2, 4):  # a few values fill one byte
+    if width in (2, 4):  # two or four values fill one byte
         some = values.view(f"<u{8 // width}")
         for distance in (4,) if width == 4 else (6, 12):
             some = some | some >> distance
         return some.astype(np.uint8)[:size]
-    # Eight values fill exactly `width` bytes: move them together in a 64-bit word and keep its low bytes.
-    words = values.view("<u8")  # of the host's order from the first operation on
+    # Eight values fill exactly `width` bytes: move them together in a 64-bit word and keep its low
+    # bytes.
+    words = values.view("<u8")  # the first operation converts them to the host's order
     for low, used, apart in _pairs(width):
         words = (words & low) | (words >> apart) & (low << used)
     return np.ascontiguousarray(stored_view(words).reshape(-1, 8)[:, :width]).reshape(-1)[:size]
 
 
 def _pairs(width: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
-    """Return how fields are moved together in a word: by twos, the pairs by twos, and the two fours.
+    """Return the moves that join eight fields of a word: in twos, then in fours, then all.
 
-    For each move: the mask of the lower field of every pair, the bits of a field, and how far the upper
-    one is from it.
+    Each move is the mask of the lower field of every pair, the bits of a field, and how far the
+    upper field is from the lower one.
     """
     moves = []
     for half in (8, 16, 32):
@@ -103,7 +104,7 @@ def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
 
 
 class Stored(Protocol):
-    """Stored bytes: a memoryview, or something that reads the part it is asked for."""
+    """Stored bytes: a memoryview, or an object that reads each part when it is asked for."""
 
     def __len__(self) -> int: ...
 
@@ -120,7 +121,7 @@ class Cursor:
     where
         The place that errors name.
     position, end
-        Where to begin, and where they end; by default all of them.
+        First byte to read, and the byte behind the last one. By default these are all bytes.
     """
 
     def __init__(self, data: Stored, where: str, position: int = 0, end: int | None = None) -> None:
@@ -131,7 +132,7 @@ class Cursor:
 
     @property
     def remaining(self) -> int:
-        """Bytes not read yet."""
+        """Bytes that have not been read yet."""
         return self.end - self.position
 
     def take(self, size: int, what: str) -> memoryview:
@@ -152,12 +153,15 @@ class Cursor:
         return self.data[self.position - size : self.position]
 
     def chunks(self, size: int, what: str) -> Iterator[memoryview]:
-        """Yield the next `size` bytes, no more than 4 MiB at a time; errors as `take`, before the first."""
+        """Yield the next `size` bytes, at most 4 MiB at a time.
+
+        Raises the error of `take` before the first chunk.
+        """
         if size > self.remaining:
             self.take(size, what)
         end = self.position + size
         while self.position < end:
-            yield self.take(min(_CHUNK, end - self.position), what)
+            yield self.take(min(_CHUNK_BYTES, end - self.position), what)
 
     def integer(self, form: str, what: str) -> int:
         """Return the next integer of a :mod:`struct` format such as ``"H"``, little-endian."""

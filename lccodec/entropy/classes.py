@@ -1,8 +1,9 @@
-"""Classes of a matrix's cells by the levels of their row and column, each class with codes of its own.
+"""Classes of the cells of a matrix: each class has its own codes.
 
-Rows and columns of a weight differ in how much they move: neurons that learn, inputs that are rare. A
-symbol tells more where few others like it are expected, so symbols are dealt out to classes by how
-active their row and their column are, and every class is coded by itself.
+Rows and columns of a weight matrix differ in how much they move: some neurons learn more than
+others, some inputs are rare. So symbols are sorted into classes by how active their row and column
+are. Each row and each column has a *level*, and the class of a cell follows from the sum of the
+two. Each class is coded on its own, because like symbols together take fewer bits.
 
 Source: SPEC 7.4 (classed streams), `spec/decisions/0007-classed-streams.md`.
 """
@@ -18,26 +19,27 @@ from .histogram import entropy_bits
 
 __all__ = ["Classes", "find_classes", "row_length"]
 
-#: What the encoder tries: so many classes, of matrices of so many symbols that are not 0, at least.
-_CLASSES: Final = 4
-_FEWEST: Final = 200
+# All of these are an encoder's choice.
+_MAX_CLASSES_TRIED: Final = 4
+_MIN_NONZERO: Final = 200  # symbols that are not 0 in a matrix for which classes are tried
 
-_LEVELS: Final = 3  # levels for each factor of four in activity, on either side of the mean
-_HIGHEST: Final = 12  # levels are 0 to this one; the middle one is the mean
-_ROUNDING: Final = 0.3  # added to occurrences, of which few tell little
-_COUNTED: Final = 16  # symbols from the last of these on are counted as one
+_LEVELS_PER_4X: Final = 3  # levels for each factor of four in activity
+_TOP_LEVEL: Final = 12  # levels are 0 to this one; the middle one is the mean activity
+_COUNT_OFFSET: Final = 0.3  # added to counts, so that small ones, which are chance, move levels less
+_ALPHABET: Final = 16  # symbols that are counted apart; larger ones count as the last of these
 
-_SAMPLE: Final = 1 << 16  # symbols that classes are found by, at least, and so many for each column
-_SAMPLES_EACH: Final = 32
+# Classes are found from a sample of this many symbols at least, and of so many for each column.
+_SAMPLE_SYMBOLS: Final = 1 << 16
+_SAMPLE_SYMBOLS_PER_COLUMN: Final = 32
 
-_CLASS_BITS: Final = 200.0  # what a class takes beyond its symbols: heads and tables of its streams
-_WORTH: Final = 0.03  # share of the bits that classes have to save
+_CLASS_BITS: Final = 200.0  # of a class beyond its symbols: heads and tables of its streams
+_MIN_SAVED_SHARE: Final = 0.03  # of the bits, so that classes are worth their time
 
 
 def row_length(shape: tuple[int, ...], components: int) -> int:
-    """Return the components in a row, as which the cells of an array are looked at; 0 for a vector.
+    """Return the number of components in a row when an array is seen as a matrix; 0 for a vector.
 
-    An array of more than two dimensions is parted between the two that make the matrix squarest.
+    An array of more than two dimensions is split where the matrix becomes most nearly square.
     """
     size, rows = components, 1
     for extent in shape:
@@ -52,24 +54,25 @@ def row_length(shape: tuple[int, ...], components: int) -> int:
 
 
 class Classes:
-    """Which class each cell of a matrix is in.
+    """Which class each cell of a matrix belongs to.
 
     Parameters
     ----------
     rows, columns
-        Level of each row and of each column, uint8, of few values.
+        Level of each row and of each column, uint8, with few different values.
     bounds
-        Rising, uint8: the class of a cell is the number of them that are at most the sum of its levels.
+        Rising, uint8. The class of a cell is the number of bounds that are at most the sum of its
+        two levels.
 
     Attributes
     ----------
     sizes
-        Cells of each class.
+        Number of cells in each class.
     """
 
     def __init__(self, rows: Array, columns: Array, bounds: Array) -> None:
         self.rows, self.columns, self.bounds = rows, columns, bounds
-        # Rows of one level, a kind, have their classes in the same columns.
+        # Rows of the same level (a kind) have the same class in each column.
         kinds, self._kind = np.unique(rows, return_inverse=True)
         sums = np.add.outer(kinds, columns, dtype=np.int64)
         class_of = np.searchsorted(bounds, np.arange(511), side="right").astype(np.uint8)
@@ -80,24 +83,25 @@ class Classes:
         )  # (classes, kinds)
         here = counts[:, self._kind]
         ends = np.cumsum(here, axis=1)
-        self._starts = ends - here  # of a row in a class, (classes, rows)
+        self._starts = ends - here  # of each row in each class, (classes, rows)
         self.sizes: list[int] = ends[:, -1].tolist()
-        # What leads from a place in a class to one in the order of columns of all kinds.
+        # The distance from a place in a class to its place in `_order`, for each class and row.
         first = (np.cumsum(counts, axis=0) - counts)[:, self._kind]
         self._shift = first + self._kind * columns.size - self._starts
 
     def deal(self, positions: Array) -> list[tuple[Array, Array]]:
-        """Deal cells out to their classes.
+        """Sort cells into their classes.
 
         Parameters
         ----------
         positions
-            Of cells in the matrix, row by row, int64, rising.
+            Positions of cells in the matrix, row by row, int64, rising.
 
         Returns
         -------
         list of tuple of ndarray
-            For each class, which of `positions` are in it and their positions there; int64, rising.
+            For each class: which of `positions` belong to it, and their positions within the class.
+            Both are int64 and rising.
         """
         columns = self.columns.size
         row = _quotient(positions, columns)
@@ -113,7 +117,7 @@ class Classes:
         return dealt
 
     def collect(self, number: int, places: Array) -> Array:
-        """Return the cells (int64, rising) that lie at `places` (int64, rising) of a class."""
+        """Return the cells (int64, rising) at `places` (int64, rising) of class `number`."""
         ends = np.append(np.searchsorted(places, self._starts[number]), places.size)
         row = np.repeat(np.arange(self.rows.size), np.diff(ends))
         columns: Array = self._order.reshape(-1).take(places + self._shift[number].take(row))
@@ -121,22 +125,22 @@ class Classes:
 
 
 def find_classes(positions: Array, values: Array, count: int, columns: int) -> Classes | None:
-    """Return classes that make a run of symbols smaller; ``None`` where they do not.
+    """Return classes that make a run of symbols smaller, or ``None`` if no classes do.
 
     Parameters
     ----------
     positions, values
-        Of the symbols that are not 0: int64, rising, and uint8.
+        Positions (int64, rising) and values (uint8) of the symbols that are not 0.
     count
-        Of all symbols.
+        Number of all symbols.
     columns
-        In a row.
+        Number of symbols in a row.
     """
     rows = -(-count // columns)
-    if positions.size < _FEWEST or rows < 2 or columns < 2:
+    if positions.size < _MIN_NONZERO or rows < 2 or columns < 2:
         return None
-    stride = max(positions.size // max(_SAMPLE, _SAMPLES_EACH * columns), 1)
-    symbol, position = np.minimum(values[::stride], _COUNTED - 1), positions[::stride]
+    stride = max(positions.size // max(_SAMPLE_SYMBOLS, _SAMPLE_SYMBOLS_PER_COLUMN * columns), 1)
+    symbol, position = np.minimum(values[::stride], _ALPHABET - 1), positions[::stride]
     row = _quotient(position, columns)
     column = position - row * columns
     in_row = np.diff(np.searchsorted(positions, np.arange(rows + 1) * columns))
@@ -144,38 +148,46 @@ def find_classes(positions: Array, values: Array, count: int, columns: int) -> C
         _levels(in_row, positions.size / rows),
         _levels(stride * np.bincount(column, minlength=columns), positions.size / columns),
     )
-    # How often each symbol is at the cells of each sum of levels: neighbours with like shares are merged.
-    sums = 2 * _HIGHEST + 1
-    at = (levels[0].take(row) + levels[1].take(column)).astype(np.intp) * _COUNTED + symbol
-    table = stride * np.bincount(at, minlength=sums * _COUNTED).reshape(sums, _COUNTED).astype(np.float64)
-    seen = [np.bincount(level, minlength=_HIGHEST + 1) for level in levels]
+    # Count each symbol at the cells of each sum of levels. Neighbours with like shares are merged.
+    sums = 2 * _TOP_LEVEL + 1
+    at = (levels[0].take(row) + levels[1].take(column)).astype(np.intp) * _ALPHABET + symbol
+    table = stride * np.bincount(at, minlength=sums * _ALPHABET).reshape(sums, _ALPHABET).astype(np.float64)
+    seen = [np.bincount(level, minlength=_TOP_LEVEL + 1) for level in levels]
     table[:, 0] = np.maximum(np.convolve(seen[0], seen[1]) - table[:, 1:].sum(axis=1), 0)
     bounds, bits = _merge(table)
     bits += sum(float(entropy_bits(level)) for level in seen)
-    if bounds.size == 0 or bits > (1 - _WORTH) * float(entropy_bits(table.sum(axis=0))):
+    if bounds.size == 0 or bits > (1 - _MIN_SAVED_SHARE) * float(entropy_bits(table.sum(axis=0))):
         return None
     return Classes(*levels, bounds)
 
 
 def _quotient(positions: Array, columns: int) -> Array:
-    """Return the row of each position, int64; several times as fast by 32-bit numbers."""
+    """Return the row of each position, int64. 32-bit division is several times as fast."""
     rows: Array = (positions.astype(np.uint32) // np.uint32(columns)).astype(np.int64)
     return rows
 
 
 def _levels(counts: Array, mean: float) -> Array:
-    """Return the level (uint8) of rows, by how many of their symbols are not 0."""
-    edges = [(mean + _ROUNDING) * 2.0 ** ((k - _HIGHEST / 2 + 0.5) * 2 / _LEVELS) for k in range(_HIGHEST)]
-    return np.searchsorted(edges, counts + _ROUNDING).astype(np.uint8)
+    """Return the level (uint8) of rows or columns from their counts of symbols that are not 0."""
+    edges = [
+        (mean + _COUNT_OFFSET) * 2.0 ** ((k - _TOP_LEVEL / 2 + 0.5) * 2 / _LEVELS_PER_4X)
+        for k in range(_TOP_LEVEL)
+    ]
+    return np.searchsorted(edges, counts + _COUNT_OFFSET).astype(np.uint8)
 
 
 def _merge(table: Array) -> tuple[Array, float]:
-    """Merge neighbouring sums of levels as long as it saves bits, and to no more classes than allowed.
+    """Merge neighbouring sums of levels while that saves bits, and to no more classes than allowed.
+
+    Parameters
+    ----------
+    table
+        Occurrences of each symbol (columns) at each sum of levels (rows).
 
     Returns
     -------
     tuple
-        Bounds between the classes (uint8), and the bits that they take.
+        Bounds between the classes (uint8), and the bits that all classes take.
     """
     first = np.flatnonzero(table.any(axis=1))
     table = table[first]
@@ -184,7 +196,7 @@ def _merge(table: Array) -> tuple[Array, float]:
         together = entropy_bits(table[:-1] + table[1:]) + _CLASS_BITS
         costs = together - bits[:-1] - bits[1:]
         best = int(costs.argmin())
-        if len(table) <= _CLASSES and costs[best] >= 0:
+        if len(table) <= _MAX_CLASSES_TRIED and costs[best] >= 0:
             break
         table[best] += table[best + 1]
         bits[best] = together[best]

@@ -1,6 +1,6 @@
-"""Runs of small symbols in memory: dense, sparse or packed, as they are stored.
+"""Runs of small symbols in memory: dense, sparse or packed, in the form they are stored in.
 
-Nothing here knows what the symbols mean.
+Nothing here depends on what the symbols mean.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ __all__ = ["Form", "Packed", "Sparse", "as_sparse", "dense", "places_of", "spars
 
 @dataclass(frozen=True)
 class Sparse:
-    """A run of symbols given by a few places: ``positions`` (int64, rising), ``values`` (uint8); else 0."""
+    """A run of symbols given by those that are not 0; all others are 0.
+
+    Parameters
+    ----------
+    positions
+        int64, rising.
+    values
+        uint8, one for each position.
+    """
 
     positions: Array
     values: Array
@@ -37,13 +45,13 @@ Form: TypeAlias = Array | Sparse | Packed
 
 
 def sparse(symbols: Array) -> Sparse:
-    """Return the symbols (uint8) that are not 0."""
+    """Return the symbols (uint8) that are not 0, with their positions."""
     positions = np.flatnonzero(symbols != 0)
     return Sparse(positions, symbols.take(positions))
 
 
 def as_sparse(run: Form, count: int) -> Sparse:
-    """Return the symbols of a run that are not 0."""
+    """Return the symbols of a run that are not 0, with their positions."""
     if not isinstance(run, Sparse):
         return sparse(dense(run, count))
     if run.values.all():
@@ -64,5 +72,5 @@ def dense(run: Form, count: int) -> Array:
 
 
 def places_of(run: Form, count: int) -> Array:
-    """Return the places (int64, rising) of the symbols of a run of `count` that are not 0."""
+    """Return the positions (int64, rising) of the symbols of a run of `count` that are not 0."""
     return as_sparse(run, count).positions

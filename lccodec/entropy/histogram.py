@@ -1,6 +1,6 @@
-"""How often each symbol occurs, and the order-0 entropy that follows: the least a Huffman code can come near.
+"""Occurrences of symbols, and their order-0 entropy: about the bits that a Huffman code needs.
 
-Encoders compare these figures to choose a form. They decide nothing about how stored bytes are read.
+Encoders compare these figures to choose a form. Reading never needs them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..element_types import Array
 __all__ = ["entropy_bits", "histogram"]
 
 #: From this many symbols on, counting pairs of bytes takes less time than counting bytes.
-_PAIRS_PAY: Final = 1 << 17
+_MIN_PAIRED_SYMBOLS: Final = 1 << 17
 
 
 def histogram(data: Array) -> Array:
     """Return how often each of the 256 byte values occurs in `data` (uint8), as int64."""
-    if data.size < _PAIRS_PAY:
+    if data.size < _MIN_PAIRED_SYMBOLS:
         return np.bincount(data, minlength=256)
     pairs = np.bincount(data[: data.size & ~1].view(np.uint16), minlength=1 << 16).reshape(256, 256)
     counts: Array = pairs.sum(axis=0) + pairs.sum(axis=1)

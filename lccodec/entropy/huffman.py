@@ -1,9 +1,9 @@
-"""Canonical, length-limited Huffman codes over bytes: lengths, codes, the stored table.
+"""Canonical, length-limited Huffman codes for bytes: lengths, codes, the stored table.
 
-Codes are sent lowest bit first with the code's most significant bit first, as in Deflate.
+A code is sent with its most significant bit first, into the lowest free bit, as in Deflate.
 
-Sources: SPEC 7.2; Larmore & Hirschberg, "A fast algorithm for optimal length-limited Huffman codes",
-J. ACM 37 (1990) (package-merge).
+Sources: SPEC 7.2; Larmore & Hirschberg, "A fast algorithm for optimal length-limited Huffman
+codes", J. ACM 37 (1990) (package-merge).
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from .bits import Cursor, is_filled, packed_size, unpack
 
 __all__ = ["REVERSED", "canonical_codes", "choose_lengths", "code_lengths", "read_lengths", "size_bound"]
 
-#: An encoder's choice: tables of so many bits stay in the first cache level, at next to no cost in length.
+#: An encoder's choice: lookup tables of this many bits stay in the first-level cache, and the codes
+#: are hardly longer.
 PREFERRED_CODE_BITS: Final = 12
+
+#: Longer codes are taken if they save at least one bit in this many.
+_MIN_SAVED_RATIO: Final = 500
 
 #: The 15-bit numbers with their bits in reverse order.
 REVERSED: Final = (
@@ -30,12 +34,12 @@ REVERSED: Final = (
 
 
 def code_lengths(counts: Array, limit: int = MAX_CODE_BITS) -> Array:
-    """Return the code lengths of least total size that are at most `limit` bits (package-merge).
+    """Return the code lengths of least total size with at most `limit` bits (package-merge).
 
     Parameters
     ----------
     counts
-        Occurrences of each symbol, int64, at least two of them positive and no more than ``1 << limit``.
+        Occurrences of each symbol, int64. At least two and at most ``1 << limit`` are positive.
     limit
         Longest code in bits, at most 15.
 
@@ -48,19 +52,19 @@ def code_lengths(counts: Array, limit: int = MAX_CODE_BITS) -> Array:
 
 
 class _PackageMerge:
-    """The lists of package-merge for some counts, of which a limit takes as many as it has bits."""
+    """The lists of package-merge for some counts. A limit uses one list for each bit."""
 
     def __init__(self, counts: Array) -> None:
         symbols = np.flatnonzero(counts)
         self._order = symbols[np.argsort(counts[symbols], kind="stable")]
         self._leaves = counts[self._order].astype(np.int64)
         self._items = self._leaves
-        self._flags = [np.ones(self._leaves.size, bool)]  # of each list, which items are leaves
+        self._flags = [np.ones(self._leaves.size, bool)]  # for each list, which items are leaves
         self._settled = False  # whether all lists from here on are the same
         self._alphabet = counts.size
 
     def _next(self) -> Array:
-        """Make the next list: the items of the one before in pairs (packages), merged with the leaves."""
+        """Make the next list: pairs of the last list's items (packages), merged with the leaves."""
         paired = self._items[: self._items.size & ~1]
         merged = np.concatenate([self._leaves, paired[0::2] + paired[1::2]])
         by_weight = np.argsort(merged, kind="stable")
@@ -70,11 +74,12 @@ class _PackageMerge:
         return by_weight < self._leaves.size
 
     def lengths(self, limit: int) -> Array:
-        """Return the code lengths (uint8) of at most `limit` bits."""
+        """Return code lengths (uint8) of at most `limit` bits."""
         while len(self._flags) < limit:
             self._flags.append(self._flags[-1] if self._settled else self._next())
-        # Walk back: of the chosen items of a list, each leaf adds a bit to its symbol (the leaves are
-        # the smallest ones, so a prefix of them), each package stands for two items of the list before.
+        # Walk back through the lists. Each chosen leaf adds a bit to its symbol; the chosen leaves
+        # are the smallest ones, so they are a prefix. Each chosen package is two items of the list
+        # before.
         bits = np.zeros(self._leaves.size, np.int64)
         chosen = 2 * self._leaves.size - 2
         for flags in reversed(self._flags[:limit]):
@@ -87,20 +92,21 @@ class _PackageMerge:
 
 
 def choose_lengths(counts: Array) -> Array:
-    """Return code lengths for an encoder: short tables first, longer codes where they pay."""
+    """Return code lengths for an encoder: short tables, or longer codes if they save enough."""
     lists = _PackageMerge(counts)
     lengths = lists.lengths(PREFERRED_CODE_BITS)
     if int(lengths.max()) < PREFERRED_CODE_BITS:
         return lengths
     free = lists.lengths(MAX_CODE_BITS)
     saved = int(counts @ lengths) - int(counts @ free)
-    return free if saved * 500 > int(counts @ free) else lengths
+    return free if saved * _MIN_SAVED_RATIO > int(counts @ free) else lengths
 
 
 def canonical_codes(lengths: Array) -> Array:
     """Return the code of each symbol, most significant bit first (LCC-HUF-03), as uint16.
 
-    Codes of one length are consecutive numbers in the order of the symbols; shorter codes come first.
+    Codes of the same length are consecutive numbers in the order of the symbols. Shorter codes come
+    first.
     """
     codes = np.zeros(lengths.size, np.uint16)
     order = np.lexsort((np.arange(lengths.size), lengths))
@@ -112,7 +118,7 @@ def canonical_codes(lengths: Array) -> Array:
 
 
 def size_bound(counts: Array, lengths: Array) -> int:
-    """Return about how many bytes :func:`encode` makes: the bits, the table, and 1 % for lanes."""
+    """Return about the bytes of a Huffman run: its codes, its table, and 1 % for the lanes."""
     bits = int(counts @ lengths)
     return bits * 101 // 800 + 6 + (int(np.flatnonzero(lengths)[-1]) + 2) // 2
 
@@ -123,7 +129,7 @@ def read_lengths(cursor: Cursor) -> Array:
     Returns
     -------
     ndarray
-        uint8 of the symbols up to the last one that has a code.
+        uint8, for the symbols up to the last one that has a code.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Huffman runs: symbols dealt out to lanes, which are written and read side by side.
+"""Huffman runs: symbols dealt to lanes, which are written and read side by side.
 
-Huffman decoding is serial inside a bit stream and parallel across streams, so symbol ``i`` of a run goes to
-lane ``i % lanes``. One NumPy call then handles a step of every lane. A code begins in the lowest bit, so that
-a little-endian word read at a lane's position starts with the next code.
+Huffman decoding is serial within a bit stream and parallel between streams. So symbol ``i`` of a
+run goes to lane ``i % lanes``, and one NumPy call handles one step of every lane. A code begins in
+the lowest bit: a little-endian word that is read at a lane's position starts with the next code.
 
 Source: SPEC 7.3.
 """
@@ -24,20 +24,21 @@ from .huffman import REVERSED, canonical_codes, read_lengths
 
 __all__ = ["decode", "encode"]
 
-# What an encoder may choose: lanes of about so many bits spend under 1 % on their directory.
+# An encoder's choice: a lane has about this many bits or symbols, so that its entry in the
+# directory takes less than 1 % of it.
 LANE_BITS: Final = 1400
-LANE_STEPS: Final = 400
-MOST_LANES: Final = 4096  # what is kept of every lane while it is written stays in the cache
+LANE_SYMBOLS: Final = 400
+MAX_LANES: Final = 4096  # so that what is kept of every lane during writing stays in the cache
 
-_BATCH: Final = 1 << 16  # symbols written at a time: their codes stay in the cache
-_STEP_COST: Final = 500  # of a step of few lanes, in entries of a table made
-_STEP_PLACES: Final = 220  # the same in bits of lanes looked at
-_MOST_PLACES: Final = 1 << 20  # to look at: some 40 bytes of memory each
-_ENTRY_BITS: Final = 6  # of an entry of joined codes hold their length
+_BATCH_SYMBOLS: Final = 1 << 16  # written at a time, so that their codes stay in the cache
+_STEP_COST_ENTRIES: Final = 500  # table entries that are made in the time of a step of few lanes
+_STEP_COST_BITS: Final = 220  # bits of lanes that are looked at in that time
+_MAX_JUMP_BITS: Final = 1 << 20  # bits of lanes that are looked at, with some 40 bytes of memory for each
+_LENGTH_BITS: Final = 6  # low bits of an entry of joined codes, which hold their length
 
 
 def _lane_count(symbols: int, bits: int) -> int:
-    lanes = min(max(bits // LANE_BITS, symbols // LANE_STEPS, 1), MOST_LANES)
+    lanes = min(max(bits // LANE_BITS, symbols // LANE_SYMBOLS, 1), MAX_LANES)
     return min(max(lanes, -(-symbols // MAX_LANE_SYMBOLS)), symbols)
 
 
@@ -49,12 +50,12 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
     data
         1-D contiguous uint8, not empty.
     counts, lengths
-        Occurrences and code lengths of the 256 symbols; every symbol of `data` has a length.
+        Occurrences and code lengths of the 256 symbols. Every symbol of `data` has a length.
 
     Returns
     -------
     list of bytes or memoryview
-        Pieces of one Huffman run (SPEC 7.3), to be joined.
+        Parts of one Huffman run (SPEC 7.3), to be joined.
     """
     last = int(np.flatnonzero(lengths)[-1])
     table = struct.pack("<B", last) + stored_bytes(pack(lengths[: last + 1], 4))
@@ -74,15 +75,17 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
 
 
 def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, Array, Array]:
-    """Return the bytes that hold the lanes, where each begins in them, and its size (int64)."""
+    """Return the bytes that hold the lanes, where each lane begins, and its size (int64)."""
     radix = int(np.flatnonzero(lengths)[-1]) + 1
     codes = (REVERSED[canonical_codes(lengths)] >> (MAX_CODE_BITS - lengths)).astype(np.uint64)
     table, together = _joined_codes(codes[:radix], lengths[:radix].astype(np.uint64), data.size)
     # Rows of lookups are joined in pairs, so a batch has a power of two of them.
     lookups = -(-data.size // (lanes * together))
-    batch = 1 << min((lookups - 1).bit_length(), max((_BATCH // (lanes * together)).bit_length() - 1, 0))
+    batch = 1 << min(
+        (lookups - 1).bit_length(), max((_BATCH_SYMBOLS // (lanes * together)).bit_length() - 1, 0)
+    )
     steps = -(-lookups // batch) * batch * together
-    # The last batch is filled up with the symbol whose code is all zeros: only the sizes will show it.
+    # The last batch is padded with the symbol whose code is all zeros. Only the sizes depend on it.
     filler = int(np.lexsort((lengths, lengths == 0))[0])
     padded = np.full(steps * lanes, filler, np.uint8)
     padded[: data.size] = data
@@ -96,14 +99,14 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
             index *= index.dtype.type(radix)
             index += rows[:, row]
         entries = table.take(index, mode="clip")
-        bits = entries & (1 << _ENTRY_BITS) - 1
-        entries >>= _ENTRY_BITS
+        bits = entries & (1 << _LENGTH_BITS) - 1
+        entries >>= _LENGTH_BITS
         words, bits = _join(entries, bits)
         places = np.empty_like(bits)
         for place, size in zip(places, bits, strict=True):
             place[:] = position
             position += size
-        # Each word has bits of its own in two neighbours of the store, so that they can be added there.
+        # Each word sets its own bits in two neighbouring words of the store, so adding is enough.
         # A shift by 64 gives 0 in NumPy.
         used = places & 63
         at = (places >> 6).view(np.int64).reshape(-1)
@@ -115,21 +118,22 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
 
 
 def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, int]:
-    """Return code << 6 | length of a few symbols at once, by the number they are digits of, and how many.
+    """Return a table of codes for several symbols at once, and the number of symbols.
 
-    The more symbols there are to code, the larger a table they are worth.
+    An entry is ``code << 6 | length``. Its index has the symbols as digits. The more symbols there
+    are to code, the larger a table may be.
     """
     joined, bits, together = codes, lengths, 1
     largest = min(1 << 16, symbols // 8)
-    while joined.size * codes.size <= largest and int(bits.max() + lengths.max()) <= 64 - _ENTRY_BITS:
+    while joined.size * codes.size <= largest and int(bits.max() + lengths.max()) <= 64 - _LENGTH_BITS:
         joined = (joined[:, None] | codes << bits[:, None]).reshape(-1)
         bits = (bits[:, None] + lengths).reshape(-1)
         together += 1
-    return joined << _ENTRY_BITS | bits, together
+    return joined << _LENGTH_BITS | bits, together
 
 
 def _join(words: Array, bits: Array) -> tuple[Array, Array]:
-    """Join neighbouring rows of codes, in place, as long as every word has room for all of its bits."""
+    """Join neighbouring rows of codes in place, while every word has room for all of its bits."""
     while len(bits) > 1:
         together = bits[0::2] + bits[1::2]
         if int(together.max()) > 64:
@@ -149,7 +153,7 @@ def decode(cursor: Cursor, count: int) -> Array:
     cursor
         Placed at the table of code lengths.
     count
-        Number of symbols, at least 1; the caller has bounded it.
+        Number of symbols, at least 1. The caller has checked that it is not too large.
 
     Returns
     -------
@@ -173,21 +177,21 @@ def decode(cursor: Cursor, count: int) -> Array:
     if width:
         stored = cursor.take(packed_size(lanes, width), "lane sizes")
         if not is_filled(stored, lanes, width):
-            raise FormatError("LCC-LAN-03", cursor.where, "the filling behind the lane sizes is not zero")
+            raise FormatError("LCC-LAN-03", cursor.where, "the padding behind the lane sizes is not zero")
         sizes += read_numbers(stored, np.uint16) if width == 16 else unpack(stored, lanes, width)
     ends = np.cumsum(sizes)
     data = np.frombuffer(cursor.take(int(ends[-1]), "lanes"), np.uint8)
-    if count > 8 * data.size:  # a code has a bit; so memory is bounded by stored bytes
+    if count > 8 * data.size:  # a code has at least one bit, so stored bytes bound the memory
         message = f"{data.size} bytes cannot hold {count} codes"
         raise FormatError("LCC-LAN-04", cursor.where, message)
     starts = 8 * (ends - sizes)
     steps = -(-count // lanes)
     together = _symbols_together(int(lengths.max()), steps)
-    if 8 * data.size <= min(_STEP_PLACES * steps // together, _MOST_PLACES):
+    if 8 * data.size <= min(_STEP_COST_BITS * steps // together, _MAX_JUMP_BITS):
         symbols, position = _jump(data, starts, lengths, count)
     else:
         symbols, position = _step(data, starts, lengths, count, together)
-    # Lanes are used up exactly (LCC-LAN-04): to the last byte, and the bits behind are 0.
+    # A lane ends in its last byte, and the bits behind its last code are 0 (LCC-LAN-04).
     if not np.array_equal((position + 7) >> 3, ends):
         raise FormatError("LCC-LAN-04", cursor.where, "a lane does not end where its size says")
     if (data[ends - 1] >> ((position - 1) & 7).astype(np.uint8) > 1).any():
@@ -196,16 +200,24 @@ def decode(cursor: Cursor, count: int) -> Array:
 
 
 def _symbols_together(longest: int, steps: int) -> int:
-    """Return how many symbols a lookup had best give: the more, the fewer steps and the larger tables."""
+    """Return how many symbols one lookup should give.
+
+    More symbols mean fewer steps and larger tables.
+    """
     choices = [k for k in range(1, 5) if k == 1 or longest * k <= 16]
-    return min(choices, key=lambda k: _STEP_COST * steps / k + k * (1 << (longest * k)))
+    return min(choices, key=lambda k: _STEP_COST_ENTRIES * steps / k + k * (1 << (longest * k)))
 
 
 def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:
-    """Decode few lanes: look at every bit as if a code began there, then go from code to code.
+    """Decode few lanes: look at every bit as if a code began there, then jump from code to code.
 
-    Returns the symbols, and where each lane ends, in bits. A step of few lanes costs its calls, not its
-    work: here it is one call, and goes four codes on.
+    A step of few lanes costs the time of its calls, not of its work. Here a step is one call, and
+    it jumps four codes.
+
+    Returns
+    -------
+    tuple of ndarray
+        The symbols, and the position in bits at which each lane ends.
     """
     lanes = starts.size
     tables = _lookup_tables(lengths, 1)
@@ -217,7 +229,7 @@ def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array
     codes = codes.reshape(-1)
     after = tables.length.view(np.int64).take(codes, mode="clip")
     after += np.arange(after.size)
-    # Whatever goes on behind the data stays where no lane ends.
+    # What jumps past the data stays at a place where no lane ends.
     after[8 * data.size :] = after.size - 1
     after_two = after.take(after, mode="clip")
     after_four = after_two.take(after_two, mode="clip")
@@ -228,24 +240,24 @@ def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array
     places[:, 2] = after_two.take(places[:, 0], mode="clip")
     places[:, 1::2] = after.take(places[:, ::2], mode="clip")
     used = places.reshape(-1)[:count]
-    # The last symbols of the lanes begin with that of the lane behind the last one.
+    # The last symbols, one of each lane, begin with the symbol of lane `count % lanes`.
     position = np.roll(after.take(used[-lanes:], mode="clip"), count % lanes)
     return tables.symbols[0].take(codes.take(used, mode="clip"), mode="clip"), position
 
 
 def _step(data: Array, starts: Array, lengths: Array, count: int, together: int) -> tuple[Array, Array]:
-    """Decode lanes in lock step; return the symbols, and where each lane ends, in bits."""
+    """Decode all lanes in lock step; return the symbols, and where each lane ends, in bits."""
     lanes = starts.size
-    # A 64-bit little-endian word from every other byte position: the word at a bit position, shifted
-    # by up to 15, still holds 49 valid bits, enough for several codes. From every byte it would be two
-    # more, and twice the memory to jump about in.
+    # A 64-bit little-endian word from every second byte. The word at a bit position, shifted by up
+    # to 15, still has 49 valid bits, enough for several codes. Words from every byte would have 8
+    # more, and would take twice the memory, which is read in random order.
     padded = np.zeros(data.size + 9, np.uint8)
     padded[: data.size] = data
     words = np.ndarray(data.size // 2 + 1, "<u8", padded, strides=(2,)).astype(np.uint64)
     rows = np.empty((-(-count // lanes), lanes), np.uint8)
     position = starts.astype(np.uint64)
     tables = {k: _lookup_tables(lengths, k) for k in {1, together}}
-    whole = count // lanes  # steps of all lanes; in one more only the first ones go on
+    whole = count // lanes  # steps of all lanes; one more step has only the first lanes
     first = 0
     for last, going, k in ((whole, lanes, together), (whole, lanes, 1), (len(rows), count % lanes, 1)):
         lookups = (last - first) // k
@@ -258,15 +270,15 @@ def _step(data: Array, starts: Array, lengths: Array, count: int, together: int)
 def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> None:
     """Decode a symbol of every lane into each of `rows`, (lookups, symbols a lookup, lanes).
 
-    `position`, in bits, goes on.
+    `position`, in bits, is moved on in place.
     """
     lookups, _, lanes = rows.shape
-    mask = np.array((1 << tables.bits) - 1, np.uint64)  # an array of no dimensions is converted once
+    mask = np.array((1 << tables.bits) - 1, np.uint64)  # as an array it is converted only once
     batch = 49 // tables.bits
     word, pair, used = (np.empty(lanes, np.uint64) for _ in range(3))
     index, length = (np.empty((batch, lanes), np.uint64) for _ in range(2))
     places = index.view(np.int64)  # the type NumPy indexes with; the same memory
-    # Of few lanes every call is felt, and so is every view: each is made once.
+    # With few lanes every call and every view takes time that matters: each view is made once.
     pair_places, each = pair.view(np.int64), list(zip(index, places, length, strict=True))
     for start in range(0, lookups, batch):
         steps = min(batch, lookups - start)
@@ -285,10 +297,16 @@ def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> N
 
 
 class _Tables(NamedTuple):
-    """What the next bits of a lane begin with, for one code behind the other.
+    """What the next bits of a lane start with: one or several codes, one behind the other.
 
-    ``symbols`` (uint8) of shape ``(symbols a lookup, 2**bits)``, their ``length`` in bits together
-    (uint64), and the ``bits`` looked at.
+    Attributes
+    ----------
+    symbols
+        uint8 of shape ``(symbols a lookup, 2**bits)``.
+    length
+        Bits of these codes together, uint64.
+    bits
+        Bits that are looked at.
     """
 
     symbols: Array
@@ -299,8 +317,8 @@ class _Tables(NamedTuple):
 def _lookup_tables(lengths: Array, together: int) -> _Tables:
     """Return the tables of `together` symbols a lookup."""
     longest = int(lengths.max())
-    # Codes in canonical order fill the table most significant bit first, and the reversal of its index
-    # makes it lowest bit first.
+    # In canonical order, codes fill the table with the most significant bit first. Reversing the
+    # bits of its index puts the lowest bit first.
     order = np.lexsort((np.arange(lengths.size), lengths))
     order = order[lengths[order] > 0]
     by_code = np.repeat(order.astype(np.uint8), 1 << (longest - lengths[order].astype(np.int64)))

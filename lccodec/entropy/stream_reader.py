@@ -1,6 +1,6 @@
-"""Streams -> symbols: constant, raw, Huffman, sparse, packed or classed.
+"""Streams to symbols: constant, raw, Huffman, sparse, packed or classed.
 
-Source: SPEC 7.4.
+Each form has a function that reads and checks it. Source: SPEC 7.4.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
     cursor
         Placed at the stream.
     count
-        Of symbols.
+        Number of symbols.
     depth
         How deep this stream lies inside others, 1 for the outermost.
 
@@ -63,7 +63,7 @@ def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
         return np.frombuffer(cursor.take(count, "raw symbols"), np.uint8)
     if mode == STREAM_HUFFMAN:
         if count == 0:
-            raise FormatError("LCC-STR-02", cursor.where, "a Huffman run of no symbols")
+            raise FormatError("LCC-STR-02", cursor.where, "a Huffman run has no symbols")
         return lanes.decode(cursor, count)
     if mode == STREAM_PACKED:
         return _read_packed(cursor, count, depth)
@@ -81,7 +81,7 @@ def _read_packed(cursor: Cursor, count: int, depth: int) -> Packed:
     size = packed_size(count, width)
     groups = dense(read_stream(cursor, size, depth + 1), size)
     if not is_filled(groups, count, width):
-        raise FormatError("LCC-STR-05", cursor.where, "the filling of the last group is not zero")
+        raise FormatError("LCC-STR-05", cursor.where, "the padding of the last group is not zero")
     return Packed(groups, width)
 
 
@@ -95,45 +95,45 @@ def _read_sparse(cursor: Cursor, count: int, depth: int) -> Sparse:
     if low:
         parts = cursor.take(packed_size(stored, low), "low bits of the gaps")
         if not is_filled(parts, stored, low):
-            raise FormatError("LCC-STR-06", cursor.where, "the filling behind the low bits is not zero")
+            raise FormatError("LCC-STR-06", cursor.where, "the padding behind the low bits is not zero")
         gaps <<= low
         gaps |= unpack(parts, stored, low)
     gaps += 1
     positions = np.cumsum(gaps, out=gaps)
     positions -= 1
     if stored and int(positions[-1]) >= count:
-        message = f"a gap leads to {int(positions[-1])}, past {count} symbols"
+        message = f"a gap leads to position {int(positions[-1])} of {count} symbols"
         raise FormatError("LCC-STR-06", cursor.where, message)
     return Sparse(positions, dense(read_stream(cursor, stored, depth + 1), stored))
 
 
 def _read_classed(cursor: Cursor, count: int, depth: int) -> Sparse:
     if depth > 1:
-        raise FormatError("LCC-STR-07", cursor.where, "a classed stream inside another")
+        raise FormatError("LCC-STR-07", cursor.where, "a classed stream lies inside another stream")
     columns = cursor.integer("H", "columns")
     rows = -(-count // max(columns, 1))
     if not 0 < columns <= count or rows > MAX_SIDE:
-        raise FormatError("LCC-STR-07", cursor.where, f"{columns} columns for {count} symbols")
+        raise FormatError("LCC-STR-07", cursor.where, f"{columns} columns do not fit {count} symbols")
     number = cursor.integer("B", "classes")
     if not 1 < number <= MAX_CLASSES:
         raise FormatError("LCC-STR-07", cursor.where, f"{number} classes")
     bounds = np.frombuffer(cursor.take(number - 1, "bounds of classes"), np.uint8)
     if (bounds[1:] <= bounds[:-1]).any():
-        raise FormatError("LCC-STR-07", cursor.where, f"bounds {bounds.tolist()} do not rise")
+        raise FormatError("LCC-STR-07", cursor.where, f"the bounds {bounds.tolist()} do not rise")
     sizes = read_numbers(cursor.take(4 * number - 4, "sizes of classes"), np.uint32).tolist()
-    sizes.append(rows * columns - sum(sizes))  # below 0 where they are not those of the levels
+    sizes.append(rows * columns - sum(sizes))  # negative if the sizes do not fit the levels
     levels = [dense(read_stream(cursor, extent, depth + 1), extent) for extent in (rows, columns)]
     if max(int(level.max()) for level in levels) > MAX_LEVEL:
         raise FormatError("LCC-STR-07", cursor.where, f"a level above {MAX_LEVEL}")
     classes = Classes(levels[0], levels[1], bounds)
     if classes.sizes != sizes:
-        message = f"classes of {sizes}, but their cells are {classes.sizes}"
+        message = f"the classes have sizes {sizes}, but the levels give {classes.sizes}"
         raise FormatError("LCC-STR-07", cursor.where, message)
     cells = []
     for k, size in enumerate(sizes):
         found = as_sparse(read_stream(cursor, size, depth + 1), size)
         cells.append(classes.collect(k, found.positions) << 8 | found.values)
-    # Each class is in order already, which a stable sort makes use of.
+    # Each class is sorted already, which makes a stable sort fast.
     together = np.sort(np.concatenate(cells), kind="stable")
     positions = together >> 8
     if together.size and int(positions[-1]) >= count:

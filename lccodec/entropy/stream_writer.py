@@ -1,10 +1,10 @@
-"""Symbols -> streams: constant, raw, Huffman, sparse (gaps + values), packed or classed.
+"""Symbols to streams: constant, raw, Huffman, sparse (gaps and values), packed or classed.
 
-A *stream* codes a known number of bytes. Single symbols cannot go below one bit each under a Huffman
-code, so a mostly-zero run is stored *sparse*, as the gaps between its non-zero symbols and their
-values, and a run over a small alphabet is *packed*, several symbols into one group that gets one code.
-A *classed* run is a matrix whose cells are apart by the levels of their row and column. All three contain
-streams again. Nothing here knows what the symbols mean.
+A *stream* codes a known number of bytes. A Huffman code cannot take less than one bit for a symbol.
+So a run that is mostly zeros is stored *sparse*: the gaps between its non-zero symbols, and their
+values. A run over a small alphabet is *packed*: several symbols form one group, which gets one
+code. A run that is a matrix can be *classed*: its cells are coded apart by the levels of their row
+and column. These three forms contain streams again. Nothing here depends on what the symbols mean.
 
 Source: SPEC 7.1 (packing) and 7.4 (streams).
 """
@@ -37,27 +37,31 @@ from .histogram import entropy_bits, histogram
 
 __all__ = ["Piece", "write_places", "write_stream"]
 
+# All of these are an encoder's choice.
+
 #: A Huffman run must be smaller than the raw symbols by this factor to be worth its time.
-_WORTH_CODING: Final = 0.97
+_MAX_CODED_SHARE: Final = 0.97
 
-#: From so many symbols on, a quarter as many are looked at before all are, and time counts more: a
-#: plane of 7.7 bits a byte would take as long as all else in its block, for 1 % of the bytes.
-_SAMPLED: Final = 1 << 18
-_NOISE_BITS: Final = 7.6
+#: A run of at least this many symbols is long. There a sample of a quarter as many is looked at
+#: first, and saving time is worth a percent of the bytes: a plane of 7.7 bits a byte would take as
+#: long as the rest of its block together.
+_LONG_RUN_SYMBOLS: Final = 1 << 18
+_NOISE_BITS: Final = 7.6  # entropy of a symbol from which a long run is stored raw
 
-#: With at most one symbol in this many not 0, no other form than sparse can be smaller, or by much.
-_CLEARLY_SPARSE: Final = 5
-_SPARSE_ENOUGH: Final = 3  # the same in long runs, where time counts more than a percent
-_TOO_MANY: Final = 0.7  # share of symbols not 0 at which positions cost more than they save
-_TOO_MANY_LONG: Final = 0.4  # the same in long runs
-_STRETCH: Final = 1 << 16  # symbols whose gaps are looked at
+# With at most one non-zero symbol in this many, the sparse form is the smallest, or nearly.
+_SPARSE_RATIO: Final = 5
+_SPARSE_RATIO_LONG: Final = 3  # the same for long runs
+# With a larger share of non-zero symbols, positions cost more than they save.
+_MAX_NONZERO_SHARE: Final = 0.7
+_MAX_NONZERO_SHARE_LONG: Final = 0.4  # the same for long runs
+_STRETCH_SYMBOLS: Final = 1 << 16  # length of the stretch whose gaps are looked at
 
 _MODE: Final = struct.Struct("<B")
 _SPARSE: Final = struct.Struct("<BBI")  # mode, low bits, count
-_PAIR: Final = struct.Struct("<BB")
+_PAIR: Final = struct.Struct("<BB")  # mode, and one more byte
 _CLASSED: Final = struct.Struct("<BHB")  # mode, columns, classes
 
-#: Part of a coded stream, to be joined with the others.
+#: Part of a coded stream; all of them are joined.
 Piece: TypeAlias = bytes | memoryview
 
 
@@ -79,7 +83,7 @@ def _symbol_width(largest: int) -> int:
 
 
 def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
-    """Code a run of symbols as a stream, in the form that takes least room.
+    """Code a run of symbols as a stream, in the form that takes the least room.
 
     Parameters
     ----------
@@ -99,7 +103,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     largest = int(symbols.max())
     if nonzero == symbols.size and int(symbols.min()) == largest:
         return [_PAIR.pack(STREAM_CONSTANT, largest)]
-    if symbols.size >= _SAMPLED and largest >> 7 and _is_noise(symbols):
+    if symbols.size >= _LONG_RUN_SYMBOLS and largest >> 7 and _is_noise(symbols):
         return [_MODE.pack(STREAM_RAW), symbols.data]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
@@ -111,7 +115,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     if width < 8:
         options.append(_coded(groups, counts, _PAIR.pack(STREAM_PACKED, width)))
         counts = counts @ _OCCURRENCES[width]
-        counts[0] -= groups.size * (8 // width) - symbols.size  # the filling of the last group
+        counts[0] -= groups.size * (8 // width) - symbols.size  # the padding of the last group
     options.append(_coded(symbols, counts, b""))
     size, write = min(options, key=lambda option: option[0])
     if inside and _sparse_estimate(symbols, counts) < size:
@@ -120,16 +124,16 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
 
 
 def write_places(symbols: Sparse, count: int, columns: int = 0, depth: int = 1) -> list[Piece]:
-    """Code a run of symbols that is known by its non-zero places; as :func:`write_stream`.
+    """Code a run of symbols that is given by its non-zero symbols; as :func:`write_stream`.
 
     Parameters
     ----------
     symbols
-        Those that are not 0.
+        The symbols that are not 0.
     count
-        Of all symbols.
+        Number of all symbols.
     columns
-        In a row, where they are those of a matrix and this is the outermost stream.
+        Number of symbols in a row if the run is a matrix and this is the outermost stream, else 0.
     depth
         As in :func:`write_stream`.
     """
@@ -154,33 +158,40 @@ def _write_classed(symbols: Sparse, classes: Classes) -> list[Piece]:
 
 
 def _is_sparse(nonzero: int, count: int) -> bool:
-    return nonzero * (_SPARSE_ENOUGH if count >= _SAMPLED else _CLEARLY_SPARSE) <= count
+    ratio = _SPARSE_RATIO_LONG if count >= _LONG_RUN_SYMBOLS else _SPARSE_RATIO
+    return nonzero * ratio <= count
 
 
 def _is_noise(symbols: Array) -> bool:
-    """Whether a sample of the symbols has nearly eight bits each, so that no code is worth its time."""
-    sample = symbols[:: symbols.size // (_SAMPLED // 4)]
+    """Return whether a sample has nearly eight bits a symbol, so that a code is a waste of time."""
+    sample = symbols[:: symbols.size // (_LONG_RUN_SYMBOLS // 4)]
     return float(entropy_bits(np.bincount(sample))) > _NOISE_BITS * sample.size
 
 
 def _coded(groups: Array, counts: Array, head: bytes) -> tuple[int, Callable[[], list[Piece]]]:
-    """Return about what `groups` take as a Huffman run, or raw where that is less, and its writer."""
+    """Return about the bytes of `groups` as a Huffman run, or raw if smaller, and its writer."""
     raw = len(head) + 1 + groups.size
     if np.count_nonzero(counts) > 1:
         lengths = huffman.choose_lengths(counts)
         size = len(head) + 1 + huffman.size_bound(counts, lengths)
-        if size < raw * _WORTH_CODING:
+        if size < raw * _MAX_CODED_SHARE:
             return size, lambda: [head, _MODE.pack(STREAM_HUFFMAN), *lanes.encode(groups, counts, lengths)]
     return raw, lambda: [head, _MODE.pack(STREAM_RAW), groups.data]
 
 
 def _sparse_estimate(symbols: Array, counts: Array) -> float:
-    """Return about what a sparse stream takes, from the gaps of a stretch: real ones lie in clusters."""
+    """Return about the bytes of a sparse stream, from the gaps in the middle stretch.
+
+    Real gaps come in clusters, so counts alone would not do.
+    """
     total, nonzero = int(counts.sum()), int(counts[1:].sum())
-    if nonzero > (_TOO_MANY if total < _SAMPLED else _TOO_MANY_LONG) * total:
+    limit = _MAX_NONZERO_SHARE if total < _LONG_RUN_SYMBOLS else _MAX_NONZERO_SHARE_LONG
+    if nonzero > limit * total:
         return float("inf")
-    middle = max((total - _STRETCH) // 2, 0)
-    places = np.flatnonzero(symbols[middle : middle + _STRETCH] != 0)  # of bools, several times as fast
+    middle = max((total - _STRETCH_SYMBOLS) // 2, 0)
+    places = np.flatnonzero(
+        symbols[middle : middle + _STRETCH_SYMBOLS] != 0
+    )  # of bools: several times as fast
     if places.size < 2:
         return float("inf")
     gaps = np.diff(places) - 1
@@ -192,10 +203,10 @@ def _sparse_estimate(symbols: Array, counts: Array) -> float:
 
 
 def _low_bits(zeros: int, gaps: int) -> int:
-    """Return how many low bits of gaps are sent as they are.
+    """Return how many low bits of each gap are stored as they are.
 
-    Inside a cell much smaller than the mean gap all places are about equally likely, and what is left for
-    the Huffman code is a small alphabet.
+    Within a cell that is much smaller than the mean gap, all places are about equally likely. The
+    Huffman code then has a small alphabet for the high parts.
     """
     return min(max((zeros // gaps).bit_length() - 2, 0), 8)
 

@@ -1,4 +1,8 @@
-"""The array sum: a checksum of what a frame decodes to (LCC-FRM-09)."""
+"""The array sum: a checksum of the array that a frame decodes to (LCC-FRM-09).
+
+It detects a wrong reference or a codec that computes differently. Stored bytes have a CRC of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +18,24 @@ from ..parallel import PIECE
 __all__ = ["SUM_MASK", "array_sum"]
 
 SUM_MASK: Final = (1 << 64) - 1
-_COLUMNS: Final = 1 << 11  # words in a row of the matrices that the array sum adds up
-_ODD: Final = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64)
+_ROW_WORDS: Final = 1 << 11  # words in a row of the matrices that are summed
+_ODD: Final = np.arange(1, 2 * _ROW_WORDS, 2, dtype=np.uint64)
 
 
 def array_sum(bits: Array, first: int = 0) -> int:
     """Return the checksum of an array's components: the sum of ``(2 i + 1) * word_i`` mod 2**64.
 
-    Parts of an array can be summed apart: `first` is the index of the part's first word. Words are
-    the little-endian bytes of the array, eight at a time, the last one filled with zeros
-    (LCC-FRM-09). It tells a wrong reference or a codec that computes differently, at the speed of
-    reading memory; stored bytes have their own CRC.
+    Words are the little-endian bytes of the array, eight at a time, the last word padded with zeros
+    (LCC-FRM-09). The sum takes as long as reading the memory.
+
+    Parameters
+    ----------
+    bits
+        Components, or a part of them.
+    first
+        Index of the first word, so that parts of an array can be summed apart.
     """
-    if sys.byteorder == "big" and bits.size > PIECE:  # so that no array is copied as a whole
+    if sys.byteorder == "big" and bits.size > PIECE:  # so that the array is not copied whole
         starts = range(0, bits.size, PIECE)
         return sum(array_sum(bits[i : i + PIECE], first + i * bits.itemsize // 8) for i in starts) & SUM_MASK
     data = stored_view(bits)
@@ -36,13 +45,13 @@ def array_sum(bits: Array, first: int = 0) -> int:
     if whole < data.size:
         rest = int.from_bytes(stored_bytes(data[whole:]), "little")
         total = (2 * first + whole // 4 + 1) * rest
-    # In a matrix of words, row r and column c together make the weight of (r, c): two passes of additions
-    # take less time than one multiplication of every word.
-    end = words.size - words.size % _COLUMNS
+    # In a matrix of words the weight of a word is the sum of a weight of its row and one of its
+    # column. So two passes of additions replace a multiplication of every word, which takes longer.
+    end = words.size - words.size % _ROW_WORDS
     for start in range(0, end, PIECE):
-        matrix = words[start : min(start + PIECE, end)].reshape(-1, _COLUMNS)
+        matrix = words[start : min(start + PIECE, end)].reshape(-1, _ROW_WORDS)
         rows, columns = np.add.reduce(matrix, axis=1), np.add.reduce(matrix, axis=0)
-        heads = np.arange(first + start, first + start + matrix.size, _COLUMNS, dtype=np.uint64)
+        heads = np.arange(first + start, first + start + matrix.size, _ROW_WORDS, dtype=np.uint64)
         total += int(np.add.reduce(columns * _ODD)) + 2 * int(np.add.reduce(rows * heads))
     if end < words.size:
         tail = words[end:]

@@ -1,4 +1,8 @@
-"""The header of a frame: what it holds, and how (SPEC 6.1)."""
+"""The header of a frame: its method, element type and shapes (SPEC 6.1).
+
+`to_bytes` and `parse_header` are inverse to each other. The parser checks every rule of the header
+before anything of the declared size is allocated.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ class FrameHeader:
     block_log2
         Binary logarithm of the components in a block; 0 for raw frames.
     run
-        Whether it is a run of arrays laid end to end; otherwise there is one.
+        Whether the frame holds a run of arrays laid end to end. Otherwise it holds one array.
     ordered
         Whether representatives are added to the order-preserving integers of the reference.
     """
@@ -72,7 +76,7 @@ class FrameHeader:
         """``"raw"``, ``"planes"`` or ``"codebook"``."""
         return _METHODS[self.method]
 
-    @cached_property  # of a run there are thousands
+    @cached_property  # a run has thousands of them
     def sizes(self) -> list[int]:
         """Number of components of each array."""
         return [math.prod(shape) * self.kind.components for shape in self.shapes]
@@ -108,36 +112,42 @@ class FrameHeader:
 
 
 def check_shape(shape: Shape) -> None:
-    """Refuse the shape of an array that no reader would take.
+    """Raise ``ArgumentError`` if no reader accepts an array of this shape.
 
-    Raises
-    ------
-    ArgumentError
-        If it has more dimensions or elements than a frame may hold.
+    A frame has a limit for dimensions and one for elements.
     """
     if broken := _too_many_dimensions(len(shape)) or _too_many_elements([shape]):
         raise ArgumentError(f"an array of shape {shape} cannot be stored: {broken}")
 
 
 def _too_many_dimensions(dimensions: int) -> str | None:
-    """Return what is wrong with so many dimensions, for readers and writers; ``None`` if nothing is."""
+    """Return what is wrong with this number of dimensions, or ``None`` if nothing is."""
     return f"{dimensions} dimensions, more than {MAX_DIMENSIONS}" if dimensions > MAX_DIMENSIONS else None
 
 
 def _too_many_elements(shapes: Sequence[Shape]) -> str | None:
-    """Return what is wrong with arrays of these shapes together; ``None`` if nothing is."""
-    # An empty array too must not have absurd extents.
+    """Return what is wrong with arrays of these shapes together, or ``None`` if nothing is."""
+    # The extents of an empty array are limited too.
     elements = sum(math.prod(shape) or math.prod(filter(None, shape)) for shape in shapes)
     return f"more than {MAX_ELEMENTS} elements, extents of 0 left out" if elements > MAX_ELEMENTS else None
 
 
 def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) -> FrameHeader:
-    """Read the header at the start of a frame; `data` has to have `behind` more bytes.
+    """Read the header at the start of a frame.
+
+    Parameters
+    ----------
+    data
+        The frame, or its first bytes.
+    where
+        The place that errors name.
+    behind
+        Bytes that `data` must have behind the header.
 
     Raises
     ------
     DataError
-        If it breaks a rule of SPEC 6.1.
+        If the header breaks a rule of SPEC 6.1.
     """
     cursor = Cursor(memoryview(data) if isinstance(data, bytes) else data, where)
     magic, version, method, code, flags, first, block_log2 = _HEAD.unpack(cursor.take(_HEAD.size, "header"))
@@ -155,7 +165,9 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
         raise UnsupportedError("LCC-FRM-04", where, f"flags {flags:#x} are reserved for method {method}")
     ordered = bool(flags & FLAG_ORDERED)
     if ordered and not (method == METHOD_CODEBOOK and flags & FLAG_REFERENCE):
-        raise UnsupportedError("LCC-FRM-12", where, f"an ordered frame of method {method}, flags {flags:#x}")
+        raise UnsupportedError(
+            "LCC-FRM-12", where, f"an ordered frame cannot have method {method} and flags {flags:#x}"
+        )
     if code >= len(ELEMENT_TYPES):
         raise UnsupportedError("LCC-FRM-06", where, f"element type {code} is not defined")
     kind = ELEMENT_TYPES[code]
@@ -163,16 +175,16 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
         raise FormatError("LCC-FRM-06", where, f"the codebook method does not store {kind.name}")
     smallest, largest = (0, 0) if method == METHOD_RAW else (MIN_BLOCK_LOG2, MAX_BLOCK_LOG2)
     if not smallest <= block_log2 <= largest:
-        raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components")
+        raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components are not allowed")
     run = bool(flags & FLAG_RUN)
     shapes = _parse_shapes(cursor, run, first)
     if cursor.remaining < behind:
-        raise TruncatedError("LCC-FRM-02", where, f"{len(data)} bytes hold no whole frame")
+        raise TruncatedError("LCC-FRM-02", where, f"{len(data)} bytes do not hold a whole frame")
     header = FrameHeader(method, kind, bool(flags & FLAG_REFERENCE), shapes, block_log2, run, ordered)
     if broken := _too_many_elements(header.shapes):
         raise LimitError("LCC-LIM-01", where, broken)
     if run and header.components > MAX_RUN_COMPONENTS:
-        raise LimitError("LCC-LIM-09", where, f"a run of {header.components} components")
+        raise LimitError("LCC-LIM-09", where, f"a run of {header.components} components is too long")
     return header
 
 
@@ -181,7 +193,9 @@ def _parse_shapes(cursor: Cursor, run: bool, first: int) -> tuple[Shape, ...]:
     if run:
         count = cursor.integer("I", "number of arrays")
         if first or not 1 <= count <= MAX_ARRAYS:
-            raise FormatError("LCC-FRM-11", cursor.where, f"a run of {count} arrays, {first} dimensions")
+            raise FormatError(
+                "LCC-FRM-11", cursor.where, f"a run cannot have {count} arrays and {first} dimensions"
+            )
         dimensions = bytes(cursor.take(count, "dimensions"))
     if broken := _too_many_dimensions(max(dimensions)):
         raise LimitError("LCC-FRM-05", cursor.where, broken)

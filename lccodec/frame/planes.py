@@ -1,6 +1,10 @@
 """The planes method: any bit pattern, exactly, as byte planes of the difference to the reference.
 
-Source: SPEC 6.2 and 7.5; the order-preserving difference is FM-Delta's (Ning et al., NeurIPS 2024).
+A component becomes a *zigzag code*, an unsigned integer that is small where the component is near
+its reference. Each byte of the codes is a plane, and each plane is one stream.
+
+Source: SPEC 6.2 and 7.5. The order-preserving difference is from FM-Delta (Ning et al., NeurIPS
+2024).
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ def write_block(
     kind: ElementType,
     taken: Callable[[int, Array], None] | None = None,
 ) -> list[Piece]:
-    """Return the pieces of one block: a stream per byte of the zigzag codes, lowest byte first.
+    """Return the pieces of one block: a stream for each byte of the zigzag codes, lowest byte first.
 
     Parameters
     ----------
@@ -48,7 +52,7 @@ def write_block(
 
 
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
-    """Read one block into `out`, which may be `reference`; both are components of the block."""
+    """Read one block into `out`, which may be `reference`. Both are components of the block."""
     planes = [dense(read_stream(cursor, out.size), out.size) for _ in range(kind.size)]
     for part in slices(out.size):
         codes = planes[-1][part].astype(kind.bits)

@@ -1,8 +1,9 @@
 """How two states differ: which leaves came, went and changed, and by how much, in NumPy alone.
 
-Elements are equal when their bit patterns are: a NaN equals itself, 0.0 and -0.0 differ. Differences are
-taken in float64, between integers exactly, between complex numbers as a magnitude, and over the elements that
-are finite on both sides. Everything is computed piece by piece, like a summary.
+Elements are equal when their bit patterns are: a NaN equals itself, 0.0 and -0.0 differ.
+Differences are taken in float64, between integers exactly, between complex numbers as a magnitude,
+and over the elements that are finite on both sides. Everything is computed piece by piece, like a
+summary.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class ArrayChange:
     not_finite
         Elements that changed and are NaN or infinite before or after: in no figure below.
     max_abs, rms
-        Largest and root mean square difference over the elements, those that did not change included;
-        None where none is finite.
+        Largest and root mean square difference over the elements, those that did not change
+        included; None where none is finite.
     relative_rms
         `rms` over the root mean square of the old elements; None where that is 0.
     """
@@ -89,8 +90,8 @@ class Difference:
 class Leaves(Mapping[str, Any]):
     """The leaves of an open checkpoint by name; an array is decoded when it is asked for.
 
-    No frame is decoded twice for the small arrays that share it: all that must be decoded together is kept
-    from the first of them on. An array with frames of its own is not kept.
+    No frame is decoded twice for the small arrays that share it: all that must be decoded together
+    is kept from the first of them on. An array with frames of its own is not kept.
 
     Parameters
     ----------
@@ -100,7 +101,8 @@ class Leaves(Mapping[str, Any]):
 
     def __init__(self, file: CheckpointFile) -> None:
         manifest = file.links[-1].manifest
-        # Below a key of its own the state is found whole, also where one of its keys is the empty string.
+        # Below a key of its own the state is found whole, also where one of its keys is the empty
+        # string.
         tree = {"": manifest.tree}
         self._file = file
         self._values = {name[1:]: value for name, value in select(tree, manifest.scalars, [""])[1].items()}

@@ -1,8 +1,9 @@
 """What an array looks like: figures and a histogram, in NumPy alone.
 
-Computed in float64 and in pieces that fit the cache, so that a large array needs no second one. Values are
-scaled by a power of two first, so that no sum and no square overflows or vanishes. A complex number counts
-by its magnitude. bfloat16 may come as :data:`lccodec.BFLOAT16_BITS`: ml_dtypes is not needed.
+Computed in float64 and in pieces that fit the cache, so that a large array needs no second one.
+Values are scaled by a power of two first, so that no sum and no square overflows or vanishes. A
+complex number counts by its magnitude. bfloat16 may come as :data:`lccodec.BFLOAT16_BITS`:
+ml_dtypes is not needed.
 """
 
 from __future__ import annotations

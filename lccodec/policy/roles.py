@@ -1,17 +1,19 @@
 """Roles: what an array is to its training run.
 
-An error in a weight costs a little loss; one in a second moment can make Adam's update
-``m / (sqrt(v) + eps)`` explode; one in a statistic can do anything. So a policy chooses quantizers by role:
+An error in a weight costs a little loss; one in a second moment can make Adam's update ``m /
+(sqrt(v) + eps)`` explode; one in a statistic can do anything. So a policy chooses quantizers by
+role:
 
 - ``weight``: what gradients train;
 - ``first_moment``: a running mean of gradients, of either sign;
-- ``second_moment``: a running mean, sum or maximum of squared gradients, which an update divides by;
+- ``second_moment``: a running mean, sum or maximum of squared gradients, which an update divides
+by;
 - ``other``: all the rest. It is kept as it is.
 
-Nothing is lossy by accident: an array is a weight or a moment when somebody says so. That is, in this order,
-the user (by name or pattern), the structures of a framework (types, the state of an optimizer; the adapters
-know them), and the stated lists of names in :mod:`lccodec.policy.vocabulary`. What none of them knows is
-``other``.
+Nothing is lossy by accident: an array is a weight or a moment when somebody says so. That is, in
+this order, the user (by name or pattern), the structures of a framework (types, the state of an
+optimizer; the adapters know them), and the stated lists of names in
+:mod:`lccodec.policy.vocabulary`. What none of them knows is ``other``.
 """
 
 from __future__ import annotations
@@ -75,8 +77,8 @@ def assign_roles(
     names
         Of all arrays of the state; what lies side by side tells what a name means.
     given
-        Roles by name or pattern (:mod:`fnmatch`), as the user has them. A whole name goes before patterns,
-        and the first pattern that fits before others.
+        Roles by name or pattern (:mod:`fnmatch`), as the user has them. A whole name goes before
+        patterns, and the first pattern that fits before others.
     known
         Roles by whole name that a framework's own structures tell. They go before what names tell.
 
@@ -200,8 +202,8 @@ def _suggestion(pattern: str, ends: Mapping[str, list[str]]) -> str:
 def find_curvatures(roles: Mapping[str, Role], shapes: Mapping[str, Sequence[int]]) -> dict[str, str]:
     """Return the second moment of each weight that has one of its shape, by name.
 
-    They share the end of their paths (``params/fc/kernel``, ``opt/nu/params/fc/kernel``); or there are as
-    many of both, in one order, as in the state of a PyTorch optimizer.
+    They share the end of their paths (``params/fc/kernel``, ``opt/nu/params/fc/kernel``); or there
+    are as many of both, in one order, as in the state of a PyTorch optimizer.
     """
     weights = [name for name, role in roles.items() if role == "weight"]
     moments = [name for name, role in roles.items() if role == "second_moment"]
@@ -298,8 +300,8 @@ class _State:
     def _beside(self, path: _Path, depth: int, word: Word) -> tuple[Role | None, bool]:
         """Return the role that a partner tells, and whether there is a partner at all.
 
-        The partner has an array of the same path, as every parameter has both moments. Where it does not, as
-        in SM3, whose ``mu`` is a second moment, the two are something else.
+        The partner has an array of the same path, as every parameter has both moments. Where it
+        does not, as in SM3, whose ``mu`` is a second moment, the two are something else.
         """
         partners = [((*path[:depth], partner), role) for partner, role in word.partners]
         for place, role in partners:

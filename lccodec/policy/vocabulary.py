@@ -1,27 +1,31 @@
 """Words in the names of arrays, and what each of them tells about a role.
 
-The lists are short on purpose. A word is here when it means one thing in PyTorch, timm, transformers, Keras,
-Flax, Haiku and in NumPy programs like them. What no list has is kept exact: that costs bytes, and a
-quantized statistic can cost a run.
+The lists are short on purpose. A word is here when it means one thing in PyTorch, timm,
+transformers, Keras, Flax, Haiku and in NumPy programs like them. What no list has is kept exact:
+that costs bytes, and a quantized statistic can cost a run.
 
 A name is split into parts at ``/`` and ``.``. Capital letters do not count.
 
 =====================  ===================================================================================
-weight, as last part   ``weight``, ``kernel``, ``w`` and ``bias`` (also with a number or in the plural),
+weight, as last part   ``weight``, ``kernel``, ``w`` and ``bias`` (also with a number or in the
+plural),
                        ``embedding``, ``embeddings``, the entries of `WEIGHTS`, of recurrent layers
                        (``weight_ih_l0_reverse``) and of LoRA (``lora_A``)
 weight, beside another ``gamma`` and ``beta``; ``weight_g`` and ``weight_v``; ``b`` beside ``w``
-weight, below params   ``scale``, ``offset`` and ``b``
-moment, anywhere       ``exp_avg``, ``momentum_buffer``, ``grad_avg``, ``first_moment``; ``exp_avg_sq``,
-                       ``max_exp_avg_sq``, ``exp_avg_sq_row``, ``square_avg``, ``exp_inf``, ``acc_delta``,
-                       ``second_moment``
+weight, below params   ``scale``, ``offset`` and ``b`` moment, anywhere       ``exp_avg``,
+``momentum_buffer``, ``grad_avg``, ``first_moment``; ``exp_avg_sq``,
+                       ``max_exp_avg_sq``, ``exp_avg_sq_row``, ``square_avg``, ``exp_inf``,
+                       ``acc_delta``, ``second_moment``
 moment, in optimizers  ``m``, ``mu``, ``trace``, ``momentum``; ``nu``, ``nu_max``, ``sum``,
                        ``sum_of_squares``, ``v_row``, ``v_col``, ``row_var``, ``col_var``
-moment, beside another ``m`` and ``v``, ``mu`` and ``nu``, ``momentum`` and ``velocity``, also after a prefix
+moment, beside another ``m`` and ``v``, ``mu`` and ``nu``, ``momentum`` and ``velocity``, also after
+a prefix
                        (``fc_m`` and ``fc_v``), where everything below both is the same
-optimizer              ``opt``, ``adam``, ``sgd``, ``lion`` and so on (`OPTIMIZERS`) as a word or an affix:
+optimizer              ``opt``, ``adam``, ``sgd``, ``lion`` and so on (`OPTIMIZERS`) as a word or an
+affix:
                        ``optimizer_G``, ``g_optim``, ``opt_state``. All else in it is exact.
-exact                  ``running_mean``, ``ema``, ``fisher``, ``quant``, ``scheduler`` and so on (`EXACT`):
+exact                  ``running_mean``, ``ema``, ``fisher``, ``quant``, ``scheduler`` and so on
+(`EXACT`):
                        everything below them, but for moments of the second list.
 =====================  ===================================================================================
 """
@@ -51,7 +55,8 @@ WEIGHTS: Final = frozenset(
         # Multi-head attention and recurrent cells of PyTorch.
         *("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
         *("bias_k", "bias_v", "weight_ih", "weight_hh", "bias_ih", "bias_hh"),
-        # Reparametrized weights of PyTorch (weight norm, spectral norm, pruning), and what FSDP makes of all.
+        # Reparametrized weights of PyTorch (weight norm, spectral norm, pruning), and what FSDP
+        # makes of all.
         *("weight_orig", "bias_orig", "original0", "original1", "flat_param", "_flat_param"),
         # Tensors of all experts in transformers, and projections in programs that have no layers.
         *("gate_proj", "up_proj", "down_proj", "gate_up_proj", "gate_up_proj_bias", "down_proj_bias"),
@@ -72,7 +77,8 @@ _BELOW_PARAMS: Final = frozenset(["scale", "offset", "b"])
 #: Weights that are told by a partner beside them.
 _BESIDE: Final = {"gamma": "beta", "beta": "gamma", "weight_g": "weight_v", "weight_v": "weight_g"}
 
-#: Parts that hold a model: an array below one is a weight if an optimizer has a moment of its whole name.
+#: Parts that hold a model: an array below one is a weight if an optimizer has a moment of its whole
+#: name.
 MODELS: Final = frozenset(
     ["model", "module", "net", "network", "params", "parameters", "state_dict", "variables", "weights"]
 )

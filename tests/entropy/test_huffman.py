@@ -175,7 +175,7 @@ def test_both_ways_through_the_lanes_find_the_same(
     found: list[object] = []
     for places in (0, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lanes, "_STEP_PLACES", places)
+            patch.setattr(lanes, "_STEP_COST_BITS", places)
             try:
                 found.append(decode(Cursor(memoryview(stored), "run"), count).tobytes())
             except DataError as error:
@@ -190,7 +190,7 @@ def test_both_ways_through_the_lanes_find_the_same(
 def test_a_lane_that_goes_on_behind_the_data_is_refused(
     monkeypatch: pytest.MonkeyPatch, lane: bytes, places: int
 ) -> None:
-    monkeypatch.setattr(lanes, "_STEP_PLACES", places)
+    monkeypatch.setattr(lanes, "_STEP_COST_BITS", places)
     # Codes of 1, 2 and 2 bits; a lane of two bytes, in which all symbols have room, and one of one byte.
     stored = b"\x02\x21\x02" + b"\x02\x00\x01\x00\x01" + b"\x01" + b"\0\0" + lane
     for count in (18, 20, 24):
