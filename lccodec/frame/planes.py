@@ -30,7 +30,7 @@ def write_block(
     kind: ElementType,
     taken: Callable[[int, Array], None] | None = None,
 ) -> list[Piece]:
-    """Return the pieces of one block: a stream for each byte of the zigzag codes, lowest byte first.
+    """Return the pieces of one block: a stream for each byte of the codes, lowest byte first.
 
     Parameters
     ----------

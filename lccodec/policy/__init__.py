@@ -1,4 +1,5 @@
-"""Which quantizer for which array: roles, policies, presets, targets, and the record of them in a checkpoint.
+"""Which quantizer for which array: roles, policies, presets, targets.
 
-Nothing here reads or writes a file. Imports the frame and what is below it.
+Also the record of them in a checkpoint. Nothing here reads or writes a file. Imports the frame and
+what is below it.
 """

@@ -1,4 +1,7 @@
-"""What a checkpoint records of how its frames were made: the policy, and roles that names do not tell."""
+"""What a checkpoint records of how its frames were made: the policy, and the roles it needs.
+
+Names of arrays say most roles. Only roles that names do not say are recorded.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ class Record:
     Parameters
     ----------
     policy
-        Of the chain.
+        Policy of the chain.
     roles
         Roles that the user gave, by name or pattern.
     known
-        Roles that neither these nor names tell, by the index of the array.
+        Other roles that names do not say, by the index of the array.
     """
 
     policy: Policy
@@ -34,7 +37,10 @@ class Record:
 
 
 def write_record(record: Record) -> Any:
-    """Return a record as JSON: what it says of the policy or, if there are roles too, an object of all."""
+    """Return a record as JSON.
+
+    It is the policy alone or, if there are roles too, an object of all.
+    """
     policy = record.policy
     written = policy.name if POLICIES.get(policy.name) == policy else policy.to_json()
     indices: dict[str, list[int]] = {}
@@ -50,7 +56,7 @@ def read_record(value: Any) -> Record:
     Raises
     ------
     ArgumentError
-        If it is none that this version knows.
+        If this version does not know such a record.
     """
     if not isinstance(value, dict) or "policy" not in value:
         return Record(resolve_policy(value))
@@ -59,6 +65,6 @@ def read_record(value: Any) -> Record:
         role in ROLES and type(indices) is list and all(type(index) is int for index in indices)
         for role, indices in known.items()
     ):
-        raise ArgumentError(f"not a record of roles: {known!r:.100}")
+        raise ArgumentError(f"{known!r:.100} is not a record of roles")
     by_index = {index: role for role, indices in known.items() for index in indices}
     return Record(resolve_policy(value["policy"]), check_roles(roles), by_index)

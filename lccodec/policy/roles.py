@@ -1,19 +1,18 @@
 """Roles: what an array is to its training run.
 
-An error in a weight costs a little loss; one in a second moment can make Adam's update ``m /
-(sqrt(v) + eps)`` explode; one in a statistic can do anything. So a policy chooses quantizers by
-role:
+An error in a weight costs a little loss. An error in a second moment can make Adam's update
+``m / (sqrt(v) + eps)`` explode. An error in a statistic can have any effect. So a policy chooses
+quantizers by role:
 
 - ``weight``: what gradients train;
 - ``first_moment``: a running mean of gradients, of either sign;
 - ``second_moment``: a running mean, sum or maximum of squared gradients, which an update divides
 by;
-- ``other``: all the rest. It is kept as it is.
+- ``other``: all others. They are kept exactly.
 
-Nothing is lossy by accident: an array is a weight or a moment when somebody says so. That is, in
-this order, the user (by name or pattern), the structures of a framework (types, the state of an
-optimizer; the adapters know them), and the stated lists of names in
-:mod:`lccodec.policy.vocabulary`. What none of them knows is ``other``.
+No array is lossy by accident. It is a weight or a moment only if one of these sources says so, in
+this order: the user (by name or pattern), the structures of a framework (types, the state of an
+optimizer; the adapters know them), and the lists of names in :mod:`lccodec.policy.vocabulary`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ __all__ = [
     "is_exact",
 ]
 
-#: Why an array that nothing tells anything about is ``other``.
+#: Why an array is ``other`` if no source says anything about it.
 UNNAMED: Final = "nothing names it"
 
 
@@ -56,13 +55,13 @@ class Assignment:
 
     @property
     def named(self) -> bool:
-        """Whether something tells the role; an array that nothing names is ``other`` to be safe."""
+        """Whether a source says the role. An array that nothing names is ``other`` to be safe."""
         return self.why != UNNAMED
 
 
 _Path: TypeAlias = tuple[str, ...]
 _UNNAMED: Final = Assignment("other", UNNAMED)
-_SHOWN: Final = 3  # of the names that a pattern may have meant
+_MAX_SUGGESTIONS: Final = 3  # names that a pattern may mean
 
 
 def assign_roles(
@@ -75,12 +74,12 @@ def assign_roles(
     Parameters
     ----------
     names
-        Of all arrays of the state; what lies side by side tells what a name means.
+        Names of all arrays of the state. A name can mean different things beside different names.
     given
-        Roles by name or pattern (:mod:`fnmatch`), as the user has them. A whole name goes before
-        patterns, and the first pattern that fits before others.
+        Roles that the user gives, by name or pattern (:mod:`fnmatch`). A whole name goes before
+        patterns. Of several patterns that fit, the first counts.
     known
-        Roles by whole name that a framework's own structures tell. They go before what names tell.
+        Roles by whole name from a framework's own structures. They go before what names say.
 
     Raises
     ------
@@ -110,12 +109,12 @@ def assign_roles(
 
 
 def is_exact(name: str) -> bool:
-    """Whether a part of a name is one of those whose arrays are always exact, as ``running_mean``."""
+    """Return whether a part of a name, such as ``running_mean``, stands for exact arrays."""
     return any(meaning(part).exact for part in _parts(name))
 
 
 def check_roles(given: Mapping[str, Role]) -> Mapping[str, Role]:
-    """Return roles by name or pattern as they are.
+    """Check roles by name or pattern, and return them unchanged.
 
     Raises
     ------
@@ -124,16 +123,16 @@ def check_roles(given: Mapping[str, Role]) -> Mapping[str, Role]:
     """
     if not isinstance(given, Mapping):
         raise ArgumentError(
-            f"roles are a mapping from names or patterns to roles, not {type(given).__name__}"
+            f"roles must be a mapping from names or patterns to roles, not {type(given).__name__}"
         )
     for name, role in given.items():
         if not isinstance(name, str) or role not in ROLES:
-            raise ArgumentError(f"unknown role {role!r} of {name!r}; there are {', '.join(ROLES)}")
+            raise ArgumentError(f"unknown role {role!r} of {name!r}; roles are {', '.join(ROLES)}")
     return given
 
 
 def check_known(known: Mapping[str, Assignment]) -> Mapping[str, Assignment]:
-    """Return the roles that an adapter knows as they are.
+    """Check the roles that an adapter knows, and return them unchanged.
 
     Raises
     ------
@@ -142,22 +141,22 @@ def check_known(known: Mapping[str, Assignment]) -> Mapping[str, Assignment]:
     """
     if not isinstance(known, Mapping) or not all(isinstance(a, Assignment) for a in known.values()):
         raise ArgumentError(
-            f"known roles are a mapping from names to lccodec.policy.roles.Assignment, not {known!r:.100}"
+            f"known roles must be a mapping from names to lccodec.policy.roles.Assignment, not {known!r:.100}"
         )
     return known
 
 
 def check_matches(what: str, patterns: Iterable[str], names: Iterable[str]) -> None:
-    """Check that every name or pattern fits an array: one that fits none is a typing error.
+    """Check that every name or pattern fits an array. One that fits none is probably mistyped.
 
     Parameters
     ----------
     what
-        What the patterns are of, as ``"roles"``.
+        What the patterns belong to, such as ``"roles"``.
     patterns
         Names or patterns (:mod:`fnmatch`).
     names
-        Of all arrays of a state.
+        Names of all arrays of a state.
 
     Raises
     ------
@@ -178,32 +177,33 @@ def check_matches(what: str, patterns: Iterable[str], names: Iterable[str]) -> N
         for name in known:
             for end in dict.fromkeys([name, name.rpartition("/")[2], *_parts(name)]):
                 near = ends.setdefault(end, [])
-                if len(near) < _SHOWN:
+                if len(near) < _MAX_SUGGESTIONS:
                     near.append(name)
         lines = [f"  {pattern!r}{_suggestion(pattern, ends)}" for pattern in strange]
         raise ArgumentError("\n".join([f"{what}: no array is named", *lines]))
 
 
 def _suggestion(pattern: str, ends: Mapping[str, list[str]]) -> str:
-    """Return the names that a pattern may have meant; `ends` are names and their parts."""
+    """Return the names that a pattern may mean; `ends` has names and their parts."""
     plain = re.sub(r"\[[^]]*\]|[*?]+", "", pattern).strip("/.")
     wanted = dict.fromkeys([pattern, plain, _parts(plain)[-1]])
     close = [
         name
         for word in wanted
         if word
-        for end in difflib.get_close_matches(word, ends, _SHOWN)
+        for end in difflib.get_close_matches(word, ends, _MAX_SUGGESTIONS)
         for name in ends[end]
     ]
-    shown = list(dict.fromkeys(close))[:_SHOWN]
+    shown = list(dict.fromkeys(close))[:_MAX_SUGGESTIONS]
     return f" (is it {' or '.join(map(repr, shown))}?)" if shown else ""
 
 
 def find_curvatures(roles: Mapping[str, Role], shapes: Mapping[str, Sequence[int]]) -> dict[str, str]:
-    """Return the second moment of each weight that has one of its shape, by name.
+    """Return the name of the second moment of each weight that has one of the same shape.
 
-    They share the end of their paths (``params/fc/kernel``, ``opt/nu/params/fc/kernel``); or there
-    are as many of both, in one order, as in the state of a PyTorch optimizer.
+    Their paths have the same end (``params/fc/kernel``, ``opt/nu/params/fc/kernel``). Otherwise
+    there must be as many weights as moments, with the same shapes in the same order, as in the
+    state of a PyTorch optimizer.
     """
     weights = [name for name, role in roles.items() if role == "weight"]
     moments = [name for name, role in roles.items() if role == "second_moment"]
@@ -214,7 +214,7 @@ def find_curvatures(roles: Mapping[str, Role], shapes: Mapping[str, Sequence[int
         path = _path(name)
         for start in range(len(path)):
             end = path[start:]
-            ends[end] = None if end in ends else name  # more than one has it
+            ends[end] = None if end in ends else name  # None: several weights have this end
     found = {}
     for name in moments:
         path = _path(name)
@@ -235,9 +235,9 @@ def _path(name: str) -> _Path:
     return tuple(_parts(name.lower()))
 
 
-@lru_cache(maxsize=4)  # the states of a run have the same names, save after save
+@lru_cache(maxsize=4)  # every save of a run has the same names
 def _named(names: tuple[str, ...]) -> Mapping[str, Assignment]:
-    """Return the roles that the names of all arrays of a state tell; not to be changed."""
+    """Return the roles that the names of all arrays of a state say. The result is shared."""
     found: dict[str, Assignment] = {}
     parameters: set[_Path] = set()
     state = _State(names)
@@ -253,14 +253,14 @@ def _named(names: tuple[str, ...]) -> Mapping[str, Assignment]:
 
 
 class _State:
-    """All names of a state, in which those of one array are looked at."""
+    """All names of a state, among which the name of one array is looked at."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._leaves = {_path(name) for name in names}
         self._places = {path[:depth] for path in self._leaves for depth in range(1, len(path) + 1)}
 
     def assign(self, words: list[Word]) -> tuple[Assignment, _Path]:
-        """Return the role of an array, and of a moment the path of its parameter."""
+        """Return the role of an array and, for a moment, the path of its parameter."""
         path = tuple(word.text for word in words)
         optimizer = exact = ""
         params = False
@@ -275,7 +275,8 @@ class _State:
                     return Assignment("other", f"{word.text!r} keeps it for itself"), ()
                 rest = path[depth + 1 :] or _parameter_before(path, depth)
                 return Assignment(role, f"named {word.text!r}"), rest
-            # A bare torch optimizer state is {"state": {0: {...}, 1: ...}, "param_groups": ...}.
+            # The state of a torch optimizer alone is {"state": {0: {...}, 1: ...}, "param_groups":
+            # ...}.
             if word.optimizer or (word.text.isdecimal() and depth and path[depth - 1] == "state"):
                 optimizer, exact = word.text, ""
             if word.exact:
@@ -285,7 +286,7 @@ class _State:
             return Assignment("other", f"{exact!r} is exact"), ()
         if optimizer:
             return Assignment("other", "inside an optimizer"), ()
-        # A list of weights has positions below its name.
+        # The weights in a list have positions below the name of the list.
         last = words[-2] if len(words) > 1 and words[-1].text.isdecimal() else words[-1]
         beside = (*path[:-1], last.weight_beside) in self._leaves if last.weight_beside else False
         if last.weight or (last.weight_in_params and params) or (beside and last is words[-1]):
@@ -293,15 +294,15 @@ class _State:
         return _UNNAMED, ()
 
     def _is_scale(self, path: _Path) -> bool:
-        """Whether an array is the scale of a moment that is stored as codes."""
+        """Return whether an array is the scale of a moment that is stored as codes."""
         codes = ((*path[:-1], name) for name in ("codes", "qmap"))
         return path[-1] == "scale" and any(place in self._leaves for place in codes)
 
     def _beside(self, path: _Path, depth: int, word: Word) -> tuple[Role | None, bool]:
-        """Return the role that a partner tells, and whether there is a partner at all.
+        """Return the role that a partner says, and whether there is a partner at all.
 
-        The partner has an array of the same path, as every parameter has both moments. Where it
-        does not, as in SM3, whose ``mu`` is a second moment, the two are something else.
+        Every parameter has both moments, so the partner must have an array of the same path.
+        Otherwise the two are something else, as in SM3, whose ``mu`` is a second moment.
         """
         partners = [((*path[:depth], partner), role) for partner, role in word.partners]
         for place, role in partners:
@@ -317,7 +318,7 @@ class _State:
 
 
 def _parameter_before(path: _Path, depth: int) -> _Path:
-    """Return the parameter of a moment that is called by its entry: ``state/fc.weight/exp_avg``."""
+    """Return the parameter whose moment is one of its entries: ``state/fc.weight/exp_avg``."""
     if "state" not in path[:depth]:
         return ()
     parameter = path[path.index("state") + 1 : depth]

@@ -1,33 +1,34 @@
-"""Words in the names of arrays, and what each of them tells about a role.
+"""Words in the names of arrays, and the roles they stand for.
 
-The lists are short on purpose. A word is here when it means one thing in PyTorch, timm,
+The lists are short on purpose. A word is listed if it means one thing in PyTorch, timm,
 transformers, Keras, Flax, Haiku and in NumPy programs like them. What no list has is kept exact:
-that costs bytes, and a quantized statistic can cost a run.
+that costs bytes, while a quantized statistic can cost a run.
 
-A name is split into parts at ``/`` and ``.``. Capital letters do not count.
+A name is split into parts at ``/`` and ``.``. Case is ignored.
 
-=====================  ===================================================================================
-weight, as last part   ``weight``, ``kernel``, ``w`` and ``bias`` (also with a number or in the
-plural),
-                       ``embedding``, ``embeddings``, the entries of `WEIGHTS`, of recurrent layers
-                       (``weight_ih_l0_reverse``) and of LoRA (``lora_A``)
-weight, beside another ``gamma`` and ``beta``; ``weight_g`` and ``weight_v``; ``b`` beside ``w``
-weight, below params   ``scale``, ``offset`` and ``b`` moment, anywhere       ``exp_avg``,
-``momentum_buffer``, ``grad_avg``, ``first_moment``; ``exp_avg_sq``,
-                       ``max_exp_avg_sq``, ``exp_avg_sq_row``, ``square_avg``, ``exp_inf``,
-                       ``acc_delta``, ``second_moment``
-moment, in optimizers  ``m``, ``mu``, ``trace``, ``momentum``; ``nu``, ``nu_max``, ``sum``,
-                       ``sum_of_squares``, ``v_row``, ``v_col``, ``row_var``, ``col_var``
-moment, beside another ``m`` and ``v``, ``mu`` and ``nu``, ``momentum`` and ``velocity``, also after
-a prefix
-                       (``fc_m`` and ``fc_v``), where everything below both is the same
-optimizer              ``opt``, ``adam``, ``sgd``, ``lion`` and so on (`OPTIMIZERS`) as a word or an
-affix:
-                       ``optimizer_G``, ``g_optim``, ``opt_state``. All else in it is exact.
-exact                  ``running_mean``, ``ema``, ``fisher``, ``quant``, ``scheduler`` and so on
-(`EXACT`):
-                       everything below them, but for moments of the second list.
-=====================  ===================================================================================
+Weights, by the last part of the name:
+
+- always: ``weight``, ``kernel``, ``w`` and ``bias`` (also with a number or in the plural), the
+  entries of `WEIGHTS`, parts of recurrent layers (``weight_ih_l0_reverse``) and of LoRA
+  (``lora_A``);
+- beside a partner: ``gamma`` and ``beta``, ``weight_g`` and ``weight_v``, ``b`` beside ``w``;
+- below ``params``: ``scale``, ``offset`` and ``b``.
+
+Moments, by any part of the name:
+
+- always: ``exp_avg``, ``momentum_buffer``, ``grad_avg``, ``first_moment``; ``exp_avg_sq``,
+  ``max_exp_avg_sq``, ``exp_avg_sq_row``, ``square_avg``, ``exp_inf``, ``acc_delta``,
+  ``second_moment``;
+- inside an optimizer: ``m``, ``mu``, ``trace``, ``momentum``; ``nu``, ``nu_max``, ``sum``,
+  ``sum_of_squares``, ``v_row``, ``v_col``, ``row_var``, ``col_var``;
+- beside a partner: ``m`` and ``v``, ``mu`` and ``nu``, ``momentum`` and ``velocity``, also behind a
+  prefix (``fc_m`` and ``fc_v``), if everything below both is the same.
+
+Optimizers: ``opt``, ``adam``, ``sgd``, ``lion`` and so on (`OPTIMIZERS`), as a word or with more
+letters: ``optimizer_G``, ``g_optim``, ``opt_state``. All else inside an optimizer is exact.
+
+Exact: ``running_mean``, ``ema``, ``fisher``, ``quant``, ``scheduler`` and so on (`EXACT`), with
+everything below them but moments that are listed as "always".
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ _WEIGHT: Final = re.compile(
 )
 _PARAMS: Final = re.compile(r"(\w+_)?param(eter)?s")
 _BELOW_PARAMS: Final = frozenset(["scale", "offset", "b"])
-#: Weights that are told by a partner beside them.
+#: Weights, if the partner is beside them.
 _BESIDE: Final = {"gamma": "beta", "beta": "gamma", "weight_g": "weight_v", "weight_v": "weight_g"}
 
 #: Parts that hold a model: an array below one is a weight if an optimizer has a moment of its whole
@@ -93,25 +94,25 @@ _INSIDE: Final[dict[str, Role]] = {
     **dict.fromkeys(["nu", "nu_max", "sum", "sum_of_squares"], "second_moment"),
     **dict.fromkeys(["v_row", "v_col", "row_var", "col_var"], "second_moment"),
 }
-#: First and second moments that are told by their partner.
+#: First and second moments, if their partner is beside them.
 _PAIRS: Final = (
     *(("m", "v"), ("mu", "nu"), ("momentum", "velocity"), ("momentums", "velocities")),
     ("exp_avg", "exp_avg_sq"),
 )
 
-#: Words of optimizers: one of the words that a part is made of.
+#: Names of optimizers. A part names an optimizer if one of its words is listed.
 OPTIMIZERS: Final = frozenset(
     [
         *("opt", "opts", "sgd", "lion", "muon", "lamb", "lars", "soap", "yogi", "adan", "came", "prodigy"),
         *("galore", "ftrl", "sm3", "rprop", "asgd", "kfac"),
     ]
 )
-#: The same, wherever they are in a part; ``optG`` and ``gopt`` besides.
+#: The same, wherever they are in a part; also ``optG`` and ``gopt``.
 _OPTIMIZER: Final = re.compile(
     r".*(optim|adam|rmsprop|adagrad|adadelta|adafactor|shampoo|sophia|lbfgs|novograd).*|opt\w|\wopt"
 )
 
-#: Words of what no quantizer may touch: one of the words that a part is made of.
+#: Names of what no quantizer may change. A part is exact if one of its words is listed.
 EXACT: Final = frozenset(
     [
         # Statistics of layers, of curvature and of inputs; averages of weights.
@@ -125,12 +126,12 @@ EXACT: Final = frozenset(
         *("buffer", "buffers", "replay"),
     ]
 )
-#: The same as whole parts: as one of several words they are in the names of weights too.
+#: The same as whole parts: names of weights have them as one of several words.
 _EXACT: Final = re.compile(
     r"(running|moving)(_\w+)?|num_batches_tracked|(\w+_)?rms|masks?|caches?|intermediates|histor(y|ies)"
     r"|metrics|logs|losses|random_state|activation_post_process|sensitivity"
 )
-#: Parts of a moment that are not of its kind, where optimizers quantize or count for themselves.
+#: Parts below a moment that are not moments: optimizers that quantize or count have them.
 _ASIDE: Final = frozenset(["step", "steps", "count", "absmax", "qmap", "zero_point"])
 
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+[0-9]*|[0-9]+")
@@ -138,22 +139,22 @@ _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+[0-9]*|[0-9]+")
 
 @dataclass(frozen=True)
 class Word:
-    """What one part of a name tells.
+    """What one part of a name says.
 
     Parameters
     ----------
     text
-        The part in small letters.
+        The part in lower case.
     moment, inside
-        The role of what is below it: anywhere, and inside an optimizer.
+        Role of everything below it: anywhere, and inside an optimizer.
     partners
-        Parts that tell a role when they are beside it.
+        Parts that say a role when they are beside this one.
     optimizer, exact, aside, params
-        Whether it begins an optimizer, something exact, a moment's own bookkeeping, parameters.
+        Whether it names an optimizer, something exact, a moment's own bookkeeping, or parameters.
     weight, weight_in_params
-        Whether it is the last part of a weight: everywhere, and below parameters.
+        Whether it is the last part of a weight: anywhere, and below parameters.
     weight_beside
-        The part that makes it one, if it is beside it.
+        The part that makes it the last part of a weight if it is beside it.
     """
 
     text: str
@@ -171,7 +172,7 @@ class Word:
 
 @lru_cache(maxsize=1 << 14)
 def meaning(part: str) -> Word:
-    """Return what a part of a name tells.
+    """Return what a part of a name says.
 
     Examples
     --------
