@@ -1,4 +1,9 @@
-"""Checkpoints that lead to a state: `Chain`, its plans and jobs, replay, open checkpoints, validation.
+"""Checkpoints that lead to a state (SPEC 9). Imports the container, the policy, and what is below.
 
-Imports the container, the policy, and what is below them (SPEC 9).
+- `chain`: `Chain`, which saves and restores; `jobs`, `draft` and `tail`: how a save is made.
+- `directory`: the files of a chain and their steps; `links`: one file as a link of a chain.
+- `replay`: decoding along the links; `info`: what is known without decoding.
+- `checkpoint`: an open checkpoint with its parents; `single_file`: a state in one file.
+- `survey`: every checkpoint of a directory, each read once; `validate`: all problems in it.
+- `tuning`: the search for a policy; `adapter`: what a framework provides.
 """

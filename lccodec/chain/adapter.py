@@ -1,4 +1,7 @@
-"""What a framework has to bring along to have its states in a chain."""
+"""What a framework must provide so that a chain can hold its states.
+
+The modules of `lccodec.adapters` fit this protocol; the chain imports none of them.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +15,33 @@ __all__ = ["Adapter", "check_adapter"]
 
 
 class Adapter(Protocol):
-    """A framework's states as NumPy's: what `lccodec.adapters.torch` and `lccodec.adapters.jax` are."""
+    """A framework's states as NumPy arrays, as `lccodec.adapters.torch` and `.jax` provide them."""
 
     def to_numpy(
         self, state: Any, metadata: Mapping[str, str] | None = None, /
     ) -> tuple[Any, dict[str, str]]:
-        """Return a state of NumPy arrays, and the metadata to keep with it: those given and the adapter's."""
+        """Return a state of NumPy arrays, and the metadata to keep: those given and its own."""
 
     def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
-        """Return a state, or the part of it that has this name, as the framework has it; bfloat16 is bits."""
+        """Return a state, or the part of it that has this name, as the framework has it.
+
+        bfloat16 arrays come in as bits.
+        """
 
     def roles(self, state: Any, /) -> Mapping[str, Assignment]:
-        """Return the roles of arrays, by name, that the framework's structures tell."""
+        """Return the roles that the framework's structures say, by the names of the arrays."""
 
 
 _MEMBERS: Final = ("to_numpy", "from_numpy", "roles")
 
 
 def check_adapter(adapter: Adapter | None) -> Adapter | None:
-    """Return an adapter as it is.
+    """Return an adapter unchanged.
 
     Raises
     ------
     ArgumentError
-        If it is none.
+        If it lacks one of the functions.
     """
     if adapter is not None and not all(hasattr(adapter, name) for name in _MEMBERS):
         raise ArgumentError(f"adapter is to be one as lccodec.adapters.torch, not {adapter!r}")

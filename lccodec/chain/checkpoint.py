@@ -1,4 +1,6 @@
-"""An open checkpoint with the parents it needs: its state, one array at a time, and what is stored.
+"""An open checkpoint with the parents it needs: its state, single arrays, and what is stored.
+
+A file is opened by path, by the step of a chain, or from memory. Errors name the file.
 
 Source: SPEC 9.
 """
@@ -29,14 +31,14 @@ from .replay import replay
 
 __all__ = ["CheckpointFile", "open_data", "open_file", "open_step"]
 
-_ALIGNMENT: Final = 64  # bytes that the memory of an array may have beside it
+_MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
 
 
 class CheckpointFile:
-    """A checkpoint that is open, with the parents it needs; decodes only what is asked for.
+    """An open checkpoint with the parents it needs. It decodes only what is asked for.
 
-    A context manager; :func:`lccodec.open` returns it. It holds one file open; the parents' files
-    are opened when they are read.
+    :func:`lccodec.open` returns it. It is a context manager. It keeps one file open; the parents'
+    files are opened when they are read.
     """
 
     def __init__(self, reader: CheckpointReader, directory: Path | None, threads: int = 1) -> None:
@@ -63,11 +65,14 @@ class CheckpointFile:
         self.close()
 
     def close(self) -> None:
-        """Close the files; to close again does nothing."""
+        """Close the files. Closing again does nothing."""
         self._stack.close()
 
     def keys(self) -> list[str]:
-        """Return the names of the arrays, in the order of the state; an array in two places has two."""
+        """Return the names of the arrays, in the order of the state.
+
+        An array in two places has two names.
+        """
         return list(self._indices)
 
     def metadata(self) -> dict[str, str]:
@@ -75,27 +80,29 @@ class CheckpointFile:
         return dict(self._manifest.metadata)
 
     def get(self, name: str, dtype: Literal["float32", "bits"] | None = None) -> Any:
-        """Return one array, reading no other.
+        """Return one array without reading others.
 
         Parameters
         ----------
         name
-            As in `keys`.
+            One of `keys`.
         dtype
             ``"float32"`` returns a bfloat16 array as float32, ``"bits"`` as `BFLOAT16_BITS`.
 
         Raises
         ------
         ArgumentError
-            If there is no array of that name, for another `dtype`, or if the file is closed.
+            If there is no array of that name, `dtype` is something else, or the file is closed.
         DataError, ChainError, StorageError
-            If what is stored is damaged, not what it was when it was opened, or cannot be read.
+            If what is stored is damaged, has been replaced since it was opened, or cannot be read.
         """
         check_dtype(dtype)
         _check_names([name])
         index = self._indices.get(name)
         if index is None:
-            select(self._manifest.tree, self._manifest.scalars, [name])  # suggests close names
+            select(
+                self._manifest.tree, self._manifest.scalars, [name]
+            )  # raises if no leaf has that name; suggests close ones
             raise ArgumentError(f"{name!r} is not an array")
         return _alone(self.decode(index).array(dtype))
 
@@ -116,26 +123,26 @@ class CheckpointFile:
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
 
     def decoded(self) -> list[DecodedArray]:
-        """Return all arrays as decoded, by index; those of a run share memory."""
+        """Return all arrays as decoded, by index. Arrays of a run share memory."""
         self._check_open()
         arrays = replay(self._links, range(len(self._manifest.arrays)), self._threads)
         return [arrays[index] for index in range(len(arrays))]
 
     def decode(self, index: int) -> DecodedArray:
-        """Return one array as decoded, by its index; it may be a view of the run that it is stored in."""
+        """Return the array of an index as decoded. It may be a view of the run it is stored in."""
         return self.decode_some([index])[index]
 
     def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
-        """Return arrays as decoded, by index, each frame that they need decoded once."""
+        """Return arrays as decoded, by index. Each frame that they need is decoded once."""
         self._check_open()
         wanted, count = list(indices), len(self._manifest.arrays)
         for index in wanted:
             if type(index) is not int or not 0 <= index < count:
-                raise ArgumentError(f"{index!r} is not the index of an array; there are {count}")
+                raise ArgumentError(f"{index!r} is not the index of an array; there are {count} arrays")
         return replay(self._links, wanted, self._threads)
 
     def check_name(self) -> None:
-        """Raise ``FormatError`` if the name of a chain's file is not that of its step (LCC-CHN-01)."""
+        """Raise ``FormatError`` if the file is not named after its step (LCC-CHN-01)."""
         check_name(self._links[-1].place, self._manifest.step)
 
     def info(self) -> CheckpointInfo:
@@ -164,7 +171,7 @@ class CheckpointFile:
 
 
 def _names(keys: object) -> list[str]:
-    """Return keys as a list of names; a string is one."""
+    """Return keys as a list of names. A string is one name."""
     if isinstance(keys, str):
         return [keys]
     try:
@@ -182,9 +189,12 @@ def _check_names(names: Sequence[object]) -> None:
 
 
 def _alone(array: Array) -> Array:
-    """Return an array that keeps no more in memory than its own values: a small one is a view of its run."""
+    """Return an array that keeps no more memory than its own values need.
+
+    A small array is a view of the run it is stored in, and is copied.
+    """
     owner = array.base
-    if isinstance(owner, np.ndarray) and owner.nbytes > array.nbytes + _ALIGNMENT:
+    if isinstance(owner, np.ndarray) and owner.nbytes > array.nbytes + _MAX_SPARE_BYTES:
         return array.copy()
     return array
 
@@ -193,7 +203,7 @@ def _open_parent(child: CheckpointReader, parent: Parent, directory: Path | None
     """Open and check the parent that a checkpoint names (LCC-CHN-02)."""
     check_step(child, parent)
     if directory is None:
-        raise ChainError(f"{child.name}: a delta; its parent, step {parent.step}, is not at hand")
+        raise ChainError(f"{child.name}: a delta, whose parent, step {parent.step}, is not at hand")
     path = checkpoint_path(directory, parent.step)
     try:
         reader = open_checkpoint(path)
@@ -210,19 +220,19 @@ def _open_parent(child: CheckpointReader, parent: Parent, directory: Path | None
 def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFile:
     """Open a checkpoint file to read single arrays.
 
-    A delta's parents are looked for beside it.
+    The parents of a delta are looked for in the same directory.
 
     Parameters
     ----------
     path
         A checkpoint file.
     threads
-        How many to decode with, 0 for one each core.
+        Number of threads to decode with, 0 for one for each core.
 
     Returns
     -------
     CheckpointFile
-        A context manager; nothing is decoded yet.
+        A context manager. Nothing is decoded yet.
 
     Raises
     ------
@@ -240,7 +250,7 @@ def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFi
 
 
 def open_step(directory: Path, step: int | None = None, *, threads: int = 1) -> CheckpointFile:
-    """Open a step of a chain, its latest by default.
+    """Open a step of a chain, the latest by default.
 
     Raises
     ------
@@ -275,5 +285,5 @@ def open_step(directory: Path, step: int | None = None, *, threads: int = 1) -> 
 
 
 def open_data(data: bytes) -> CheckpointFile:
-    """Open a checkpoint that is in memory; it must be a keyframe."""
+    """Open a checkpoint that is in memory. It must be a keyframe."""
     return CheckpointFile(open_bytes(data), None)

@@ -1,7 +1,7 @@
-"""The files of a chain's directory: what they are called, and which step each holds.
+"""The files of a chain's directory: their names, and the step of each.
 
-A checkpoint of a chain is named after its step in twelve digits or more (LCC-CHN-01). Files of
-other names are never touched.
+The name of a checkpoint is its step in at least twelve digits, and a suffix (LCC-CHN-01). Other
+files are never touched.
 
 Source: SPEC 9.
 """
@@ -36,18 +36,18 @@ def checkpoint_path(directory: Path, step: int) -> Path:
 
 
 def check_name(name: str, step: int | None) -> None:
-    """Raise ``FormatError`` if the name of a chain's file is not that of the step it holds (LCC-CHN-01)."""
+    """Raise ``FormatError`` if a chain's file is not named after the step it holds (LCC-CHN-01)."""
     if (match := _FILE_NAME.fullmatch(name)) and int(match[1]) != step:
         raise FormatError("LCC-CHN-01", name, f"holds step {step}")
 
 
 def step_index(step: object) -> int:
-    """Return a step as an int: anything that NumPy or a framework counts steps with is one.
+    """Return a step as an int. NumPy's and other integers are accepted.
 
     Raises
     ------
     ArgumentError
-        For what is no integer.
+        If it is not an integer.
     """
     index = as_integer(step)
     if index is None:
@@ -70,13 +70,13 @@ def directory_names(directory: Path) -> list[str]:
 
 
 def steps_of(directory: Path, names: Sequence[str]) -> dict[int, Path]:
-    """Return which of the names in a directory are checkpoint files, by step, rising (LCC-CHN-01)."""
+    """Return the checkpoint files among the names in a directory, by rising step (LCC-CHN-01)."""
     found = {int(match[1]): directory / name for name in names if (match := _FILE_NAME.fullmatch(name))}
     return {step: found[step] for step in sorted(found)}
 
 
 def directory_steps(directory: Path) -> dict[int, Path]:
-    """Return the checkpoint files of a directory by step, rising; other files are left alone (LCC-CHN-01).
+    """Return the checkpoint files of a directory, by rising step (LCC-CHN-01).
 
     Raises
     ------
@@ -87,7 +87,10 @@ def directory_steps(directory: Path) -> dict[int, Path]:
 
 
 def in_chain(path: Path) -> bool:
-    """Whether a path is a checkpoint of a chain, or would be taken for one: named so, and not alone."""
+    """Return whether a path is in a chain, or would be taken for a part of it.
+
+    That is a path with the name of a checkpoint, in a directory that has checkpoints.
+    """
     if not _FILE_NAME.fullmatch(path.name):
         return False
     try:

@@ -1,7 +1,7 @@
-"""What is known of a checkpoint without decoding it: the heads of its arrays, and what is stored of each.
+"""What is known of a checkpoint without decoding it: the heads of its arrays, and what is stored.
 
-The *head* of an array is the header of the newest frame that holds it, in the checkpoint or in one
-of its parents. It gives type, shape and method, so that only a few bytes of each frame are read.
+The *head* of an array is the header of the newest frame that holds it, in this checkpoint or in one
+of its parents. It has type, shape and method, so that only a few bytes of each frame are read.
 
 Source: SPEC 9.
 """
@@ -27,7 +27,10 @@ __all__ = ["ArrayInfo", "CheckpointInfo", "Head", "array_heads", "checkpoint_inf
 
 
 class Head(NamedTuple):
-    """The newest frame that holds an array: its header, the array's shape, whether it is in an older link."""
+    """The header of the newest frame that holds an array, and the array's shape.
+
+    `unchanged` says whether the frame is in an older link.
+    """
 
     header: FrameHeader
     shape: Shape
@@ -48,7 +51,7 @@ def array_heads(links: Sequence[Link], indices: Iterable[int]) -> list[Head]:
     for link, parent in zip(reversed(links), [*reversed(links[:-1]), None], strict=True):
         heads, older = _own_heads(link, parent, wanted)
         unchanged = link is not links[-1]
-        for name, head in heads.items():  # with others of their runs, of which newer frames may be found
+        for name, head in heads.items():  # a run also holds arrays that have newer frames
             found.setdefault(name, head._replace(unchanged=unchanged) if isinstance(head, Head) else head)
         if not older:
             break
@@ -59,7 +62,13 @@ def array_heads(links: Sequence[Link], indices: Iterable[int]) -> list[Head]:
 def next_heads(
     link: Link, parent: Link | None, before: Mapping[str, Head | LccodecError]
 ) -> dict[str, Head | LccodecError]:
-    """Return the heads of all arrays of a link, by name, from those of its parent; or why there is none."""
+    """Return the head of every array of a link, by name, or the error that it has instead.
+
+    Parameters
+    ----------
+    before
+        Heads of the parent's arrays, or their errors.
+    """
     heads, older = _own_heads(link, parent, link.index_names)
     for name in older:
         head = before[name]
@@ -70,10 +79,10 @@ def next_heads(
 def _own_heads(
     link: Link, parent: Link | None, names: Iterable[str]
 ) -> tuple[dict[str, Head | LccodecError], list[str]]:
-    """Return the heads of arrays that a link has frames of, and the names of those that its parent has."""
+    """Return the heads of arrays that a link has frames of, and the names of inherited arrays."""
     frames, inherited, broken = part_arrays(link, names, parent)
     heads: dict[str, Head | LccodecError] = {**broken}
-    for number in frames:  # frame by frame: a run has thousands of arrays
+    for number in frames:  # not array by array: a run has thousands
         members = member_names(link, number)
         try:
             header = frame_header(link, number)
@@ -92,23 +101,23 @@ class ArrayInfo:
     name
         Its path in the state.
     dtype, shape
-        Of the array, the shape in elements.
+        Type and shape of the array, the shape in elements.
     method
         ``"raw"``, ``"planes"``, ``"codebook"``, or ``"unchanged"`` from the parent.
     relative
         Whether its frame in this checkpoint is decoded against the parent's array.
     stored_bytes
-        Bytes of its frame in this checkpoint; of a frame that it shares with others, its share by
+        Bytes of its frame in this checkpoint. Of a frame that several arrays share, its share by
         size.
     nbytes
         Bytes of the array itself.
     lossy
-        Whether its values are those of a quantizer: the newest frame that holds it, in this
-        checkpoint or an earlier one, has the method ``"codebook"``.
+        Whether its values come from a quantizer: the newest frame that holds it, in this checkpoint
+        or an earlier one, has the method ``"codebook"``.
     role, why
         Its role in the run, and in a few words why it has it.
     quantizer
-        What the recorded policy codes it with in deltas, as text; ``"unknown"`` where this version
+        What the recorded policy codes it with in deltas, as text. ``"unknown"`` if this version
         does not know the policy.
     """
 
@@ -132,9 +141,9 @@ class CheckpointInfo:
     Parameters
     ----------
     step
-        Its step, ``None`` for a single file.
+        Its step; ``None`` for a single file.
     parent
-        The parent's step, ``None`` for a keyframe.
+        The parent's step; ``None`` for a keyframe.
     deltas
         Number of deltas that a restore replays.
     root
@@ -168,12 +177,20 @@ class CheckpointInfo:
 
 
 def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> CheckpointInfo:
-    """Return what is stored in a link, from the heads of its arrays and the number of deltas up to it."""
+    """Return what is stored in a link.
+
+    Parameters
+    ----------
+    heads
+        Heads of its arrays, by name.
+    deltas
+        Number of deltas up to it.
+    """
     manifest = link.manifest
     arrays = []
     choices = _choices(link, heads)
     sizes = {kind: kind.itemsize for kind in ELEMENT_TYPES}
-    totals: dict[int, int] = {}  # bytes that a frame decodes to: those of a run are added up once
+    totals: dict[int, int] = {}  # bytes that a frame decodes to, by the id of its header
     for index, name in enumerate(link.index_names):
         header, shape, unchanged = heads[name]
         nbytes = math.prod(shape) * sizes[header.kind]
@@ -212,10 +229,10 @@ def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> C
 
 
 def _choices(link: FileLink, heads: Mapping[str, Head]) -> dict[str, Choice]:
-    """Return what the policy that a checkpoint records chooses for its arrays."""
+    """Return what the recorded policy of a checkpoint chooses for its arrays."""
     types = {name: (heads[name].header.kind, math.prod(heads[name].shape)) for name in link.index_names}
     try:
         return choose(types, read_record(link.manifest.policy))
-    except ArgumentError:  # of another version, or another program
+    except ArgumentError:  # written by another version or program
         found = choose(types, Record(POLICIES["lossless"]))
         return {name: replace(choice, quantizer="unknown") for name, choice in found.items()}

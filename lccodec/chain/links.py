@@ -1,4 +1,4 @@
-"""One checkpoint as a link of a chain: what replay asks of it, the file it is, and the rules between links.
+"""Links of a chain: what replay needs of a checkpoint, a file as a link, and rules between links.
 
 A link names its parent by step and root (LCC-CHN-02). An array of a link lies in a frame of its own
 file, or is unchanged from the parent's array of the same name (LCC-CHN-03).
@@ -45,11 +45,11 @@ class Link(Protocol):
 
     @property
     def names(self) -> Mapping[str, int]:
-        """Index of each array by its name, the path of its first appearance."""
+        """Index of each array by its name, which is the path of its first appearance."""
 
     @property
     def index_names(self) -> Sequence[str]:
-        """The names by index."""
+        """Name of each array, by its index."""
 
     def frame_of(self, index: int) -> int | None:
         """Return the number of an array's frame; ``None`` if it is unchanged from the parent's."""
@@ -58,26 +58,26 @@ class Link(Protocol):
         """Return the indices of the arrays of a frame, in its order."""
 
     def frame(self, number: int) -> Stored:
-        """Return a frame, verified."""
+        """Return the verified bytes of a frame."""
 
     def header(self, number: int) -> FrameHeader:
         """Return the header of a frame."""
 
 
 class FileLink:
-    """A checkpoint file in a chain, with the tree it has or inherits.
+    """A checkpoint file as a link, with the tree that it has or inherits.
 
     Parameters
     ----------
     reader
-        The file. A link reads its frames as long as it is open.
+        The file. The link reads frames while it is open.
     parent
-        The link that it is a delta to; None for a keyframe.
+        The link that this one is a delta to; None for a keyframe.
 
     Raises
     ------
     FormatError
-        If the parent's tree is not one for its arrays and scalars (LCC-MAN-07).
+        If the parent's tree does not fit the arrays and scalars of this file (LCC-MAN-07).
     """
 
     def __init__(self, reader: CheckpointReader, parent: FileLink | None) -> None:
@@ -87,11 +87,10 @@ class FileLink:
         self.place = Path(reader.name).name
         self.index_names: list[str]
         self.names: dict[str, int]
-        self.paths: dict[str, int]  # of every place: one array may be in several
+        self.paths: dict[str, int]  # index by path; one array may have several
         inherits = manifest.tree is INHERITED
         if parent is not None and inherits and _counts(manifest) == _counts(parent.manifest):
-            # The tree was checked for these counts. To do it again takes long in a chain of many
-            # arrays.
+            # The parent's tree has been checked for these counts. Checking it again takes long.
             self.manifest = replace(manifest, tree=parent.manifest.tree)
             self.names, self.index_names, self.paths = parent.names, parent.index_names, parent.paths
         else:
@@ -116,17 +115,17 @@ class FileLink:
         return self._members[number]
 
     def frame(self, number: int) -> Stored:
-        """Return a frame, verified."""
+        """Return the verified bytes of a frame."""
         return self.reader.frame(number)
 
     def header(self, number: int) -> FrameHeader:
-        """Return the header of a frame, which is read once."""
+        """Return the header of a frame. It is read once."""
         if number not in self._headers:
             self._headers[number] = self._read_header(number)
         return self._headers[number]
 
     def _read_header(self, number: int) -> FrameHeader:
-        """Read as much of a frame as its header takes: 16 bytes an array is usual."""
+        """Read as much of a frame as its header needs, which is about 16 bytes for each array."""
         size, whole = 64 + 16 * len(self._members[number]), self.manifest.frames[number].length
         while True:
             try:
@@ -142,7 +141,7 @@ def _counts(manifest: Manifest) -> tuple[int, int]:
 
 
 def check_step(child: CheckpointReader, parent: Parent) -> None:
-    """Raise ``FormatError`` if a checkpoint names a step that cannot be its parent's (LCC-CHN-02)."""
+    """Raise ``FormatError`` if a parent's step is not below that of its child (LCC-CHN-02)."""
     step = child.manifest.step
     if step is None or parent.step >= step:
         message = f"step {step} cannot have step {parent.step} as its parent"
@@ -150,30 +149,29 @@ def check_step(child: CheckpointReader, parent: Parent) -> None:
 
 
 def check_parent(child: CheckpointReader, parent: Parent, root: bytes, step: int | None, path: Path) -> None:
-    """Raise ``ChainError`` if a file, by its root and step, is not the parent that is named (LCC-CHN-02)."""
+    """Raise ``ChainError`` if a file's root and step are not those of the parent (LCC-CHN-02)."""
     if root != parent.root or step != parent.step:
         raise ChainError(f"{child.name}: {path.name} is not the parent it was taken against")
 
 
 def missing_parent(child: CheckpointReader, parent: Parent, path: Path, error: LccodecError) -> LccodecError:
-    """Return what to raise where a parent's file cannot be opened: what is not there is missing."""
+    """Return the error to raise if a parent's file cannot be opened: missing, or `error`."""
     if isinstance(error, StorageError) and error.errno in (errno.ENOENT, errno.ENOTDIR):
         return ChainError(f"{child.name}: its parent, step {parent.step}, is missing ({path.name})")
     return error
 
 
 class Parted(NamedTuple):
-    """Arrays of a link, parted by where they are stored.
+    """Arrays of a link, sorted by where they are stored.
 
     Parameters
     ----------
     frames
         Numbers of the link's frames that hold some of them, each once, in their order.
     inherited
-        Names of those that are unchanged from the parent's.
+        Names of the arrays that are unchanged from the parent's.
     broken
-        Errors by name, for those that would be unchanged from an array that the parent does not
-        have.
+        Errors by name, for arrays that would be unchanged but that the parent does not have.
     """
 
     frames: list[int]
@@ -182,7 +180,7 @@ class Parted(NamedTuple):
 
 
 def part_arrays(link: Link, names: Iterable[str], parent: Link | None) -> Parted:
-    """Part arrays of a link by where they are stored."""
+    """Sort arrays of a link by where they are stored."""
     frames: dict[int, None] = {}
     parted = Parted([], [], {})
     for name in names:
@@ -205,7 +203,13 @@ def member_names(link: Link, number: int) -> list[str]:
 
 
 def frame_header(link: Link, number: int) -> FrameHeader:
-    """Return the header of a frame, which must have as many arrays as the manifest says (LCC-CHN-03)."""
+    """Return the header of a frame.
+
+    Raises
+    ------
+    FormatError
+        If it has another number of arrays than the manifest says (LCC-CHN-03).
+    """
     header = link.header(number)
     members = len(link.members(number))
     if len(header.shapes) != members:
@@ -215,9 +219,13 @@ def frame_header(link: Link, number: int) -> FrameHeader:
 
 
 def check_inherited(link: Link, name: str, parent: Link | None) -> None:
-    """Raise ``FormatError`` if the parent does not have an array that a link takes from it (LCC-CHN-03)."""
+    """Raise ``FormatError`` if the parent lacks an array that a link needs (LCC-CHN-03)."""
     if parent is None:
-        raise FormatError("LCC-CHN-03", array_place(link, name), "a keyframe's array needs a parent")
+        raise FormatError(
+            "LCC-CHN-03",
+            array_place(link, name),
+            "a keyframe's array needs a parent",
+        )
     if name not in parent.names:
         message = f"{parent.place}, its parent, has no such array"
         raise FormatError("LCC-CHN-03", array_place(link, name), message)

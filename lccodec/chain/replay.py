@@ -1,8 +1,8 @@
-"""Replay: what a chain of checkpoints leads to, without reading more of it than is needed. No I/O.
+"""Replay: decoding what a chain of links leads to, and reading no more of it than is needed.
 
 A chain is a list of links, each a checkpoint. An array of a link is unchanged from the parent's
-array of the same name, or lies in a frame, alone or in a run with others, which may be relative to
-the parent's.
+array of the same name, or lies in a frame: alone, or in a run with others. The frame may be
+relative to the parent's arrays. Only the links read files.
 
 Source: SPEC 9.
 """
@@ -40,26 +40,26 @@ def wants_keyframe(deltas: int, delta_bytes: int, keyframe_bytes: int, every: in
     Parameters
     ----------
     deltas, delta_bytes
-        Number and size of the deltas since the last keyframe.
+        Number and bytes of the deltas since the last keyframe.
     keyframe_bytes
-        Size of that keyframe.
+        Bytes of that keyframe.
     every
-        Most deltas a restore may replay.
+        Largest number of deltas that a restore may replay.
     """
     return deltas >= every or delta_bytes > keyframe_bytes
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """The arrays of a link as far as they decode.
+    """The arrays of a link, as far as they can be decoded.
 
     Parameters
     ----------
     arrays
-        Each array by its name, or why it does not decode.
+        Each array by its name, or the error that it has instead.
     owned
-        The names of those whose memory no other link's arrays share: a delta may be decoded into
-        it.
+        Names of arrays whose memory is not shared with another link's arrays, so that a delta may
+        be decoded into it.
     """
 
     arrays: dict[str, DecodedArray | LccodecError]
@@ -67,16 +67,16 @@ class Decoded:
 
 
 def next_decoded(link: Link, parent: Link | None, before: Decoded, spend: bool) -> Decoded:
-    """Decode all frames of a link, each once, with its sum, on top of its parent's arrays.
+    """Decode all frames of a link, each once and with its sum, on top of its parent's arrays.
 
-    What does not decode is no reason to stop: the arrays that depend on it get its error.
+    An array that cannot be decoded does not stop this. Arrays that depend on it get its error.
 
     Parameters
     ----------
     before
-        The parent's arrays; of a keyframe, none.
+        The parent's arrays; for a keyframe, none.
     spend
-        Whether `before` is not needed any more, so that its memory is decoded into.
+        Whether `before` is not needed any more, so that its memory may be overwritten.
     """
     frames, inherited, broken = part_arrays(link, link.index_names, parent)
     arrays: dict[str, DecodedArray | LccodecError] = {name: kept(error) for name, error in broken.items()}
@@ -92,7 +92,7 @@ def next_decoded(link: Link, parent: Link | None, before: Decoded, spend: bool) 
                 references = {name: sound(before.arrays[name]) for name in members}
             reuse = spend and before.owned.issuperset(references)
             if spend:
-                for name in members:  # no other frame needs them
+                for name in members:  # no other frame needs these arrays of the parent
                     before.arrays.pop(name, None)
             arrays.update(_decode_frame(link, number, True, references, 1, reuse))
             owned.update(members)
@@ -102,7 +102,7 @@ def next_decoded(link: Link, parent: Link | None, before: Decoded, spend: bool) 
 
 
 def kept(error: LccodecError) -> LccodecError:
-    """Return an error without what it would keep in memory: the frames that it went through."""
+    """Return an error without its traceback and cause, which would keep arrays in memory."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)
 
@@ -110,7 +110,8 @@ def kept(error: LccodecError) -> LccodecError:
 def replay(links: Sequence[Link], indices: Iterable[int], threads: int = 1) -> dict[int, DecodedArray]:
     """Decode arrays of the last of `links`, which lead from a keyframe to it.
 
-    Only frames that these arrays need are read; each is decoded into the memory of its reference.
+    Only the frames that these arrays need are read. Each is decoded into the memory of its
+    reference.
 
     Returns
     -------
@@ -120,7 +121,7 @@ def replay(links: Sequence[Link], indices: Iterable[int], threads: int = 1) -> d
     Raises
     ------
     DataError
-        If a stored byte breaks a rule; the error names the file and the array.
+        If a stored byte breaks a rule. The error names the file and the array.
     """
     wanted = {index: links[-1].index_names[index] for index in indices}
     current: dict[str, DecodedArray] = {}
@@ -139,16 +140,17 @@ def replay(links: Sequence[Link], indices: Iterable[int], threads: int = 1) -> d
 
 
 def decoded_together(links: Sequence[Link]) -> list[list[int]]:
-    """Return, for each array of the last link, the indices of all that are decoded together with it.
+    """Return, for each array of the last link, the indices of all that are decoded with it.
 
-    Arrays that share a frame of any link are: to decode one of them alone decodes that frame for
-    the others too. Arrays that are decoded together have one list.
+    These are the arrays that share a frame of any link with it, directly or through others.
+    Decoding one of them decodes that frame for all. Arrays that are decoded together have the same
+    list object.
     """
     leader: dict[str, str] = {}
 
     def find(name: str) -> str:
         while (above := leader.setdefault(name, name)) != name:
-            leader[name] = leader[above]  # halves the way for the next
+            leader[name] = leader[above]  # halves the path for later calls
             name = above
         return name
 
@@ -172,7 +174,17 @@ def _decode_frame(
     threads: int,
     reuse: bool = True,
 ) -> dict[str, DecodedArray]:
-    """Decode a frame of a link; `last` as in :func:`_needed`, `reuse` puts it in the place of its parents."""
+    """Decode a frame of a link.
+
+    Parameters
+    ----------
+    last
+        As :func:`_needed` returns it: whether to check the array sum.
+    parents
+        The parent's arrays by name.
+    reuse
+        Whether to decode into the memory of the parents.
+    """
     names = member_names(link, number)
     where = array_place(link, names[0])
     header = frame_header(link, number)
@@ -193,8 +205,8 @@ def _decode_frame(
 def _needed(links: Sequence[Link], names: Iterable[str]) -> list[tuple[Link, int, bool]]:
     """Return the frames that arrays of the last link need, the newest first.
 
-    With each frame comes whether an array's values are its own in the end: if later frames are
-    applied to all of them, a wrong value shows there.
+    Each frame comes with whether some array of it has no newer frame. Only then is its array sum
+    checked: a wrong value shows in the sums of the newer frames otherwise.
     """
     frames = []
     wanted = dict.fromkeys(names)
@@ -209,7 +221,7 @@ def _needed(links: Sequence[Link], names: Iterable[str]) -> list[tuple[Link, int
             frames.append((link, number, not seen.issuperset(members)))
             seen.update(members)
             if frame_header(link, number).relative:
-                for name in members:  # a run is decoded whole, and so are its references
+                for name in members:  # a run is decoded whole, with all of its references
                     check_inherited(link, name, parent)
                     older[name] = None
         wanted = older

@@ -1,10 +1,10 @@
 """All checkpoints of a directory, each read and decoded once, parents before their children.
 
-A child goes on from what its parent left. The parent that a file seems to name is read first, from
-the start of its manifest, so that the order is known: depth first, the child with the most
-descendants last. Then what a parent left is needed no more and is overwritten, and no more than
-log2(n) parents of n files wait for their other children. Nothing is believed of that first look: a
-file that is another by then is opened by itself.
+A child continues from what its parent left. First the parent that each file names is read from the
+start of its manifest, so that the order is known: depth first, the child with the most descendants
+last. The last child overwrites what its parent left, and at most log2(n) parents of n files wait
+for their other children. That first look is not trusted: a file that differs later is opened on its
+own.
 
 Source: SPEC 4 (Validator), 9.
 """
@@ -30,14 +30,14 @@ __all__ = ["Visit", "survey", "visit_file"]
 
 @dataclass
 class Visit:
-    """A checkpoint as a survey meets it; it tells of what is stored until the next is visited.
+    """A checkpoint as a survey meets it. Its methods work until the next checkpoint is visited.
 
     Parameters
     ----------
     path
         Its file.
     reader
-        Open as long; None if the file itself cannot be opened.
+        The open file; None if the file itself cannot be opened.
     error
         Why it cannot be read as a checkpoint of its chain; None if it can.
     """
@@ -48,7 +48,7 @@ class Visit:
     _left: _Left | None
 
     def check(self) -> None:
-        """Raise `error`, or ``FormatError`` if the name is that of another step (LCC-CHN-01)."""
+        """Raise `error`, or ``FormatError`` if the file has the name of another step (LCC-CHN-01)."""
         link = self._whole().link
         check_name(link.place, link.manifest.step)
 
@@ -64,7 +64,10 @@ class Visit:
         return checkpoint_info(left.link, _sound_heads(left), left.deltas)
 
     def broken(self) -> list[LccodecError]:
-        """Return why arrays do not decode, in their order; of a survey that decodes."""
+        """Return the errors of arrays that do not decode, in their order.
+
+        There are none if the survey does not decode.
+        """
         left = self._whole()
         found = [] if left.decoded is None else [left.decoded.arrays[name] for name in left.link.index_names]
         return [error for error in found if isinstance(error, LccodecError)]
@@ -77,7 +80,7 @@ class Visit:
 
 @dataclass
 class _Left:
-    """What a checkpoint leaves to its children."""
+    """What a checkpoint leaves for its children."""
 
     link: FileLink
     heads: dict[str, Head | LccodecError]
@@ -87,11 +90,11 @@ class _Left:
 
 @dataclass
 class _Known:
-    """What is kept of every checkpoint: enough to tell whether it is the parent that another names."""
+    """What is kept of every checkpoint, to check whether it is the parent that another names."""
 
     root: bytes
     step: int | None
-    error: LccodecError | None  # of the file itself, or of its chain
+    error: LccodecError | None  # the file's own, or of its chain
     opened: bool
 
 
@@ -101,7 +104,8 @@ def survey(directory: Path, steps: Mapping[int, Path], *, decode: bool = False) 
     Parameters
     ----------
     steps
-        Those of the directory, rising. A file that is gone by the time it is opened is left out.
+        Checkpoints of the directory, by rising step. A file that is gone when it is opened is left
+        out.
     decode
         Whether to decode all arrays.
     """
@@ -137,11 +141,14 @@ def survey(directory: Path, steps: Mapping[int, Path], *, decode: bool = False) 
             visit = Visit(steps[step], reader, problem, left)
             del left
             yield visit
-            visit._left = None  # who looked at it may keep it: not the state as well
+            visit._left = None  # a caller that keeps the visit must not keep the state
 
 
 def visit_file(path: Path, reader: CheckpointReader, *, decode: bool = False) -> Visit:
-    """Return a checkpoint file as a survey meets it, its parents read beside it; `reader` is closed."""
+    """Return a checkpoint file as a survey meets it, with the parents beside it.
+
+    This closes `reader`.
+    """
     try:
         with CheckpointFile(reader, path.parent) as file:
             left = None
@@ -153,7 +160,14 @@ def visit_file(path: Path, reader: CheckpointReader, *, decode: bool = False) ->
 
 
 def _order(steps: Mapping[int, Path]) -> Iterator[tuple[int, int | None, bool, bool]]:
-    """Yield each step, its parent's if that seems to be here, whether it is the last child, and has any."""
+    """Yield the steps, parents before their children.
+
+    Yields
+    ------
+    tuple
+        The step, its parent's step if that seems to be in the directory, whether it is the last
+        child of that parent, and whether it has children.
+    """
     parents: dict[int, int] = {}
     sizes = dict.fromkeys(steps, 1)
     children: dict[int, list[int]] = {}
@@ -182,7 +196,7 @@ def _checked_parent(
     left: _Left | None,
     decode: bool,
 ) -> _Left:
-    """Return what the parent left that a checkpoint names, or raise what a reader of the chain would."""
+    """Return what the named parent left, or raise what a reader of the chain would raise."""
     check_step(reader, parent)
     path = checkpoint_path(directory, parent.step)
     found = known.get(parent.step)
@@ -198,7 +212,7 @@ def _checked_parent(
 
 
 def _opened_anew(reader: CheckpointReader, parent: Parent, path: Path, decode: bool) -> _Left:
-    """Read a parent that the order of the survey did not know of: files came or changed meanwhile."""
+    """Read a parent that the order did not have: files came or changed in the meantime."""
     try:
         opened = open_checkpoint(path)
     except StorageError as error:

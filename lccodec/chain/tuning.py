@@ -1,7 +1,7 @@
-"""Search for the policy of highest ratio that a user's own measure of quality still accepts.
+"""Search for the policy of highest ratio that a user's own measure of quality accepts.
 
 Source: Inshrinkerator (SoCC 2024, arXiv 2306.11800), section 4: a configuration is searched
-greedily around the last best one, under a bound on the loss of quality.
+greedily around the last best one, with a bound on the loss of quality.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ __all__ = ["Trial", "tune"]
 #: coarse.
 _ERRORS: Final = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0)
 _LOG_STEPS: Final = (0.5, 1.0, 2.0, 3.0, 4.0)
-_START: Final = (5, 2)  # the preset `balanced`
+_START: Final = (5, 2)  # indices into these two, of the preset `balanced`
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a policy came to.
+    """A policy that was tried, and its results.
 
     Parameters
     ----------
     policy
-        To be given to a `Chain`.
+        The policy, to be given to a `Chain`.
     ratio
-        Bytes of the arrays over those of the files, of the deltas alone.
+        Bytes of the arrays divided by bytes of the files, for the deltas only.
     loss
-        Of quality: what `evaluate` returns for the last state restored, less what it returns for it
-        exact.
+        Loss of quality: what `evaluate` returns for the last state as restored, less what it
+        returns for the exact state.
     """
 
     policy: Policy
@@ -51,17 +51,16 @@ class Trial:
 def tune(states: Chain | Sequence[Any], evaluate: Callable[[Any], float], max_loss: float = 0.05) -> Trial:
     """Find the policy of highest ratio whose last state `evaluate` accepts.
 
-    Every policy that is tried saves all states as deltas in a temporary directory, which is
-    removed.
+    Each policy that is tried saves all states as deltas in a temporary directory, which is removed.
 
     Parameters
     ----------
     states
-        Two or more states of a run, in order, or a chain that holds them (lossless, best).
+        Two or more states of a run, in order, or a chain that holds them (best a lossless one).
     evaluate
         Returns how bad a state is: a validation loss, an error rate. It may change the state.
     max_loss
-        Most that `evaluate` may return above what it returns for the exact last state.
+        How much more `evaluate` may return for the restored state than for the exact one.
 
     Returns
     -------
@@ -71,21 +70,23 @@ def tune(states: Chain | Sequence[Any], evaluate: Callable[[Any], float], max_lo
     Raises
     ------
     ArgumentError
-        For fewer than two states, a bound that is not a number of at least 0, an `evaluate` that
-        raises or does not return a finite number, and where no policy keeps to the bound: it tells
-        the nearest.
+        If there are fewer than two states, `max_loss` is not a number of at least 0, `evaluate`
+        raises or does not return a finite number, or no policy keeps to the bound. Then the message
+        has the nearest.
 
     Examples
     --------
     >>> import numpy as np, lccodec
     >>> rng = np.random.default_rng(0)
     >>> states = [{"w": w} for w in np.cumsum(rng.normal(size=(3, 1000)), axis=0)]
-    >>> best = lccodec.tune(states, lambda state: abs(state["w"] - states[-1]["w"]).mean(), max_loss=0.5)
+    >>> def error(state):
+    ...     return abs(state["w"] - states[-1]["w"]).mean()
+    >>> best = lccodec.tune(states, error, max_loss=0.5)
     >>> best.loss <= 0.5
     True
     """
     if not (isinstance(max_loss, int | float) and max_loss >= 0):
-        raise ArgumentError(f"max_loss is a number of at least 0, not {max_loss!r}")
+        raise ArgumentError(f"max_loss must be a number of at least 0, not {max_loss!r}")
     if isinstance(states, Chain):
         states = [states.restore(step) for step in states.steps]
     if not isinstance(states, Sequence) or len(states) < 2:
@@ -143,7 +144,7 @@ def _evaluated(evaluate: Callable[[Any], float], state: Any) -> float:
     except Exception as error:
         raise ArgumentError(f"evaluate failed: {type(error).__name__}: {error}") from error
     if not math.isfinite(value):
-        raise ArgumentError(f"evaluate returned {value}, which is no measure of a state")
+        raise ArgumentError(f"evaluate returned {value}, which is not a finite number")
     return value
 
 

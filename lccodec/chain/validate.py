@@ -1,4 +1,4 @@
-"""Check files and directories: every problem that can be found, instead of the first error.
+"""Checking files and directories: every problem that can be found, not only the first.
 
 Source: SPEC 4 (Validator).
 """
@@ -28,10 +28,10 @@ class Problem:
     Parameters
     ----------
     rule
-        The rule that is broken, ``"LCC-..."``, or ``"chain"`` or ``"storage"`` for what a chain
-        lacks or the operating system refuses.
+        The broken rule, ``"LCC-..."``; ``"chain"`` for what a chain lacks, ``"storage"`` for what
+        the operating system refuses.
     where
-        File, and place in it.
+        The file, and the place in it.
     message
         What was found.
     """
@@ -49,21 +49,21 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     path
         A file or a directory.
     deep
-        Also decode every array, which checks each link of the chain against the values it was made
-        for. Every frame is decoded once; the arrays of the checkpoint that is looked at are held in
-        memory.
+        Also decode every array, which checks each link of the chain against the values that it was
+        made for. Every frame is decoded once. Memory holds the arrays of the checkpoint that is
+        being checked.
 
     Returns
     -------
     list of Problem
-        Empty when sound.
+        Empty if nothing is wrong.
 
     Raises
     ------
     ArgumentError
-        If `path` cannot be a path, or there is nothing at it.
+        If `path` cannot be a path, or nothing is there.
     StorageError
-        If the operating system refuses to look at it.
+        If the operating system refuses access to it.
     """
     target = checked_path(path)
     try:
@@ -75,7 +75,7 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     if not target.is_dir():
         return _validate_file(target, deep)
     try:
-        # Once: a file that comes or goes beside us is then no problem of its own.
+        # Listed only once, so that a file that comes or goes meanwhile is not a problem.
         names = directory_names(target)
     except LccodecError as error:
         return [_problem(error, target.name)]
@@ -99,7 +99,7 @@ def _validate_file(path: Path, deep: bool) -> list[Problem]:
     except LccodecError as error:
         return [_problem(error, path.name)]
     with reader:
-        # A damaged file would only say the same again of its arrays.
+        # In a damaged file, every array would have the same problem again.
         return _own_bytes(reader, path) or _of_links(visit_file(path, reader, decode=deep), deep)
 
 
@@ -122,7 +122,7 @@ def _own_bytes(reader: CheckpointReader, path: Path) -> list[Problem]:
 
 
 def _of_links(visit: Visit, deep: bool) -> list[Problem]:
-    """Return what is wrong with a checkpoint as one of a chain."""
+    """Return what is wrong with a checkpoint as a link of a chain."""
     problems = _Problems(visit.path.name)
     with problems.noted():
         visit.check()
@@ -135,7 +135,7 @@ def _of_links(visit: Visit, deep: bool) -> list[Problem]:
 
 
 class _Problems:
-    """Problems of one file, each once, in the order found."""
+    """Problems of one file, each once, in the order in which they are found."""
 
     def __init__(self, place: str) -> None:
         self.found: dict[Problem, None] = {}

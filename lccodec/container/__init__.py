@@ -1,4 +1,4 @@
-"""One checkpoint file: tree, scalars, manifest, trailer, the HDF5 around them; how it is read and written.
+"""One checkpoint file: tree, scalars, manifest, trailer, the HDF5 around them, reader, writer.
 
 Reads and writes without libhdf5 (SPEC 8). Imports the frame and what is below it, not the policy.
 """

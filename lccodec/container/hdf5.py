@@ -1,13 +1,13 @@
-"""The HDF5 side of a checkpoint file: the bytes around the payload and the manifest (SPEC section 8).
+"""The HDF5 part of a checkpoint file: the bytes around the payload and the manifest (SPEC 8).
 
-This is the only module that imports h5py, and it never reads: the HDF5 library writes the metadata
-of a file of given sizes into memory, and no stored byte ever enters it. Reading a checkpoint does
-not need this module.
+This is the only module that imports h5py, and it never reads a file. The HDF5 library writes the
+metadata of a file of given sizes into memory, and no stored byte ever enters it. Reading a
+checkpoint does not need this module.
 
-The file is the smallest HDF5 there is (LCC-H5-02): the root group and two one-dimensional
-contiguous datasets of unsigned bytes, ``payload`` and then ``manifest``. Its metadata depend on the
-two sizes alone (LCC-H5-05), so they can be written before the data are there, and written anew to
-be compared.
+The file is the smallest HDF5 file there is (LCC-H5-02): the root group and two one-dimensional
+contiguous datasets of unsigned bytes, ``payload`` and then ``manifest``. Its metadata depend only
+on the two sizes (LCC-H5-05). So they can be written before the data exist, and written again to
+compare them.
 """
 
 from __future__ import annotations
@@ -54,15 +54,16 @@ def skeleton(payload_size: int, manifest_size: int) -> Skeleton:
     Parameters
     ----------
     payload_size, manifest_size
-        Sizes of the two datasets in bytes. An empty payload is a dataset of no elements, to which
-        HDF5 gives no address; all else stays in its place (LCC-H5-04).
+        Sizes of the two datasets in bytes. An empty payload is a dataset of no elements, which has
+        no address in HDF5. Everything else keeps its place (LCC-H5-04).
 
     Raises
     ------
     ArgumentError
-        A size is out of range.
+        If a size is out of range.
     DependencyError
-        The HDF5 library lays the file out in another way than the specification says (LCC-H5-05).
+        If the HDF5 library lays the file out in another way than the specification says
+        (LCC-H5-05).
 
     Examples
     --------
@@ -71,14 +72,14 @@ def skeleton(payload_size: int, manifest_size: int) -> Skeleton:
     (1072, 1000000001672, 1000000002172)
     """
     if not (0 <= payload_size < 1 << 62 and 0 < manifest_size < 1 << 62):
-        raise ArgumentError(f"sizes that cannot be stored: {payload_size}, {manifest_size}")
+        raise ArgumentError(f"sizes {payload_size} and {manifest_size} cannot be stored")
     file = _MetadataFile(payload_size)
     try:
         with h5py.File(file, "w", libver="earliest", track_order=False) as root:
             payload_offset = _create(root, PAYLOAD_DATASET, payload_size)
             manifest_offset = _create(root, MANIFEST_DATASET, manifest_size)
     except Exception as error:
-        # What h5py makes of an error inside the file object says less than that error.
+        # The file object's own error says more than the one that h5py makes of it.
         raise _misfit(str(file.error or error)) from (file.error or error)
     if file.error is not None:
         raise _misfit(str(file.error)) from file.error
@@ -96,12 +97,12 @@ def skeleton(payload_size: int, manifest_size: int) -> Skeleton:
 
 
 def _create(root: h5py.File, name: str, size: int) -> int | None:
-    """Create one dataset in a form that every version of the library writes alike; return its offset."""
+    """Create one dataset in a form that all library versions write alike; return its offset."""
     properties = h5p.create(h5p.DATASET_CREATE)
     properties.set_layout(h5d.CONTIGUOUS)
-    properties.set_alloc_time(h5d.ALLOC_TIME_EARLY)  # the order of creation is the order in the file
+    properties.set_alloc_time(h5d.ALLOC_TIME_EARLY)  # datasets lie in the order of their creation
     properties.set_fill_time(h5d.FILL_TIME_NEVER)  # the library must not write the data
-    properties.set_obj_track_times(False)  # a time would make the bytes differ from run to run
+    properties.set_obj_track_times(False)  # times would make the bytes differ between runs
     space = h5s.create_simple((size,))
     dataset = h5d.create(root.id, name.encode(), h5t.STD_U8LE, space, properties)
     offset: int | None = dataset.get_offset()
@@ -116,10 +117,10 @@ def _misfit(found: str) -> DependencyError:
 
 
 class _MetadataFile(io.RawIOBase):
-    """A file for h5py to write, of any size, that holds the metadata and has no room for data.
+    """A file of any size for h5py to write, which holds the metadata and has no room for data.
 
-    h5py may swallow what a file object raises: `error` keeps the first exception, and once it is
-    set every further write fails too.
+    h5py may hide what a file object raises. `error` keeps the first exception, and every write
+    after it fails too.
     """
 
     def __init__(self, payload_size: int) -> None:
@@ -166,7 +167,7 @@ class _MetadataFile(io.RawIOBase):
         return view.nbytes
 
     def _find(self, size: int) -> tuple[bytearray, int]:
-        """The part that holds the next `size` bytes, and where in it they start."""
+        """Return the part that holds the next `size` bytes, and where in it they start."""
         for offset, part in self._parts:
             start = self._position - offset
             if 0 <= start <= len(part) - size and self.error is None:

@@ -1,8 +1,8 @@
-"""The manifest of a checkpoint file: what is in it, as canonical JSON (SPEC section 8, LCC-MAN).
+"""The manifest of a checkpoint file: what the file holds, as canonical JSON (SPEC 8, LCC-MAN).
 
-There is one way to write each manifest (LCC-MAN-01): bytes that are parsed at all are written again
-alike. Limits are checked before they could hurt: the depth of the nesting before the recursive
-parser runs, the length of a number before it is converted.
+Each manifest can be written in only one way (LCC-MAN-01): bytes that parse are equal to the bytes
+that are written from the result. Limits are checked before they could do harm: the nesting before
+the recursive parser runs, the length of a number before it is converted.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def pieces_of(frame: Bytes | Iterable[Bytes]) -> Iterable[Bytes]:
 
 @dataclass(frozen=True)
 class FrameEntry:
-    """What the manifest says of a frame: its length in bytes, and the start of its SHA-256 (LCC-MAN-08)."""
+    """The entry of a frame: its length in bytes, and the start of its SHA-256 (LCC-MAN-08)."""
 
     length: int
     digest: bytes
 
     @classmethod
     def of(cls, frame: Bytes | Iterable[Bytes]) -> Self:
-        """The entry of a frame, whole or in pieces."""
+        """Return the entry of a frame that is given whole or in pieces."""
         length, digest = 0, sha256()
         for piece in pieces_of(frame):
             length += memoryview(piece).nbytes
@@ -76,35 +76,35 @@ class Parent:
 
 
 class Inherited(Enum):
-    """The type of `INHERITED`; ``None`` is a tree already, that of a state that is one scalar."""
+    """The type of `INHERITED`. ``None`` is a tree already: that of a state of one scalar."""
 
     TREE = "tree"
 
 
-INHERITED: Final = Inherited.TREE  # LCC-MAN-07: the place of a tree that is equal to the parent's
+INHERITED: Final = Inherited.TREE  # LCC-MAN-07: stands for a tree that is equal to the parent's
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint holds (LCC-MAN-03); the names of the fields are those in the file.
+    """What a checkpoint holds (LCC-MAN-03). The fields have the names that they have in the file.
 
     Attributes
     ----------
     step
         The training step, or None.
     parent
-        What a delta is taken against; None for a keyframe.
+        The checkpoint that a delta is taken against; None for a keyframe.
     policy
-        A JSON value that tells how the frames were made; readers do not need it.
+        A JSON value that says how the frames were made. Readers do not need it.
     metadata
         The user's own strings.
     tree
-        As `state.flatten` makes it, or `INHERITED` where it is equal to the parent's.
+        As `tree.flatten` returns it, or `INHERITED` if it is equal to the parent's.
     scalars
-        As `state.flatten` makes them.
+        As `tree.flatten` returns them.
     arrays
-        For each array the number of its frame, from 1 on; 0 where it is the parent's, unchanged.
-        The arrays of one frame lie in it in the order of their indices.
+        For each array the number of its frame, from 1 on; 0 if it is the parent's, unchanged. The
+        arrays of one frame lie in it in the order of their indices.
     frames
         An entry for each frame, in the order of the payload.
     """
@@ -121,12 +121,12 @@ class Manifest:
 
     @property
     def payload_length(self) -> int:
-        """The lengths of all frames together, in bytes."""
+        """Bytes of all frames together."""
         return sum(entry.length for entry in self.frames)
 
     @property
     def members(self) -> tuple[tuple[int, ...], ...]:
-        """The indices of the arrays of each frame."""
+        """Indices of the arrays of each frame."""
         members: list[list[int]] = [[] for _ in self.frames]
         for index, number in enumerate(self.arrays):
             if number:
@@ -134,13 +134,16 @@ class Manifest:
         return tuple(map(tuple, members))
 
     def inherit(self, tree: Json, where: str) -> Manifest:
-        """This manifest with its parent's `tree` in the place of `INHERITED`, which is checked as its own."""
+        """Return this manifest with the parent's `tree` in the place of `INHERITED`.
+
+        The tree is checked as the manifest's own.
+        """
         if self.tree is not INHERITED:
             return self
         return replace(self, tree=parse_tree(tree, len(self.arrays), len(self.scalars), f"{where}: tree"))
 
     def to_bytes(self) -> bytes:
-        """The manifest as it stands in the file (LCC-MAN-01, LCC-MAN-03)."""
+        """Return the manifest as stored in the file (LCC-MAN-01, LCC-MAN-03)."""
         parent = self.parent and {"step": self.parent.step, "root": self.parent.root.hex()}
         document = {
             "lccodec": [FORMAT_MAJOR, self.minor],
@@ -163,20 +166,14 @@ class Manifest:
             raise ArgumentError(f"the manifest cannot be written as JSON: {error}") from error
 
 
-_MAX_LENGTH: Final = MAX_STEP  # for the same reason: exact in every JSON reader
+_MAX_LENGTH: Final = MAX_STEP  # bytes of a frame: like a step, exact in every JSON reader
+# LCC-MAN-03: in this order
 _KEYS: Final = (
-    "lccodec",
-    "step",
-    "parent",
-    "policy",
-    "metadata",
-    "tree",
-    "scalars",
-    "arrays",
-    "frames",
-)  # LCC-MAN-03
+    *("lccodec", "step", "parent", "policy", "metadata"),
+    *("tree", "scalars", "arrays", "frames"),
+)
 _OPTIONAL_KEYS: Final = ("metadata", "tree")
-# A string that is not closed goes to the end: to look for others inside it would take quadratic
+# A string that is not closed reaches to the end. Looking for others inside it would take quadratic
 # time.
 _JSON_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
@@ -191,18 +188,19 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     data
         All bytes of the manifest.
     where
-        What to call it in an error.
+        The place that errors name.
 
     Raises
     ------
     FormatError
-        Not canonical JSON (LCC-MAN-01), or a field of another form (LCC-MAN-02 to LCC-MAN-08,
-        LCC-STA-01 to LCC-STA-06).
+        If it is not canonical JSON (LCC-MAN-01), or a field has another form (LCC-MAN-02 to
+        LCC-MAN-08, LCC-STA-01 to LCC-STA-06).
     UnsupportedError
-        A key that this version does not know (LCC-MAN-03), a newer major version (LCC-MAN-09).
+        If it has a key that this version does not know (LCC-MAN-03), or a newer major version
+        (LCC-MAN-09).
     LimitError
-        Nested too deep (LCC-LIM-05), too many arrays (LCC-LIM-06), too long an integer
-        (LCC-LIM-07).
+        If it is nested too deep (LCC-LIM-05), or has too many arrays (LCC-LIM-06) or too long an
+        integer (LCC-LIM-07).
     """
     document = _parse_json(data, where)
     if type(document) is not dict:
@@ -218,16 +216,16 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     if version[0] != FORMAT_MAJOR:
         raise UnsupportedError("LCC-MAN-09", f"{where}: lccodec", f"format version {version[0]}.{version[1]}")
     if step is not None and not _is_integer(step, MAX_STEP):
-        raise FormatError("LCC-MAN-02", f"{where}: step", "neither null nor a step")
+        raise FormatError("LCC-MAN-02", f"{where}: step", "not null and not a step")
     metadata = document.get("metadata", {})
     if type(metadata) is not dict or not all(type(value) is str for value in metadata.values()):
         raise FormatError("LCC-MAN-06", f"{where}: metadata", "not an object of strings")
     if not metadata and "metadata" in document:
-        raise FormatError("LCC-MAN-06", f"{where}: metadata", "empty, and not left out")
+        raise FormatError("LCC-MAN-06", f"{where}: metadata", "empty, and should be left out")
     if "tree" not in document and parent is None:
-        raise FormatError("LCC-MAN-07", f"{where}: tree", "left out where there is no parent")
+        raise FormatError("LCC-MAN-07", f"{where}: tree", "left out, but there is no parent")
 
-    # The order of these is that of the specification's precedence.
+    # The specification fixes the order of these checks.
     named = None if parent is None else _parse_parent(parent, f"{where}: parent")
     scalars = parse_scalars(document["scalars"], f"{where}: scalars")
     frames = _parse_frames(document["frames"], f"{where}: frames")
@@ -246,9 +244,9 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 
 
 def _parse_json(data: bytes, where: str) -> Json:
-    """Parse JSON, and only the one way to write it that `_dump` has (LCC-MAN-01)."""
-    # The standard library's parser is recursive: bound the depth first. A round takes the innermost
-    # pairs.
+    """Parse JSON that is written in the only way `_dump` writes it (LCC-MAN-01)."""
+    # The standard library's parser is recursive, so the depth is bounded first. Each round removes
+    # the innermost pairs of brackets.
     brackets = _JSON_STRING.sub(b"", data).translate(_SQUARE, delete=_NOT_BRACKETS)
     for _ in range(MAX_NESTING + 1):
         if b"[]" not in brackets:
@@ -264,12 +262,12 @@ def _parse_json(data: bytes, where: str) -> Json:
 
     try:
         document = json.loads(data.decode(), parse_int=integer)
-        canonical = _dump(document)  # refuses NaN, infinities and lone surrogates, which `loads` lets pass
+        canonical = _dump(document)  # refuses NaN, infinities and lone surrogates, which `loads` accepts
     except DataError:
         raise
     except ValueError as error:
         raise FormatError("LCC-MAN-01", where, f"not JSON: {error}") from error
-    # Catches duplicate keys as well: the parser has kept one of them.
+    # This finds duplicate keys too: the parser has kept only one of them.
     if canonical != data:
         place = first_difference(canonical, data)
         raise FormatError("LCC-MAN-01", f"{where}: byte {place}", "not in canonical form")
@@ -296,11 +294,13 @@ def _parse_arrays(arrays: Json, frames: int, is_delta: bool, where: str) -> tupl
     for index, number in enumerate(arrays):
         if not _is_integer(number, known + 1) or (number == 0 and not is_delta):
             raise FormatError(
-                "LCC-MAN-10", f"{where}: {index}", "neither a frame, in turn, nor the parent's array"
+                "LCC-MAN-10",
+                f"{where}: {index}",
+                "not the next frame, an earlier frame or the parent's array",
             )
         known = max(known, number)
     if frames != known:
-        raise FormatError("LCC-MAN-10", where, f"{known} frames named, {frames} listed")
+        raise FormatError("LCC-MAN-10", where, f"{known} frames are named and {frames} are listed")
     return tuple(arrays)
 
 
@@ -310,12 +310,8 @@ def _parse_frames(frames: Json, where: str) -> tuple[FrameEntry, ...]:
     entries = []
     for number, entry in enumerate(frames):
         place = f"{where}: {number}"
-        if (
-            type(entry) is not list
-            or len(entry) != 2
-            or not _is_integer(entry[0], _MAX_LENGTH)
-            or not entry[0]
-        ):
+        is_pair = type(entry) is list and len(entry) == 2
+        if not is_pair or not _is_integer(entry[0], _MAX_LENGTH) or not entry[0]:
             raise FormatError("LCC-MAN-05", place, "not the length and the digest of a frame")
         entries.append(FrameEntry(entry[0], _parse_digest(entry[1], place)))
     return tuple(entries)
@@ -343,9 +339,9 @@ def _dump(document: Json) -> bytes:
 
 
 def first_difference(left: bytes, right: bytes) -> int:
-    """The position of the first byte in which two byte strings differ."""
+    """Return the position of the first byte in which two byte strings differ."""
     same, end = 0, min(len(left), len(right))
-    while same < end:  # halving leaves the comparing to memcmp
+    while same < end:  # bisection, so that memcmp does the comparing
         middle = (same + end + 1) // 2
         if left[same:middle] == right[same:middle]:
             same = middle

@@ -1,14 +1,14 @@
-"""One checkpoint file: trailer, manifest and frames (SPEC sections 8 and 9).
+"""Reading one checkpoint file: trailer, manifest and frames (SPEC sections 8 and 9).
 
 ::
 
     head of the HDF5 file | payload: the frames | HDF5 between the datasets | manifest | trailer
 
-The reader goes by the trailer with positioned reads and needs neither h5py nor the HDF5 library:
-stored bytes enter no C code but SHA-256 and the JSON parser. The digests of the manifest cover the
-payload, and the root, the SHA-256 of all other bytes (LCC-TRL-05), covers the rest: every byte of
-the file is hashed once. Every declared size is held against the size of the file before memory is
-taken.
+The reader finds everything by the trailer, with positioned reads. It needs neither h5py nor the
+HDF5 library: stored bytes enter no C code but SHA-256 and the JSON parser. The digests in the
+manifest cover the payload. The root, a SHA-256 of all other bytes (LCC-TRL-05), covers the rest, so
+that every byte of the file is hashed once. Every declared size is compared with the size of the
+file before memory is taken.
 """
 
 from __future__ import annotations
@@ -48,37 +48,39 @@ __all__ = [
 ]
 
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-_HDF5_END: Final = slice(40, 48)  # where a file of this form says how long its HDF5 part is
-_HDF5_NAMES: Final = slice(720, 737)  # where it has the names of its datasets
-_NAMES: Final = b"payload\0manifest\0"
-_WHOLE: Final = 1 << 24  # bytes of the largest frame that is read into memory whole
-# How every manifest of a delta begins (LCC-MAN-01, LCC-MAN-03).
+_HDF5_END: Final = slice(40, 48)  # bytes of the file that hold the length of its HDF5 part
+_HDF5_NAMES: Final = slice(720, 737)  # bytes of the file that hold the names of its datasets
+_DATASET_NAMES: Final = b"payload\0manifest\0"
+_MAX_WHOLE_BYTES: Final = 1 << 24  # largest frame that is read into memory whole
+# The first bytes of every manifest of a delta (LCC-MAN-01, LCC-MAN-03).
 _PARENT: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":\{"step":(\d{1,16}),')
 _PARENT_BYTES: Final = 128
 
 
 class CheckpointReader:
-    """A checkpoint that is open to be read; `open_checkpoint` and `open_bytes` make it.
+    """A checkpoint that is open for reading; `open_checkpoint` and `open_bytes` return it.
 
-    Opening has verified the root and parsed the manifest; `frame` verifies each frame. A context
-    manager. Frames may be read from several threads at once, but not while another thread closes
-    the reader.
+    Opening verifies the root and parses the manifest; `frame` verifies each frame. It is a context
+    manager. Several threads may read frames at once, but not while another thread closes the
+    reader.
 
     Attributes
     ----------
     name
         What errors call the file.
     manifest, trailer
-        What they say.
+        The parsed manifest and trailer.
     root
         The root, which stands for all bytes of the file.
     file_size
-        The size of the file in bytes.
+        Size of the file in bytes.
     """
 
     def __init__(self, source: Source, name: str) -> None:
         self._source: Source | None = source
-        self._names: list[str | None] | None = None  # first array of each frame, made when an error needs one
+        self._names: list[str | None] | None = (
+            None  # first array of each frame, filled when an error needs it
+        )
         self.name = name
         self.file_size = source.size
         try:
@@ -92,28 +94,30 @@ class CheckpointReader:
         self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
 
     def frame(self, index: int) -> Stored:
-        """The bytes of a frame, verified; a large one is read once to verify it and again as it is decoded.
+        """Return the verified bytes of a frame.
+
+        A large frame is read once to verify it, and a second time while it is decoded.
 
         Raises
         ------
         ArgumentError
-            There is no such frame in this file.
+            If this file has no such frame.
         ChecksumError
-            The bytes are not those that were written (LCC-MAN-08).
+            If the bytes are not those that were written (LCC-MAN-08).
         """
         entry = self._entry(index)
         stretch = Stretch(self._read, self._offsets[index], entry.length)
-        data: Stored = stretch if entry.length > _WHOLE else stretch[:]
+        data: Stored = stretch if entry.length > _MAX_WHOLE_BYTES else stretch[:]
         if FrameEntry.of(Cursor(data, self.name).chunks(entry.length, "frame")) != entry:
             raise ChecksumError("LCC-MAN-08", self._place(index), "the bytes do not match their digest")
         return data
 
     def frame_head(self, index: int, size: int) -> bytes:
-        """The first `size` bytes of a frame, or all of a shorter one, not verified."""
+        """Return the first `size` bytes of a frame, or all of a shorter one, not verified."""
         return self._read(self._offsets[index], min(size, self._entry(index).length))
 
     def rest(self) -> None:
-        """Let go of the open file, which is opened again when it is read, if it is still the same.
+        """Give up the open file until the next read, which opens it again if it is still the same.
 
         Resting readers share a bounded number of descriptors.
         """
@@ -122,11 +126,11 @@ class CheckpointReader:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be read any more."""
+        """Whether the file is closed, so that nothing can be read."""
         return self._source is None
 
     def close(self) -> None:
-        """Close the file; to close it again does nothing."""
+        """Close the file. Closing it again does nothing."""
         source, self._source = self._source, None
         if source is not None:
             source.close()
@@ -146,7 +150,7 @@ class CheckpointReader:
         if self._names is None:
             tree = self.manifest.tree
             found = [] if tree is INHERITED else list(array_names(tree).items())
-            names = {i: name for name, i in reversed(found)}  # of several names, the first
+            names = {i: name for name, i in reversed(found)}  # the first of several names
             self._names = [names.get(members[0]) for members in self.manifest.members]
         name = self._names[index]
         return f"{self.name}: frame {index}" + ("" if name is None else f" ({name!r})")
@@ -162,7 +166,7 @@ class CheckpointReader:
             raise _not_a_checkpoint(source, self.name)
         trailer = parse_trailer(data, f"{self.name}: trailer")
         if trailer.file_length != source.size:
-            message = f"says that the file has {trailer.file_length} bytes; it has {source.size}"
+            message = f"says that the file has {trailer.file_length} bytes, but it has {source.size}"
             raise FormatError("LCC-TRL-06", f"{self.name}: trailer", message)
         return trailer
 
@@ -176,9 +180,11 @@ class CheckpointReader:
         where = f"{self.name}: manifest"
         manifest = parse_manifest(tail[trailer.manifest_offset - payload_end : -TRAILER_SIZE], where)
         if manifest.minor != trailer.minor:
-            raise FormatError("LCC-MAN-09", f"{where}: lccodec", "not the version of the trailer")
+            raise FormatError("LCC-MAN-09", f"{where}: lccodec", "not the same version as in the trailer")
         if manifest.payload_length != trailer.payload_length:
-            message = f"{manifest.payload_length} bytes in a payload of {trailer.payload_length}"
+            message = (
+                f"{manifest.payload_length} bytes of frames in a payload of {trailer.payload_length} bytes"
+            )
             raise FormatError("LCC-MAN-05", f"{where}: frames", message)
         return manifest
 
@@ -189,40 +195,46 @@ def open_checkpoint(path: StrPath) -> CheckpointReader:
     Raises
     ------
     StorageError
-        The operating system cannot open or read it.
+        If the operating system cannot open or read it.
     DataError
-        It is not a checkpoint (FormatError), is cut off (TruncatedError), is damaged
-        (ChecksumError), is of a newer version (UnsupportedError) or beyond a limit (LimitError).
+        If it is not a checkpoint (FormatError), is cut off (TruncatedError), is damaged
+        (ChecksumError), has a newer version (UnsupportedError) or is beyond a limit (LimitError).
     """
     return CheckpointReader(FileSource(path), str(path))
 
 
 def read_root(path: StrPath) -> tuple[bytes, int]:
-    """Return the root that a checkpoint file says it has, and its size in bytes, verifying neither.
+    """Return the root that a checkpoint file declares, and its size in bytes. Nothing is verified.
 
     Raises
     ------
     StorageError, DataError
-        If it cannot be read, or does not end in a trailer of its size.
+        If the file cannot be read, or does not end in a trailer for its size.
     """
     source = FileSource(path)
     try:
         where = f"{path}: trailer"
         trailer = parse_trailer(source.read(max(0, source.size - TRAILER_SIZE), TRAILER_SIZE), where)
         if trailer.file_length != source.size:
-            raise FormatError("LCC-TRL-06", where, f"not that of a file of {source.size} bytes")
+            raise FormatError("LCC-TRL-06", where, f"not the trailer of a file of {source.size} bytes")
         return trailer.root, source.size
     finally:
         source.close()
 
 
 def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
-    """Open a checkpoint that is in memory, which must not change while it is read; errors as for files."""
+    """Open a checkpoint that is in memory. The bytes must not change while it is read.
+
+    Errors are those of `open_checkpoint`.
+    """
     return CheckpointReader(BytesSource(data), name)
 
 
 def peek_parent(path: StrPath) -> int | None:
-    """Return the step that a file seems to name as its parent's, without a check; None if it names none."""
+    """Return the step that a file names as its parent's, or None if it names none.
+
+    Nothing is verified.
+    """
     try:
         source = FileSource(path)
     except LccodecError:
@@ -240,7 +252,7 @@ def peek_parent(path: StrPath) -> int | None:
 
 
 def check_skeleton(reader: CheckpointReader) -> FormatError | None:
-    """Compare the HDF5 metadata of a checkpoint with those the HDF5 library writes for its sizes (LCC-H5-05).
+    """Compare the HDF5 metadata of a checkpoint with what the HDF5 library writes (LCC-H5-05).
 
     Returns
     -------
@@ -255,16 +267,18 @@ def check_skeleton(reader: CheckpointReader) -> FormatError | None:
     for offset, expected in ((0, made.head), (middle, made.middle)):
         if (found := reader._read(offset, len(expected))) != expected:
             place = offset + first_difference(found, expected)
-            return FormatError("LCC-H5-05", f"{reader.name}: byte {place}", "not what HDF5 writes here")
+            return FormatError(
+                "LCC-H5-05", f"{reader.name}: byte {place}", "not the byte that HDF5 writes here"
+            )
     return None
 
 
 def _not_a_checkpoint(source: Source, name: str) -> DataError:
-    """Why a file that does not end in a trailer is refused: it is cut off, extended, damaged or not ours."""
+    """Return why a file without a trailer is refused: cut off, extended, damaged or not ours."""
     head = source.read(0, min(source.size, PAYLOAD_OFFSET))
     if not head:
         return FormatError("LCC-TRL-01", name, "not an lccodec checkpoint: empty")
-    if not head.startswith(_HDF5_SIGNATURE[: len(head)]) or not _NAMES.startswith(head[_HDF5_NAMES]):
+    if not head.startswith(_HDF5_SIGNATURE[: len(head)]) or not _DATASET_NAMES.startswith(head[_HDF5_NAMES]):
         return FormatError("LCC-TRL-01", name, "not an lccodec checkpoint")
     end = int.from_bytes(head[_HDF5_END], "little") + TRAILER_SIZE
     if len(head) < PAYLOAD_OFFSET or source.size < end:

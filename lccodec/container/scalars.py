@@ -1,6 +1,6 @@
-"""Plain scalars <-> the entries of a list in JSON, each value in one way (SPEC 5.1, LCC-STA-04 to -06).
+"""Plain scalars to the entries of a JSON list and back (SPEC 5.1, LCC-STA-04 to LCC-STA-06).
 
-Metadata are strings: numbers among them become texts here too.
+Each value is written in only one way. Metadata are strings; their numbers become texts here too.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ __all__ = [
     "scalar_value",
 ]
 
-Json: TypeAlias = Any  # recursive, and often from a file: checked where it is met, not by the type checker
+Json: TypeAlias = Any  # recursive, and often from a file: checked when it is read, not by the type checker
 
 _INTEGER_BOUND: Final = 10**MAX_INTEGER_DIGITS  # LCC-LIM-07
 _MAX_FLOAT_LENGTH: Final = len("-2.2250738585072014e-308")
 
 
 def parse_scalars(scalars: Json, where: str) -> list[Json]:
-    """Check an untrusted list of scalars and return it.
+    """Check an untrusted list of scalars, and return it.
 
     Raises
     ------
     FormatError
-        An entry of another form (LCC-STA-04), a text that is not the one way to write its value
-        (LCC-STA-05), a lone surrogate (LCC-STA-06).
+        If an entry has another form (LCC-STA-04), is not the only way to write its value
+        (LCC-STA-05), or has a lone surrogate (LCC-STA-06).
     LimitError
-        An integer of too many digits (LCC-LIM-07).
+        If an integer has too many digits (LCC-LIM-07).
     """
     if type(scalars) is not list:
         raise FormatError("LCC-STA-04", where, f"not a list: {reprlib.repr(scalars)}")
@@ -51,7 +51,7 @@ def parse_scalars(scalars: Json, where: str) -> list[Json]:
 
 
 def parse_scalar(entry: Json, where: str) -> None:
-    """Check one entry of such a list; errors as `parse_scalars`."""
+    """Check one entry of such a list. Errors are those of `parse_scalars`."""
     if entry is None or type(entry) is bool:
         return
     if type(entry) is int:
@@ -62,13 +62,15 @@ def parse_scalar(entry: Json, where: str) -> None:
             raise FormatError("LCC-STA-06", where, "a string with a lone surrogate")
     elif type(entry) is dict and list(entry) in (["f"], ["b"]) and type(next(iter(entry.values()))) is str:
         if not _is_canonical(entry):
-            raise FormatError("LCC-STA-05", where, f"not the one way to write a value: {reprlib.repr(entry)}")
+            raise FormatError(
+                "LCC-STA-05", where, f"not the only way to write a value: {reprlib.repr(entry)}"
+            )
     else:
         raise FormatError("LCC-STA-04", where, f"not a scalar: {reprlib.repr(entry)}")
 
 
 def _is_canonical(entry: dict[str, str]) -> bool:
-    try:  # but not to read a float that is longer than any is written: that takes long
+    try:  # a float that is longer than any that is written is not parsed: that could take long
         return len(entry.get("f", "")) <= _MAX_FLOAT_LENGTH and scalar_json(scalar_value(entry)) == entry
     except ValueError:
         return False
@@ -77,34 +79,34 @@ def _is_canonical(entry: dict[str, str]) -> bool:
 def scalar_json(value: float | bytes) -> Json:
     """Return the entry of a float or a byte string (LCC-STA-05)."""
     if isinstance(value, float):
-        # NaN has one spelling: the sign and payload of a NaN scalar are not kept.
+        # All NaN are written alike: the sign and payload of a NaN scalar are lost.
         return {"f": repr(value)}
     return {"b": base64.b64encode(value).decode("ascii")}
 
 
 def scalar_value(entry: Json) -> Any:
-    """Return the value of an entry that was checked."""
+    """Return the value of an entry that has been checked."""
     if not isinstance(entry, dict):
         return entry
     return float(entry["f"]) if "f" in entry else base64.b64decode(entry["b"], validate=True)
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a string holds no lone surrogate (LCC-STA-06)."""
-    return text.isascii() or text.encode(errors="ignore").decode() == text  # lone surrogates are ignored
+    """Return whether a string has no lone surrogate (LCC-STA-06)."""
+    return text.isascii() or text.encode(errors="ignore").decode() == text  # encoding drops lone surrogates
 
 
 def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return metadata as they are stored: strings (LCC-MAN-06).
+    """Return metadata in their stored form: strings (LCC-MAN-06).
 
     A number or a bool becomes its JSON text: ``"0.3"``, ``"7"``, ``"true"``, ``"NaN"``,
-    ``"Infinity"``. A NumPy number is taken as Python's.
+    ``"Infinity"``. A NumPy number is treated like Python's.
 
     Raises
     ------
     ArgumentError
-        For what is not a mapping from strings to strings and numbers, and for a lone surrogate;
-        names the key.
+        If the metadata are not a mapping from strings to strings and numbers, or have a lone
+        surrogate. The message names the key.
 
     Examples
     --------
@@ -114,14 +116,16 @@ def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping):
-        raise ArgumentError(f"metadata are a mapping from strings to strings, not {type(metadata).__name__}")
+        raise ArgumentError(
+            f"metadata must be a mapping from strings to strings, not {type(metadata).__name__}"
+        )
     strings = {}
     for key, value in metadata.items():
         plain = value.item() if isinstance(value, np.bool_ | np.integer | np.floating) else value
         text = json.dumps(plain) if isinstance(plain, bool | int | float) else plain
         if not isinstance(key, str) or not isinstance(text, str):
-            raise ArgumentError(f"metadata {key!r}: {value!r:.100} is neither a string nor a number")
+            raise ArgumentError(f"metadata {key!r}: {value!r:.100} is not a string or a number")
         if not is_unicode(key) or not is_unicode(text):
-            raise ArgumentError(f"metadata {key!r}: a string with a lone surrogate")
+            raise ArgumentError(f"metadata {key!r}: the string has a lone surrogate")
         strings[str(key)] = str(text)
     return strings

@@ -1,7 +1,7 @@
 """What a checkpoint is read from: a file, or bytes in memory.
 
-A chain has more files than a process may open. So a file that rests shares a bounded number of
-descriptors with others, and is opened again when it is read.
+A chain can have more files than a process may open. So a file that *rests* shares a bounded number
+of descriptors with other files, and is opened again when it is read.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
 
 __all__ = ["BytesSource", "FileSource", "Source", "Stretch"]
 
-_MOST_RESTING: Final = 32  # descriptors of files that rest
+_MAX_RESTING: Final = 32  # descriptors that are open for files that rest
 
 
 class Source(Protocol):
-    """Something of a fixed size to read from; reads may come from several threads at once."""
+    """Something of a fixed size to read from. Several threads may read at once."""
 
     size: int
 
@@ -33,14 +33,14 @@ class Source(Protocol):
         """Return `size` bytes from `offset` on."""
 
     def rest(self, root: bytes) -> None:
-        """Let others have what is open, if it can be opened again; the file ends in `root`."""
+        """Share what is open if it can be opened again. The file ends in `root`."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
 
 
 class Stretch:
-    """Bytes of a file that are read when they are asked for, so that memory need not hold them all."""
+    """Bytes of a file that are read when they are asked for, so that memory need not hold all."""
 
     def __init__(self, read: Callable[[int, int], bytes], offset: int, size: int) -> None:
         self._read = read
@@ -67,7 +67,7 @@ def _read_at(fd: int, size: int, offset: int) -> bytes:
 
 
 class _Descriptor:
-    """A regular file that is open; closed when the last who reads from it lets go of it."""
+    """An open regular file. It is closed when the last reader drops it."""
 
     _fd = -1
 
@@ -81,7 +81,7 @@ class _Descriptor:
             with storage_errors("cannot read", name):
                 status = os.fstat(self._fd)
             if stat.S_ISDIR(status.st_mode):
-                message = "not a regular file but a directory; lccodec.Chain reads a directory of checkpoints"
+                message = "a directory, not a regular file; lccodec.Chain reads a directory of checkpoints"
                 raise FormatError("LCC-H5-01", name, message)
             if not stat.S_ISREG(status.st_mode):
                 raise FormatError("LCC-H5-01", name, "not a regular file")
@@ -109,26 +109,26 @@ class _Descriptor:
                 os.close(fd)
 
     def __del__(self) -> None:
-        if self._fd >= 0:  # an interrupt may have come before anyone could close it
+        if self._fd >= 0:  # an interrupt came before the file could be closed
             with suppress(OSError):
                 os.close(self._fd)
 
 
 class _Resting:
-    """The files of resting sources that were read last; those beyond a number are closed.
+    """The files of resting sources that were read last. Above a fixed number the oldest are closed.
 
-    There is no lock: an interrupt or a fork could leave it locked, and each step here is one call
-    of a dict.
+    There is no lock: an interrupt or a fork could leave it locked. Each step here is one call of a
+    dict.
     """
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, _Descriptor] = OrderedDict()
 
     def keep(self, source: FileSource, descriptor: _Descriptor) -> None:
-        self._open[id(source)] = descriptor  # not the source, which would live as long
-        if len(self._open) > _MOST_RESTING:
-            with suppress(KeyError):  # another thread was faster
-                self._open.popitem(last=False)  # who is reading from it still holds it
+        self._open[id(source)] = descriptor  # the source itself would never be freed
+        if len(self._open) > _MAX_RESTING:
+            with suppress(KeyError):  # another thread has removed it
+                self._open.popitem(last=False)  # a thread that is reading still has it
 
     def find(self, source: FileSource) -> _Descriptor | None:
         found = self._open.get(id(source))
@@ -145,22 +145,22 @@ _RESTING: Final = _Resting()
 
 
 class FileSource:
-    """A file that stays open until it rests: from then on it is opened when it is read."""
+    """A file that stays open until it rests. From then on it is opened when it is read."""
 
     def __init__(self, path: StrPath) -> None:
         self._name = str(checked_path(path))
         with storage_errors("cannot open", self._name):
-            self._path = str(Path(self._name).absolute())  # where it is, should the working directory change
+            self._path = str(Path(self._name).absolute())  # stays right if the working directory changes
         self._root = b""
         self._descriptor: _Descriptor | None = _Descriptor(self._name, self._name)
         self.size = self._descriptor.size
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes from `offset` on; opens a file that rests."""
+        """Return `size` bytes from `offset` on. A file that rests is opened."""
         return (self._descriptor or self._opened()).read(offset, size)
 
     def rest(self, root: bytes) -> None:
-        """Share the descriptor from now on; `root` is what the file ends in, by which it is known again."""
+        """Share the descriptor from now on. `root`, the end of the file, identifies it later."""
         self._root = root
         if self._descriptor is not None:
             _RESTING.keep(self, self._descriptor)
@@ -188,13 +188,13 @@ class FileSource:
 
 
 class BytesSource:
-    """Bytes that do not change while they are read."""
+    """Bytes in memory, which must not change while they are read."""
 
     def __init__(self, data: Bytes) -> None:
         try:
             self._view = memoryview(data).cast("B")
         except (TypeError, ValueError, BufferError, NotImplementedError) as error:
-            message = f"not the bytes of a checkpoint but {type(data).__name__}; load_file takes a path"
+            message = f"{type(data).__name__} is not the bytes of a checkpoint; load_file takes a path"
             raise ArgumentError(message) from error
         self.size = self._view.nbytes
 
@@ -206,5 +206,5 @@ class BytesSource:
         """Do nothing."""
 
     def close(self) -> None:
-        """Let go of the bytes."""
+        """Release the bytes."""
         self._view.release()

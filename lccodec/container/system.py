@@ -1,4 +1,7 @@
-"""The calls to the operating system that writing a checkpoint makes, and what becomes of their errors."""
+"""The calls to the operating system for writing a checkpoint, paths, and their errors.
+
+An ``OSError`` leaves the package as ``StorageError``.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,20 @@ WINDOWS: Final = os.name == "nt"
 
 
 def flag(name: str) -> int:
-    """A flag of `os.open`, 0 on a system without it."""
+    """Return a flag of `os.open`, or 0 on a system that does not have it."""
     flag: int = getattr(os, name, 0)
     return flag
 
 
-#: The scheme of an address such as ``s3://bucket/run``. `pathlib.Path` makes ``s3:/bucket/run`` of
-#: it. One letter is a drive of Windows, not a scheme.
+#: The scheme of an address such as ``s3://bucket/run``, which `pathlib.Path` turns into
+#: ``s3:/bucket/run``. One letter is not a scheme but a drive of Windows.
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
 
 
 class System:
-    """The calls to the operating system that writing makes; tests put a faulty system in its place."""
+    """The calls to the operating system for writing. Tests replace them by a faulty system."""
 
     open = staticmethod(os.open)
     seek = staticmethod(os.lseek)
@@ -54,7 +57,7 @@ class System:
 
     @staticmethod
     def mode(path: StrPath) -> int | None:
-        """Return the permissions of the file at a path, None if there is none."""
+        """Return the permissions of the file at a path, or None if there is no file."""
         try:
             return stat.S_IMODE(Path(path).stat().st_mode)
         except FileNotFoundError:
@@ -62,13 +65,13 @@ class System:
 
     @staticmethod
     def set_mode(fd: int, mode: int) -> None:
-        """Set the permissions of an open file, where the system can."""
+        """Set the permissions of an open file, on systems that can."""
         if hasattr(os, "fchmod"):
             os.fchmod(fd, mode)
 
     @staticmethod
     def lock(fd: int, wait: bool) -> None:
-        """Take the lock of a writer at work, or fail with OSError where there is none to be had."""
+        """Take the lock of an active writer. Raises OSError if that is not possible."""
         if fcntl is None:
             raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
         fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -79,7 +82,7 @@ SYSTEM: Final = System()
 
 @contextmanager
 def storage_errors(action: str, path: StrPath) -> Iterator[None]:
-    """Let what the operating system refuses surface as StorageError."""
+    """Raise an ``OSError`` from within as ``StorageError``."""
     try:
         yield
     except StorageError:
@@ -89,13 +92,13 @@ def storage_errors(action: str, path: StrPath) -> Iterator[None]:
 
 
 def checked_path(path: StrPath) -> Path:
-    """The path, if there can be a file of that name.
+    """Return the path if a file can have that name.
 
     Raises
     ------
     ArgumentError
-        For another object, an empty name, a null character, a lone surrogate, and the address of a
-        remote store: it would become a directory of that name.
+        For an object that is not a path, an empty name, a null character or a lone surrogate. Also
+        for the address of a remote store, which would become a directory of that name.
 
     Examples
     --------

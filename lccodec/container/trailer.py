@@ -1,4 +1,8 @@
-"""The trailer of a checkpoint file: a structure of fixed size (SPEC section 8, LCC-TRL)."""
+"""The trailer: a structure of fixed size at the end of a checkpoint file (SPEC 8, LCC-TRL).
+
+It says where payload and manifest lie, and holds the root: the SHA-256 of all bytes that are not
+payload.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +21,17 @@ from ..constants import (
     TRAILER_MAGIC,
     TRAILER_SIZE,
 )
-from ..errors import (
-    FormatError,
-    LimitError,
-    UnsupportedError,
-)
+from ..errors import FormatError, LimitError, UnsupportedError
 
 __all__ = ["Trailer", "parse_trailer", "root_of"]
 
 
 @dataclass(frozen=True)
 class Trailer:
-    """The last bytes of the file (LCC-TRL-02): where payload and manifest lie, and the root.
+    """The last bytes of the file (LCC-TRL-02): lengths of payload and manifest, and the root.
 
-    The file has offsets too; as the HDF5 layout is fixed (LCC-H5-05), the two lengths imply them.
+    The file has their offsets too. The two lengths imply them, because the HDF5 layout is fixed
+    (LCC-H5-05).
     """
 
     payload_length: int
@@ -40,16 +41,16 @@ class Trailer:
 
     @property
     def manifest_offset(self) -> int:
-        """Where the manifest begins, in bytes."""
+        """First byte of the manifest."""
         return self.payload_length + SKELETON_SIZE
 
     @property
     def file_length(self) -> int:
-        """Size of the whole file in bytes, the trailer included."""
+        """Bytes of the whole file, with the trailer."""
         return self.manifest_offset + self.manifest_length + TRAILER_SIZE
 
     def to_bytes(self) -> bytes:
-        """The trailer as it stands in the file."""
+        """Return the trailer as stored in the file."""
         return _TRAILER.pack(
             TRAILER_MAGIC,
             FORMAT_MAJOR,
@@ -73,12 +74,12 @@ def parse_trailer(data: bytes, where: str) -> Trailer:
     Raises
     ------
     FormatError
-        Not a trailer (LCC-TRL-01, LCC-TRL-02); offsets and lengths that do not fit together
+        If it is not a trailer (LCC-TRL-01, LCC-TRL-02), or its offsets and lengths do not agree
         (LCC-TRL-06).
     UnsupportedError
-        A newer major version (LCC-TRL-03), a reserved field in use (LCC-TRL-04).
+        If it has a newer major version (LCC-TRL-03), or a reserved field is used (LCC-TRL-04).
     LimitError
-        The manifest is too long (LCC-LIM-04).
+        If the manifest is too long (LCC-LIM-04).
     """
     if len(data) != TRAILER_SIZE or not data.startswith(TRAILER_MAGIC):
         raise FormatError("LCC-TRL-01", where, "no trailer")
@@ -89,14 +90,20 @@ def parse_trailer(data: bytes, where: str) -> Trailer:
         raise UnsupportedError("LCC-TRL-04", where, f"reserved field is {reserved:#x}")
     trailer = Trailer(payload_length=spans[1], manifest_length=spans[3], root=root, minor=minor)
     if trailer.manifest_length > MAX_MANIFEST_BYTES:
-        raise LimitError("LCC-LIM-04", where, f"a manifest of {trailer.manifest_length} bytes")
+        raise LimitError("LCC-LIM-04", where, f"a manifest of {trailer.manifest_length} bytes is too long")
     if spans[::2] != [PAYLOAD_OFFSET, trailer.manifest_offset, trailer.file_length]:
-        raise FormatError("LCC-TRL-06", where, f"offsets and lengths do not fit together: {spans}")
+        raise FormatError("LCC-TRL-06", where, f"offsets and lengths do not agree: {spans}")
     return trailer
 
 
 def root_of(head: bytes, tail: bytes) -> bytes:
-    """Return the SHA-256 of all bytes before the payload and all behind it up to the root (LCC-TRL-05)."""
+    """Return the root: the SHA-256 of all bytes that are not payload (LCC-TRL-05).
+
+    Parameters
+    ----------
+    head, tail
+        All bytes before the payload, and all behind it up to the root.
+    """
     digest = sha256(head)
     digest.update(tail)
     return digest.digest()

@@ -1,17 +1,17 @@
-"""Nested states <-> a tree, a list of arrays and a list of scalars (SPEC section 5).
+"""Nested states to a tree, a list of arrays and a list of scalars, and back (SPEC 5).
 
 A state is a nested dict, list or tuple whose leaves are NumPy arrays and plain scalars (int, float,
 bool, str, bytes, None), or one such leaf. `flatten` takes it apart, `unflatten` puts it together
-again; `parse_tree` checks what an untrusted file holds.
+again, and `parse_tree` checks the tree of an untrusted file.
 
-The tree (LCC-STA-01): a dict is an object in its own order, a list ``["l", ...]``, a tuple ``["t",
-...]``, an array its index, a scalar ``null``. Arrays are numbered in document order, and an array
-that the state holds twice has one index (LCC-STA-02); scalars stand in a list of their own in
-document order (LCC-STA-03).
+The tree (LCC-STA-01): a dict is an object in its own order, a list is ``["l", ...]``, a tuple is
+``["t", ...]``, an array is its index, a scalar is ``null``. Arrays are numbered in document order,
+and an array that the state holds twice has one index (LCC-STA-02). Scalars are in a list of their
+own, in document order (LCC-STA-03).
 
-The name of a leaf (LCC-STA-07) is its path: keys and decimal positions joined by ``/``, where ``~``
-and ``/`` inside a key are written ``~0`` and ``~1``. The name of a state that is one array is the
-empty string.
+The name of a leaf (LCC-STA-07) is its path: keys and decimal positions joined by ``/``. Inside a
+key, ``~`` is written ``~0`` and ``/`` is written ``~1``. The name of a state that is one array is
+the empty string.
 """
 
 from __future__ import annotations
@@ -28,17 +28,9 @@ from ..constants import MAX_ARRAYS, MAX_NAME_CHARACTERS, MAX_NESTING
 from ..errors import ArgumentError, DataError, FormatError, LimitError
 from .scalars import Json, is_unicode, parse_scalar, scalar_json, scalar_value
 
-__all__ = [
-    "Flat",
-    "array_names",
-    "flatten",
-    "leaf_name",
-    "parse_tree",
-    "select",
-    "unflatten",
-]
+__all__ = ["Flat", "array_names", "flatten", "leaf_name", "parse_tree", "select", "unflatten"]
 
-Keys: TypeAlias = tuple[str, ...]  # the way from the root to a node
+Keys: TypeAlias = tuple[str, ...]  # the path from the root to a node
 
 _NUMPY: Final = (np.ndarray, np.generic)
 _NO_NUMBERS: Final = (np.flexible, np.datetime64, np.timedelta64)
@@ -47,11 +39,11 @@ _ACCEPTED: Final = "a dict, list, tuple, NumPy array, int, float, bool, str, byt
 
 @dataclass(frozen=True)
 class Flat:
-    """A state taken apart: `flatten` makes it.
+    """A state taken apart, as `flatten` returns it.
 
-    `tree` is the structure and `scalars` its scalars in document order, both JSON (LCC-STA-01,
-    LCC-STA-04); `arrays` are its arrays in document order, one for each distinct object, and
-    `names` their names, each the path of the first appearance.
+    `tree` is the structure, and `scalars` are the scalars in document order; both are JSON
+    (LCC-STA-01, LCC-STA-04). `arrays` are the arrays in document order, one for each distinct
+    object. `names` are their names, each the path of the first appearance.
     """
 
     tree: Json
@@ -68,8 +60,8 @@ class Flat:
 def flatten(state: Any) -> Flat:
     """Take a state apart.
 
-    A dict subclass becomes a dict, a NumPy scalar an array without dimensions. Arrays are not
-    copied.
+    A dict subclass becomes a dict, and a NumPy scalar becomes an array without dimensions. Arrays
+    are not copied.
 
     Raises
     ------
@@ -93,9 +85,9 @@ def flatten(state: Any) -> Flat:
 
 
 def unflatten(tree: Json, arrays: Sequence[Any], scalars: Iterable[Json]) -> Any:
-    """Put a state together: the inverse of `flatten`.
+    """Put a state together; the inverse of `flatten`.
 
-    `arrays` has the array of each index; an index that the tree holds twice becomes one object in
+    `arrays` has the array of each index. An index that the tree holds twice becomes one object in
     two places.
 
     Examples
@@ -106,7 +98,7 @@ def unflatten(tree: Json, arrays: Sequence[Any], scalars: Iterable[Json]) -> Any
     return _build(tree, arrays, iter(scalars))
 
 
-# Not inside of `unflatten`: a closure that calls itself lives, with the arrays, until garbage is
+# Not a closure in `unflatten`: one that calls itself would keep the arrays alive until garbage is
 # collected.
 def _build(node: Json, arrays: Sequence[Any], scalars: Iterator[Json]) -> Any:
     if node is None:
@@ -120,18 +112,24 @@ def _build(node: Json, arrays: Sequence[Any], scalars: Iterator[Json]) -> Any:
 
 
 def leaf_name(keys: Keys) -> str:
-    """Return the name of the node that keys lead to from the root (LCC-STA-07).
+    """Return the name of the node that is reached from the root by these keys (LCC-STA-07).
 
     Examples
     --------
     >>> leaf_name(("model", "a/b", "0"))
     'model/a~1b/0'
     """
-    return "/".join([key.replace("~", "~0").replace("/", "~1") for key in keys])
+    return "/".join(map(_escaped, keys))
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
 
 
 def array_names(tree: Json) -> dict[str, int]:
-    """The index of the array at each path, in document order; an array in two places has two names.
+    """Return the index of the array at each path, in document order.
+
+    An array in two places has two names.
 
     Examples
     --------
@@ -144,19 +142,19 @@ def array_names(tree: Json) -> dict[str, int]:
 
 
 def _add_names(node: Json, name: str, prefix: str, found: dict[str, int]) -> None:
-    """Add the arrays of a node; `prefix` is what the names of its children begin with."""
+    """Add the arrays of a node. The names of its children begin with `prefix`."""
     if isinstance(node, int):
         found[name] = node
     elif node is not None:
         for key, child in _children(node):
-            below = prefix + (key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key)
+            below = prefix + _escaped(key)
             _add_names(child, below, below + "/", found)
 
 
 def select(
     tree: Json, scalars: Sequence[Json], names: Iterable[str]
 ) -> tuple[dict[str, int], dict[str, Any]]:
-    """Resolve names to the arrays and scalars they stand for.
+    """Return the arrays and scalars that names stand for.
 
     Parameters
     ----------
@@ -172,7 +170,7 @@ def select(
     Raises
     ------
     ArgumentError
-        Lists the names that the state does not have, with the closest it does have.
+        Lists the names that the state does not have, with the closest names that it has.
 
     Examples
     --------
@@ -192,18 +190,23 @@ def select(
 
 
 def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
-    """Check an untrusted tree and return it.
+    """Check an untrusted tree, and return it.
 
-    `arrays` and `scalars` say how many of them the file has; each must have its place in the tree.
-    `where` is what errors call the tree.
+    Parameters
+    ----------
+    arrays, scalars
+        How many of them the file has. Each must have its place in the tree.
+    where
+        What errors call the tree.
 
     Raises
     ------
     FormatError
-        A node of another form (LCC-STA-01), an index out of turn or an array without a place
-        (LCC-STA-02), another number of scalars (LCC-STA-03), a lone surrogate (LCC-STA-06).
+        If a node has another form (LCC-STA-01), an index is out of order or an array has no place
+        (LCC-STA-02), the number of scalars differs (LCC-STA-03), or a key has a lone surrogate
+        (LCC-STA-06).
     LimitError
-        Nested too deep (LCC-LIM-05).
+        If it is nested too deep (LCC-LIM-05), or its names are too long together (LCC-LIM-08).
     """
     first_uses = nulls = characters = 0
 
@@ -216,7 +219,9 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
             nulls += 1
         elif type(node) is int:
             if not 0 <= node <= first_uses or node >= arrays:
-                raise FormatError("LCC-STA-02", place(keys), f"out of turn: {first_uses} of {arrays} before")
+                raise FormatError(
+                    "LCC-STA-02", place(keys), f"out of order: {first_uses} of {arrays} arrays come before"
+                )
             first_uses += node == first_uses
         elif type(node) is dict or (type(node) is list and node and node[0] in ("l", "t")):
             if len(keys) >= MAX_NESTING:
@@ -240,18 +245,18 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
 
 
 class _Flattener:
-    """What `flatten` gathers on its way through a state."""
+    """What `flatten` collects from a state."""
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray[Any, Any]] = []
         self.scalars: list[Json] = []
         self.names: list[str] = []
-        # The array is kept beside its index: an id can be used again once its object is gone.
+        # The array is kept with its index: the id of an object that is gone can be used again.
         self._seen: dict[int, tuple[int, object]] = {}
         self._characters = 0
 
     def node(self, value: Any, keys: Keys, length: int = 0) -> Json:
-        """Gather a node; `length` is that of its name as LCC-LIM-08 counts."""
+        """Collect a node. `length` is the length of its name, as LCC-LIM-08 counts it."""
         self._characters += length
         if self._characters > MAX_NAME_CHARACTERS:
             _refuse((), f"has names of more than {MAX_NAME_CHARACTERS} characters together")
@@ -262,8 +267,7 @@ class _Flattener:
                 key: self.node(child, self._below(keys, key), length + len(key) + 1)
                 for key, child in value.items()
             }
-        # Subclasses (namedtuple, torch.Size, IntEnum) would come back as something else: exact
-        # types only.
+        # Only exact types: a subclass (namedtuple, torch.Size, IntEnum) would come back as another.
         if type(value) in (list, tuple):
             nodes = (
                 self.node(child, self._below(keys, str(i)), length + len(str(i)) + 1)
@@ -281,8 +285,7 @@ class _Flattener:
             array = np.asarray(value)
         if array.dtype.hasobject or isinstance(value, _NO_NUMBERS):
             _refuse(keys, f"has dtype {array.dtype}: only numbers and booleans can be stored")
-        # A NumPy scalar is immutable, the array it comes back as is not: two places must not share
-        # it.
+        # A NumPy scalar cannot change, but comes back as an array: two places must not share it.
         if isinstance(value, np.ndarray) and id(value) in self._seen:
             return self._seen[id(value)][0]
         if len(self.arrays) == MAX_ARRAYS:
@@ -322,7 +325,7 @@ def _children(node: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _index(tree: Json) -> tuple[list[tuple[str, int | None]], dict[str, range]]:
-    """Each leaf with its name, in document order, and the run of leaves that each name stands for."""
+    """Return the leaves with their names, in document order, and the leaves below each name."""
     leaves: list[tuple[str, int | None]] = []
     spans: dict[str, range] = {}
 
@@ -333,7 +336,7 @@ def _index(tree: Json) -> tuple[list[tuple[str, int | None]], dict[str, range]]:
         else:
             for key, child in _children(node):
                 visit(child, (*keys, key))
-        # Only "" can be there already: it names an empty key below the root, and else the root.
+        # Only "" can be there already: it names an empty key below the root, otherwise the root.
         spans.setdefault(leaf_name(keys), range(start, len(leaves)))
 
     visit(tree, ())

@@ -1,8 +1,8 @@
-"""Write a checkpoint file and commit it atomically (SPEC section 9).
+"""Writing a checkpoint file, and committing it atomically (SPEC 8 and 9).
 
-A checkpoint is written under a temporary name and linked into place once it is on the disk
-(LCC-CHN-06): it is there as a whole or not at all. A failure leaves nothing behind; a kill leaves a
-temporary, which `remove_stale_temporaries` clears.
+A checkpoint is written under a temporary name, and linked into place once it is on the disk
+(LCC-CHN-06). So a reader sees the whole file or no file. A failure leaves nothing behind. A killed
+process leaves a temporary file, which `remove_stale_temporaries` removes.
 """
 
 from __future__ import annotations
@@ -26,32 +26,31 @@ __all__ = ["CheckpointWriter", "check_manifest", "remove_stale_temporaries", "to
 
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
-_ATTEMPTS: Final = 100  # to make a temporary; each can only fail if someone cleans up in that moment
+_MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
 
-
-#: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and what is around them.
-_ENTRY_BYTES: Final = len('[9007199254740991,"0123456789012345678901"],')
+#: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and punctuation.
+_MAX_ENTRY_BYTES: Final = len('[9007199254740991,"0123456789012345678901"],')
 
 
 def check_manifest(manifest: Manifest, frames: int) -> None:
-    """Check what a manifest will say beside its frames, before these are made.
+    """Check a manifest before its frames are made.
 
-    Names, arrays and scalars are those that `state.flatten` has checked.
+    Names, arrays and scalars have been checked by `tree.flatten`.
 
     Parameters
     ----------
     manifest
-        Without its frames.
+        The manifest without its frames.
     frames
-        How many there will be.
+        How many frames there will be.
 
     Raises
     ------
     ArgumentError
-        If no reader would accept it: a policy that is no JSON, or more bytes than LCC-LIM-04
+        If no reader would accept it: its policy is not JSON, or it has more bytes than LCC-LIM-04
         allows.
     """
-    size = len(manifest.to_bytes()) + frames * _ENTRY_BYTES
+    size = len(manifest.to_bytes()) + frames * _MAX_ENTRY_BYTES
     if size > MAX_MANIFEST_BYTES:
         raise ArgumentError(
             f"names, scalars and metadata take {size} bytes of a manifest, which has at most"
@@ -63,15 +62,15 @@ def check_manifest(manifest: Manifest, frames: int) -> None:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Refuse what the reader would refuse: its rules are the only ones."""
+    """Raise what the reader refuses as ``ArgumentError``. So only the reader has the rules."""
     try:
         yield
     except DataError as error:
-        raise ArgumentError(f"a manifest that could not be read again: {error}") from error
+        raise ArgumentError(f"the manifest could not be read again: {error}") from error
 
 
 def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
-    """Return the bytes of a checkpoint file: what `CheckpointWriter` would write.
+    """Return the bytes of a checkpoint file, as `CheckpointWriter` would write them.
 
     Raises
     ------
@@ -85,7 +84,7 @@ def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
 
 
 def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
-    """Return the bytes before the payload and behind it; the last of them are the root."""
+    """Return the bytes before the payload and behind it. The last of them are the root."""
     from .hdf5 import skeleton
 
     data = manifest.to_bytes()
@@ -101,24 +100,24 @@ def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
 class CheckpointWriter:
     """Writes one checkpoint file, frame by frame, and commits it atomically (LCC-CHN-06).
 
-    A context manager: to leave it without a commit, or by an exception, leaves nothing behind.
-    After an error the writer is closed; nothing is tried again, as the state of a file is unknown
-    after a failed fsync.
+    It is a context manager. Leaving it without a commit, or by an exception, leaves no file behind.
+    The writer is closed after any error. Nothing is tried again, because the state of a file is
+    unknown after a failed fsync.
 
     Parameters
     ----------
     path
         The file to make.
     overwrite
-        Replace a file of that name, whose permissions stay; otherwise it is an error, and the file
-        stays as it is.
+        Whether to replace a file of that name, and keep its permissions. Otherwise such a file is
+        an error, and stays as it is.
     system
         The operating system's calls.
 
     Attributes
     ----------
     root
-        None until the file is committed, then its root.
+        Root of the committed file; None before.
     size
         Bytes of the committed file.
 
@@ -160,7 +159,7 @@ class CheckpointWriter:
         self._discard()
 
     def write_frame(self, frame: Bytes | Iterable[Bytes]) -> FrameEntry:
-        """Append a frame, whole or in pieces, to the payload and return its entry for the manifest."""
+        """Append a frame, whole or in pieces, to the payload; return its entry for the manifest."""
 
         def written() -> Iterator[Bytes]:
             for piece in pieces_of(frame):
@@ -172,7 +171,7 @@ class CheckpointWriter:
         return self._entries[-1]
 
     def commit(self, manifest: Manifest) -> bytes:
-        """Write all but the payload and give the file its name.
+        """Write everything but the payload, and give the file its name.
 
         Parameters
         ----------
@@ -187,10 +186,10 @@ class CheckpointWriter:
         Raises
         ------
         ArgumentError
-            There is a file of that name, or the manifest is none: not committed.
+            If there is a file of that name, or the manifest is not valid. Nothing is committed.
         StorageError
-            Not committed; or, where the message says so and `root` is set, committed with unknown
-            durability: the file is in place, but its directory could not be synced.
+            Nothing is committed; or, if the message says so and `root` is set, the file is in place
+            but its directory could not be synced, so that it may be lost in a power failure.
         """
         with self._working() as temporary:
             if list(manifest.frames) != self._entries:
@@ -222,16 +221,16 @@ class CheckpointWriter:
     def _create_temporary(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
         replaced = self._system.mode(self._path) if self._overwrite else None
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             temporary = self._path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
             self._fd = self._system.open(temporary, flags, 0o666 if replaced is None else 0o600)
             self._temporary = temporary
             if replaced is not None:
-                with suppress(OSError):  # where permissions cannot be set, those for the owner alone stay
+                with suppress(OSError):  # on systems that cannot set them, the owner alone has access
                     self._system.set_mode(self._fd, replaced)
-            with suppress(OSError):  # without locks, nobody can take the temporary for a stale one either
+            with suppress(OSError):  # without locks nobody removes temporaries
                 self._system.lock(self._fd, True)
-            # Someone may have cleaned up between the two calls.
+            # Another process may have removed it between the two calls.
             if self._system.exists(temporary):
                 self._seek(PAYLOAD_OFFSET)
                 return
@@ -270,7 +269,7 @@ class CheckpointWriter:
                 self._system.close(fd)
 
     def _discard(self) -> None:
-        """Close and unlink the temporary; once it is committed, that takes away its second name."""
+        """Close and unlink the temporary. After a commit this only removes its second name."""
         self._close()
         temporary, self._temporary = self._temporary, None
         if temporary is not None:
@@ -291,9 +290,9 @@ class CheckpointWriter:
 
 
 def remove_stale_temporaries(directory: StrPath, system: System = SYSTEM) -> list[str]:
-    """Remove the temporaries in a directory whose writers are gone; return their names.
+    """Remove the temporaries in a directory whose writers are gone, and return their names.
 
-    A writer holds a lock on its temporary. Where the file system has no locks, nothing is removed.
+    A writer holds a lock on its temporary. On a file system without locks nothing is removed.
     """
     removed = []
     flags = os.O_RDWR | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS

@@ -1,4 +1,4 @@
-"""What is shown of states: summaries of arrays, differences of two states.
+"""What is shown of states: summaries of arrays, differences between two states.
 
-Imports the chain and what is below it; the command line prints it.
+Imports the chain and what is below it. The command line prints the results.
 """

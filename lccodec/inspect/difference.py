@@ -1,9 +1,9 @@
-"""How two states differ: which leaves came, went and changed, and by how much, in NumPy alone.
+"""How two states differ: which leaves came, went and changed, and by how much.
 
-Elements are equal when their bit patterns are: a NaN equals itself, 0.0 and -0.0 differ.
-Differences are taken in float64, between integers exactly, between complex numbers as a magnitude,
-and over the elements that are finite on both sides. Everything is computed piece by piece, like a
-summary.
+Elements are equal if their bit patterns are: a NaN equals itself, and 0.0 differs from -0.0.
+Differences are taken in float64 over the elements that are finite in both states. Between integers
+they are exact, and a complex number counts by its magnitude. Everything is computed piece by piece,
+like a summary.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ class ArrayChange:
     Parameters
     ----------
     name, dtype, shape
-        Of the array.
+        Name, type and shape of the array.
     changed, share
-        Elements of another bit pattern: their number, and their share from 0 to 1.
+        Elements with another bit pattern: their number, and their share from 0 to 1.
     not_finite
-        Elements that changed and are NaN or infinite before or after: in no figure below.
+        Elements that changed and are NaN or infinite before or after. The figures below leave them
+        out.
     max_abs, rms
-        Largest and root mean square difference over the elements, those that did not change
-        included; None where none is finite.
+        Largest and root mean square difference over all elements, also those that did not change;
+        None if no element is finite.
     relative_rms
-        `rms` over the root mean square of the old elements; None where that is 0.
+        `rms` divided by the root mean square of the old elements; None if that is 0.
     """
 
     name: str
@@ -58,7 +59,7 @@ class ArrayChange:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A leaf that is of another kind, dtype or shape now; `old` and `new` say which."""
+    """A leaf that has another kind, dtype or shape now, which `old` and `new` say."""
 
     name: str
     old: str
@@ -67,7 +68,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class ScalarChange:
-    """A scalar of another value."""
+    """A scalar with another value."""
 
     name: str
     old: Any
@@ -76,7 +77,7 @@ class ScalarChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """How one state differs from another, by the names of their leaves, in the order of the states."""
+    """How one state differs from another, by the names of leaves, in the order of the states."""
 
     appeared: tuple[str, ...]
     disappeared: tuple[str, ...]
@@ -88,21 +89,20 @@ class Difference:
 
 
 class Leaves(Mapping[str, Any]):
-    """The leaves of an open checkpoint by name; an array is decoded when it is asked for.
+    """The leaves of an open checkpoint by name. An array is decoded when it is asked for.
 
-    No frame is decoded twice for the small arrays that share it: all that must be decoded together
-    is kept from the first of them on. An array with frames of its own is not kept.
+    Small arrays can share a frame. When one of them is decoded, all that are decoded with it are
+    kept, so that no frame is decoded twice. An array with frames of its own is not kept.
 
     Parameters
     ----------
     file
-        The checkpoint, open as long as this is used.
+        The checkpoint. It must be open while this is used.
     """
 
     def __init__(self, file: CheckpointFile) -> None:
         manifest = file.links[-1].manifest
-        # Below a key of its own the state is found whole, also where one of its keys is the empty
-        # string.
+        # Below a key of its own, the whole state can be selected even if it has the key "".
         tree = {"": manifest.tree}
         self._file = file
         self._values = {name[1:]: value for name, value in select(tree, manifest.scalars, [""])[1].items()}
@@ -124,7 +124,7 @@ class Leaves(Mapping[str, Any]):
         return found.array("bits")
 
     def __contains__(self, name: object) -> bool:
-        return name in self._indices or name in self._values  # Mapping would decode it to find out
+        return name in self._indices or name in self._values  # without this, Mapping would decode the array
 
     def __iter__(self) -> Iterator[str]:
         yield from self._indices
@@ -172,7 +172,7 @@ def compare_states(
                     changed.append(change)
                 else:
                     unchanged += 1
-            elif repr(before) != repr(after):  # by its text NaN is NaN, and -0.0 is not 0.0
+            elif repr(before) != repr(after):  # as texts, NaN equals NaN and -0.0 differs from 0.0
                 scalars.append(ScalarChange(name, before, after))
             else:
                 unchanged_scalars += 1
@@ -190,14 +190,14 @@ def compare_states(
 
 
 def _describe(leaf: Any) -> str:
-    """Return what must be the same of two leaves that can be compared."""
+    """Return what two leaves must have in common so that they can be compared."""
     if isinstance(leaf, np.ndarray):
         return f"{element_type(leaf.dtype).name} {leaf.shape}"
     return "None" if leaf is None else f"scalar {type(leaf).__name__}"
 
 
 def _compare_arrays(name: str, old: Array, new: Array) -> ArrayChange | None:
-    """Return how an array changed, None if it did not."""
+    """Return how an array changed, or None if it did not."""
     kind, before = components(old)
     _, after = components(new)
     if np.array_equal(before, after):
@@ -232,7 +232,7 @@ def _compare_arrays(name: str, old: Array, new: Array) -> ArrayChange | None:
 def _distance(left: Array, right: Array) -> Array:
     """Return ``|right - left|`` as float64."""
     if left.dtype.kind in "iu":
-        # Modulo 2^n: read as unsigned, the larger less the smaller is right whatever overflowed.
+        # Read as unsigned, the larger less the smaller is right even if the subtraction overflows.
         gap = np.where(left > right, left - right, right - left)
         return gap.view(f"u{gap.itemsize}").astype(np.float64)
     with np.errstate(over="ignore"):
@@ -246,7 +246,10 @@ def _magnitude(values: Array) -> Array:
 
 
 def _peak_and_rms(magnitudes: Callable[[], Iterator[Array]], count: int) -> tuple[float, float]:
-    """Return maximum and root mean square, neither of which overflows or vanishes on the way."""
+    """Return maximum and root mean square.
+
+    Dividing by the maximum keeps squares from overflowing or vanishing.
+    """
     peak = max((float(piece.max(initial=0.0)) for piece in magnitudes()), default=0.0)
     if not 0 < peak < math.inf:
         return peak, peak

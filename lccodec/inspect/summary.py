@@ -1,9 +1,9 @@
-"""What an array looks like: figures and a histogram, in NumPy alone.
+"""What an array looks like: figures and a histogram.
 
-Computed in float64 and in pieces that fit the cache, so that a large array needs no second one.
-Values are scaled by a power of two first, so that no sum and no square overflows or vanishes. A
-complex number counts by its magnitude. bfloat16 may come as :data:`lccodec.BFLOAT16_BITS`:
-ml_dtypes is not needed.
+They are computed in float64 and in pieces that fit the cache, so that a large array needs no second
+one. Values are first scaled by a power of two, so that no sum or square overflows or vanishes. A
+complex number counts by its magnitude. bfloat16 may come as :data:`lccodec.BFLOAT16_BITS`, which
+needs no ml_dtypes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from ..parallel import PIECE, slices
 
 __all__ = ["ArraySummary", "Bin", "numbers", "summarize"]
 
-_BINS: Final = 16
+_DEFAULT_BINS: Final = 16
 
 
 @dataclass(frozen=True)
 class Bin:
-    """One bar of a histogram: `count` elements from `low` up to `high`, or that are both."""
+    """One bar of a histogram: the number of elements from `low` up to, but without, `high`.
+
+    If both are equal, it is the number of elements of that value.
+    """
 
     low: float
     high: float
@@ -40,11 +43,11 @@ class Distribution:
     Parameters
     ----------
     minimum, maximum
-        Extremes; exact integers where the elements are.
+        Extremes; exact for integers.
     mean, std
         Mean and standard deviation.
     histogram
-        Bins of equal width; the last holds its `high` too.
+        Bins of equal width. The last one includes its `high`.
     """
 
     minimum: float
@@ -61,11 +64,11 @@ class ArraySummary:
     Parameters
     ----------
     dtype, shape
-        Of the array.
+        Type and shape of the array.
     size, finite, nans, infinities, zeros
         Numbers of elements.
     distribution
-        Of the finite elements; None where there are none.
+        Distribution of the finite elements; None if there are none.
     """
 
     dtype: str
@@ -78,15 +81,15 @@ class ArraySummary:
     distribution: Distribution | None
 
 
-def summarize(array: Array, bins: int = _BINS) -> ArraySummary:
+def summarize(array: Array, bins: int = _DEFAULT_BINS) -> ArraySummary:
     """Return figures of an array.
 
     Parameters
     ----------
     array
-        Of a dtype that a checkpoint can hold, any shape.
+        Any shape, of a dtype that a checkpoint can hold.
     bins
-        Bars of the histogram; integers of a narrower range get one bar for each value.
+        Bars of the histogram. Integers of a narrower range get one bar for each value.
 
     Raises
     ------
@@ -119,14 +122,14 @@ def summarize(array: Array, bins: int = _BINS) -> ArraySummary:
 def _distribution(
     bits: Array, kind: ElementType, low: float, high: float, finite: int, bins: int
 ) -> Distribution:
-    """Return how `finite` elements from `low` to `high` are spread."""
+    """Return how the `finite` elements from `low` to `high` are spread."""
     exponent = math.frexp(max(abs(low), abs(high)))[1]
     start, stop = math.ldexp(low, -exponent), math.ldexp(high, -exponent)
     single = low == high or (kind.kind in "biu" and high - low < bins)  # each bin holds one value
     if single:
         bins = int(high - low) + 1
     per_unit = (bins - single) / (stop - start) if start < stop else 0.0
-    offset = 0.5 if single else 0.0  # rounds where a bin holds one value
+    offset = 0.5 if single else 0.0  # rounds if a bin holds one value
 
     def scaled() -> Iterator[Array]:  # into [-1, 1]
         for values in numbers(bits, kind):
@@ -153,7 +156,7 @@ def _distribution(
 
 
 def numbers(bits: Array, kind: ElementType) -> Iterator[Array]:
-    """Yield elements in pieces of `PIECE` to compute with.
+    """Yield the elements as numbers to compute with, in pieces of `PIECE` elements.
 
     Parameters
     ----------
@@ -170,15 +173,15 @@ def numbers(bits: Array, kind: ElementType) -> Iterator[Array]:
         if not kind.is_float:
             yield piece.view(np.uint8 if kind.kind == "b" else kind.native)
         else:
-            with np.errstate(invalid="ignore"):  # a signaling NaN says so when it is widened
+            with np.errstate(invalid="ignore"):  # widening a signaling NaN sets this flag
                 wide = work(piece, kind).astype(np.float64)
             yield wide.view(np.complex128) if kind.kind == "c" else wide
 
 
 def _finite(values: Array) -> Array:
-    """Return the finite ones of `values`, complex ones as their magnitudes."""
+    """Return the finite values, and the magnitudes of complex ones."""
     kept: Array = values[np.isfinite(values)]
     if kept.dtype.kind != "c":
         return kept
-    with np.errstate(over="ignore"):  # a magnitude beyond float64 counts as its largest number
+    with np.errstate(over="ignore"):  # a magnitude that is too large counts as the largest float64
         return np.minimum(np.abs(kept), np.finfo(np.float64).max)

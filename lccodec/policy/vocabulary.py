@@ -56,8 +56,8 @@ WEIGHTS: Final = frozenset(
         # Multi-head attention and recurrent cells of PyTorch.
         *("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
         *("bias_k", "bias_v", "weight_ih", "weight_hh", "bias_ih", "bias_hh"),
-        # Reparametrized weights of PyTorch (weight norm, spectral norm, pruning), and what FSDP
-        # makes of all.
+        # Reparametrized weights of PyTorch (weight norm, spectral norm, pruning), flat weights of
+        # FSDP.
         *("weight_orig", "bias_orig", "original0", "original1", "flat_param", "_flat_param"),
         # Tensors of all experts in transformers, and projections in programs that have no layers.
         *("gate_proj", "up_proj", "down_proj", "gate_up_proj", "gate_up_proj_bias", "down_proj_bias"),
@@ -186,7 +186,7 @@ def meaning(part: str) -> Word:
     prefix, line, stem = text.rpartition("_")
     partners: list[tuple[str, Role]] = []
     for first, second in _PAIRS:
-        # ``exp_avg_sq`` has lines of its own.
+        # A part that ends in a name has the partner of that name, with the same prefix.
         for name, other, role in ((first, second, "first_moment"), (second, first, "second_moment")):
             if text == name or text.endswith("_" + name):
                 partners.append((text.removesuffix(name) + other, role))  # type: ignore[arg-type]

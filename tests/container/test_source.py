@@ -51,7 +51,7 @@ def test_an_open_checkpoint_shares_descriptors(directory: Path) -> None:
 def test_a_parent_that_was_replaced_is_noticed(
     directory: Path, monkeypatch: pytest.MonkeyPatch, pool: int
 ) -> None:
-    monkeypatch.setattr("lccodec.container.source._MOST_RESTING", pool, raising=False)
+    monkeypatch.setattr("lccodec.container.source._MAX_RESTING", pool, raising=False)
     with lccodec.open(directory / LATEST) as file:
         kept = (directory / PARENT).read_bytes()
         other = lccodec.save({"w": np.ones(3)})
@@ -70,7 +70,7 @@ def test_a_parent_that_was_replaced_is_noticed(
 def test_a_parent_is_found_from_another_working_directory(
     directory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("lccodec.container.source._MOST_RESTING", 0, raising=False)
+    monkeypatch.setattr("lccodec.container.source._MAX_RESTING", 0, raising=False)
     monkeypatch.chdir(directory)
     with lccodec.open(LATEST) as file:
         monkeypatch.chdir(tmp_path)
@@ -80,7 +80,7 @@ def test_a_parent_is_found_from_another_working_directory(
 def test_what_rests_can_be_read_by_many_threads(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    monkeypatch.setattr("lccodec.container.source._MOST_RESTING", 1, raising=False)
+    monkeypatch.setattr("lccodec.container.source._MAX_RESTING", 1, raising=False)
     with lccodec.open(directory / LATEST) as file, ThreadPoolExecutor(8) as pool:
         assert {float(array[0]) for array in pool.map(lambda _: file.get("w"), range(200))} == {3.0}
 
