@@ -25,7 +25,7 @@ MAX_ELEMENTS: Final = 1 << 40  # LCC-LIM-01: keeps every product of sizes inside
 MIN_BLOCK_LOG2: Final = 10  # LCC-LIM-02: a block costs as much time as its first thousand components
 MAX_BLOCK_LOG2: Final = 24  # LCC-LIM-02: bounds the memory of a decoder besides its output
 MAX_RUN_COMPONENTS: Final = 1 << 22  # LCC-LIM-09: a run is decoded whole
-MAX_EXPANSION: Final = 1 << 16  # LCC-LIM-03: decoded bytes per frame byte without a reference; stops bombs
+MAX_EXPANSION: Final = 1 << 16  # LCC-LIM-03: decoded bytes per frame byte without a reference: no bombs
 
 # --- streams and Huffman codes (SPEC section 7) ---------------------------------------------------
 

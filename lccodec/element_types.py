@@ -45,8 +45,7 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: The dtype of a bfloat16 array where ml_dtypes is not installed:
-#: ``bits.view(BFLOAT16_BITS)``.
+#: The dtype of a bfloat16 array without ml_dtypes: ``bits.view(BFLOAT16_BITS)``, of uint16.
 BFLOAT16_BITS: Final = np.dtype([("bfloat16", np.uint16)])
 
 

@@ -48,7 +48,7 @@ class Visit:
     _left: _Left | None
 
     def check(self) -> None:
-        """Raise `error`, or ``FormatError`` if the file has the name of another step (LCC-CHN-01)."""
+        """Raise `error`, or ``FormatError`` if the name is that of another step (LCC-CHN-01)."""
         link = self._whole().link
         check_name(link.place, link.manifest.step)
 

@@ -21,8 +21,7 @@ from .chain import Chain
 
 __all__ = ["Trial", "tune"]
 
-#: Errors of the weights relative to their movement, and steps of second moments, from fine to
-#: coarse.
+#: Errors of weights relative to their movement, and steps of second moments; from fine to coarse.
 _ERRORS: Final = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0)
 _LOG_STEPS: Final = (0.5, 1.0, 2.0, 3.0, 4.0)
 _START: Final = (5, 2)  # indices into these two, of the preset `balanced`

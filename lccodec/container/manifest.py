@@ -173,8 +173,7 @@ _KEYS: Final = (
     *("tree", "scalars", "arrays", "frames"),
 )
 _OPTIONAL_KEYS: Final = ("metadata", "tree")
-# A string that is not closed reaches to the end. Looking for others inside it would take quadratic
-# time.
+# A string that is not closed reaches to the end: looking for others inside it takes quadratic time.
 _JSON_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))

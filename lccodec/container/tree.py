@@ -98,8 +98,7 @@ def unflatten(tree: Json, arrays: Sequence[Any], scalars: Iterable[Json]) -> Any
     return _build(tree, arrays, iter(scalars))
 
 
-# Not a closure in `unflatten`: one that calls itself would keep the arrays alive until garbage is
-# collected.
+# Not a closure in `unflatten`: a recursive one would keep the arrays until garbage is collected.
 def _build(node: Json, arrays: Sequence[Any], scalars: Iterator[Json]) -> Any:
     if node is None:
         return scalar_value(next(scalars))

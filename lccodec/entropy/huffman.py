@@ -19,8 +19,8 @@ from .bits import Cursor, is_filled, packed_size, unpack
 
 __all__ = ["REVERSED", "canonical_codes", "choose_lengths", "code_lengths", "read_lengths", "size_bound"]
 
-#: An encoder's choice: lookup tables of this many bits stay in the first-level cache, and the codes
-#: are hardly longer.
+#: An encoder's choice: lookup tables of this many bits stay in the first-level cache, and codes are
+#: hardly longer.
 PREFERRED_CODE_BITS: Final = 12
 
 #: Longer codes are taken if they save at least one bit in this many.
@@ -77,9 +77,8 @@ class _PackageMerge:
         """Return code lengths (uint8) of at most `limit` bits."""
         while len(self._flags) < limit:
             self._flags.append(self._flags[-1] if self._settled else self._next())
-        # Walk back through the lists. Each chosen leaf adds a bit to its symbol; the chosen leaves
-        # are the smallest ones, so they are a prefix. Each chosen package is two items of the list
-        # before.
+        # Walk back through the lists. Each chosen leaf adds a bit to its symbol; these leaves are the
+        # smallest ones, so they are a prefix. Each chosen package is two items of the list before.
         bits = np.zeros(self._leaves.size, np.int64)
         chosen = 2 * self._leaves.size - 2
         for flags in reversed(self._flags[:limit]):

@@ -275,8 +275,7 @@ class _State:
                     return Assignment("other", f"{word.text!r} keeps it for itself"), ()
                 rest = path[depth + 1 :] or _parameter_before(path, depth)
                 return Assignment(role, f"named {word.text!r}"), rest
-            # The state of a torch optimizer alone is {"state": {0: {...}, 1: ...}, "param_groups":
-            # ...}.
+            # A torch optimizer's state alone is {"state": {0: {...}, 1: ...}, "param_groups": ...}.
             if word.optimizer or (word.text.isdecimal() and depth and path[depth - 1] == "state"):
                 optimizer, exact = word.text, ""
             if word.exact:

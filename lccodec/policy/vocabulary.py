@@ -56,8 +56,7 @@ WEIGHTS: Final = frozenset(
         # Multi-head attention and recurrent cells of PyTorch.
         *("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
         *("bias_k", "bias_v", "weight_ih", "weight_hh", "bias_ih", "bias_hh"),
-        # Reparametrized weights of PyTorch (weight norm, spectral norm, pruning), flat weights of
-        # FSDP.
+        # Reparametrized weights of PyTorch (weight norm, spectral norm, pruning); FSDP's flat ones.
         *("weight_orig", "bias_orig", "original0", "original1", "flat_param", "_flat_param"),
         # Tensors of all experts in transformers, and projections in programs that have no layers.
         *("gate_proj", "up_proj", "down_proj", "gate_up_proj", "gate_up_proj_bias", "down_proj_bias"),
@@ -78,8 +77,7 @@ _BELOW_PARAMS: Final = frozenset(["scale", "offset", "b"])
 #: Weights, if the partner is beside them.
 _BESIDE: Final = {"gamma": "beta", "beta": "gamma", "weight_g": "weight_v", "weight_v": "weight_g"}
 
-#: Parts that hold a model: an array below one is a weight if an optimizer has a moment of its whole
-#: name.
+#: Parts that hold a model. An array below one is a weight if an optimizer has a moment of that name.
 MODELS: Final = frozenset(
     ["model", "module", "net", "network", "params", "parameters", "state_dict", "variables", "weights"]
 )
