@@ -58,7 +58,7 @@ def pack(values: Array, width: int) -> Array:
         for distance in (4,) if width == 4 else (6, 12):
             some = some | some >> distance
         return some.astype(np.uint8)[:size]
-    # Eight values fill exactly `width` bytes: they are joined in a 64-bit word, whose low bytes stay.
+    # Eight values fill `width` bytes exactly: join them in a 64-bit word and take its low bytes.
     words = values.view("<u8")  # the first operation converts them to the host's order
     for low, used, apart in _pairs(width):
         words = (words & low) | (words >> apart) & (low << used)

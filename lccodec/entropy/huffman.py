@@ -77,8 +77,8 @@ class _PackageMerge:
         """Return code lengths (uint8) of at most `limit` bits."""
         while len(self._flags) < limit:
             self._flags.append(self._flags[-1] if self._settled else self._next())
-        # Walk back through the lists. Each chosen leaf adds a bit to its symbol; these leaves are the
-        # smallest ones, so they are a prefix. Each chosen package is two items of the list before.
+        # Walk back through the lists. Each chosen leaf adds a bit to its symbol; these leaves are
+        # the smallest, so they are a prefix. Each chosen package is two items of the list before.
         bits = np.zeros(self._leaves.size, np.int64)
         chosen = 2 * self._leaves.size - 2
         for flags in reversed(self._flags[:limit]):

@@ -77,7 +77,7 @@ _BELOW_PARAMS: Final = frozenset(["scale", "offset", "b"])
 #: Weights, if the partner is beside them.
 _BESIDE: Final = {"gamma": "beta", "beta": "gamma", "weight_g": "weight_v", "weight_v": "weight_g"}
 
-#: Parts that hold a model. An array below one is a weight if an optimizer has a moment of that name.
+#: Parts that hold a model. An array below is a weight if an optimizer has a moment of that name.
 MODELS: Final = frozenset(
     ["model", "module", "net", "network", "params", "parameters", "state_dict", "variables", "weights"]
 )

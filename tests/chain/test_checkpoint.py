@@ -14,10 +14,6 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, LccodecError
-from lccodec.chain.info import array_heads
-from lccodec.frame.header import FrameHeader
-
-from .test_replay import FakeLink, links_of, walk
 
 
 @pytest.fixture(name="directory", scope="module")
@@ -63,60 +59,6 @@ def test_nothing_is_copied_that_has_its_own_memory(directory: Path) -> None:
         assert file.get("m/h3", "float32").base is not None  # made anew already
         assert file.get("big").base is not None
         assert held(file.get("big")) < 320_000 + 64
-
-
-# --- many arrays ----------------------------------------------------------------------------------
-
-
-def test_the_heads_of_a_run_are_found_together() -> None:
-    calls = []
-
-    class Counted(FakeLink):
-        def members(self, number: int) -> list[int]:
-            calls.append(number)
-            return super().members(number)
-
-    links, _ = links_of(walk(3, ((5,),) * 50), lccodec.Lossless())
-    counted = [Counted(link.numbers, link.frames, link.place) for link in links]
-    heads = array_heads(counted, range(50))
-    assert [head.shape for head in heads] == [(5,)] * 50
-    assert len(calls) <= 3
-
-
-def test_the_bytes_of_a_run_are_added_up_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def counted(header: FrameHeader) -> int:
-        calls.append(header)
-        return header.components * header.kind.size
-
-    monkeypatch.setattr(FrameHeader, "nbytes", property(counted))
-    with lccodec.open(directory / "000000000010.lcc.h5") as file:
-        assert len(file.info().arrays) == 61
-    assert len(calls) == 3
-
-
-# --- what is lossy --------------------------------------------------------------------------------
-
-
-def test_lossy_is_what_the_newest_frame_of_an_array_is(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    first, second, third = (rng.standard_normal(3000).astype(np.float32) for _ in range(3))
-    still = rng.standard_normal(20_000).astype(np.float32)
-    with Chain(tmp_path, "lc-3", roles={"w": "weight", "n": "weight"}) as chain:
-        chain.save(1, {"w": first, "n": still, "count": np.arange(3)})
-        chain.save(2, {"w": second, "n": still, "count": np.arange(3) + 1})
-        restored = chain.restore()
-        chain.save(3, {"w": restored["w"], "n": still, "count": np.arange(3) + 2})
-    with Chain(tmp_path, "lossless") as chain, pytest.warns(lccodec.LccodecWarning):
-        chain.save(4, {"w": third, "n": still, "count": np.arange(3) + 2})
-    lossy = {step: {a.name: (a.lossy, a.method) for a in chain.info(step).arrays} for step in (1, 2, 3, 4)}
-    assert not any(found for found, _ in lossy[1].values())
-    assert lossy[2]["w"] == (True, "codebook")
-    assert lossy[3]["w"] == (True, "unchanged")
-    assert not lossy[4]["w"][0]
-    assert not any(lossy[step][name][0] for step in (2, 3, 4) for name in ("n", "count"))
-    assert [chain.info(step).lossy for step in (1, 2, 3, 4)] == [False, True, True, False]
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -1,0 +1,60 @@
+"""The files of a chain's directory, by their names alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lccodec.chain.directory import (
+    check_name,
+    checkpoint_path,
+    directory_steps,
+    in_chain,
+    step_index,
+    steps_of,
+)
+from lccodec.errors import ArgumentError, FormatError, StorageError
+
+STEPS = [0, 7, 999_999_999_999, 1_000_000_000_000, (1 << 53) - 1]
+OTHER_NAMES = ["7.lcc.h5", "00000000000007.lcc.h5", "0123456789012.lcc.h5", "000000000007.lcc.h5.part", "a"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_name_is_read_as_it_is_written(step: int) -> None:
+    path = checkpoint_path(Path("run"), step)
+    assert steps_of(Path("run"), [path.name]) == {step: path}
+    check_name(path.name, step)
+    with pytest.raises(FormatError, match=f"holds step {step + 1}") as caught:
+        check_name(path.name, step + 1)
+    assert caught.value.rule == "LCC-CHN-01"
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_other_names_are_no_steps(name: str) -> None:
+    assert steps_of(Path("run"), [name]) == {}
+    check_name(name, 3)  # a file of another name may hold any step
+
+
+def test_steps_rise(tmp_path: Path) -> None:
+    for step in reversed(STEPS):
+        checkpoint_path(tmp_path, step).touch()
+    (tmp_path / "notes.txt").touch()
+    assert list(directory_steps(tmp_path)) == STEPS
+    with pytest.raises(StorageError, match="cannot list"):
+        directory_steps(tmp_path / "absent")
+
+
+def test_a_checkpoint_alone_is_in_no_chain(tmp_path: Path) -> None:
+    assert not in_chain(checkpoint_path(tmp_path, 3))
+    checkpoint_path(tmp_path, 1).touch()
+    assert in_chain(checkpoint_path(tmp_path, 3))
+    assert not in_chain(tmp_path / "model.lcc.h5")
+
+
+def test_integers_are_steps() -> None:
+    assert [step_index(step) for step in (3, np.int64(3), np.uint8(3), np.array(3))] == [3] * 4
+    for step in (True, np.True_, 3.0, "3", None):
+        with pytest.raises(ArgumentError, match="a step is an integer"):
+            step_index(step)
