@@ -32,7 +32,7 @@ class Adapter(Protocol):
         """Return the roles that the framework's structures say, by the names of the arrays."""
 
 
-_MEMBERS: Final = ("to_numpy", "from_numpy", "roles")
+_FUNCTIONS: Final = ("to_numpy", "from_numpy", "roles")
 
 
 def check_adapter(adapter: Adapter | None) -> Adapter | None:
@@ -43,6 +43,6 @@ def check_adapter(adapter: Adapter | None) -> Adapter | None:
     ArgumentError
         If it lacks one of the functions.
     """
-    if adapter is not None and not all(hasattr(adapter, name) for name in _MEMBERS):
+    if adapter is not None and not all(hasattr(adapter, name) for name in _FUNCTIONS):
         raise ArgumentError(f"adapter is to be one as lccodec.adapters.torch, not {adapter!r}")
     return adapter

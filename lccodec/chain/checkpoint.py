@@ -104,7 +104,7 @@ class CheckpointFile:
                 self._manifest.tree, self._manifest.scalars, [name]
             )  # raises if no leaf has that name; suggests close ones
             raise ArgumentError(f"{name!r} is not an array")
-        return _alone(self.decode(index).array(dtype))
+        return _without_spare(self.decode(index).array(dtype))
 
     def state(
         self, keys: Iterable[str] | str | None = None, dtype: Literal["float32", "bits"] | None = None
@@ -113,11 +113,11 @@ class CheckpointFile:
         check_dtype(dtype)
         tree, scalars = self._manifest.tree, self._manifest.scalars
         if keys is None:
-            return unflatten(tree, [_alone(a.array(dtype)) for a in self.decoded()], scalars)
+            return unflatten(tree, [_without_spare(a.array(dtype)) for a in self.decoded()], scalars)
         arrays, values = select(tree, scalars, _names(keys))
         self._check_open()
         decoded = {
-            index: _alone(a.array(dtype))
+            index: _without_spare(a.array(dtype))
             for index, a in replay(self._links, dict.fromkeys(arrays.values()), self._threads).items()
         }
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
@@ -188,7 +188,7 @@ def _check_names(names: Sequence[object]) -> None:
             raise ArgumentError(f"{name!r} is not a name: names are strings")
 
 
-def _alone(array: Array) -> Array:
+def _without_spare(array: Array) -> Array:
     """Return an array that keeps no more memory than its own values need.
 
     A small array is a view of the run it is stored in, and is copied.

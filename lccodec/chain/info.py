@@ -21,7 +21,7 @@ from ..policy.choices import Choice, choose
 from ..policy.presets import POLICIES
 from ..policy.record import Record, read_record
 from ..policy.roles import Role
-from .links import FileLink, Link, frame_header, member_names, part_arrays, sound
+from .links import FileLink, Link, frame_header, member_names, part_arrays, value_or_raise
 
 __all__ = ["ArrayInfo", "CheckpointInfo", "Head", "array_heads", "checkpoint_info", "next_heads"]
 
@@ -56,7 +56,7 @@ def array_heads(links: Sequence[Link], indices: Iterable[int]) -> list[Head]:
         if not older:
             break
         wanted = older
-    return [sound(found[name]) for name in names]
+    return [value_or_raise(found[name]) for name in names]
 
 
 def next_heads(

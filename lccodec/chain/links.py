@@ -32,7 +32,7 @@ __all__ = [
     "member_names",
     "missing_parent",
     "part_arrays",
-    "sound",
+    "value_or_raise",
 ]
 
 
@@ -239,7 +239,7 @@ def array_place(link: Link, name: str) -> str:
 Found = TypeVar("Found")
 
 
-def sound(found: Found | LccodecError) -> Found:
+def value_or_raise(found: Found | LccodecError) -> Found:
     """Return what was found, or raise it if it is an error."""
     if isinstance(found, LccodecError):
         raise found

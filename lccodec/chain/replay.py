@@ -18,16 +18,16 @@ from ..errors import DataError, FormatError, LccodecError
 from ..frame.decode import decode_components
 from ..parallel import ordered
 from .jobs import DecodedArray, joined, split
-from .links import Link, array_place, check_inherited, frame_header, member_names, part_arrays, sound
+from .links import Link, array_place, check_inherited, frame_header, member_names, part_arrays, value_or_raise
 
 __all__ = [
     "KEYFRAME_EVERY",
     "Decoded",
     "decoded_together",
-    "kept",
     "next_decoded",
     "replay",
     "wants_keyframe",
+    "without_traceback",
 ]
 
 #: A restore replays at most this many deltas unless a chain is told otherwise (LCC-CHN-04).
@@ -66,7 +66,7 @@ class Decoded:
     owned: set[str]
 
 
-def next_decoded(link: Link, parent: Link | None, before: Decoded, spend: bool) -> Decoded:
+def next_decoded(link: Link, parent: Link | None, before: Decoded, overwrite: bool) -> Decoded:
     """Decode all frames of a link, each once and with its sum, on top of its parent's arrays.
 
     An array that cannot be decoded does not stop this. Arrays that depend on it get its error.
@@ -75,13 +75,13 @@ def next_decoded(link: Link, parent: Link | None, before: Decoded, spend: bool) 
     ----------
     before
         The parent's arrays; for a keyframe, none.
-    spend
+    overwrite
         Whether `before` is not needed any more, so that its memory may be overwritten.
     """
     frames, inherited, broken = part_arrays(link, link.index_names, parent)
-    arrays: dict[str, DecodedArray | LccodecError] = {name: kept(error) for name, error in broken.items()}
-    arrays.update((name, before.arrays[name]) for name in inherited)
-    owned = before.owned.intersection(inherited) if spend else set()
+    arrays = {name: before.arrays[name] for name in inherited}
+    arrays.update((name, without_traceback(error)) for name, error in broken.items())
+    owned = before.owned.intersection(inherited) if overwrite else set()
     for number in frames:
         members = member_names(link, number)
         try:
@@ -89,19 +89,19 @@ def next_decoded(link: Link, parent: Link | None, before: Decoded, spend: bool) 
             if frame_header(link, number).relative:
                 for name in members:
                     check_inherited(link, name, parent)
-                references = {name: sound(before.arrays[name]) for name in members}
-            reuse = spend and before.owned.issuperset(references)
-            if spend:
+                references = {name: value_or_raise(before.arrays[name]) for name in members}
+            reuse = overwrite and before.owned.issuperset(references)
+            if overwrite:
                 for name in members:  # no other frame needs these arrays of the parent
                     before.arrays.pop(name, None)
             arrays.update(_decode_frame(link, number, True, references, 1, reuse))
             owned.update(members)
         except LccodecError as error:
-            arrays.update(dict.fromkeys(members, kept(error)))
+            arrays.update(dict.fromkeys(members, without_traceback(error)))
     return Decoded(arrays, owned)
 
 
-def kept(error: LccodecError) -> LccodecError:
+def without_traceback(error: LccodecError) -> LccodecError:
     """Return an error without its traceback and cause, which would keep arrays in memory."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)

@@ -23,7 +23,7 @@ from .checkpoint import CheckpointFile
 from .directory import check_name, checkpoint_path
 from .info import CheckpointInfo, Head, checkpoint_info, next_heads
 from .links import FileLink, check_parent, check_step, missing_parent
-from .replay import Decoded, kept, next_decoded
+from .replay import Decoded, next_decoded, without_traceback
 
 __all__ = ["Visit", "survey", "visit_file"]
 
@@ -117,23 +117,23 @@ def survey(directory: Path, steps: Mapping[int, Path], *, decode: bool = False) 
         except LccodecError as error:
             if before is not None and last:
                 waiting.pop(before, None)
-            known[step] = _Known(b"", None, kept(error), False)
+            known[step] = _Known(b"", None, without_traceback(error), False)
             if not isinstance(error, StorageError) or os.path.lexists(steps[step]):
                 yield Visit(steps[step], None, error, None)
             continue
         with reader:
             parent = reader.manifest.parent
             seen = None if parent is None else waiting.get(parent.step)
-            spend = last and parent is not None and parent.step == before
+            overwrite = last and parent is not None and parent.step == before
             if before is not None and last:
                 waiting.pop(before, None)
             left, problem = None, None
             try:
                 if parent is not None:
                     seen = _checked_parent(reader, parent, directory, known, seen, decode)
-                left = _next(reader, seen, decode, spend)
+                left = _next(reader, seen, decode, overwrite)
             except LccodecError as error:
-                problem = kept(error)
+                problem = without_traceback(error)
             known[step] = _Known(reader.root, reader.manifest.step, problem, True)
             del seen
             if left is not None and awaited:
@@ -153,7 +153,7 @@ def visit_file(path: Path, reader: CheckpointReader, *, decode: bool = False) ->
         with CheckpointFile(reader, path.parent) as file:
             left = None
             for link in file.links:
-                left = _advance(link, left, decode, spend=True)
+                left = _advance(link, left, decode, overwrite=True)
             return Visit(path, reader, None, left)
     except LccodecError as error:
         return Visit(path, reader, error, None)
@@ -208,10 +208,10 @@ def _checked_parent(
             raise found.error
         if left is not None:
             return left
-    return _opened_anew(reader, parent, path, decode)
+    return _open_unlisted_parent(reader, parent, path, decode)
 
 
-def _opened_anew(reader: CheckpointReader, parent: Parent, path: Path, decode: bool) -> _Left:
+def _open_unlisted_parent(reader: CheckpointReader, parent: Parent, path: Path, decode: bool) -> _Left:
     """Read a parent that the order did not have: files came or changed in the meantime."""
     try:
         opened = open_checkpoint(path)
@@ -222,17 +222,17 @@ def _opened_anew(reader: CheckpointReader, parent: Parent, path: Path, decode: b
         return visit_file(path, opened, decode=decode)._whole()
 
 
-def _next(reader: CheckpointReader, before: _Left | None, decode: bool, spend: bool) -> _Left:
-    return _advance(FileLink(reader, before.link if before else None), before, decode, spend)
+def _next(reader: CheckpointReader, before: _Left | None, decode: bool, overwrite: bool) -> _Left:
+    return _advance(FileLink(reader, before.link if before else None), before, decode, overwrite)
 
 
-def _advance(link: FileLink, before: _Left | None, decode: bool, spend: bool) -> _Left:
+def _advance(link: FileLink, before: _Left | None, decode: bool, overwrite: bool) -> _Left:
     parent = before.link if before else None
     heads = next_heads(link, parent, before.heads if before else {})
     decoded = None
     if decode:
         earlier = before.decoded if before and before.decoded else Decoded({}, set())
-        decoded = next_decoded(link, parent, earlier, spend)
+        decoded = next_decoded(link, parent, earlier, overwrite)
     return _Left(link, heads, decoded, before.deltas + 1 if before else 0)
 
 

@@ -24,7 +24,7 @@ __all__ = ["Trial", "tune"]
 #: Errors of weights relative to their movement, and steps of second moments; from fine to coarse.
 _ERRORS: Final = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0)
 _LOG_STEPS: Final = (0.5, 1.0, 2.0, 3.0, 4.0)
-_START: Final = (5, 2)  # indices into these two, of the preset `balanced`
+_START_INDICES: Final = (5, 2)  # indices into these two, of the preset `balanced`
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def tune(states: Chain | Sequence[Any], evaluate: Callable[[Any], float], max_lo
             tried[place] = _trial(states, place, evaluate, exact)
         return tried[place]
 
-    place = _START
+    place = _START_INDICES
     while trial(place).loss > max_loss and place != (0, 0):
         place = max(place[0] - 1, 0), max(place[1] - 1, 0)
     best = trial(place)

@@ -83,7 +83,7 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     problems: list[Problem] = []
     if not steps:
         problems.append(Problem("chain", target.name, "holds no checkpoint"))
-    found = {visit.path: _of_visit(visit, deep) for visit in survey(target, steps, decode=deep)}
+    found = {visit.path: _visit_problems(visit, deep) for visit in survey(target, steps, decode=deep)}
     for checkpoint in steps.values():
         problems += found.get(checkpoint, ())
     known = {checkpoint.name for checkpoint in steps.values()}
@@ -100,16 +100,16 @@ def _validate_file(path: Path, deep: bool) -> list[Problem]:
         return [_problem(error, path.name)]
     with reader:
         # In a damaged file, every array would have the same problem again.
-        return _own_bytes(reader, path) or _of_links(visit_file(path, reader, decode=deep), deep)
+        return _byte_problems(reader, path) or _link_problems(visit_file(path, reader, decode=deep), deep)
 
 
-def _of_visit(visit: Visit, deep: bool) -> list[Problem]:
+def _visit_problems(visit: Visit, deep: bool) -> list[Problem]:
     if visit.reader is None:
         return [_problem(error, visit.path.name) for error in (visit.error,) if error is not None]
-    return _own_bytes(visit.reader, visit.path) or _of_links(visit, deep)
+    return _byte_problems(visit.reader, visit.path) or _link_problems(visit, deep)
 
 
-def _own_bytes(reader: CheckpointReader, path: Path) -> list[Problem]:
+def _byte_problems(reader: CheckpointReader, path: Path) -> list[Problem]:
     """Return what is wrong with the bytes of a file, whatever its parents are."""
     problems = _Problems(path.name)
     with problems.noted():
@@ -121,7 +121,7 @@ def _own_bytes(reader: CheckpointReader, path: Path) -> list[Problem]:
     return list(problems.found)
 
 
-def _of_links(visit: Visit, deep: bool) -> list[Problem]:
+def _link_problems(visit: Visit, deep: bool) -> list[Problem]:
     """Return what is wrong with a checkpoint as a link of a chain."""
     problems = _Problems(visit.path.name)
     with problems.noted():

@@ -80,9 +80,9 @@ def skeleton(payload_size: int, manifest_size: int) -> Skeleton:
             manifest_offset = _create(root, MANIFEST_DATASET, manifest_size)
     except Exception as error:
         # The file object's own error says more than the one that h5py makes of it.
-        raise _misfit(str(file.error or error)) from (file.error or error)
+        raise _layout_error(str(file.error or error)) from (file.error or error)
     if file.error is not None:
-        raise _misfit(str(file.error)) from file.error
+        raise _layout_error(str(file.error)) from file.error
     expected = Skeleton(
         head=bytes(file.head),
         middle=bytes(file.middle),
@@ -92,7 +92,7 @@ def skeleton(payload_size: int, manifest_size: int) -> Skeleton:
     )
     found = (payload_offset, manifest_offset, file.size)
     if found != (PAYLOAD_OFFSET if payload_size else None, expected.manifest_offset, expected.end):
-        raise _misfit(f"payload offset, manifest offset and size are {found}")
+        raise _layout_error(f"payload offset, manifest offset and size are {found}")
     return expected
 
 
@@ -109,7 +109,7 @@ def _create(root: h5py.File, name: str, size: int) -> int | None:
     return offset
 
 
-def _misfit(found: str) -> DependencyError:
+def _layout_error(found: str) -> DependencyError:
     return DependencyError(
         f"HDF5 {h5py.version.hdf5_version} (h5py {h5py.version.version}) lays a file out in another way than "
         f"rule LCC-H5-05 says; {found}"

@@ -175,7 +175,7 @@ _KEYS: Final = (
 _OPTIONAL_KEYS: Final = ("metadata", "tree")
 # A string that is not closed reaches to the end: looking for others inside it takes quadratic time.
 _JSON_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_CURLY_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -246,7 +246,7 @@ def _parse_json(data: bytes, where: str) -> Json:
     """Parse JSON that is written in the only way `_dump` writes it (LCC-MAN-01)."""
     # The standard library's parser is recursive, so the depth is bounded first. Each round removes
     # the innermost pairs of brackets.
-    brackets = _JSON_STRING.sub(b"", data).translate(_SQUARE, delete=_NOT_BRACKETS)
+    brackets = _JSON_STRING.sub(b"", data).translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
     for _ in range(MAX_NESTING + 1):
         if b"[]" not in brackets:
             break

@@ -53,8 +53,8 @@ _HDF5_NAMES: Final = slice(720, 737)  # bytes of the file that hold the names of
 _DATASET_NAMES: Final = b"payload\0manifest\0"
 _MAX_WHOLE_BYTES: Final = 1 << 24  # largest frame that is read into memory whole
 # The first bytes of every manifest of a delta (LCC-MAN-01, LCC-MAN-03).
-_PARENT: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":\{"step":(\d{1,16}),')
-_PARENT_BYTES: Final = 128
+_DELTA: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":\{"step":(\d{1,16}),')
+_DELTA_START_BYTES: Final = 128
 
 
 class CheckpointReader:
@@ -242,8 +242,8 @@ def peek_parent(path: StrPath) -> int | None:
     try:
         data = source.read(max(0, source.size - TRAILER_SIZE), min(source.size, TRAILER_SIZE))
         trailer = parse_trailer(data, "")
-        length = min(trailer.manifest_length, _PARENT_BYTES)
-        match = _PARENT.match(source.read(trailer.manifest_offset, length))
+        length = min(trailer.manifest_length, _DELTA_START_BYTES)
+        match = _DELTA.match(source.read(trailer.manifest_offset, length))
     except LccodecError:
         return None
     finally:

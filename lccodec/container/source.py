@@ -55,13 +55,13 @@ class Stretch:
         return memoryview(self._read(self._offset + start, stop - start))
 
 
-_SEEKING: Final = threading.Lock()
+_SEEK_LOCK: Final = threading.Lock()
 
 
 def _read_at(fd: int, size: int, offset: int) -> bytes:
     if hasattr(os, "pread"):
         return os.pread(fd, size, offset)
-    with _SEEKING:  # Windows
+    with _SEEK_LOCK:  # Windows
         os.lseek(fd, offset, os.SEEK_SET)
         return os.read(fd, size)
 
@@ -114,7 +114,7 @@ class _Descriptor:
                 os.close(self._fd)
 
 
-class _Resting:
+class _RestingFiles:
     """The files of resting sources that were read last. Above a fixed number the oldest are closed.
 
     There is no lock: an interrupt or a fork could leave it locked. Each step here is one call of a
@@ -141,7 +141,7 @@ class _Resting:
         self._open.pop(id(source), None)
 
 
-_RESTING: Final = _Resting()
+_RESTING: Final = _RestingFiles()
 
 
 class FileSource:

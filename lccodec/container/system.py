@@ -36,7 +36,7 @@ def flag(name: str) -> int:
 
 #: The scheme of an address such as ``s3://bucket/run``, which `pathlib.Path` turns into
 #: ``s3:/bucket/run``. One letter is not a scheme but a drive of Windows.
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
+_ADDRESS_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
 
@@ -113,6 +113,6 @@ def checked_path(path: StrPath) -> Path:
         possible = False
     if not possible:
         raise ArgumentError(f"not a path: {path!r}")
-    if _SCHEME.match(text) or "://" in text:
+    if _ADDRESS_START.match(text) or "://" in text:
         raise ArgumentError(f"{text!r} is an address: remote stores are not there yet")
     return Path(path)

@@ -32,9 +32,9 @@ __all__ = ["Flat", "array_names", "flatten", "leaf_name", "parse_tree", "select"
 
 Keys: TypeAlias = tuple[str, ...]  # the path from the root to a node
 
-_NUMPY: Final = (np.ndarray, np.generic)
-_NO_NUMBERS: Final = (np.flexible, np.datetime64, np.timedelta64)
-_ACCEPTED: Final = "a dict, list, tuple, NumPy array, int, float, bool, str, bytes or None"
+_NUMPY_VALUES: Final = (np.ndarray, np.generic)
+_NOT_NUMBERS: Final = (np.flexible, np.datetime64, np.timedelta64)
+_ACCEPTED_TYPES: Final = "a dict, list, tuple, NumPy array, int, float, bool, str, bytes or None"
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class _Flattener:
         self._characters += length
         if self._characters > MAX_NAME_CHARACTERS:
             _refuse((), f"has names of more than {MAX_NAME_CHARACTERS} characters together")
-        if isinstance(value, _NUMPY):
+        if isinstance(value, _NUMPY_VALUES):
             return self._array(value, keys)
         if isinstance(value, dict):
             return {
@@ -282,7 +282,7 @@ class _Flattener:
             if isinstance(value, np.ma.MaskedArray):
                 _refuse(keys, "is a masked array: save its data and its mask")
             array = np.asarray(value)
-        if array.dtype.hasobject or isinstance(value, _NO_NUMBERS):
+        if array.dtype.hasobject or isinstance(value, _NOT_NUMBERS):
             _refuse(keys, f"has dtype {array.dtype}: only numbers and booleans can be stored")
         # A NumPy scalar cannot change, but comes back as an array: two places must not share it.
         if isinstance(value, np.ndarray) and id(value) in self._seen:
@@ -296,7 +296,7 @@ class _Flattener:
 
     def _scalar(self, value: Any, keys: Keys) -> Json:
         if value is not None and type(value) not in (bool, int, float, str, bytes):
-            _refuse(keys, f"is a {type(value).__module__}.{type(value).__qualname__}, not {_ACCEPTED}")
+            _refuse(keys, f"is a {type(value).__module__}.{type(value).__qualname__}, not {_ACCEPTED_TYPES}")
         entry = scalar_json(value) if isinstance(value, float | bytes) else value
         try:
             parse_scalar(entry, "")

@@ -56,10 +56,9 @@ _MAX_NONZERO_SHARE: Final = 0.7
 _MAX_NONZERO_SHARE_LONG: Final = 0.4  # the same for long runs
 _STRETCH_SYMBOLS: Final = 1 << 16  # length of the stretch whose gaps are looked at
 
-_MODE: Final = struct.Struct("<B")
-_SPARSE: Final = struct.Struct("<BBI")  # mode, low bits, count
-_PAIR: Final = struct.Struct("<BB")  # mode, and one more byte
-_CLASSED: Final = struct.Struct("<BHB")  # mode, columns, classes
+_SPARSE_HEAD: Final = struct.Struct("<BBI")  # mode, low bits, count
+_PAIR_HEAD: Final = struct.Struct("<BB")  # mode, and one more byte
+_CLASSED_HEAD: Final = struct.Struct("<BHB")  # mode, columns, classes
 
 #: Part of a coded stream; all of them are joined.
 Piece: TypeAlias = bytes | memoryview
@@ -99,12 +98,12 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     """
     nonzero = int(np.count_nonzero(symbols))
     if nonzero == 0:
-        return [_PAIR.pack(STREAM_CONSTANT, 0)]
+        return [_PAIR_HEAD.pack(STREAM_CONSTANT, 0)]
     largest = int(symbols.max())
     if nonzero == symbols.size and int(symbols.min()) == largest:
-        return [_PAIR.pack(STREAM_CONSTANT, largest)]
+        return [_PAIR_HEAD.pack(STREAM_CONSTANT, largest)]
     if symbols.size >= _LONG_RUN_SYMBOLS and largest >> 7 and _is_noise(symbols):
-        return [_MODE.pack(STREAM_RAW), symbols.data]
+        return [bytes([STREAM_RAW]), symbols.data]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
         return _write_sparse(sparse(symbols), depth)
@@ -113,7 +112,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     counts = histogram(groups)
     options = []
     if width < 8:
-        options.append(_coded(groups, counts, _PAIR.pack(STREAM_PACKED, width)))
+        options.append(_coded(groups, counts, _PAIR_HEAD.pack(STREAM_PACKED, width)))
         counts = counts @ _OCCURRENCES[width]
         counts[0] -= groups.size * (8 // width) - symbols.size  # the padding of the last group
     options.append(_coded(symbols, counts, b""))
@@ -148,7 +147,7 @@ def write_places(symbols: Sparse, count: int, columns: int = 0, depth: int = 1) 
 
 def _write_classed(symbols: Sparse, classes: Classes) -> list[Piece]:
     sizes = np.array(classes.sizes, np.uint32)
-    pieces: list[Piece] = [_CLASSED.pack(STREAM_CLASSED, classes.columns.size, sizes.size)]
+    pieces: list[Piece] = [_CLASSED_HEAD.pack(STREAM_CLASSED, classes.columns.size, sizes.size)]
     pieces += [stored_bytes(classes.bounds), stored_bytes(sizes[:-1])]
     for levels in (classes.rows, classes.columns):
         pieces += write_stream(levels, 2)
@@ -175,8 +174,8 @@ def _coded(groups: Array, counts: Array, head: bytes) -> tuple[int, Callable[[],
         lengths = huffman.choose_lengths(counts)
         size = len(head) + 1 + huffman.size_bound(counts, lengths)
         if size < raw * _MAX_CODED_SHARE:
-            return size, lambda: [head, _MODE.pack(STREAM_HUFFMAN), *lanes.encode(groups, counts, lengths)]
-    return raw, lambda: [head, _MODE.pack(STREAM_RAW), groups.data]
+            return size, lambda: [head, bytes([STREAM_HUFFMAN]), *lanes.encode(groups, counts, lengths)]
+    return raw, lambda: [head, bytes([STREAM_RAW]), groups.data]
 
 
 def _sparse_estimate(symbols: Array, counts: Array) -> float:
@@ -220,7 +219,7 @@ def _write_sparse(symbols: Sparse, depth: int) -> list[Piece]:
     if int(gaps.max()) >> low > 255:
         gaps, values = _split_gaps(gaps, values, 256 << low)
     high = (gaps >> low).astype(np.uint8)
-    pieces = [_SPARSE.pack(STREAM_SPARSE, low, gaps.size), *write_stream(high, depth + 1)]
+    pieces = [_SPARSE_HEAD.pack(STREAM_SPARSE, low, gaps.size), *write_stream(high, depth + 1)]
     if low:
         pieces.append(stored_bytes(pack(gaps.astype(np.uint8) & np.uint8((1 << low) - 1), low)))
     return [*pieces, *write_stream(values, depth + 1)]

@@ -19,7 +19,7 @@ __all__ = ["SUM_MASK", "array_sum"]
 
 SUM_MASK: Final = (1 << 64) - 1
 _ROW_WORDS: Final = 1 << 11  # words in a row of the matrices that are summed
-_ODD: Final = np.arange(1, 2 * _ROW_WORDS, 2, dtype=np.uint64)
+_WEIGHTS: Final = np.arange(1, 2 * _ROW_WORDS, 2, dtype=np.uint64)
 
 
 def array_sum(bits: Array, first: int = 0) -> int:
@@ -52,8 +52,9 @@ def array_sum(bits: Array, first: int = 0) -> int:
         matrix = words[start : min(start + PIECE, end)].reshape(-1, _ROW_WORDS)
         rows, columns = np.add.reduce(matrix, axis=1), np.add.reduce(matrix, axis=0)
         heads = np.arange(first + start, first + start + matrix.size, _ROW_WORDS, dtype=np.uint64)
-        total += int(np.add.reduce(columns * _ODD)) + 2 * int(np.add.reduce(rows * heads))
+        total += int(np.add.reduce(columns * _WEIGHTS)) + 2 * int(np.add.reduce(rows * heads))
     if end < words.size:
         tail = words[end:]
-        total += int(np.add.reduce(tail * _ODD[: tail.size])) + 2 * (first + end) * int(np.add.reduce(tail))
+        total += int(np.add.reduce(tail * _WEIGHTS[: tail.size]))
+        total += 2 * (first + end) * int(np.add.reduce(tail))
     return total & SUM_MASK

@@ -60,7 +60,7 @@ class Assignment:
 
 
 _Path: TypeAlias = tuple[str, ...]
-_UNNAMED: Final = Assignment("other", UNNAMED)
+_UNNAMED_ROLE: Final = Assignment("other", UNNAMED)
 _MAX_SUGGESTIONS: Final = 3  # names that a pattern may mean
 
 
@@ -269,9 +269,9 @@ class _State:
             if not role and not exact:
                 role, partner = self._beside(path, depth, word)
                 if not role and not partner and optimizer:
-                    role = word.inside
+                    role = word.moment_in_optimizer
             if role:
-                if words[-1].aside or self._is_scale(path):
+                if words[-1].bookkeeping or self._is_scale(path):
                     return Assignment("other", f"{word.text!r} keeps it for itself"), ()
                 rest = path[depth + 1 :] or _parameter_before(path, depth)
                 return Assignment(role, f"named {word.text!r}"), rest
@@ -290,7 +290,7 @@ class _State:
         beside = (*path[:-1], last.weight_beside) in self._leaves if last.weight_beside else False
         if last.weight or (last.weight_in_params and params) or (beside and last is words[-1]):
             return Assignment("weight", f"named {last.text!r}"), ()
-        return _UNNAMED, ()
+        return _UNNAMED_ROLE, ()
 
     def _is_scale(self, path: _Path) -> bool:
         """Return whether an array is the scale of a moment that is stored as codes."""

@@ -67,15 +67,15 @@ WEIGHTS: Final = frozenset(
         *("a_log", "dt_bias"),
     ]
 )
-_WEIGHT: Final = re.compile(
+_WEIGHT_PATTERN: Final = re.compile(
     r"(weights?|w|kernels?|bias(es)?)(_?\d+)?(:\d+)?"  # ``kernel:0`` is TensorFlow's
     r"|(weight|bias)_(ih|hh|hr)_l\d+(_reverse)?"
     r"|lora_(embedding_)?[ab]|lora_magnitude_vector"
 )
-_PARAMS: Final = re.compile(r"(\w+_)?param(eter)?s")
-_BELOW_PARAMS: Final = frozenset(["scale", "offset", "b"])
+_PARAMS_PATTERN: Final = re.compile(r"(\w+_)?param(eter)?s")
+_WEIGHTS_IN_PARAMS: Final = frozenset(["scale", "offset", "b"])
 #: Weights, if the partner is beside them.
-_BESIDE: Final = {"gamma": "beta", "beta": "gamma", "weight_g": "weight_v", "weight_v": "weight_g"}
+_WEIGHT_PARTNERS: Final = {"gamma": "beta", "beta": "gamma", "weight_g": "weight_v", "weight_v": "weight_g"}
 
 #: Parts that hold a model. An array below is a weight if an optimizer has a moment of that name.
 MODELS: Final = frozenset(
@@ -87,13 +87,13 @@ _MOMENTS: Final[dict[str, Role]] = {
     **dict.fromkeys(["exp_avg_sq", "max_exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col"], "second_moment"),
     **dict.fromkeys(["square_avg", "exp_inf", "acc_delta", "second_moment"], "second_moment"),
 }
-_INSIDE: Final[dict[str, Role]] = {
+_OPTIMIZER_MOMENTS: Final[dict[str, Role]] = {
     **dict.fromkeys(["m", "mu", "trace", "momentum"], "first_moment"),
     **dict.fromkeys(["nu", "nu_max", "sum", "sum_of_squares"], "second_moment"),
     **dict.fromkeys(["v_row", "v_col", "row_var", "col_var"], "second_moment"),
 }
 #: First and second moments, if their partner is beside them.
-_PAIRS: Final = (
+_MOMENT_PAIRS: Final = (
     *(("m", "v"), ("mu", "nu"), ("momentum", "velocity"), ("momentums", "velocities")),
     ("exp_avg", "exp_avg_sq"),
 )
@@ -106,7 +106,7 @@ OPTIMIZERS: Final = frozenset(
     ]
 )
 #: The same, wherever they are in a part; also ``optG`` and ``gopt``.
-_OPTIMIZER: Final = re.compile(
+_OPTIMIZER_PATTERN: Final = re.compile(
     r".*(optim|adam|rmsprop|adagrad|adadelta|adafactor|shampoo|sophia|lbfgs|novograd).*|opt\w|\wopt"
 )
 
@@ -125,14 +125,14 @@ EXACT: Final = frozenset(
     ]
 )
 #: The same as whole parts: names of weights have them as one of several words.
-_EXACT: Final = re.compile(
+_EXACT_PATTERN: Final = re.compile(
     r"(running|moving)(_\w+)?|num_batches_tracked|(\w+_)?rms|masks?|caches?|intermediates|histor(y|ies)"
     r"|metrics|logs|losses|random_state|activation_post_process|sensitivity"
 )
 #: Parts below a moment that are not moments: optimizers that quantize or count have them.
-_ASIDE: Final = frozenset(["step", "steps", "count", "absmax", "qmap", "zero_point"])
+_BOOKKEEPING: Final = frozenset(["step", "steps", "count", "absmax", "qmap", "zero_point"])
 
-_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+[0-9]*|[0-9]+")
+_WORD_PATTERN: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+[0-9]*|[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,11 @@ class Word:
     ----------
     text
         The part in lower case.
-    moment, inside
+    moment, moment_in_optimizer
         Role of everything below it: anywhere, and inside an optimizer.
     partners
         Parts that say a role when they are beside this one.
-    optimizer, exact, aside, params
+    optimizer, exact, bookkeeping, params
         Whether it names an optimizer, something exact, a moment's own bookkeeping, or parameters.
     weight, weight_in_params
         Whether it is the last part of a weight: anywhere, and below parameters.
@@ -157,11 +157,11 @@ class Word:
 
     text: str
     moment: Role | None
-    inside: Role | None
+    moment_in_optimizer: Role | None
     partners: tuple[tuple[str, Role], ...]
     optimizer: bool
     exact: bool
-    aside: bool
+    bookkeeping: bool
     params: bool
     weight: bool
     weight_in_params: bool
@@ -180,27 +180,28 @@ def meaning(part: str) -> Word:
     (True, False)
     """
     text = part.lower()
-    words = {word.lower() for word in _WORDS.findall(part)} | set(re.split(r"[^a-z]+", text))
+    words = {word.lower() for word in _WORD_PATTERN.findall(part)} | set(re.split(r"[^a-z]+", text))
     prefix, line, stem = text.rpartition("_")
     partners: list[tuple[str, Role]] = []
-    for first, second in _PAIRS:
+    for first, second in _MOMENT_PAIRS:
         # A part that ends in a name has the partner of that name, with the same prefix.
         for name, other, role in ((first, second, "first_moment"), (second, first, "second_moment")):
             if text == name or text.endswith("_" + name):
                 partners.append((text.removesuffix(name) + other, role))  # type: ignore[arg-type]
-    beside = _BESIDE.get(text)
+    beside = _WEIGHT_PARTNERS.get(text)
     if found := re.fullmatch(r"b(_?\d+)?", text):
         beside = "w" + (found[1] or "")
+    behind_prefix = stem if prefix and line and stem == "momentum" else ""
     return Word(
-        text,
-        _MOMENTS.get(text.removesuffix("s")),
-        _INSIDE.get(text) or _INSIDE.get(stem if prefix and line and stem == "momentum" else ""),
-        tuple(partners),
-        bool(_OPTIMIZER.fullmatch(text)) or not OPTIMIZERS.isdisjoint(words),
-        bool(_EXACT.fullmatch(text)) or not EXACT.isdisjoint(words),
-        text in _ASIDE,
-        bool(_PARAMS.fullmatch(text)),
-        text in WEIGHTS or bool(_WEIGHT.fullmatch(text)),
-        text in _BELOW_PARAMS,
-        beside,
+        text=text,
+        moment=_MOMENTS.get(text.removesuffix("s")),
+        moment_in_optimizer=_OPTIMIZER_MOMENTS.get(text) or _OPTIMIZER_MOMENTS.get(behind_prefix),
+        partners=tuple(partners),
+        optimizer=bool(_OPTIMIZER_PATTERN.fullmatch(text)) or not OPTIMIZERS.isdisjoint(words),
+        exact=bool(_EXACT_PATTERN.fullmatch(text)) or not EXACT.isdisjoint(words),
+        bookkeeping=text in _BOOKKEEPING,
+        params=bool(_PARAMS_PATTERN.fullmatch(text)),
+        weight=text in WEIGHTS or bool(_WEIGHT_PATTERN.fullmatch(text)),
+        weight_in_params=text in _WEIGHTS_IN_PARAMS,
+        weight_beside=beside,
     )

@@ -242,7 +242,12 @@ def test_what_is_in_no_list_is_other_and_exact(tmp_path_factory: pytest.TempPath
     for name, assignment in assign_roles(wanted).items():
         words = [meaning(part) for part in name.split("/")]
         listed = any(
-            w.moment or w.inside or w.partners or w.weight or w.weight_beside or w.weight_in_params
+            w.moment
+            or w.moment_in_optimizer
+            or w.partners
+            or w.weight
+            or w.weight_beside
+            or w.weight_in_params
             for w in words
         )
         if not listed:
