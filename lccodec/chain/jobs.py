@@ -20,9 +20,8 @@ from ..element_types import Array, ElementType, components, from_components
 from ..errors import ArgumentError
 from ..frame.encode import Content, Effort, encode_content
 from ..frame.header import Shape, check_shape
-from ..parallel import ordered
+from ..parallel import PIECE, ordered
 from ..quantizers.base import Quantizer
-from ..quantizers.residual import PIECE
 
 __all__ = ["DecodedArray", "Job", "components_of", "encode_jobs", "joined", "plan", "split"]
 

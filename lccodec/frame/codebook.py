@@ -18,7 +18,8 @@ from ..entropy.forms import Packed, Sparse, dense, places_of
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_places
 from ..errors import FormatError
-from ..quantizers.residual import PIECE, Owner
+from ..parallel import PIECE
+from ..quantizers.residual import Owner
 
 __all__ = ["Codebook", "apply", "part_of", "read_block", "reconstruct", "write_block"]
 

@@ -23,10 +23,10 @@ from ..entropy.classes import row_length
 from ..entropy.forms import Sparse, as_sparse
 from ..entropy.stream_writer import Piece
 from ..errors import ArgumentError
-from ..parallel import ordered, thread_count
+from ..parallel import PIECE, ordered, thread_count
 from ..quantizers.base import Exact, Partition, Quantizer
 from ..quantizers.registry import resolve_quantizer
-from ..quantizers.residual import PIECE, Residual
+from ..quantizers.residual import Residual
 from ..quantizers.signs import has_negative, negative, spoiled
 from . import codebook, planes
 from .checksum import SUM_MASK, array_sum

@@ -20,11 +20,9 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 
 from ..element_types import Array, ElementType, octaves, subtract
+from ..parallel import PIECE, stretches
 
-__all__ = ["NARROWEST", "PIECE", "Owner", "Residual", "Zone", "array_sums", "difference", "finite"]
-
-#: Components handled at a time: differences, symbols and results of a piece stay in the cache.
-PIECE: Final = 1 << 16
+__all__ = ["NARROWEST", "Owner", "Residual", "Zone", "array_sums", "difference", "finite"]
 
 _KEPT_DIFFERENCES: Final = 1 << 22  # at most, with their places 12 bytes each in float32
 _STRETCHES: Final = 64  # of a large array that are looked at for an estimate, evenly spread
@@ -204,9 +202,8 @@ class Residual:
         if self.arrays > 1:
             yield self._differences(0, PIECE, copy=False), self.owner()
             return
-        distance = max(-(-self.bits.size // (_STRETCHES * _STRETCH)), 1) * _STRETCH
-        for start in range(0, self.bits.size, distance):
-            yield self._differences(start, _STRETCH, copy=True), 0
+        for part in stretches(self.bits.size, _STRETCHES, _STRETCH):
+            yield self._differences(part.start, _STRETCH, copy=True), 0
 
     def _differences(self, start: int, count: int, copy: bool) -> Array:
         """Return the differences of some components; without a reference they are those, or a copy."""

@@ -8,7 +8,7 @@ what it decodes to. -0.0 is a zero, and NaN is not negative.
 from __future__ import annotations
 
 from ..element_types import Array, ElementType
-from .residual import PIECE
+from ..parallel import PIECE
 
 __all__ = ["has_negative", "negative", "spoiled", "zero"]
 

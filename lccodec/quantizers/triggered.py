@@ -18,8 +18,9 @@ import numpy as np
 from ..arguments import as_number
 from ..element_types import Array, ElementType, subtract, work
 from ..errors import ArgumentError
+from ..parallel import PIECE
 from .base import Partition, Quantizer
-from .residual import PIECE, Residual
+from .residual import Residual
 from .signs import negative, spoiled
 
 __all__ = ["Triggered"]

@@ -33,7 +33,7 @@ from lccodec.element_types import ElementType, components, work
 from lccodec.frame import encode as encoder
 from lccodec.frame.decode import decode, decode_components
 from lccodec.frame.encode import encode
-from lccodec.quantizers.residual import PIECE
+from lccodec.parallel import PIECE
 from lccodec.quantizers.weighted import Weighted
 
 from ..support.frames import encode_components

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.element_types import components, subtract
+from lccodec.parallel import PIECE
 from lccodec.quantizers import residual as module
-from lccodec.quantizers.residual import PIECE, Residual, Zone
+from lccodec.quantizers.residual import Residual, Zone
 
 from ..support.strategies import array_and_reference
 

@@ -25,7 +25,7 @@ from lccodec import (
 )
 from lccodec.element_types import components, work
 from lccodec.frame.decode import decode_components
-from lccodec.quantizers.residual import PIECE
+from lccodec.parallel import PIECE
 from lccodec.quantizers.signs import negative, zero
 from lccodec.quantizers.weighted import Weighted
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lccodec import ArgumentError, ExponentBuckets, Lossless, UniformDeadzone, decode, encode
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
-from lccodec.quantizers.residual import PIECE
+from lccodec.parallel import PIECE
 
 from ..support.frames import encode_components
 from ..support.oracle import lc_reconstruct

@@ -8,8 +8,8 @@ import pytest
 
 from lccodec import ArgumentError, Balanced, Chain, Triggered, UniformDeadzone, decode, encode
 from lccodec.element_types import components
+from lccodec.parallel import PIECE
 from lccodec.policy.presets import resolve_policy
-from lccodec.quantizers.residual import PIECE
 from lccodec.quantizers.weighted import Weighted
 
 from ..policy.test_balanced import adam_states
