@@ -4,6 +4,7 @@ from .chain.chain import Chain
 from .chain.checkpoint import CheckpointFile
 from .chain.checkpoint import open_file as open
 from .chain.info import ArrayInfo, CheckpointInfo
+from .chain.plan import ArrayPlan, Plan
 from .chain.single_file import load, load_file, save, save_file
 from .chain.tuning import Trial, tune
 from .chain.validate import Problem, validate
@@ -25,7 +26,6 @@ from .errors import (
 from .frame.decode import decode
 from .frame.encode import encode
 from .policy.balanced import Balanced
-from .policy.choices import ArrayPlan
 from .policy.policy import Policy
 from .policy.presets import POLICIES
 from .policy.roles import ROLES
@@ -61,6 +61,7 @@ __all__ = [
     "LimitError",
     "LogSteps",
     "Lossless",
+    "Plan",
     "Policy",
     "Problem",
     "StorageError",

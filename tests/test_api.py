@@ -31,6 +31,7 @@ PUBLIC = {
     "LogSteps",
     "Lossless",
     "POLICIES",
+    "Plan",
     "Policy",
     "Problem",
     "ROLES",

@@ -29,7 +29,7 @@ from .support.strategies import ALL_DTYPES, array_and_reference, bits_of, random
 PACKAGE = Path(__file__).parents[1] / "lccodec"
 #: Expressions that the rules below would forbid, and why each does not depend on the host's order.
 ALLOWED = {
-    "chain/jobs": {
+    "chain/plan": {
         "left.tobytes()": "compared with the bytes of another array of the host's order",
         "right.tobytes()": "the same",
     },

@@ -6,44 +6,38 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
 import time
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal, Self
+from typing import Any, Literal, Self
 
 from ..arguments import as_integer
 from ..constants import MAX_STEP
+from ..container.manifest import Manifest
 from ..container.scalars import metadata_strings
 from ..container.system import checked_path, storage_errors
 from ..container.tree import Flat, flatten
 from ..container.writer import CheckpointWriter, remove_stale_temporaries
-from ..errors import (
-    ArgumentError,
-    LccodecWarning,
-)
+from ..errors import ArgumentError
+from ..frame.encode import Effort
 from ..parallel import thread_count
-from ..policy.choices import ArrayPlan, choose, unnamed_weights
+from ..policy.choices import needed_record
 from ..policy.policy import Policy
-from ..policy.presets import POLICIES, resolve_policy
-from ..policy.record import Record
-from ..policy.roles import Assignment, Role, check_known, check_matches, check_roles
+from ..policy.record import Record, write_record
+from ..policy.roles import Assignment, Role, assign_roles, check_known
 from .adapter import Adapter, check_adapter
 from .checkpoint import CheckpointFile, open_step
+from .coding import encode_plan, plan_manifest
 from .directory import checkpoint_path, directory_steps, step_index
-from .draft import array_types, make_draft
 from .info import CheckpointInfo
-from .jobs import encode_jobs
+from .plan import Plan, candidates, make_plan
 from .replay import KEYFRAME_EVERY, wants_keyframe
-from .tail import Link, Tail, find_tail, latest_record
+from .settings import LOG, Settings
+from .tail import Link, Tail, find_tail
 
 __all__ = ["Chain"]
-
-_LOG: Final = logging.getLogger("lccodec")
-_SHOWN: Final = 5  # names in a message
 
 
 class Chain:
@@ -108,10 +102,7 @@ class Chain:
         self.keyframe_every = every
         self.threads = thread_count(threads)
         self.adapter = check_adapter(adapter)
-        self._policy = None if policy is None else resolve_policy(policy)
-        self._roles = None if roles is None else dict(check_roles(roles))
-        self._record: Record | None = None  # what saves go by, known from the first on
-        self._told = False  # of a target that cannot be met
+        self._settings = Settings(self.directory, policy, roles)
         self._tail: Tail | None = None
         self._saving = threading.RLock()
         with storage_errors("cannot look at the directory", self.directory):
@@ -137,24 +128,12 @@ class Chain:
     @property
     def policy(self) -> Policy:
         """The policy that saves go by: given, else as the chain was saved with, else ``balanced``."""
-        return self._settings().policy
+        return self._settings.record.policy
 
     @property
     def roles(self) -> Mapping[str, Role]:
         """The roles that were given, else those that the chain was saved with."""
-        return self._settings().roles
-
-    def _settings(self) -> Record:
-        return self._record or self._settle(*latest_record(self.directory))
-
-    def _settle(self, recorded: Record | None, problem: str | None) -> Record:
-        """Return policy and roles: given, else recorded, else for a new chain."""
-        policy = self._policy
-        if policy is None and problem is not None:  # it may be a chain that must not lose anything
-            _warn(f"the policy of {self.directory} is not known, it goes on lossless: {problem}")
-            policy = POLICIES["lossless"]
-        recorded = recorded or Record(POLICIES["balanced"])
-        return Record(policy or recorded.policy, recorded.roles if self._roles is None else self._roles)
+        return self._settings.record.roles
 
     def save(
         self,
@@ -203,37 +182,61 @@ class Chain:
     def _save(self, step: Any, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]) -> int:
         start = time.perf_counter()
         step, steps = self._check_step(step)
-        if self.adapter is not None:
-            plain, metadata = self.adapter.to_numpy(state, metadata)
-            state, known = plain, {**self.adapter.roles(state), **known}
-        flat = flatten(state)
-        record = self._begin(flat, known)
-        tail = find_tail(self._tail, self.directory, steps[-1], self.threads) if steps else None
-        self._tail = tail
-        if tail and wants_keyframe(
-            len(tail.links) - 1, tail.delta_bytes, tail.links[0].size, self.keyframe_every
-        ):
-            tail = None
-        draft = make_draft(step, flat, tail, record, known, metadata)
-        if draft.shortfall and not self._told:
-            self._told = True
-            _warn(f"{self.directory}: {draft.shortfall}")
+        flat, metadata, known = self._flatten(state, metadata, known)
+        record = self._settings.begin(flat, known)
+        tail = self._find_reference(steps)
+        plan, record = self._plan(flat, record, known, tail)
+        self._settings.report_shortfall(plan.shortfall)
+        parent = None if tail is None else (tail.links[-1].root, tail.tree)
+        written = write_record(record)
+        manifest = plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)
+        # Arrays of the tail are overwritten as they are coded, so a failure must not leave it in place.
+        self._tail = None
+        self._tail = self._write(plan, manifest, flat, tail, record.policy.effort)
+        self._log(plan, time.perf_counter() - start)
+        return self._tail.links[-1].size
+
+    def _flatten(
+        self, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]
+    ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
+        """Return a state as NumPy has it, its metadata, and the roles that the adapter knows too."""
+        if self.adapter is None:
+            return flatten(state), metadata, known
+        plain, metadata = self.adapter.to_numpy(state, metadata)
+        return flatten(plain), metadata, {**self.adapter.roles(state), **known}
+
+    def _find_reference(self, steps: list[int]) -> Tail | None:
+        """Return what the next save is a delta to, decoded; ``None`` for a keyframe."""
+        tail = self._tail = find_tail(self._tail, self.directory, steps[-1], self.threads) if steps else None
+        if tail is None:
+            return None
+        deltas, keyframe_bytes = len(tail.links) - 1, tail.links[0].size
+        return None if wants_keyframe(deltas, tail.delta_bytes, keyframe_bytes, self.keyframe_every) else tail
+
+    def _plan(
+        self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
+    ) -> tuple[Plan, Record]:
+        """Return the plan of a checkpoint, and what it has to record."""
+        assigned = assign_roles(flat.names, record.roles, known)
+        arrays = dict(zip(flat.names, flat.arrays, strict=True))
+        compared = candidates(arrays, assigned, {} if tail is None else tail.arrays)
+        plan = make_plan(compared, record.policy, None if tail is None else tail.step)
+        return plan, needed_record(record, assigned, known)
+
+    def _write(self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort) -> Tail:
+        """Write a checkpoint; return it as the reference of the next."""
         with storage_errors("cannot make the directory", self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
         remove_stale_temporaries(self.directory)
-        # Arrays of the tail are overwritten as they are coded, so a failure must not leave it in place.
-        self._tail = None
-        arrays = dict(tail.arrays) if tail else {}
-        entries = []
+        parents = {} if tail is None else tail.arrays
+        arrays, entries, step = dict(parents), [], manifest.step or 0
         with CheckpointWriter(checkpoint_path(self.directory, step)) as writer:
-            for job, pieces, decoded in encode_jobs(draft.jobs, record.policy.effort, self.threads):
+            for pieces, decoded in encode_plan(plan, parents, effort, self.threads):
                 entries.append(writer.write_frame(pieces))
-                arrays.update(zip((flat.names[index] for index in job.indices), decoded, strict=True))
-            root = writer.commit(replace(draft.manifest, frames=tuple(entries)))
+                arrays.update(decoded)
+            root = writer.commit(replace(manifest, frames=tuple(entries)))
         links = (*(tail.links if tail else ()), Link(step, root, writer.size))
-        self._tail = Tail(links, flat.tree, {name: arrays[name] for name in flat.names})
-        self._log(tail, writer.size, sum(array.nbytes for array in flat.arrays), time.perf_counter() - start)
-        return writer.size
+        return Tail(links, flat.tree, {name: arrays[name] for name in flat.names})
 
     def _check_step(self, step: Any) -> tuple[int, list[int]]:
         """Return the step as an integer, and the steps before it."""
@@ -247,56 +250,30 @@ class Chain:
             raise ArgumentError(f"step {step} is before the latest of {self.directory}, {steps[-1]}")
         return step, steps
 
-    def _begin(self, flat: Flat, known: Mapping[str, Assignment]) -> Record:
-        """Return what saves go by. The first of them finds errors in it, and tells what may be a surprise."""
-        if self._record is not None:
-            return self._record
-        recorded, problem = latest_record(self.directory)
-        record = self._settle(recorded, problem)
-        if flat.names:  # later states may lack arrays; that is no reason to lose them
-            check_matches("roles", self._roles or {}, flat.names)
-            if self._policy is not None:
-                check_matches(f"policy {self._policy.name!r}", self._policy.patterns, flat.names)
-        types = array_types(flat)
-        choices = choose(types, record, known)
-        if self._policy is not None:
-            self._policy.check({name: choice.role for name, choice in choices.items()})
-        unnamed = unnamed_weights(types, choices, record.policy)
-        if unnamed:
-            shown = ", ".join(map(repr, unnamed[:_SHOWN])) + ", ..." * (len(unnamed) > _SHOWN)
-            _LOG.warning(
-                "%s: %d large arrays are kept exactly, as nothing says that they are weights: %s."
-                " Chain(roles={name or pattern: role}) does.",
-                *(self.directory, len(unnamed), shown),
-            )
-        if recorded and recorded.policy != record.policy:
-            _warn(
-                f"{self.directory} was saved with the policy {recorded.policy.name!r}, and goes on with"
-                f" {record.policy.name!r}, as you ask"
-            )
-        self._record = record
-        return record
-
-    def _log(self, parent: Tail | None, size: int, nbytes: int, seconds: float) -> None:
-        kind = f"delta to {parent.step}" if parent else "keyframe"
-        step = self._tail.step if self._tail else None
-        ratio = nbytes / size
-        _LOG.info(
-            "%s: step %s, %s, %d bytes, %.1fx, %.3f s", self.directory, step, kind, size, ratio, seconds
+    def _log(self, plan: Plan, seconds: float) -> None:
+        kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
+        link = self._tail.links[-1] if self._tail else Link(0, b"", 0)
+        ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
+        LOG.info(
+            "%s: step %s, %s, %d bytes, %.1fx, %.3f s",
+            *(self.directory, link.step, kind, link.size, ratio, seconds),
         )
 
-    def plan(self, state: Any) -> list[ArrayPlan]:
-        """Return what saves make of every array of a state, without looking at its values.
+    def plan(self, state: Any) -> Plan:
+        """Return what the next save would do with a state; nothing is written.
 
         Returns
         -------
-        list of ArrayPlan
-            Role and why, quantizer, lossy or exact, in the order of the state.
+        Plan
+            Of every array, in the order of the state: its role and why, what codes it in deltas, what that
+            guarantees, and how this save would store it.
 
         Raises
         ------
         ArgumentError
             If the state cannot be stored.
+        StorageError
+            If the operating system cannot read the latest checkpoint.
 
         Examples
         --------
@@ -307,17 +284,9 @@ class Chain:
         fc/weight weight (named 'weight') ExponentBuckets()
         bn/running_var other ('running_var' is exact) Lossless()
         """
-        known: Mapping[str, Assignment] = {}
-        if self.adapter is not None:
-            known = self.adapter.roles(state)
-            state, _ = self.adapter.to_numpy(state, {})
-        flat = flatten(state)
-        types = array_types(flat)
-        choices = choose(types, self._settings(), known)
-        return [
-            ArrayPlan(name, types[name][0].name, array.shape, array.nbytes, **vars(choices[name]))
-            for name, array in zip(flat.names, flat.arrays, strict=True)
-        ]
+        with self._saving:
+            flat, _, known = self._flatten(state, {}, {})
+            return self._plan(flat, self._settings.record, known, self._find_reference(self.steps))[0]
 
     def _open(self, step: int | None) -> CheckpointFile:
         return open_step(self.directory, step, threads=self.threads)
@@ -372,8 +341,3 @@ class Chain:
         """Return what is stored for a step (the latest by default), without decoding it."""
         with self._open(step) as file:
             return file.info()
-
-
-def _warn(message: str) -> None:
-    # The caller of `Chain.save` is four frames up.
-    warnings.warn(message, LccodecWarning, stacklevel=5)

@@ -23,9 +23,9 @@ from ..container.tree import select, unflatten
 from ..element_types import Array, check_dtype
 from ..errors import ArgumentError, ChainError, StorageError
 from ..parallel import thread_count
+from .decoded import DecodedArray
 from .directory import check_name, checkpoint_path, directory_steps, step_index
 from .info import CheckpointInfo, array_heads, checkpoint_info
-from .jobs import DecodedArray
 from .links import FileLink, check_parent, check_step, missing_parent
 from .replay import replay
 

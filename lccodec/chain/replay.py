@@ -17,7 +17,7 @@ from typing import Final
 from ..errors import DataError, FormatError, LccodecError
 from ..frame.decode import decode_components
 from ..parallel import ordered
-from .jobs import DecodedArray, joined, split
+from .decoded import DecodedArray, joined, split
 from .links import Link, array_place, check_inherited, frame_header, member_names, part_arrays, value_or_raise
 
 __all__ = [

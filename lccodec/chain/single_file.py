@@ -5,40 +5,34 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ..container.manifest import FrameEntry, Manifest
 from ..container.scalars import metadata_strings
 from ..container.system import checked_path
 from ..container.tree import flatten
-from ..container.writer import CheckpointWriter, check_manifest, to_bytes
+from ..container.writer import CheckpointWriter, to_bytes
 from ..errors import ArgumentError
-from ..quantizers.lossless import Lossless
+from ..policy.presets import POLICIES
+from ..policy.roles import Assignment
 from .checkpoint import open_data, open_file
+from .coding import encode_alone, plan_manifest
 from .directory import in_chain
-from .jobs import Job, components_of, plan
+from .plan import Plan, candidates, make_plan
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
+#: The role of every array: nothing will be a delta to it.
+_ALONE: Final = Assignment("other", "in a single file")
 
-def _planned(state: Any, metadata: Mapping[str, Any] | None) -> tuple[list[Job], Manifest]:
-    """Return what is to be coded of a state, and its manifest, checked, without the frames."""
+
+def _planned(state: Any, metadata: Mapping[str, Any] | None) -> tuple[Plan, Manifest]:
+    """Return the plan of a file, and its manifest without the frames."""
     flat = flatten(state)
-    parts = components_of(flat.arrays, flat.names)
-    jobs = plan(parts, flat.shapes, flat.names, {}, lambda *_: Lossless(), keyframe=True)
-    numbers = {index: number for number, job in enumerate(jobs, start=1) for index in job.indices}
-    manifest = Manifest(
-        step=None,
-        parent=None,
-        policy="lossless",
-        metadata=metadata_strings(metadata),
-        tree=flat.tree,
-        scalars=flat.scalars,
-        arrays=tuple(numbers[index] for index in range(len(numbers))),
-        frames=(),
-    )
-    check_manifest(manifest, len(jobs))
-    return jobs, manifest
+    arrays = dict(zip(flat.names, flat.arrays, strict=True))
+    plan = make_plan(candidates(arrays, dict.fromkeys(arrays, _ALONE), {}), POLICIES["lossless"], None)
+    metadata = metadata_strings(metadata)
+    return plan, plan_manifest(plan, flat, step=None, policy="lossless", metadata=metadata)
 
 
 def save(state: Any, metadata: Mapping[str, Any] | None = None) -> bytes:
@@ -56,8 +50,8 @@ def save(state: Any, metadata: Mapping[str, Any] | None = None) -> bytes:
     ArgumentError
         If the state holds something that cannot be stored; names it.
     """
-    jobs, manifest = _planned(state, metadata)
-    frames = [b"".join(job.encode_alone()) for job in jobs]
+    plan, manifest = _planned(state, metadata)
+    frames = [b"".join(pieces) for pieces in encode_alone(plan)]
     return to_bytes(frames, replace(manifest, frames=tuple(map(FrameEntry.of, frames))))
 
 
@@ -77,9 +71,9 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, A
     target = checked_path(path)
     if in_chain(target):
         raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
-    jobs, manifest = _planned(state, metadata)
+    plan, manifest = _planned(state, metadata)
     with CheckpointWriter(target, overwrite=True) as writer:
-        entries = [writer.write_frame(job.encode_alone()) for job in jobs]
+        entries = [writer.write_frame(pieces) for pieces in encode_alone(plan)]
         writer.commit(replace(manifest, frames=tuple(entries)))
 
 

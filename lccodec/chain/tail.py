@@ -17,8 +17,8 @@ from ..container.scalars import Json
 from ..errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
 from ..policy.record import Record, read_record
 from .checkpoint import open_file
+from .decoded import DecodedArray
 from .directory import checkpoint_path, directory_steps
-from .jobs import DecodedArray
 
 __all__ = ["Link", "Tail", "find_tail", "latest_record", "read_tail"]
 

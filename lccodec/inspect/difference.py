@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..chain.checkpoint import CheckpointFile
-from ..chain.jobs import DecodedArray
+from ..chain.decoded import DecodedArray
 from ..chain.replay import decoded_together
 from ..container.tree import array_names, select
 from ..element_types import Array, components, element_type

@@ -6,7 +6,7 @@ what is said of it here is before that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ from .policy import Policy
 from .record import Record
 from .roles import UNNAMED, Assignment, Role, assign_roles
 
-__all__ = ["ArrayPlan", "Choice", "choose", "find_known", "needed_roles", "unnamed_weights"]
+__all__ = ["Choice", "choose", "find_known", "needed_record", "unnamed_weights"]
 
 #: Elements from which on an array that nothing names is worth a word.
 _LARGE: Final = 1 << 12
@@ -39,37 +39,6 @@ class Choice:
         Whether that may lose anything.
     """
 
-    role: Role
-    why: str
-    quantizer: str
-    lossy: bool
-
-
-@dataclass(frozen=True)
-class ArrayPlan:
-    """What a save makes of one array.
-
-    Parameters
-    ----------
-    name
-        Its path in the state.
-    dtype, shape
-        Of the array, the shape in elements.
-    nbytes
-        Its bytes.
-    role, why
-        ``"weight"``, ``"first_moment"``, ``"second_moment"`` or ``"other"``, and in a few words
-        why.
-    quantizer
-        What codes it in deltas, as text; keyframes are lossless.
-    lossy
-        Whether that may lose anything.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
     role: Role
     why: str
     quantizer: str
@@ -107,21 +76,34 @@ def choose(
     return found
 
 
-def needed_roles(names: Iterable[str], given: Mapping[str, Role]) -> dict[str, Role]:
-    """Return the given roles that have to be recorded: most of those of a module are told by names too."""
-    told = assign_roles(names) if given else {}
-    return {name: role for name, role in given.items() if name not in told or told[name].role != role}
+def needed_record(record: Record, assigned: Mapping[str, Assignment], known: Collection[str]) -> Record:
+    """Return what a checkpoint has to record: the policy, and the roles that names alone do not say.
+
+    Parameters
+    ----------
+    record
+        Policy and roles of the chain.
+    assigned
+        Role of each array, in the order of the state.
+    known
+        Names of the arrays whose roles a framework's structures say.
+    """
+    by_name = assign_roles(assigned) if record.roles else {}
+    given = {
+        name: role
+        for name, role in record.roles.items()
+        if name not in by_name or by_name[name].role != role  # names say most of a module's
+    }
+    return Record(record.policy, given, find_known(assigned, given) if known else {})
 
 
-def find_known(
-    names: Iterable[str], given: Mapping[str, Role], assigned: Mapping[str, Assignment]
-) -> dict[int, Role]:
-    """Return the roles that neither names nor the user tell, by the index of the array, to be recorded."""
-    told = assign_roles(names, given)
+def find_known(assigned: Mapping[str, Assignment], given: Mapping[str, Role]) -> dict[int, Role]:
+    """Return the roles that neither names nor the user say, by the index of the array."""
+    without = assign_roles(assigned, given)
     return {
-        index: assigned[name].role
-        for index, (name, assignment) in enumerate(told.items())
-        if assigned[name].role != assignment.role
+        index: assignment.role
+        for index, (name, assignment) in enumerate(assigned.items())
+        if assignment.role != without[name].role
     }
 
 

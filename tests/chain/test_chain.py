@@ -27,7 +27,7 @@ from lccodec import (
     UniformDeadzone,
     encode,
 )
-from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.chain.plan import RUN_ARRAY
 from lccodec.container.system import System
 from lccodec.policy.record import Record, read_record
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lccodec import Chain, LccodecWarning, LogSteps, Policy, StorageError, UniformDeadzone
-from lccodec.chain import jobs
+from lccodec.chain import coding
 from lccodec.chain.directory import checkpoint_path
 from lccodec.container.system import System
 from lccodec.container.tree import flatten
@@ -128,7 +128,7 @@ def failing_system(call: str, after: int, error: BaseException) -> Iterator[None
 @contextmanager
 def failing_encoder(after: int, error: BaseException) -> Iterator[None]:
     """Let the encoder raise after some pieces."""
-    real, count = jobs.encode_content, 0
+    real, count = coding.encode_content, 0
 
     def pieces(*arguments: Any, **options: Any) -> Iterator[bytes]:
         nonlocal count
@@ -138,7 +138,7 @@ def failing_encoder(after: int, error: BaseException) -> Iterator[None]:
                 raise error
             yield piece
 
-    with mock.patch.object(jobs, "encode_content", pieces):
+    with mock.patch.object(coding, "encode_content", pieces):
         yield
 
 

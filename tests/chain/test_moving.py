@@ -27,8 +27,8 @@ from lccodec import (
     Triggered,
     UniformDeadzone,
 )
-from lccodec.chain import jobs
-from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.chain import plan
+from lccodec.chain.plan import RUN_ARRAY
 from lccodec.element_types import ElementType, components, work
 from lccodec.frame import encode as encoder
 from lccodec.frame.decode import decode, decode_components
@@ -282,7 +282,7 @@ def test_a_chain_of_what_moves_between_reads(
             later = [(values * 1.01).astype(array.dtype), (values * -30).astype(array.dtype)]
         return kind, moving([bits, *(components(x)[1] for x in later)])
 
-    monkeypatch.setattr(jobs, "components", read)
+    monkeypatch.setattr(plan, "components", read)
     rng = np.random.default_rng(0)
     state = state_of(rng)
     with Chain(tmp_path, policy_of(name), keyframe_every=2) as chain:

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
+from lccodec import ChecksumError, ExponentBuckets, FormatError, Lossless, Policy, UniformDeadzone
+from lccodec.chain.coding import encode_plan
+from lccodec.chain.decoded import DecodedArray
 from lccodec.chain.info import array_heads
-from lccodec.chain.jobs import RUN_ARRAY, DecodedArray, components_of, plan
+from lccodec.chain.plan import RUN_ARRAY, candidates, make_plan
 from lccodec.chain.replay import replay, wants_keyframe
 from lccodec.frame.header import FrameHeader, parse_header
+from lccodec.policy.roles import Assignment
 
 from ..support.strategies import ALL_DTYPES, bits_of, installed, random_array
 
@@ -50,22 +53,15 @@ def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list
     parents: dict[str, DecodedArray] = {}
     for step, state in enumerate(states):
         names = list(state)
-        jobs = plan(
-            components_of(list(state.values()), names),
-            [array.shape for array in state.values()],
-            names,
-            parents,
-            lambda _name, _kind, _size, relative: quantizer if relative else Lossless(),
-            step == 0,
-        )
+        policy = Policy("of all", patterns={"*": quantizer})
+        arrays = candidates(state, dict.fromkeys(names, Assignment("weight", "")), parents)
+        plan = make_plan(arrays, policy, step - 1 if step else None)
         numbers: dict[str, int | None] = dict.fromkeys(names)
         frames = []
-        for number, job in enumerate(jobs):
-            pieces, arrays = job.encode()
+        for number, (pieces, found) in enumerate(encode_plan(plan, dict(parents), "normal", 1)):
             frames.append(b"".join(pieces))
-            for index, array in zip(job.indices, arrays, strict=True):
-                numbers[names[index]] = number
-                parents[names[index]] = array
+            numbers |= dict.fromkeys(found, number)
+            parents |= found
         links.append(FakeLink(numbers, frames, f"step {step}"))
         decoded.append({name: parents[name].array().copy() for name in names})
     return links, decoded

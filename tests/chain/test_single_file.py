@@ -139,7 +139,7 @@ def test_other_metadata_are_refused_before_anything_is_written(tmp_path: Path, m
 def test_a_manifest_past_its_limit_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lccodec.chain.jobs.encode_content", None)  # nothing is encoded either
+    monkeypatch.setattr("lccodec.chain.coding.encode_content", None)  # nothing is encoded either
     with pytest.raises(ArgumentError, match="LCC-LIM-04"):
         lccodec.save_file({"w": np.ones(3), "log": "x" * (1 << 26)}, tmp_path / "m.lcc.h5")
     monkeypatch.setattr("lccodec.container.tree.MAX_NAME_CHARACTERS", 100)

@@ -17,7 +17,7 @@ from lccodec import (
     Policy,
     UniformDeadzone,
 )
-from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.chain.plan import RUN_ARRAY
 from lccodec.element_types import components
 from lccodec.policy import balanced
 from lccodec.policy.policy import Candidate
@@ -133,7 +133,7 @@ def candidates(states: list[State]) -> list[Candidate]:
     ]
     roles = roles_by_name(flat[1])
     return [
-        Candidate(name, roles[name], components(array)[0], array.shape, components(array)[1], parent)
+        Candidate(name, roles[name], "", components(array)[0], array.shape, components(array)[1], parent)
         for name, array in flat[1].items()
         for parent in [components(flat[0][name])[1]]
     ]

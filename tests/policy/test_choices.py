@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Chain, Lossless, Policy, UniformDeadzone
-from lccodec.policy.choices import ArrayPlan
+from lccodec import ArgumentError, Balanced, Chain, Lossless, Policy, Triggered, UniformDeadzone
+from lccodec.chain.plan import ArrayPlan
+from lccodec.policy.balanced import STEPS
 from lccodec.policy.record import Record, read_record
 from lccodec.policy.roles import Assignment
 
@@ -56,7 +57,15 @@ def test_a_plan_says_of_every_array_what_becomes_of_it(tmp_path: Path) -> None:
         *("fc/weight", "fc/steps", "opt/exp_avg", "opt/exp_avg_sq", "opt/strange", "table", "norm"),
     ]
     assert plan[0] == ArrayPlan(
-        "fc/weight", "float64", (70, 80), 44800, "weight", "nn.Parameter", "ExponentBuckets()", lossy=True
+        "fc/weight",
+        "float64",
+        (70, 80),
+        44800,
+        "weight",
+        "nn.Parameter",
+        "ExponentBuckets()",
+        lossy=True,
+        frame=0,
     )
     told = {array.name: (array.role, array.why, array.lossy) for array in plan}
     assert told["fc/steps"] == ("other", "nothing names it", False)
@@ -65,6 +74,8 @@ def test_a_plan_says_of_every_array_what_becomes_of_it(tmp_path: Path) -> None:
     assert told["opt/strange"] == ("other", "inside an optimizer", False)
     assert told["table"] == ("other", "given as 'table'", False)
     assert told["norm"] == ("weight", "nn.Parameter", True)
+    assert plan.parent is None
+    assert {array.stored for array in plan} == {"whole"}
     assert not (tmp_path / "run").exists()  # nothing is written
     assert not any(array.lossy for array in Chain(tmp_path / "run", policy="lossless").plan(state()))
 
@@ -86,6 +97,39 @@ def test_what_was_planned_is_what_is_stored(tmp_path: Path) -> None:
     assert why["fc/weight"] == "named 'weight'"
     assert why["norm"] == "told by a framework's structures when it was saved"
     assert read_record(infos[1].policy) == Record(chain.policy, {"table": "weight"}, {6: "weight"})
+
+
+def test_a_plan_is_what_the_next_save_does(tmp_path: Path) -> None:
+    quiet = Triggered(UniformDeadzone(relative_step=1.0), threshold=0.5)
+    policy = Balanced(
+        "all of it",
+        {**STEPS, "weight": UniformDeadzone(max_error=0.5)},
+        patterns={"table": quiet, "norm": UniformDeadzone(relative_step=2.0)},
+        error=0.5,
+        smallest=0,
+    )
+    first, second = state(), state(1)
+    second["opt"]["strange"] = first["opt"]["strange"]
+    second["table"] = first["table"] * 1.01
+    with Chain(tmp_path, policy) as chain:
+        chain.save(0, first)
+    with Chain(tmp_path) as chain:
+        for plan in (chain.plan(second), chain.plan(second)):  # planning changes nothing
+            stored = {array.name: (array.stored, array.frame) for array in plan}
+            assert plan.parent == 0
+            assert (stored["opt/strange"], stored["table"]) == (("unchanged", None), ("waits", None))
+            assert stored["fc/weight"][0] == stored["opt/exp_avg_sq"][0] == stored["norm"][0] == "delta"
+            assert stored["opt/exp_avg"][0] == "whole"  # absolute: it has no reference
+        planned = {array.name: array for array in plan}
+        assert planned["fc/weight"].guarantee == "error at most 0.5"
+        assert planned["fc/steps"].guarantee == "exact"
+        assert planned["norm"].quantizer.startswith("UniformDeadzone(relative_step=")
+        assert planned["norm"].quantizer != "UniformDeadzone(relative_step=2.0)"  # chosen for the target
+        chain.save(1, second)
+        for array, info in zip(plan, chain.info(1).arrays, strict=True):
+            assert (info.method == "unchanged") == (array.frame is None)
+            assert info.relative == (array.stored == "delta")
+        assert list(plan)[1:3] == list(plan[1:3]) == [plan[1], plan[2]]
 
 
 def test_a_record_takes_no_room_where_names_tell_all(tmp_path: Path) -> None:
@@ -115,7 +159,7 @@ def test_info_of_a_record_that_is_not_known(
 ) -> None:
     with Chain(tmp_path) as chain:
         with monkeypatch.context() as patch:
-            patch.setattr("lccodec.chain.draft.write_record", lambda _: recorded)
+            patch.setattr("lccodec.chain.chain.write_record", lambda _: recorded)
             chain.save(0, walk(1)[0])
         info = chain.info()
     assert info.policy == recorded

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from lccodec import ArgumentError, Chain, Clusters, Policy, decode, encode
-from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.chain.plan import RUN_ARRAY
 from lccodec.frame.header import parse_header
 from lccodec.policy.presets import resolve_policy
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, LogSteps, Lossless, Policy, UnsupportedError, decode, encode
-from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.chain.plan import RUN_ARRAY
 from lccodec.element_types import components, octaves
 from lccodec.frame.decode import decode_components
 from lccodec.frame.header import parse_header

@@ -23,7 +23,7 @@ from lccodec import (
     decode,
     encode,
 )
-from lccodec.chain.jobs import RUN_ARRAY
+from lccodec.chain.plan import RUN_ARRAY
 from lccodec.element_types import components
 from lccodec.policy.presets import resolve_policy
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json

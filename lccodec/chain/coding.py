@@ -1,0 +1,124 @@
+"""A plan to frames and a manifest: what is written of a checkpoint.
+
+Everything that a reader would refuse is refused before the first frame is made.
+
+Source: SPEC 8 and 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ..container.manifest import INHERITED, Manifest, Parent
+from ..container.scalars import Json
+from ..container.tree import Flat
+from ..container.writer import check_manifest
+from ..frame.encode import Content, Effort, encode_content
+from ..parallel import ordered
+from ..policy.policy import Candidate
+from .decoded import DecodedArray, joined, split
+from .plan import FramePlan, Plan
+
+__all__ = ["encode_alone", "encode_plan", "plan_manifest"]
+
+#: Components of an array that is large enough to be coded by several threads.
+_LARGE: Final = 1 << 23
+
+
+def plan_manifest(
+    plan: Plan,
+    flat: Flat,
+    *,
+    step: int | None,
+    policy: Json,
+    metadata: dict[str, str],
+    parent: tuple[bytes, Json] | None = None,
+) -> Manifest:
+    """Return the manifest of a planned checkpoint, but for its frames.
+
+    Parameters
+    ----------
+    flat
+        The state.
+    step, policy, metadata
+        What it records of these.
+    parent
+        Root and tree of the checkpoint that it is a delta to.
+
+    Raises
+    ------
+    ArgumentError
+        If no reader would accept it.
+    """
+    root, tree = parent or (b"", None)
+    manifest = Manifest(
+        step=step,
+        parent=None if plan.parent is None else Parent(plan.parent, root),
+        policy=policy,
+        metadata=metadata,
+        tree=INHERITED if parent is not None and _same_tree(tree, flat.tree) else flat.tree,
+        scalars=flat.scalars,
+        arrays=tuple(plan.frame_numbers()),
+        frames=(),
+    )
+    check_manifest(manifest, len(plan.frames))
+    return manifest
+
+
+def encode_plan(
+    plan: Plan, parents: Mapping[str, DecodedArray], effort: Effort, threads: int
+) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
+    """Yield of each frame its pieces, and its arrays by name as they decode once all pieces are taken.
+
+    Frames are computed side by side, those of large arrays one after another, which then use all threads.
+
+    Parameters
+    ----------
+    parents
+        The parent's arrays as decoded. Their memory is reused for the result.
+    """
+
+    def encode(frame: FramePlan) -> tuple[Iterable[bytes], dict[str, DecodedArray]]:
+        arrays = [plan.candidates[index] for index in frame.arrays]
+        content = _content(arrays)
+        out = joined([parents[c.name] for c in arrays]) if frame.inherits else np.empty_like(content.bits)
+        if frame.relative:
+            content = replace(content, reference=out)
+        large = threads == 1 or frame.size > _LARGE
+        pieces = encode_content(content, frame.quantizer, out, effort=effort, threads=threads if large else 1)
+        decoded = split(out, content.kind, content.shapes)
+        named = {c.name: array for c, array in zip(arrays, decoded, strict=True)}
+        return pieces if large else list(pieces), named
+
+    return ordered(encode, plan.frames, threads)
+
+
+def encode_alone(plan: Plan) -> Iterator[Iterator[bytes]]:
+    """Yield the pieces of each frame that nothing will be relative to: without memory for a result."""
+    for frame in plan.frames:
+        content = _content([plan.candidates[index] for index in frame.arrays])
+        yield encode_content(content, frame.quantizer)
+
+
+def _content(arrays: Sequence[Candidate]) -> Content:
+    """Return arrays as the content of one frame, without a reference."""
+    run = len(arrays) > 1
+    bits = np.concatenate([c.bits for c in arrays]) if run else arrays[0].bits
+    return Content(bits, arrays[0].kind, tuple(c.shape for c in arrays), run=run)
+
+
+def _same_tree(left: Json, right: Json) -> bool:
+    """Return whether two trees are the same, the order of their keys included (`==` ignores it)."""
+    return bool(left == right) and _same_order(left, right)
+
+
+def _same_order(left: Json, right: Json) -> bool:
+    """Return whether the keys of two equal trees are in the same order; leaves are many, and left out."""
+    if isinstance(left, dict):
+        inner = [key for key, child in left.items() if isinstance(child, dict | list)]
+        return list(left) == list(right) and all(_same_order(left[key], right[key]) for key in inner)
+    return not isinstance(left, list) or all(map(_same_order, left, right))

@@ -1,0 +1,69 @@
+"""Arrays as a reader of the chain has them: the references of the next delta.
+
+The arrays of a run are views of one buffer, so that a delta to all of them is decoded, and coded, in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..element_types import Array, ElementType, from_components
+from ..frame.header import Shape
+
+__all__ = ["DecodedArray", "joined", "split"]
+
+
+@dataclass(slots=True)
+class DecodedArray:
+    """An array as a reader of the chain has it.
+
+    Parameters
+    ----------
+    kind, shape
+        Element type and shape.
+    bits
+        Components, 1-D. Arrays of a run are views of one buffer.
+    start
+        Where the components begin in that buffer.
+    """
+
+    kind: ElementType
+    shape: Shape
+    bits: Array
+    start: int = 0
+
+    def array(self, dtype: str | None = None) -> Array:
+        """Return it as a NumPy array that shares the memory; `dtype` as in :func:`lccodec.decode`."""
+        return from_components(self.bits, self.kind, self.shape, dtype)
+
+
+def joined(parts: Sequence[DecodedArray]) -> Array:
+    """Return components end to end; without a copy if they are all of one buffer, in its order."""
+    if len(parts) == 1:
+        return parts[0].bits
+    whole = parts[0].bits.base
+    if isinstance(whole, np.ndarray) and whole.size == sum(part.bits.size for part in parts):
+        end = 0
+        for part in parts:
+            if part.bits.base is not whole or part.start != end:
+                break
+            end += part.bits.size
+        else:
+            return whole
+    return np.concatenate([part.bits for part in parts])
+
+
+def split(bits: Array, kind: ElementType, shapes: Sequence[Shape]) -> list[DecodedArray]:
+    """Return the arrays of a frame, views of its components."""
+    if len(shapes) == 1:
+        return [DecodedArray(kind, shapes[0], bits)]
+    arrays, start = [], 0
+    for shape in shapes:
+        stop = start + math.prod(shape) * kind.components
+        arrays.append(DecodedArray(kind, shape, bits[start:stop], start))
+        start = stop
+    return arrays
