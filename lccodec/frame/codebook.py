@@ -20,8 +20,9 @@ from ..entropy.stream_writer import Piece, write_places
 from ..errors import FormatError
 from ..parallel import PIECE
 from ..quantizers.residual import Owner
+from .content import part_of
 
-__all__ = ["Codebook", "apply", "part_of", "read_block", "reconstruct", "write_block"]
+__all__ = ["Codebook", "apply", "read_block", "reconstruct", "write_block"]
 
 #: With at most one symbol in this many not 0, it is faster to copy the reference and change those.
 SPARSE_RATIO: Final = 16
@@ -111,11 +112,6 @@ class Codebook:
         past = symbols[symbols > counts]
         message = f"symbol {int(past.max())} in an alphabet of {int(np.min(counts)) + 1}"
         raise FormatError("LCC-CBK-03", where, message)
-
-
-def part_of(bits: Array | None, part: slice) -> Array | None:
-    """Return a part of components that may not be there."""
-    return None if bits is None else bits[part]
 
 
 def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: Array) -> None:

@@ -19,8 +19,9 @@ from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, Trun
 from ..parallel import ordered, thread_count
 from . import planes
 from .checksum import array_sum
-from .codebook import Codebook, part_of, read_block
-from .encode import TAIL, padding, reference_components
+from .codebook import Codebook, read_block
+from .content import part_of, reference_components
+from .encode import TAIL, padding
 from .header import FrameHeader, parse_header
 
 __all__ = ["decode", "decode_components"]

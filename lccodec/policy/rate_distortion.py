@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array, ElementType
+from ..quantizers.grid import DEAD_ZONE
 from ..quantizers.residual import difference
-from ..quantizers.uniform import DEAD_ZONE
 
 __all__ = ["SAMPLE", "entropy", "left", "sample"]
 

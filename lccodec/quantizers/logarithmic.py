@@ -28,9 +28,9 @@ from ..arguments import as_number
 from ..element_types import Array, ElementType, work
 from ..errors import ArgumentError
 from .base import Partition, Quantizer, fit_each
+from .grid import DEAD_ZONE, Grid, fit_grid
 from .lossless import plane_bits
 from .residual import Owner, Residual, Zone, array_sums
-from .uniform import DEAD_ZONE, Grid, fit_grid
 
 __all__ = ["LogSteps", "logarithms"]
 

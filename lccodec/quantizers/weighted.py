@@ -17,8 +17,9 @@ import numpy as np
 
 from ..element_types import Array, ElementType, work
 from .base import Quantizer
+from .grid import Grid, fit_grid
 from .residual import NARROWEST, Residual
-from .uniform import Grid, UniformDeadzone, fit_grid
+from .uniform import UniformDeadzone
 
 __all__ = ["Weighted", "weighted"]
 

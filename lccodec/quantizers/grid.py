@@ -1,0 +1,312 @@
+"""Uniform bins around a dead zone: fitted to each array of a batch, with the means of the bins.
+
+Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random
+variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from ..element_types import Array
+from .residual import Owner, Residual, Zone, array_sums
+
+__all__ = ["DEAD_ZONE", "Grid", "fit_grid"]
+
+#: Half the width of the dead zone, in steps.
+DEAD_ZONE: Final = 0.6
+
+_MOST_BINS: Final = (1 << 15) - 1  # on either side, so that symbols fit 16 bits
+_PIECES_FOR_MEANS: Final = 16  # of a large array, at least
+
+#: Bits that the sign and the exponent of a number take where it is stored exactly, about.
+_EXPONENT_BITS: Final = 4
+
+#: Representatives that leaving out the last bins must save: at least so many, in a small and in a
+#: large array, and at least a quarter of all. Else these bins are the thin tail of the others, not
+#: outliers'.
+_LEAST_SAVED: Final = (8, 64)
+_TAIL_SHARE: Final = 0.75
+
+
+def fit_grid(
+    batch: Residual,
+    steps: Array,
+    max_error: float | None,
+    widths: Callable[[Array], Array] | None = None,
+) -> Grid | None:
+    """Fit uniform bins with a dead zone to each array of a batch.
+
+    Parameters
+    ----------
+    steps
+        Step of each array, float64. An array whose step cannot be computed with is stored exactly.
+    max_error
+        As in `Partition`.
+    widths
+        As in `Zone`.
+
+    Returns
+    -------
+    Grid or None
+        With the means of the bins; ``None`` where exact storage of all arrays is at least as small.
+    """
+    kind = batch.kind
+    finest = float(np.finfo(np.promote_types(kind.work, np.float32)).tiny) * 4
+    usable = (steps >= finest) & (steps < math.inf)  # of others the reciprocal could not be computed with
+    if not usable.any():
+        return None
+    steps = np.where(usable, steps, 1.0)
+    # A difference is rounded: below an error bound by a little, it is certain to be below it in
+    # truth.
+    reach = DEAD_ZONE * steps
+    if max_error is not None:
+        reach[:] = max_error * (1 - 2.0 ** (1 - kind.mantissa))
+    zone = Zone.within(reach * usable, kind.work, widths)
+    largest = np.zeros(batch.arrays)
+    for start in batch.pieces():
+        d, owner = batch.finite_outside(start, zone)
+        if isinstance(owner, int):
+            largest[0] = max(largest[0], float(d.max(initial=0)), -float(d.min(initial=0)))
+        else:
+            np.maximum.at(largest, owner, np.abs(d).astype(np.float64))
+    if widths is not None and largest.any():
+        largest = np.maximum(largest, DEAD_ZONE * steps)  # for one bin at least
+    # A little more than the largest difference, so that rounding leads no element past the last
+    # bin.
+    with np.errstate(over="ignore"):
+        wanted = largest / steps * (1 + 1e-6) + 1 - DEAD_ZONE
+    wanted = np.where(usable, np.minimum(wanted, _MOST_BINS), 0).astype(np.int64)
+    bins = np.minimum(wanted, np.maximum(batch.sizes // 2, 4))
+    grid = Grid(steps, bins, ~usable, np.empty(0, kind.work), zone, max_error)
+    return _with_means(grid, batch, wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Uniform bins around a dead zone, for each array of a batch.
+
+    Parameters
+    ----------
+    steps
+        Width of the bins of each array, float64.
+    bins
+        How many there are on either side, int64. Bin j of sign s has the symbol zigzag(s * j).
+    exact
+        Which arrays are stored exactly, bool.
+    representatives, zone, max_error
+        As in `Partition`.
+    """
+
+    steps: Array
+    bins: Array
+    exact: Array
+    representatives: Array
+    zone: Zone
+    max_error: float | None
+
+    @cached_property
+    def counts(self) -> Array:
+        """Return the representatives of each array."""
+        return 2 * self.bins
+
+    @cached_property
+    def codes(self) -> Array:
+        """Return the symbol of each representative."""
+        first = np.cumsum(self.counts) - self.counts
+        codes: Array = np.arange(1, int(self.counts.sum()) + 1) - np.repeat(first, self.counts)
+        return codes
+
+    @cached_property
+    def _reciprocals(self) -> Array:
+        return (1 / self.steps).astype(np.promote_types(self.zone.low.dtype, np.float32))
+
+    @cached_property
+    def _ends(self) -> Array:
+        """Where the last bin ends, in steps less 0.6; nothing of an exact array is in front of it."""
+        return np.where(self.exact, 0, self.bins + 1)
+
+    def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array | None]:
+        """Return zigzag bin numbers: uint8 for up to 127 bins a side, uint16 for more."""
+        reciprocals = self._reciprocals[owner]
+        work = reciprocals.dtype
+        with np.errstate(over="ignore"):
+            scaled = np.multiply(differences, reciprocals, dtype=work)
+        if self.zone.widths is not None:  # there may be differences before the first bin, which are of it
+            np.copysign(np.maximum(np.abs(scaled), DEAD_ZONE), scaled, out=scaled)
+        # Round away from zero above the dead zone: add 0.4 with the sign, then truncate. The signed
+        # constant is put together from bits, several times as fast as copysign.
+        pattern = np.dtype(f"u{work.itemsize}")
+        offset = scaled.view(pattern) & pattern.type(1 << (8 * work.itemsize - 1))
+        offset |= work.type(1 - DEAD_ZONE).view(pattern)
+        scaled += offset.view(work)
+        outside = self._past(scaled, self._ends[owner])
+        if outside is not None:
+            scaled[outside] = 0
+        if self._narrow:
+            narrow = scaled.astype(np.int8)
+            return ((narrow << 1) ^ (narrow >> 7)).view(np.uint8), outside
+        index = scaled.astype(np.int32)
+        return ((index << 1) ^ (index >> 31)).astype(np.uint16), outside
+
+    @cached_property
+    def _narrow(self) -> bool:
+        return int(self.bins.max()) <= 127
+
+    def _past(self, scaled: Array, ends: Array) -> Array | None:
+        """Return which differences lie past the last bin: outliers, and what changed since the fit."""
+        if ends.ndim == 0:
+            # A call of the ufunc takes half the time of the method's, which counts where few are
+            # left.
+            largest = np.maximum.reduce(scaled, initial=0), -np.minimum.reduce(scaled, initial=0)
+            if max(largest) < ends:
+                return None
+        outside: Array = ~(np.abs(scaled) < ends)
+        return outside if outside.any() else None
+
+
+def _with_means(grid: Grid, batch: Residual, wanted: Array) -> Grid | None:
+    """Return a grid with the mean of each bin, of a large array on evenly spread pieces.
+
+    Without the last bins where these hold so few elements that it takes less to store them exactly;
+    ``None`` where that would be most elements of all arrays, or the codebooks outgrow the symbols.
+    `wanted` is how many bins on either side would reach the largest difference of each array.
+    """
+    firsts = np.cumsum(grid.counts) - grid.counts + np.arange(batch.arrays)  # of symbol 0 of each array
+    total = int(grid.counts.sum()) + batch.arrays
+    sums, counts, past = np.zeros(total), np.zeros(total), np.zeros(batch.arrays)
+    unit = 2.0**-64 if float(grid.steps.max()) > 2.0**900 else 1.0  # so that sums do not overflow
+    starts = batch.pieces()
+    stride = max(len(starts) // _PIECES_FOR_MEANS, 1)
+    for start in starts[::stride]:
+        d, owner = batch.finite_outside(start, grid.zone)
+        symbols, outside = grid.symbols(d, owner)
+        if outside is not None:
+            past += array_sums(outside, owner, batch.arrays)
+        places = symbols.astype(np.intp)
+        if batch.arrays > 1:
+            places += firsts[owner]
+        counts += np.bincount(places, minlength=total)
+        sums += np.bincount(places, d if unit == 1 else d * unit, minlength=total)
+    own = np.ones(total, bool)
+    own[firsts] = False  # symbol 0 is no bin
+    sums, counts = sums[own], counts[own]
+    bins, spared = _worthwhile(stride * counts, stride * past, grid.bins, batch.sizes)
+    doubtful = (bins > 127) | (bins < wanted)
+    exact = grid.exact.copy()
+    if doubtful.any():
+        exact |= doubtful & _too_large(stride * counts, bins, spared, grid, batch)
+    if exact.all():
+        return None
+    bins = np.where(exact, 0, bins)
+    kept = grid.codes <= np.repeat(2 * bins, grid.counts)
+    zone = grid.zone
+    if (exact & ~grid.exact).any():
+        zone = Zone(zone.low * ~exact, zone.high * ~exact, zone.widths)
+        batch.forget()  # what was inside the zone of an array that is exact now
+    grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
+    steps = np.repeat(grid.steps, grid.counts)
+    means = _means(grid.codes, steps * unit, sums[kept], counts[kept], grid.max_error, unit)
+    with np.errstate(over="ignore"):  # of a bin without elements
+        return replace(grid, representatives=(means / unit).astype(batch.kind.work))
+
+
+def _means(
+    codes: Array, steps: Array, sums: Array, counts: Array, max_error: float | None, unit: float
+) -> Array:
+    """Return the means of bins, float64; the middle of a bin that nothing is known of.
+
+    Parameters
+    ----------
+    codes, steps
+        Symbol of each bin, and its step in units of 1 / `unit`.
+    sums, counts
+        Of the differences in each bin, in the same units.
+    max_error
+        Largest distance from the mean to an edge of the bin; ``None`` for any.
+    """
+    index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
+    sign, number = np.sign(index), np.abs(index)
+    mean: Array = np.divide(sums, counts, out=(number + DEAD_ZONE - 0.5) * steps * sign, where=counts > 0)
+    if max_error is None:
+        return mean
+    low = (number + DEAD_ZONE) * steps - max_error * unit
+    high = (number + DEAD_ZONE - 1) * steps + max_error * unit
+    clipped: Array = np.clip(np.abs(mean), low, high) * sign
+    return clipped
+
+
+def _worthwhile(held: Array, past: Array, bins: Array, sizes: Array) -> tuple[Array, Array]:
+    """Return how many bins on either side arrays had better have, and how many elements are past them.
+
+    A bin on both sides takes two representatives in the codebook. An element past the last bin,
+    which is stored exactly, takes about as much as one.
+
+    Parameters
+    ----------
+    held
+        Elements in each bin of each array, in the order of the symbols, the first array first.
+    past
+        Elements past all bins of each array.
+    bins, sizes
+        Bins on either side, and elements, of each array.
+    """
+    if 2 * int(bins.max()) < _LEAST_SAVED[0]:
+        return bins, past
+    pairs = held.reshape(-1, 2).sum(axis=1)
+    ends = np.cumsum(bins)
+    starts = ends - bins
+    # What each number of bins costs more than none at all.
+    costs = np.cumsum(2 - pairs)
+    costs -= np.repeat(np.append(0, costs)[starts], bins)
+    some = bins > 0
+    least = np.zeros(bins.size)
+    least[some] = np.minimum.reduceat(costs, starts[some])
+    least = np.minimum(least, 0)
+    at_least = np.flatnonzero(costs <= np.repeat(least, bins))
+    owners = np.searchsorted(ends, at_least, "right")
+    best = np.zeros(bins.size, np.int64)
+    best[owners[::-1]] = (at_least - starts[owners] + 1)[::-1]  # the first of each array is written last
+    best[least == 0] = 0
+    within = np.append(0, np.cumsum(pairs))
+    elements = past + within[ends] - within[starts]
+    all_cost = elements + 0.0
+    all_cost[some] += costs[ends[some] - 1]
+    saved = all_cost - (elements + least)
+    worth = (saved >= np.clip(sizes >> 10, *_LEAST_SAVED)) & (elements + least <= _TAIL_SHARE * all_cost)
+    best = np.where(worth, best, bins)
+    return best, elements - (within[starts + best] - within[starts])
+
+
+def _too_large(held: Array, bins: Array, spared: Array, grid: Grid, batch: Residual) -> Array:
+    """Return which arrays take more with bins than exactly, by the entropy of their symbols.
+
+    Parameters
+    ----------
+    held
+        Elements in each bin of `grid`.
+    bins, spared
+        Bins on either side that are left of each array, and elements that are not in them.
+    """
+    owner = np.repeat(np.arange(batch.arrays), grid.counts)
+    counts = np.where(grid.codes <= 2 * bins[owner], held, 0)
+    others = np.maximum(batch.sizes - spared - np.bincount(owner, counts, minlength=batch.arrays), 0)
+    totals = np.bincount(owner, counts, minlength=batch.arrays) + others + spared
+    bits = -np.bincount(owner, _information(counts, totals[owner]), minlength=batch.arrays)
+    bits -= _information(others, totals) + _information(spared, totals)
+    bits += 8 * batch.kind.size * (2 * bins + spared)
+    too_large: Array = bits > batch.sizes * (batch.kind.mantissa + _EXPONENT_BITS)
+    return too_large
+
+
+def _information(counts: Array, totals: Array) -> Array:
+    """Return ``counts * log2(counts / totals)``, 0 where the count is."""
+    shares = np.divide(counts, totals, out=np.ones(counts.shape), where=counts > 0)
+    information: Array = counts * np.log2(shares)
+    return information
