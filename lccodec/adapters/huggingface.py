@@ -21,12 +21,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from ..chain.chain import Chain
-from ..container.system import checked_path
+from ..container.system import checked_path, storage_errors
 from ..container.tree import leaf_name
 from ..errors import ArgumentError, FormatError
 from ..policy.roles import Assignment
 from . import torch as adapter
-from .files.formats import replacing, storage
+from .files.disk import replacing
 from .link import open_linked, save_linked
 from .torch.roles import module_roles, unwrapped
 
@@ -75,7 +75,7 @@ def pack(
     folder = checked_path(folder)
     files: dict[str, Any] = {}
     notes: dict[str, Any] = {}
-    with storage("cannot read", folder):
+    with storage_errors("cannot read", folder):
         paths = sorted(folder.rglob("*"))
     for path in paths:
         name = path.relative_to(folder).as_posix()

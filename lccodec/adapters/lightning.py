@@ -24,10 +24,9 @@ import os
 from typing import Any
 
 from ..chain.chain import Chain
-from ..container.system import checked_path
+from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
-from .files.formats import storage
 from .link import linked_chain, open_linked, save_linked
 
 try:
@@ -107,7 +106,7 @@ class LCCheckpointIO(CheckpointIO):
         target = checked_path(path)
         if self._chain is None:
             self._chain = self._make_chain()
-        with storage("cannot create", target.parent):
+        with storage_errors("cannot create", target.parent):
             target.parent.mkdir(parents=True, exist_ok=True)
         state, metadata = adapter.to_numpy(checkpoint)
         save_linked(state, target, metadata, self._chain, adapter.roles(checkpoint))
@@ -136,5 +135,5 @@ class LCCheckpointIO(CheckpointIO):
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Delete a checkpoint; of one in a chain, the link."""
-        with storage("cannot delete", path):
+        with storage_errors("cannot delete", path):
             checked_path(path).unlink(missing_ok=True)

@@ -16,7 +16,8 @@ import numpy as np
 from ..container.scalars import metadata_strings
 from ..element_types import Array, element_type
 from ..errors import ArgumentError, FormatError
-from .files.formats import named_arrays, regular_file, replacing
+from .files.disk import regular_file, replacing
+from .files.named_arrays import named_arrays
 
 __all__ = ["load_file", "save_file"]
 

@@ -20,10 +20,11 @@ from ..container.scalars import metadata_strings
 from ..container.tree import leaf_name
 from ..element_types import ELEMENT_TYPES, Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
-from .files.formats import named_leaves, plain_names, regular_file, replacing
+from .files.disk import regular_file, replacing
+from .files.named_arrays import named_leaves, plain_names
 from .files.shards import is_index, load_shards, read_index
+from .files.structure import STATE, rebuild, with_structure
 from .tree.plain import read_types, with_types
-from .tree.structure import STATE, rebuild, with_structure
 
 try:
     import safetensors as library

@@ -15,9 +15,9 @@ import numpy as np
 
 from ..adapters.files.conversion import Exchange
 from ..adapters.files.conversion import convert as convert_state
-from ..adapters.files.formats import steps_in_names
-from ..adapters.files.suffixes import check_suffix, load_file, save_file
-from ..adapters.tree.structure import choose
+from ..adapters.files.formats import check_suffix, load_file, save_file
+from ..adapters.files.named_arrays import steps_in_names
+from ..adapters.files.structure import choose
 from ..chain.chain import Chain
 from ..chain.checkpoint import CheckpointFile, CheckpointInfo, directory_steps, open_file, open_step
 from ..chain.survey import survey

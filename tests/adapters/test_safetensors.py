@@ -14,7 +14,7 @@ import safetensors.numpy
 
 import lccodec
 from lccodec.adapters import safetensors as adapter
-from lccodec.adapters.files.formats import replacing
+from lccodec.adapters.files.disk import replacing
 from lccodec.errors import ArgumentError, FormatError, StorageError
 
 from ..support.strategies import ALL_DTYPES, bits_of, random_array

@@ -36,7 +36,7 @@ import numpy as np
 from ...chain.chain import Chain
 from ...chain.checkpoint import checkpoint_path, directory_steps, open_file
 from ...container.reader import open_checkpoint
-from ...container.system import StrPath, checked_path
+from ...container.system import StrPath, checked_path, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array
 from ...errors import (
@@ -72,7 +72,6 @@ except ImportError:
     raise DependencyError("needs PyTorch: pip install 'lccodec[torch]'") from None
 
 from .. import torch as adapter
-from ..files.formats import storage
 from ..link import open_named
 from .record import KIND, RULE, Part, Value, from_record, is_plain, to_record
 
@@ -369,7 +368,7 @@ class LCStorageReader(StorageReader):
 
 def _what_is(directory: Path) -> str:
     """Say what lies in the place of a checkpoint."""
-    with storage("cannot read", directory):
+    with storage_errors("cannot read", directory):
         if not directory.exists():
             return "there is no such directory"
         if not directory.is_dir():

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ...errors import ArgumentError
 from ...exchange import Rule, adam_to_flax, adam_to_torch, to_flax, to_torch
 from ..tree.plain import BYTE_TYPES, from_plain, to_plain
-from .suffixes import load_file
+from .formats import load_file
 
 __all__ = ["Exchange", "convert"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ...errors import FormatError, StorageError
-from .formats import regular_file
+from .disk import regular_file
 
 __all__ = ["INDEX_SUFFIX", "is_index", "load_shards", "read_index"]
 

@@ -20,8 +20,8 @@ from ...container.scalars import Json, parse_scalar, scalar_json, scalar_value
 from ...container.tree import array_names, flatten, leaf_name, parse_tree, select, unflatten
 from ...element_types import Array
 from ...errors import ArgumentError, DataError, FormatError
-from ..files.formats import plain_names
-from .plain import read_types, with_types
+from ..tree.plain import read_types, with_types
+from .named_arrays import plain_names
 
 __all__ = ["STATE", "choose", "rebuild", "with_structure"]
 
