@@ -22,9 +22,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..chain.chain import Chain
+from ..chain.replay import KEYFRAME_EVERY
 from ..errors import DependencyError
 from ..policy.policy import Policy
-from .link import linked_chain
+from .options import ChainOptions
 
 try:
     import accelerate
@@ -41,26 +43,17 @@ def register(
     chain: str | os.PathLike[str] | None = None,
     policy: str | Policy = "lossless",
     *,
-    keyframe_every: int = 32,
+    keyframe_every: int = KEYFRAME_EVERY,
     threads: int = 1,
 ) -> None:
     """Pack what an accelerator saves from now on. Folders that are not packed load as before.
 
     Parameters
     ----------
-    chain
-        Directory for a chain of deltas; without it each checkpoint stands alone.
-    policy, keyframe_every
-        As for `Chain`, but exact unless a lossy policy is asked for.
-    threads
-        How many to encode and decode with, 0 for one each core.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy, or one without a chain.
+    chain, policy, keyframe_every, threads
+        See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
-    _Packer(accelerator, linked_chain(chain, policy, keyframe_every, threads), threads)
+    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, threads))
 
 
 class _Packer:
@@ -70,11 +63,10 @@ class _Packer:
     load. The first versions did, so that their folders have one more, whose state is empty.
     """
 
-    def __init__(self, accelerator: Any, make_chain: Any, threads: int) -> None:
+    def __init__(self, accelerator: Any, options: ChainOptions) -> None:
         self._accelerator = accelerator
-        self._make_chain = make_chain
-        self._chain: Any = None
-        self._threads = threads
+        self._options = options
+        self._chain: Chain | None = None
         self._folder = Path()
         self._models: Any = []
         self._unpacked: list[Path] = []
@@ -92,7 +84,7 @@ class _Packer:
         self._accelerator.wait_for_everyone()  # until all have written their files
         try:
             if self._accelerator.is_main_process:
-                self._chain = self._chain or self._make_chain()
+                self._chain = self._chain or self._options.open()
                 pack(self._folder, self._chain, models=self._models)
         finally:
             self._models = []
@@ -104,7 +96,7 @@ class _Packer:
         if packed and len(list(Path(folder).glob("custom_checkpoint_*.pkl"))) == len(self._registered) + 1:
             self._accelerator.register_for_checkpointing(self)
         if packed and self._accelerator.is_main_process:
-            self._unpacked = unpack(folder, self._threads)
+            self._unpacked = unpack(folder, self._options.threads)
         self._accelerator.wait_for_everyone()
 
     def _load_state(self, *args: Any, **options: Any) -> Any:

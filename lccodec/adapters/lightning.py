@@ -24,10 +24,12 @@ import os
 from typing import Any
 
 from ..chain.chain import Chain
+from ..chain.replay import KEYFRAME_EVERY
 from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
-from .link import linked_chain, open_linked, save_linked
+from .link import open_linked, save_linked
+from .options import ChainOptions
 
 try:
     import torch
@@ -64,17 +66,8 @@ class LCCheckpointIO(CheckpointIO):
 
     Parameters
     ----------
-    chain
-        Directory for a chain of deltas; without it each checkpoint stands alone.
-    policy, keyframe_every
-        As for `Chain`, but exact unless a lossy policy is asked for.
-    threads
-        How many to encode and decode with, 0 for one each core.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy, or one without a chain.
+    chain, policy, keyframe_every, threads
+        See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
     def __init__(
@@ -82,12 +75,11 @@ class LCCheckpointIO(CheckpointIO):
         chain: str | os.PathLike[str] | None = None,
         policy: str | Policy = "lossless",
         *,
-        keyframe_every: int = 32,
+        keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
     ) -> None:
-        self._make_chain = linked_chain(chain, policy, keyframe_every, threads)
+        self._options = ChainOptions(chain, policy, keyframe_every, threads)
         self._chain: Chain | None = None
-        self._threads = threads
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
@@ -105,7 +97,7 @@ class LCCheckpointIO(CheckpointIO):
             raise ArgumentError("there are no storage options: checkpoints are files")
         target = checked_path(path)
         if self._chain is None:
-            self._chain = self._make_chain()
+            self._chain = self._options.open()
         with storage_errors("cannot create", target.parent):
             target.parent.mkdir(parents=True, exist_ok=True)
         state, metadata = adapter.to_numpy(checkpoint)
@@ -127,7 +119,7 @@ class LCCheckpointIO(CheckpointIO):
             As `lccodec.load_file`.
         """
         device = map_location if isinstance(map_location, str | torch.device) else "cpu"
-        with open_linked(checked_path(path), self._threads) as file:
+        with open_linked(checked_path(path), self._options.threads) as file:
             state: dict[str, Any] = adapter.from_numpy(
                 file.state(dtype="bits"), file.metadata(), device=device
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,38 +19,13 @@ from ..chain.checkpoint import CheckpointFile, checkpoint_path, open_file
 from ..chain.single_file import save_file
 from ..container.reader import open_checkpoint
 from ..container.system import checked_path
-from ..errors import ArgumentError, ChainError, FormatError, StorageError
-from ..policy.policy import Policy
-from ..policy.presets import resolve_policy
+from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 
-__all__ = ["linked_chain", "open_linked", "open_named", "save_linked"]
+__all__ = ["open_linked", "open_named", "save_linked"]
 
 #: The key of a link in the metadata; also what errors name as their rule.
 _LINK: Final = "lccodec.link"
-
-
-def linked_chain(
-    directory: str | os.PathLike[str] | None, policy: str | Policy, keyframe_every: int, threads: int
-) -> Callable[[], Chain | None]:
-    """Check the options of a chain, and return what makes it when there is something to save.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy, a lossy one without a chain (what stands alone is exact), or no local path.
-    """
-    directory = None if directory is None else checked_path(directory)
-    policy = resolve_policy(policy)
-    if directory is None and policy != resolve_policy("lossless"):
-        raise ArgumentError(f"policy {policy.name!r} is for deltas, and they need a chain")
-
-    def make() -> Chain | None:
-        if directory is None:
-            return None
-        return Chain(directory, policy, keyframe_every=keyframe_every, threads=threads)
-
-    return make
 
 
 def save_linked(

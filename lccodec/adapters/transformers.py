@@ -26,10 +26,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..chain.chain import Chain
+from ..chain.replay import KEYFRAME_EVERY
 from ..container.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
-from .link import linked_chain
+from .options import ChainOptions
 
 try:
     from transformers import TrainerCallback
@@ -46,17 +48,8 @@ class LCCallback(TrainerCallback):
 
     Parameters
     ----------
-    chain
-        Directory for a chain of deltas; without it each checkpoint stands alone.
-    policy, keyframe_every
-        As for `Chain`, but exact unless a lossy policy is asked for.
-    threads
-        How many to encode with, 0 for one each core.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy, or one without a chain.
+    chain, policy, keyframe_every, threads
+        See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
     def __init__(
@@ -64,11 +57,11 @@ class LCCallback(TrainerCallback):
         chain: str | os.PathLike[str] | None = None,
         policy: str | Policy = "lossless",
         *,
-        keyframe_every: int = 32,
+        keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
     ) -> None:
-        self._make_chain = linked_chain(chain, policy, keyframe_every, threads)
-        self._chain: Any = None
+        self._options = ChainOptions(chain, policy, keyframe_every, threads)
+        self._chain: Chain | None = None
 
     def on_save(
         self,
@@ -81,7 +74,7 @@ class LCCallback(TrainerCallback):
         """Pack the checkpoint that was just saved; errors as `lccodec.adapters.huggingface.pack`."""
         if not state.is_world_process_zero:
             return
-        self._chain = self._chain or self._make_chain()
+        self._chain = self._chain or self._options.open()
         folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
         # The best weights are loaded at the end from where the trainer put them.
         keep = args.load_best_model_at_end

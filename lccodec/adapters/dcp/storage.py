@@ -35,6 +35,7 @@ import numpy as np
 
 from ...chain.chain import Chain
 from ...chain.checkpoint import checkpoint_path, directory_steps, open_file
+from ...chain.replay import KEYFRAME_EVERY
 from ...container.reader import open_checkpoint
 from ...container.system import StrPath, checked_path, storage_errors
 from ...container.tree import leaf_name
@@ -46,7 +47,6 @@ from ...errors import (
     FormatError,
 )
 from ...policy.policy import Policy
-from ...policy.presets import resolve_policy
 from ...policy.roles import Assignment, assign_roles
 
 try:
@@ -73,6 +73,7 @@ except ImportError:
 
 from .. import torch as adapter
 from ..link import open_named
+from ..options import ChainOptions
 from .record import KIND, RULE, Part, Value, from_record, is_plain, to_record
 
 __all__ = ["LCStorageReader", "LCStorageWriter"]
@@ -92,14 +93,14 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
         Directory of the ranks' chains, which checkpoints of several paths can share, so that each is a
         delta of the one before, and to delete the path of one harms no other; by default in `path`.
     policy, keyframe_every, threads
-        As for `Chain`, for every rank; but exact unless a lossy policy is asked for.
+        For the chain of every rank: see `lccodec.adapters.options.ChainOptions`, also for errors.
     allow_pickle
         Store what is neither a tensor nor a plain value as the bytes that the planner makes of it.
 
     Raises
     ------
     ArgumentError
-        For an unknown policy; when saving, for a value that only a pickle could hold, or without collectives.
+        When saving, for a value that only a pickle could hold, or without collectives.
     StorageError
         If the operating system refuses to write.
     """
@@ -110,18 +111,14 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
         chain: StrPath | None = None,
         policy: str | Policy = "lossless",
         *,
-        keyframe_every: int = 32,
+        keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
         allow_pickle: bool = False,
     ) -> None:
         super().__init__()  # `dcp.async_save` copies the state by it, sharded tensors of every kind included
         self._path = checked_path(path)
         self._chain_directory = None if chain is None else checked_path(chain)
-        self._options: dict[str, Any] = {
-            "policy": resolve_policy(policy),
-            "keyframe_every": keyframe_every,
-            "threads": threads,
-        }
+        self._options = ChainOptions(path if chain is None else chain, policy, keyframe_every, threads)
         self._allow_pickle = allow_pickle
         self._rank = 0
         self._chain: Chain | None = None  # of this rank; keeps the last state, which the next delta refers to
@@ -203,7 +200,7 @@ class LCStorageWriter(BlockingAsyncStager, StorageWriter):
         base = self._chain_directory or self._path
         directory = base / f"rank-{self._rank}"
         if self._chain is None or self._chain.directory != directory:
-            self._chain = Chain(directory, **self._options, adapter=adapter)
+            self._chain = self._options.open_in(directory, adapter)
         # A number of the rank's own: after a save that was cut short some chains are longer than others.
         step = max(self._chain.steps, default=-1) + 1
         size = self._chain.save(step, state, {"rank": str(self._rank)}, known=roles)

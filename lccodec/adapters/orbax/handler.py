@@ -41,6 +41,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...chain.chain import Chain
+from ...chain.replay import KEYFRAME_EVERY
 from ...container.system import checked_path
 from ...errors import DependencyError
 from ...policy.policy import Policy
@@ -52,7 +53,8 @@ try:
 except ImportError:
     raise DependencyError("needs Orbax: pip install 'lccodec[orbax]'") from None
 
-from ..link import linked_chain, save_linked
+from ..link import save_linked
+from ..options import ChainOptions
 from .parts import part_path
 from .pytree import abstract_tree, part_roles, read_tree, take_part
 
@@ -64,17 +66,9 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     Parameters
     ----------
-    chain
-        Directory for the processes' chains of deltas; without it each checkpoint stands alone.
-    policy, keyframe_every
-        As for `Chain`, but exact unless a lossy policy is asked for.
-    threads
-        How many to encode and decode with, 0 for one each core.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy, or one without a chain.
+    chain, policy, keyframe_every, threads
+        See `lccodec.adapters.options.ChainOptions`, also for errors. Each process has a chain of its own in
+        the directory.
     """
 
     def __init__(
@@ -82,13 +76,10 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         chain: str | os.PathLike[str] | None = None,
         policy: str | Policy = "lossless",
         *,
-        keyframe_every: int = 32,
+        keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
     ) -> None:
-        self._directory = None if chain is None else checked_path(chain)
-        self._options = policy, keyframe_every, threads
-        self._threads = threads
-        linked_chain(chain, *self._options)  # a check: the process is not known yet
+        self._options = ChainOptions(chain, policy, keyframe_every, threads)
         self._chain: Chain | None = None
 
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:
@@ -108,8 +99,8 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     def _write(self, state: dict[str, Any], roles: Mapping[str, Assignment], directory: Path) -> None:
         process = state["process"]
-        if self._directory is not None and self._chain is None:
-            self._chain = linked_chain(self._directory / f"process-{process}", *self._options)()
+        if self._chain is None:
+            self._chain = self._options.open_part(f"process-{process}")
         save_linked(state, part_path(directory, process), {}, self._chain, roles)
 
     def restore(self, directory: Any, args: LCRestore | None = None) -> Any:
@@ -124,7 +115,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         DataError
             If stored bytes break a rule.
         """
-        return read_tree(checked_path(directory), args and args.item, self._threads)
+        return read_tree(checked_path(directory), args and args.item, self._options.threads)
 
     def metadata(self, directory: Any) -> Any:
         """Return the tree with `jax.ShapeDtypeStruct` in the place of arrays."""
