@@ -238,7 +238,7 @@ def test_a_chain_shared_by_checkpoints_holds_deltas_and_each_can_go(tmp_path):
 
 
 def test_the_role_of_a_shard_is_that_of_its_tensor():
-    from lccodec.adapters.dcp.storage import _item_name, _roles
+    from lccodec.adapters.dcp.items import item_name, item_roles
 
     names = [
         "optimizer.state.fc.table.exp_avg_sq",
@@ -248,8 +248,8 @@ def test_the_role_of_a_shard_is_that_of_its_tensor():
     ]
     for offset in ([8], [8, 0]):
         indices = [MetadataIndex(name, offset) for name in names]
-        state = {_item_name(index): torch.ones(8) for index in indices}
-        assert [assignment.role for assignment in _roles(indices, state).values()] == [
+        state = {item_name(index): torch.ones(8) for index in indices}
+        assert [assignment.role for assignment in item_roles(indices, state).values()] == [
             "second_moment", "weight", "other", "weight",
         ]  # fmt: skip
 
