@@ -29,6 +29,7 @@ from . import torch as adapter
 from .files.disk import replacing
 from .link import open_linked, save_linked
 from .torch.roles import module_roles, unwrapped
+from .tree.single_file import restored
 
 __all__ = ["PACKED", "pack", "unpack"]
 
@@ -129,7 +130,7 @@ def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
     """
     folder = checked_path(folder)
     with open_linked(folder / PACKED, threads) as file:
-        state = adapter.from_numpy(file.state(dtype="bits"), file.metadata())
+        state = restored(adapter.from_numpy, file)
     if not isinstance(state, dict) or list(state) != ["files", "metadata"]:
         raise FormatError(_RULE, str(folder / PACKED), "not the large files of a folder")
     written = []

@@ -21,6 +21,7 @@ does not ask plugins: load what `load_checkpoint` returns. Needs the extra ``lig
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 from ..chain.chain import Chain
@@ -30,6 +31,7 @@ from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
 from .link import open_linked, save_linked
 from .options import ChainOptions
+from .tree.single_file import restored
 
 try:
     import torch
@@ -120,9 +122,7 @@ class LCCheckpointIO(CheckpointIO):
         """
         device = map_location if isinstance(map_location, str | torch.device) else "cpu"
         with open_linked(checked_path(path), self._options.threads) as file:
-            state: dict[str, Any] = adapter.from_numpy(
-                file.state(dtype="bits"), file.metadata(), device=device
-            )
+            state: dict[str, Any] = restored(partial(adapter.from_numpy, device=device), file)
         return state
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:

@@ -56,7 +56,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         If the operating system refuses to write.
     """
 
-    def __init__(
+    def __init__(  # all are options of its users
         self,
         path: StrPath,
         chain: StrPath | None = None,

@@ -1,52 +1,23 @@
-"""JAX: any pytree, of parameters, NNX and optax states and random keys, with JAX arrays in and out.
-
->>> import tempfile, jax, jax.numpy as jnp, optax, lccodec
->>> import lccodec.adapters.jax as adapter
->>> params = {"w": jnp.ones((3, 2)), "b": jnp.zeros(2, jnp.bfloat16)}
->>> tree = {"params": params, "opt": optax.adamw(1e-3).init(params), "key": jax.random.key(0), "step": 7}
->>> with lccodec.Chain(tempfile.mkdtemp(), policy="lossless", adapter=adapter) as chain:
-...     _ = chain.save(7, tree)
-...     state = chain.restore()  # plain containers: a named tuple is a dict
->>> abstract = {**jax.eval_shape(lambda: {**tree, "step": 0}), "step": 0}
->>> restored = adapter.load_into(abstract, state)  # the target's types; an error lists all that does not fit
->>> type(restored["opt"][0]).__name__, restored["params"]["b"].dtype, restored["step"]
-('ScaleByAdamState', dtype(bfloat16), 7)
-
-The names of a checkpoint are the key paths of `jax.tree_util`; an NNX Variable has the name of its value, as
-in ``nnx.to_pure_dict``. The types of nodes are not stored, and nothing is imported by a name that a file
-gives: a tree comes back as dicts, lists and tuples, or with the types of a target. What a node keeps beside
-its children (static fields) is the target's too. Needs the extra ``jax``.
-"""
+"""Pytrees of JAX arrays to states of NumPy arrays, and back."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import jax
+import ml_dtypes
 import numpy as np
 
-from ...chain.checkpoint import CheckpointFile, open_data, open_file
-from ...chain.single_file import save as save_plain
-from ...chain.single_file import save_file as save_plain_file
-from ...element_types import Array, element_type, in_host_order
-from ...errors import ArgumentError, DependencyError, FormatError
-from ..tree.plain import BYTE_TYPES, TYPES, check_same, from_plain, to_plain
+from ...element_types import Array, element_type
+from ...errors import ArgumentError, FormatError
+from ..tree.plain import BYTE_TYPES, TYPES, from_plain, to_plain
+from .tree import inside
 
-try:
-    import jax
-    import ml_dtypes
-except ImportError:
-    raise DependencyError("needs JAX: pip install 'lccodec[jax]'") from None
-
-from .roles import roles
-from .tree import described, inside, leaves, rebuild
-
-__all__ = ["from_numpy", "load", "load_file", "load_into", "roles", "save", "save_file", "to_numpy"]
+__all__ = ["from_numpy", "host_leaf", "placed", "to_numpy"]
 
 _KEY: Final = re.compile(r"key<(\w+)>")
-_KINDS: Final[dict[Any, Any]] = {bool: np.bool_, int: np.integer, float: np.floating}
 _BYTES: Final = {np.dtype(getattr(ml_dtypes, name)): name for name in BYTE_TYPES if hasattr(ml_dtypes, name)}
 
 
@@ -140,13 +111,13 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "") -> Any:
     """
 
     def leaf(array: Array, kind: str | None, name: str) -> Any:
-        host = _host(array, kind, name)
-        return host if kind in ("numpy", "scalar") else _placed(host, None, name)
+        host = host_leaf(array, kind, name)
+        return host if kind in ("numpy", "scalar") else placed(host, None, name)
 
     return from_plain(state, metadata, name, leaf)
 
 
-def _host(array: Array, kind: str | None, name: str) -> Any:
+def host_leaf(array: Array, kind: str | None, name: str) -> Any:
     """Return an array as stored as what JAX would make an array or keys of."""
     where = f"array {name!r}"
     if kind in (None, "numpy", "scalar"):
@@ -166,7 +137,7 @@ def _host(array: Array, kind: str | None, name: str) -> Any:
     return array.view(getattr(ml_dtypes, kind))
 
 
-def _placed(value: Any, sharding: Any, name: str) -> Any:
+def placed(value: Any, sharding: Any, name: str) -> Any:
     """Return a leaf on the way in as a JAX array, of this sharding or on the default device.
 
     On a CPU that can be the memory of the array itself, which nobody else writes to.
@@ -179,136 +150,3 @@ def _placed(value: Any, sharding: Any, name: str) -> Any:
         return jax.device_put(value)
     # Every process, and every device, takes its own part only.
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
-
-
-def load_into(target: Any, state: Any) -> Any:
-    """Return a state in the structure and with the types of a target, after a check of all of it.
-
-    Parameters
-    ----------
-    target
-        A pytree of `jax.ShapeDtypeStruct` (as `jax.eval_shape` makes), of arrays, whose values do not count,
-        or of plain values. An array goes where the target's sharding says; where it has none, to the default
-        device. NumPy arrays stay such. A number takes an array without dimensions, and such an array a
-        number, if the value stays the same.
-    state
-        What was saved of the same: a pytree of any nodes with the same names.
-
-    Returns
-    -------
-    object
-        A new tree; `target` is not changed.
-
-    Raises
-    ------
-    ArgumentError
-        Lists every leaf that is missing, not expected, of another shape or dtype, or of a shape that the
-        target's sharding cannot divide.
-    """
-    wanted = dict(leaves(target))
-    found = {name: _fitted(leaf, wanted.get(name)) for name, leaf in leaves(state)}
-    check_same(
-        {name: _describe(leaf) for name, leaf in wanted.items()},
-        {name: _describe(leaf) for name, leaf in found.items()},
-        [problem for name, leaf in wanted.items() for problem in _indivisible(name, leaf)],
-    )
-
-    def leaf(name: str, like: Any) -> Any:
-        value = in_host_order(found[name]) if isinstance(found[name], np.ndarray) else found[name]
-        if isinstance(like, jax.Array | jax.ShapeDtypeStruct):
-            return _placed(value, like.sharding, name)
-        if isinstance(like, np.ndarray | np.generic):
-            return np.asarray(value) if isinstance(like, np.ndarray) else np.asarray(value)[()]
-        return value
-
-    return rebuild(target, leaf)
-
-
-def _fitted(value: Any, like: Any) -> Any:
-    """Return a number as an array without dimensions, or that as a number, if the target has it so.
-
-    The step of Linen's `TrainState` is an int until a jitted function has returned it. A value that would
-    not be the same is returned as it is.
-    """
-    number, array = (value, like) if type(value) in _KINDS else (like, value)
-    if type(number) not in _KINDS or not hasattr(array, "dtype") or getattr(array, "shape", None) != ():
-        return value
-    if not jax.numpy.issubdtype(array.dtype, _KINDS[type(number)]):
-        return value
-    if array is value:
-        return type(number)(np.asarray(value))
-    try:
-        made = np.asarray(value, array.dtype)
-    except OverflowError:
-        return value
-    return made if type(value)(made) == value or value != value else value  # noqa: PLR0124 - NaN
-
-
-def _describe(value: Any) -> str:
-    """Return the type and shape of an array, in words."""
-    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        return "no array"
-    return described(value)
-
-
-def _indivisible(name: str, value: Any) -> list[str]:
-    sharding = getattr(value, "sharding", None)
-    try:
-        if sharding is not None:
-            sharding.shard_shape(value.shape)
-    except ValueError as error:
-        return [f"{name}: {error}"]
-    return []
-
-
-def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
-    """Return a pytree as the bytes of a checkpoint file, lossless; as `lccodec.save`."""
-    return save_plain(*to_numpy(state, metadata))
-
-
-def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
-    """Write a pytree to a checkpoint file, lossless and atomically; as `lccodec.save_file`.
-
-    Raises
-    ------
-    ArgumentError
-        As `to_numpy`.
-    StorageError
-        If the operating system refuses; what was there stays.
-    """
-    plain, kept = to_numpy(state, metadata)
-    save_plain_file(plain, path, kept)
-
-
-def load(data: bytes, target: Any = None) -> Any:
-    """Return the pytree in the bytes of a checkpoint file; as `load_file`."""
-    with open_data(data) as file:
-        return _load(file, target)
-
-
-def load_file(path: str | os.PathLike[str], target: Any = None) -> Any:
-    """Return the pytree in a checkpoint file; whatever wrote it.
-
-    Parameters
-    ----------
-    path
-        The file.
-    target
-        As for `load_into`: arrays go straight to the devices of its shardings. None for plain containers.
-
-    Raises
-    ------
-    ArgumentError
-        As `from_numpy` and `load_into`.
-    DataError, ChainError, StorageError
-        As `lccodec.load_file`.
-    """
-    with open_file(path) as file:
-        return _load(file, target)
-
-
-def _load(file: CheckpointFile, target: Any) -> Any:
-    state, metadata = file.state(dtype="bits"), file.metadata()
-    if target is None:
-        return from_numpy(state, metadata)
-    return load_into(target, from_plain(state, metadata, "", _host))

@@ -1,33 +1,4 @@
-"""Orbax: handlers for its `CheckpointManager`, and for the checkpointables of its v1 API.
-
->>> import tempfile, jax, jax.numpy as jnp
->>> import orbax.checkpoint as ocp
->>> from lccodec.adapters.orbax import LCRestore, LCSave
->>> state = {"params": {"w": jnp.ones((3, 2))}, "key": jax.random.key(0), "epoch": 1}
->>> options = ocp.CheckpointManagerOptions(max_to_keep=2)
->>> with ocp.CheckpointManager(tempfile.mkdtemp(), options=options) as manager:
-...     for step in range(3):
-...         _ = manager.save(step, args=LCSave(state))
-...     manager.wait_until_finished()
-...     restored = manager.restore(manager.latest_step(), args=LCRestore(state))
-...     manager.all_steps(), restored["params"]["w"].shape, restored["epoch"]
-([1, 2], (3, 2), 1)
-
-Each process writes a file of its own; Orbax makes the step visible when all have finished. What is saved is
-copied when it is handed over, and encoded and written in the background. A step stands alone, so that Orbax
-can delete others as it likes. For deltas, give the handler a chain::
-
-    handler = LCCheckpointHandler(chain=..., policy="balanced")
-    manager = ocp.CheckpointManager(directory, item_handlers=handler)
-
-Then the states lie there, where Orbax deletes nothing, and each step has links (`lccodec.adapters.link`).
-
-In the v1 API, register the handler under the name of a checkpointable (``state`` is taken by Orbax's own)::
-
-    registry = ocp.handlers.local_registry().add(LCHandler, checkpointable_name="training")
-
-Needs the extra ``orbax``.
-"""
+"""The handlers: one for the `CheckpointManager` of Orbax, one for its v1 API."""
 
 from __future__ import annotations
 
@@ -38,21 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
+import orbax.checkpoint as ocp
 
 from ...chain.chain import Chain
 from ...chain.replay import KEYFRAME_EVERY
 from ...container.system import checked_path
-from ...errors import DependencyError
 from ...policy.policy import Policy
 from ...policy.roles import Assignment
-
-try:
-    import jax
-    import orbax.checkpoint as ocp
-except ImportError:
-    raise DependencyError("needs Orbax: pip install 'lccodec[orbax]'") from None
-
 from ..link import save_linked
 from ..options import ChainOptions
 from .parts import part_path

@@ -1,63 +1,21 @@
-"""PyTorch: states of modules, optimizers and schedulers, with tensors in and tensors out.
-
->>> import tempfile, torch, lccodec
->>> import lccodec.adapters.torch as adapter
->>> model = torch.nn.Linear(3, 2)
->>> optimizer = torch.optim.AdamW(model.parameters())
->>> model(torch.ones(1, 3)).sum().backward()
->>> optimizer.step()
->>> with lccodec.Chain(tempfile.mkdtemp(), policy="lossless", adapter=adapter) as chain:
-...     _ = chain.save(1, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-...     state = chain.restore()
->>> resumed = torch.nn.Linear(3, 2)
->>> target = {"model": resumed, "optimizer": torch.optim.AdamW(resumed.parameters())}
->>> _ = adapter.load_into(target, state)  # all of it or, with an error that lists what does not fit, nothing
->>> torch.equal(resumed.weight, model.weight)
-True
-
-There is no pickle anywhere. The memory of a CPU tensor is read where it is; tensors of other devices are
-copied to the CPU. Tensors that share all their memory, as tied weights do, are stored once and restored as
-one. A tensor comes back contiguous and without its gradient. Needs the extra ``torch``.
-"""
+"""States of tensors to states of NumPy arrays, and back."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import torch
 
-from ...chain.checkpoint import CheckpointFile, open_data, open_file
-from ...chain.single_file import save as save_plain
-from ...chain.single_file import save_file as save_plain_file
 from ...container.tree import flatten
 from ...element_types import BFLOAT16_BITS, ELEMENT_TYPES, Array, element_type
-from ...errors import ArgumentError, DependencyError, FormatError
+from ...errors import ArgumentError, FormatError
 from ..tree.plain import BYTE_TYPES, TYPES, from_plain, to_plain
+from .roles import roles
 
-try:
-    import torch
-except ImportError:
-    raise DependencyError("needs PyTorch: pip install 'lccodec[torch]'") from None
-
-from .roles import roles, roles_of
-from .target import load_into
-
-__all__ = [
-    "OnDevice",
-    "check",
-    "from_numpy",
-    "load",
-    "load_file",
-    "load_into",
-    "roles",
-    "roles_of",
-    "save",
-    "save_file",
-    "to_numpy",
-]
+__all__ = ["Device", "OnDevice", "check", "from_numpy", "to_numpy", "usable_device"]
 
 Device = str | torch.device
 
@@ -230,7 +188,7 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "", *, devic
     FormatError
         If the note in the metadata does not fit the state.
     """
-    device = _usable(device)
+    device = usable_device(device)
 
     def leaf(array: Array, kind: str | None, name: str) -> Any:
         if kind in ("numpy", "scalar"):  # bfloat16 came as bits
@@ -287,65 +245,9 @@ def _tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
     return torch.from_numpy(array).view(dtype)
 
 
-def _usable(device: Device) -> torch.device:
+def usable_device(device: Device) -> torch.device:
+    """Return a device; raise ArgumentError if it cannot be used."""
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError) as error:  # PyTorch has no error of its own for it
         raise ArgumentError(f"device {device!r} cannot be used: {error}") from None
-
-
-def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
-    """Return a state of tensors as the bytes of a checkpoint file, lossless; as `lccodec.save`."""
-    return save_plain(*to_numpy(state, metadata))
-
-
-def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
-    """Write a state of tensors to a checkpoint file, lossless and atomically; as `lccodec.save_file`.
-
-    Raises
-    ------
-    ArgumentError
-        As `to_numpy`.
-    StorageError
-        If the operating system refuses; what was there stays.
-    """
-    plain, kept = to_numpy(state, metadata)
-    save_plain_file(plain, path, kept)
-
-
-def load(data: bytes, device: Device = "cpu") -> Any:
-    """Return the state in the bytes of a checkpoint file, as tensors; errors as `load_file`."""
-    with open_data(data) as file:
-        return _load(file, device)
-
-
-def load_file(path: str | os.PathLike[str], device: Device = "cpu") -> Any:
-    """Return the state in a checkpoint file, as tensors; whatever wrote it.
-
-    Parameters
-    ----------
-    path
-        The file.
-    device
-        Where to put the tensors.
-
-    Returns
-    -------
-    object
-        The state. Its tensors have memory of their own, which ``load_state_dict(state, assign=True)`` may
-        keep.
-
-    Raises
-    ------
-    ArgumentError
-        As `from_numpy`.
-    DataError, ChainError, StorageError
-        As `lccodec.load_file`.
-    """
-    with open_file(path) as file:
-        return _load(file, device)
-
-
-def _load(file: CheckpointFile, device: Device) -> Any:
-    device = _usable(device)  # before all the work
-    return from_numpy(file.state(dtype="bits"), file.metadata(), device=device)

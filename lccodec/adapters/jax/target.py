@@ -1,0 +1,97 @@
+"""A state into the structure and the types of a target: all of it or, if anything differs, nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from ...element_types import in_host_order
+from ..tree.plain import check_same
+from .states import placed
+from .tree import described, leaves, rebuild
+
+__all__ = ["load_into"]
+
+_KINDS: Final[dict[Any, Any]] = {bool: np.bool_, int: np.integer, float: np.floating}
+
+
+def load_into(target: Any, state: Any) -> Any:
+    """Return a state in the structure and with the types of a target, after a check of all of it.
+
+    Parameters
+    ----------
+    target
+        A pytree of `jax.ShapeDtypeStruct` (as `jax.eval_shape` makes), of arrays, whose values do not count,
+        or of plain values. An array goes where the target's sharding says; where it has none, to the default
+        device. NumPy arrays stay such. A number takes an array without dimensions, and such an array a
+        number, if the value stays the same.
+    state
+        What was saved of the same: a pytree of any nodes with the same names.
+
+    Returns
+    -------
+    object
+        A new tree; `target` is not changed.
+
+    Raises
+    ------
+    ArgumentError
+        Lists every leaf that is missing, not expected, of another shape or dtype, or of a shape that the
+        target's sharding cannot divide.
+    """
+    wanted = dict(leaves(target))
+    found = {name: _fitted(leaf, wanted.get(name)) for name, leaf in leaves(state)}
+    check_same(
+        {name: _describe(leaf) for name, leaf in wanted.items()},
+        {name: _describe(leaf) for name, leaf in found.items()},
+        [problem for name, leaf in wanted.items() for problem in _indivisible(name, leaf)],
+    )
+
+    def leaf(name: str, like: Any) -> Any:
+        value = in_host_order(found[name]) if isinstance(found[name], np.ndarray) else found[name]
+        if isinstance(like, jax.Array | jax.ShapeDtypeStruct):
+            return placed(value, like.sharding, name)
+        if isinstance(like, np.ndarray | np.generic):
+            return np.asarray(value) if isinstance(like, np.ndarray) else np.asarray(value)[()]
+        return value
+
+    return rebuild(target, leaf)
+
+
+def _fitted(value: Any, like: Any) -> Any:
+    """Return a number as an array without dimensions, or that as a number, if the target has it so.
+
+    The step of Linen's `TrainState` is an int until a jitted function has returned it. A value that would
+    not be the same is returned as it is.
+    """
+    number, array = (value, like) if type(value) in _KINDS else (like, value)
+    if type(number) not in _KINDS or not hasattr(array, "dtype") or getattr(array, "shape", None) != ():
+        return value
+    if not jax.numpy.issubdtype(array.dtype, _KINDS[type(number)]):
+        return value
+    if array is value:
+        return type(number)(np.asarray(value))
+    try:
+        made = np.asarray(value, array.dtype)
+    except OverflowError:
+        return value
+    return made if type(value)(made) == value or value != value else value  # noqa: PLR0124 - NaN
+
+
+def _describe(value: Any) -> str:
+    """Return the type and shape of an array, in words."""
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        return "no array"
+    return described(value)
+
+
+def _indivisible(name: str, value: Any) -> list[str]:
+    sharding = getattr(value, "sharding", None)
+    try:
+        if sharding is not None:
+            sharding.shard_shape(value.shape)
+    except ValueError as error:
+        return [f"{name}: {error}"]
+    return []
