@@ -24,7 +24,8 @@ was made for failures that lose a part of the parameters, and is at a disadvanta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -153,13 +154,7 @@ def run(
     last_save = iterations // 2 // SAVE_EVERY * SAVE_EVERY
     failure = last_save + SAVE_EVERY // 2
     # The run that fails, with the iterations it has to do again, and its twin.
-    done, total = 0, 2 * iterations + failure - last_save
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, total)
+    tick = _ticker(2 * iterations + failure - last_save, progress)
 
     # The run that fails. Its network lives in this call only: afterwards the chain is all there is.
     loss_before, accuracy_before = _train_until_failure(task, directory, policy, failure, tick)
@@ -167,36 +162,15 @@ def run(
 
     restored, accuracy_resumed = _resume(task, directory, policy, iterations, tick)
 
-    # Its twin that never fails, and what the other schemes would have had on their disks.
     saves = last_save // SAVE_EVERY + 1
     full_bytes = restored.vector.nbytes
     same_bytes_interval = failure * full_bytes / budget
     rare_save = max(0, failure - round(same_bytes_interval / 2))
-    twin = Network.initial()
     # One save less than the chain's: where training starts from costs SCAR nothing.
-    scar = PartialCheckpoint(twin.vector, entries=budget // (saves - 1) // SCAR_ENTRY_BYTES)
-    full: dict[int, Network] = {}
-    for iteration in range(iterations + 1):
-        if iteration > 0:
-            task.train(twin, iteration)
-            tick()
-        if iteration in (last_save, rare_save):
-            full[iteration] = Network(twin.vector.copy())
-        if 0 < iteration <= last_save and iteration % SAVE_EVERY == 0:
-            scar.save(twin.vector)
+    entries = budget // (saves - 1) // SCAR_ENTRY_BYTES
+    twin, full, scar = _train_twin(task, iterations, last_save, {last_save, rare_save}, entries, tick)
 
-    def outcome(scheme: str, interval: float, written: int, saved_at: int, network: Network) -> Outcome:
-        return Outcome(
-            scheme=scheme,
-            interval=interval,
-            bytes_written=written,
-            ratio=saves * full_bytes / written,
-            lost_iterations=failure - saved_at,
-            accuracy=task.accuracy(network),
-            loss=task.loss(network),
-            rework_iterations=_rework(task, network, saved_at, loss_before, iterations),
-        )
-
+    outcome = _Failure(task, failure, loss_before, saves * full_bytes, iterations).outcome
     chain_bytes, checkpoints = _bytes_on_disk(directory), iterations // SAVE_EVERY + 1
     return Report(
         directory=str(directory),
@@ -246,6 +220,41 @@ class PartialCheckpoint:
         self.bytes_written += self.entries * SCAR_ENTRY_BYTES
 
 
+@dataclass(frozen=True)
+class _Failure:
+    """The iteration and training loss at which the state was lost, and what an outcome is compared with."""
+
+    task: Task
+    iteration: int
+    loss: float
+    full_bytes: int  # of a full checkpoint at every save of the chain
+    rework_limit: int  # iterations
+
+    def outcome(self, scheme: str, interval: float, written: int, saved_at: int, network: Network) -> Outcome:
+        """Return what the failure cost a scheme that restored a network."""
+        return Outcome(
+            scheme=scheme,
+            interval=interval,
+            bytes_written=written,
+            ratio=self.full_bytes / written,
+            lost_iterations=self.iteration - saved_at,
+            accuracy=self.task.accuracy(network),
+            loss=self.task.loss(network),
+            rework_iterations=_rework(self.task, network, saved_at, self.loss, self.rework_limit),
+        )
+
+
+def _ticker(total: int, progress: Callable[[int, int], object] | None) -> Callable[[], None]:
+    """Return what is called after every iteration of training, and reports the progress."""
+    done = itertools.count(1)
+
+    def tick() -> None:
+        if progress is not None:
+            progress(next(done), total)
+
+    return tick
+
+
 def _train_until_failure(
     task: Task, directory: Path, policy: str, failure: int, tick: Callable[[], None]
 ) -> tuple[float, float]:
@@ -277,6 +286,39 @@ def _train(
         if iteration % SAVE_EVERY == 0:
             chain.save(iteration, network.to_state(iteration))
         tick()
+
+
+def _train_twin(
+    task: Task,
+    iterations: int,
+    last_save: int,
+    full_saves: Collection[int],
+    scar_entries: int,
+    tick: Callable[[], None],
+) -> tuple[Network, dict[int, Network], PartialCheckpoint]:
+    """Train a run that never fails; return its network and what other schemes have on their disks.
+
+    Parameters
+    ----------
+    last_save
+        The iteration of SCAR's last save before the failure.
+    full_saves
+        The iterations of full checkpoints.
+    scar_entries
+        How many parameters one save of SCAR may store.
+    """
+    network = Network.initial()
+    scar = PartialCheckpoint(network.vector, scar_entries)
+    full: dict[int, Network] = {}
+    for iteration in range(iterations + 1):
+        if iteration > 0:
+            task.train(network, iteration)
+            tick()
+        if iteration in full_saves:
+            full[iteration] = Network(network.vector.copy())
+        if 0 < iteration <= last_save and iteration % SAVE_EVERY == 0:
+            scar.save(network.vector)
+    return network, full, scar
 
 
 def _rework(task: Task, network: Network, saved_at: int, target: float, limit: int) -> int | None:

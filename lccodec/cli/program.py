@@ -17,7 +17,7 @@ import click
 import lccodec
 
 from ..errors import ArgumentError, DataError, LccodecError, LccodecWarning
-from . import render as tables
+from . import render
 
 __all__ = ["error_document", "error_text", "program", "verb"]
 
@@ -67,13 +67,13 @@ class _Program(click.Group):
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"lccodec: warning: {tables.printable(message)}", err=True)
+    click.echo(f"lccodec: warning: {render.printable(message)}", err=True)
 
 
 def _fail(error: BaseException, message: str, code: int, words: Sequence[str]) -> int:
     if "--json" in words:
-        click.echo(tables.dump_json({"error": error_document(error, message)}))
-    click.echo(f"lccodec: error: {tables.printable(message)}", err=True)
+        click.echo(render.dump_json({"error": error_document(error, message)}))
+    click.echo(f"lccodec: error: {render.printable(message)}", err=True)
     return code
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "arrays_text",
+    "checkpoint_document",
     "checkpoints_text",
     "demo_text",
     "difference_text",
@@ -117,6 +118,13 @@ def progress(label: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def checkpoint_document(info: CheckpointInfo) -> dict[str, Any]:
+    """Return what is known of a checkpoint, but its arrays, for JSON."""
+    document = {**vars(info), "lossy": info.lossy, "ratio": ratio(info.nbytes, info.file_bytes)}
+    del document["arrays"]
+    return document
 
 
 def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
