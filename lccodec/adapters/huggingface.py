@@ -1,10 +1,10 @@
-"""The checkpoint folders of Hugging Face's libraries, with their large files in one checkpoint; and back.
+"""Checkpoint folders of Hugging Face's libraries: large files packed into one checkpoint, and back.
 
-transformers and accelerate keep a checkpoint in a folder: weights in ``.safetensors`` files, what optimizers
-hold in files of `torch.save`, and small files beside them. `pack` stores the tensors of the large ones in one
-checkpoint, ``lccodec.lcc.h5`` in the folder, and then removes them; `unpack` writes them again, for the code
-of the libraries to load. Whatever happens between, each tensor is in one of the two. Files of `torch.save`
-are only ever read with ``weights_only=True``.
+transformers and accelerate keep a checkpoint in a folder: weights in ``.safetensors`` files, states
+of optimizers in files of `torch.save`, and small files beside them. `pack` stores the tensors of
+the large files in one checkpoint, ``lccodec.lcc.h5`` in the folder, and then removes these files.
+`unpack` writes them again, so that the libraries can load them. At any time each tensor is in at
+least one of the two. Files of `torch.save` are always read with ``weights_only=True``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .tree.single_file import restored
 
 __all__ = ["PACKED", "pack", "unpack"]
 
-#: What the checkpoint in a folder is called.
+#: The name of the checkpoint in a folder.
 PACKED: Final = "lccodec.lcc.h5"
 
 _RULE: Final = "folder"
@@ -48,26 +48,26 @@ def pack(
     keep_weights: bool = False,
     models: Iterable[torch.nn.Module] = (),
 ) -> list[Path]:
-    """Store the tensors of a folder's large files in one checkpoint, and remove the files.
+    """Store the tensors of a folder's large files in one checkpoint, then remove the files.
 
     Parameters
     ----------
     chain
-        Where to store them, as deltas; without one, the checkpoint stands alone.
+        The chain that stores them as deltas; without it the checkpoint stands alone.
     keep_weights
-        Leave files of weights where they are.
+        Do not remove files of weights.
     models
-        What the weights are of, where it is at hand: its types tell what is trained.
+        The modules of the weights, if they are at hand: their types show what is trained.
 
     Returns
     -------
     list of Path
-        The files that were removed.
+        The removed files.
 
     Raises
     ------
     ArgumentError
-        If a file holds what cannot be stored, which is named; nothing is removed.
+        If a file holds something that cannot be stored. The message names it; nothing is removed.
     FormatError
         If a file is damaged.
     StorageError
@@ -99,7 +99,7 @@ def pack(
 def _model_roles(
     files: Mapping[str, Any], models: Iterable[torch.nn.Module]
 ) -> Iterator[tuple[str, Assignment]]:
-    """Yield the roles of the tensors in files of weights that models have; not where two differ."""
+    """Yield the roles of tensors in files of weights on which all models agree."""
     told: dict[str, set[Assignment]] = {}
     for model in models:
         for name, assignment in module_roles(model).items():
@@ -112,19 +112,19 @@ def _model_roles(
 
 
 def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
-    """Write the files again that `pack` removed.
+    """Write the files that `pack` removed.
 
     Returns
     -------
     list of Path
-        The files that were written; those that are there stay as they are.
+        The written files. Existing files are left as they are.
 
     Raises
     ------
     ChainError
-        If the folder's checkpoint is in a chain, and missing there.
+        If the folder's checkpoint is missing from its chain.
     DataError
-        If stored bytes break a rule, or name a file outside of the folder.
+        If stored bytes break a rule, or name a file outside the folder.
     StorageError
         If the operating system refuses, or there is no such checkpoint.
     """
@@ -146,7 +146,7 @@ def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
             else:
                 with temporary.open(
                     "wb"
-                ) as stream:  # of a path it would take the name, which begins with a dot
+                ) as stream:  # torch would store the name of a path, which begins with a dot
                     torch.save(content, stream)
         written.append(path)
     return written

@@ -1,9 +1,10 @@
-"""A state in a file of its own, or in a chain with a small file, its link, in the place of the state.
+"""A state in a file, or in a chain and a link: a small file that names the step of the chain.
 
-Frameworks keep each checkpoint under a path of its own and delete old ones as they like. A state that is a
-file can be deleted like any other. To store deltas, the states go into a chain elsewhere, and what lies under
-the path is the link: a checkpoint without arrays, whose metadata name the chain's directory (relative to the
-link), the step and its root. To delete a link harms no other; the chain keeps what it has.
+A framework keeps each checkpoint under its own path and deletes old checkpoints when it likes. A
+state in a file can be deleted at any time. Deltas need the earlier states, so they go into a chain
+elsewhere, and the framework's path holds a link: a checkpoint without arrays, whose metadata name
+the directory of the chain (relative to the link), the step and its root hash. Deleting a link does
+not harm other links, and the chain keeps its checkpoints.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..policy.roles import Assignment
 
 __all__ = ["open_linked", "open_named", "save_linked"]
 
-#: The key of a link in the metadata; also what errors name as their rule.
+#: The key of a link in the metadata. Errors name it as their rule.
 _LINK: Final = "lccodec.link"
 
 
@@ -35,17 +36,17 @@ def save_linked(
     chain: Chain | None,
     roles: Mapping[str, Assignment] | None = None,
 ) -> None:
-    """Write a state to a file, lossless, or to the next step of a chain and a link to the file.
+    """Write a state to a lossless file; with a chain, to its next step, and a link to the file.
 
-    A file of that name is replaced, once the state is on the disk. `roles` are those that the structures of
-    a framework tell, by the names of the arrays in `state`.
+    An existing file is replaced after the state is on the disk. `roles` are the roles that the
+    framework knows, by the names of the arrays in `state`.
 
     Raises
     ------
     ArgumentError
-        If the state holds something that cannot be stored; names it.
+        If the state holds something that cannot be stored. The message names it.
     StorageError
-        If the operating system refuses; what was there stays.
+        If the operating system refuses. An existing file is unchanged.
     """
     if chain is None:
         save_file(state, path, metadata)
@@ -59,16 +60,16 @@ def save_linked(
 
 
 def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFile:
-    """Open what `save_linked` wrote, the file itself or the one that its link names.
+    """Open a file of `save_linked`: the state itself, or the checkpoint that the link names.
 
     Raises
     ------
     ChainError
-        If the linked checkpoint is missing, or another than the link names.
+        If the linked checkpoint is missing or has another root hash than the link says.
     DataError
-        If a file breaks a rule of the format, or the link is none.
+        If a file breaks a rule of the format, or the link is malformed.
     StorageError
-        If the operating system cannot read it.
+        If the operating system cannot read the file.
     """
     path = checked_path(path)
     file = open_file(path, threads=threads)
@@ -85,22 +86,22 @@ def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFil
 
 
 def open_named(path: Path, root: str, by: str | os.PathLike[str], threads: int = 1) -> CheckpointFile:
-    """Open a checkpoint if its root is the one that another file gives, which errors say it is named `by`.
+    """Open a checkpoint whose root hash another file gives; errors call that file `by`.
 
     Raises
     ------
     ChainError
-        If it is missing, or has another root.
+        If the checkpoint is missing or has another root hash.
     DataError, StorageError
         As `open_linked`.
     """
     try:
         file = open_file(path, threads=threads)
     except StorageError as error:
-        if os.path.exists(path):  # noqa: PTH110 - of Path it raises where the name is too long
+        if os.path.exists(path):  # noqa: PTH110 - Path.exists raises for a name that is too long
             raise
-        raise ChainError(f"{by}: {path}, which holds a part of it, is missing") from error
+        raise ChainError(f"{by}: {path} holds a part of it and is missing") from error
     if file.links[-1].reader.root.hex() != root:
         file.close()
-        raise ChainError(f"{by}: {path} is not the file that was saved with it, but of another run")
+        raise ChainError(f"{by}: {path} is not the file that was saved with it, but a file of another run")
     return file

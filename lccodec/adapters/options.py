@@ -1,4 +1,4 @@
-"""What users tell an adapter of its chain: documented here once, and checked in one place."""
+"""The chain options that several adapters take: documented and checked once."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ __all__ = ["ChainOptions"]
 
 @dataclass(frozen=True)
 class ChainOptions:
-    """Where an adapter keeps its chain of deltas, and how.
+    """Where and how an adapter stores a chain of deltas.
 
-    The constructors of the adapters for DCP, Orbax, Lightning, transformers and accelerate take these
-    parameters under the same names, with the same defaults.
+    The adapters for DCP, Orbax, Lightning, transformers and accelerate take these parameters under
+    the same names and with the same defaults.
 
     Parameters
     ----------
     chain
-        Directory of the chain, made by the first save. Without it each checkpoint is a lossless file of its
-        own (DCP keeps its chains beside the checkpoint then).
+        The directory of the chain. The first save makes it. Without it each checkpoint is a
+        lossless file that stands alone; DCP then keeps the chains in the directory of the
+        checkpoint.
     policy
-        A preset (a name of `lccodec.POLICIES`) or a `Policy`, as for `Chain`. Exact by default: a lossy
-        policy must be asked for, and needs a chain.
+        A preset (a name in `lccodec.POLICIES`) or a `Policy`, as for `Chain`. The default is exact.
+        A lossy policy needs a chain.
     keyframe_every
-        The most deltas that a restore may replay, as for `Chain`.
+        The largest number of deltas that a restore may replay, as for `Chain`.
     threads
-        How many threads encode and decode, 0 for one each core.
+        The number of threads that encode and decode; 0 for one per core.
 
     Raises
     ------
     ArgumentError
-        For an unknown policy, a lossy policy without a chain, or what cannot be a local path.
+        For an unknown policy, a lossy policy without a chain, or a chain that is not a local path.
     """
 
     chain: str | os.PathLike[str] | None = None
@@ -56,15 +57,15 @@ class ChainOptions:
             raise ArgumentError(f"policy {policy.name!r} is for deltas, and they need a chain")
 
     def open(self) -> Chain | None:
-        """Open the chain; None where each checkpoint stands alone."""
+        """Open the chain; return None if there is no chain."""
         return None if self.chain is None else self.open_in(Path(self.chain))
 
     def open_part(self, name: str) -> Chain | None:
-        """Open the chain of one of several processes, in a directory of its own; None as `open`."""
+        """Open the chain of one process in a subdirectory; return None if there is no chain."""
         return None if self.chain is None else self.open_in(Path(self.chain, name))
 
     def open_in(self, directory: Path, adapter: Any = None) -> Chain:
-        """Open a chain with these options in another directory."""
+        """Open a chain with these options in the given directory."""
         return Chain(
             directory,
             self.policy,

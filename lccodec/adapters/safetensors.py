@@ -1,10 +1,11 @@
-"""``.safetensors`` files: tensors by name and strings of metadata, by the library's own reader and writer.
+"""``.safetensors`` files: tensors by name, and metadata; read and written by the library itself.
 
-bfloat16 is native here, with or without ml_dtypes: where that is missing, an array of it has the dtype
-:data:`lccodec.BFLOAT16_BITS`. A float8 tensor becomes an array of its bit patterns (uint8) and a note in the
-metadata, which frameworks go by (see :mod:`lccodec.adapters.tree.plain`); an array with such a note is
-written as float8. The index of a sharded state (``model.safetensors.index.json``) is read as one file. Needs
-the extra ``safetensors``, no framework.
+The format has bfloat16. Without ml_dtypes, a bfloat16 array has the dtype
+:data:`lccodec.BFLOAT16_BITS`. A float8 tensor becomes an array of its bit patterns (uint8) and a
+note in the metadata, which the adapters of frameworks understand (see
+:mod:`lccodec.adapters.tree.plain`). An array with such a note is written as float8. The index of a
+sharded state (``model.safetensors.index.json``) is read as one file. Needs the extra
+``safetensors``, but no framework.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["load_file", "load_metadata", "load_state", "save_file"]
 _RULE: Final = "safetensors"
 _KINDS: Final = {
     kind.name: kind for kind in ELEMENT_TYPES if kind.name != "complex128"
-}  # it has no such type
+}  # the format lacks it
 _NAMES: Final = {
     "BOOL": "bool", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
     "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64",
@@ -49,16 +50,16 @@ _FLOAT8: Final = {
 
 
 def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Return the tensors of a ``.safetensors`` file, or of an index, by name and in the order of the header.
+    """Return the tensors of a ``.safetensors`` file or an index by name, in header order.
 
     Raises
     ------
     ArgumentError
-        For a tensor of a dtype that lccodec cannot hold, as F4; names both.
+        For a tensor of a dtype that lccodec cannot hold, such as F4. The message names both.
     FormatError
-        If the file is not one, or damaged, or an index and its shards do not fit.
+        If the file is not a .safetensors file or is damaged, or an index and its shards do not fit.
     StorageError
-        If the operating system cannot read it, or a shard is missing.
+        If the operating system cannot read the file, or a shard is missing.
     """
     if is_index(path):
         return load_shards(path, load_file)
@@ -83,7 +84,7 @@ def _array(path: str | os.PathLike[str], name: str, tensor: dict[str, Any]) -> A
             return from_components(bits, kind, tuple(tensor["shape"]), None)
         except DependencyError:
             return from_components(bits, kind, tuple(tensor["shape"]), "bits")
-    except (ValueError, OverflowError) as error:  # more dimensions, or longer ones, than NumPy's
+    except (ValueError, OverflowError) as error:  # more or longer dimensions than NumPy allows
         raise FormatError(_RULE, f"{path}: array {name!r}", str(error)) from error
 
 
@@ -93,16 +94,16 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
     Raises
     ------
     ArgumentError, FormatError, LimitError, StorageError
-        As `load_file`; also if the note of the structure is none.
+        As `load_file`; also if the note of the structure is malformed.
     """
     tensors, metadata = load_file(path), load_metadata(path)
-    if is_index(path):  # a note would be that of one shard
+    if is_index(path):  # the note would describe only one shard
         metadata.pop(STATE, None)
     return rebuild(tensors, metadata)
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the metadata of a ``.safetensors`` file, or of an index and its shards; errors as `load_file`.
+    """Return the metadata of a ``.safetensors`` file or an index; errors as `load_file`.
 
     Returns
     -------
@@ -136,29 +137,29 @@ def _by_type(notes: Iterable[Mapping[str, str]]) -> dict[str, list[str]]:
 
 
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
-    """Write the arrays of a state to a ``.safetensors`` file, atomically; a file of that name is replaced.
+    """Write a state to a ``.safetensors`` file atomically; an existing file is replaced.
 
     Parameters
     ----------
     state
-        A nested dict, list or tuple, flattened to names such as ``"optimizer/0/m"``. An int, float or bool
-        becomes a tensor without dimensions. The structure, and scalars that no tensor can hold, stand in the
-        metadata under ``lccodec.state``.
+        A nested dict, list or tuple. It is flattened to names such as ``"optimizer/0/m"``. An int,
+        float or bool becomes a tensor without dimensions. The metadata hold the structure, and
+        scalars that no tensor can hold, under ``lccodec.state``.
     metadata
-        Strings to keep with it. Arrays that its note says are float8 become such tensors.
+        Strings to store with it. Arrays that its note calls float8 become float8 tensors.
 
     Raises
     ------
     ArgumentError
-        For a complex128 array, two entries of one name, or an entry named ``__metadata__``.
+        For a complex128 array, two entries with the same name, or an entry named ``__metadata__``.
     StorageError
-        If the operating system refuses; what was there stays.
+        If the operating system refuses. An existing file is unchanged.
     """
     metadata = metadata_strings(metadata)
     arrays, scalars = named_leaves(state)
     metadata = with_structure(state, scalars, metadata)
     types = plain_names(read_types(metadata))
-    kept = []  # the library takes addresses: what they point to must live until it is written
+    kept = []  # the library takes addresses: the memory must live until the file is written
     tensors = {}
     for name, array in arrays.items():
         kind, bits = components(array)
@@ -168,19 +169,19 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
         kept.append(bits := little_endian(bits))
         native = kind.name == "uint8" and types.get(name) in _FLOAT8.values()
         tensors[name] = _tensor(types.pop(name) if native else kind.name, array.shape, bits)
-    left = {name: kind for name, kind in types.items() if name in arrays}  # of containers there are none
+    left = {name: kind for name, kind in types.items() if name in arrays}  # containers have no tensors
     metadata = with_types(metadata, _by_type([left]))
     with replacing(path) as temporary:
         try:
             library.serialize_file(tensors, str(temporary), metadata=metadata or None)
         except library.SafetensorError as error:
-            if "I/O" in str(error) or "IoError" in str(error):  # it does not hand on the system's error
+            if "I/O" in str(error) or "IoError" in str(error):  # the library hides the system's error
                 raise StorageError(errno.EIO, f"cannot write: {error}", str(path)) from error
             raise ArgumentError(f"{path}: {error}") from error  # complex64, in an old version
 
 
 def _tensor(dtype: str, shape: tuple[int, ...], bits: Array) -> Any:
-    """Return a tensor as the library wants it: by its address, before version 0.8 by its bytes."""
+    """Return a tensor as the library wants it: its address, or its bytes before version 0.8."""
     if hasattr(library, "TensorSpec"):
         return library.TensorSpec(dtype=dtype, shape=shape, data_ptr=bits.ctypes.data, data_len=bits.nbytes)
     return {"dtype": dtype, "shape": list(shape), "data": stored_bytes(bits)}

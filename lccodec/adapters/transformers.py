@@ -14,10 +14,10 @@
 >>> _ = trainer.train(resume_from_checkpoint=unpacked(f"{run}/checkpoint-2"))  # doctest: +ELLIPSIS
 {'train_runtime': ...
 
-The trainer saves as ever, when its arguments say so; then the weights and the optimizer's state move into
-``lccodec.lcc.h5`` in the checkpoint's folder, or into the chain, where the trainer's rotation of checkpoints
-deletes nothing (`lccodec.adapters.huggingface`). All else in the folder stays. To resume, unpack the folder.
-Needs the extra ``transformers``.
+The trainer saves as usual. Then the weights and the optimizer's state move into ``lccodec.lcc.h5``
+in the checkpoint's folder, or into the chain, where the trainer's rotation of checkpoints deletes
+nothing (`lccodec.adapters.huggingface`). Everything else in the folder stays. To resume, unpack the
+folder. Needs the extra ``transformers``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["LCCallback", "unpacked"]
 
 
 class LCCallback(TrainerCallback):
-    """Packs each checkpoint once the trainer has saved it.
+    """Packs each checkpoint after the trainer has saved it.
 
     Parameters
     ----------
@@ -67,30 +67,30 @@ class LCCallback(TrainerCallback):
         self,
         args: Any,
         state: Any,
-        control: Any,  # noqa: ARG002 - as it is called
+        control: Any,  # noqa: ARG002 - the trainer passes it
         model: Any = None,
         **_: Any,
     ) -> None:
-        """Pack the checkpoint that was just saved; errors as `lccodec.adapters.huggingface.pack`."""
+        """Pack the checkpoint just saved; errors as `lccodec.adapters.huggingface.pack`."""
         if not state.is_world_process_zero:
             return
         self._chain = self._chain or self._options.open()
         folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
-        # The best weights are loaded at the end from where the trainer put them.
+        # At the end the trainer loads the best weights from its own files.
         keep = args.load_best_model_at_end
         pack(folder, self._chain, keep_weights=keep, models=() if model is None else [model])
 
 
 def unpacked(folder: str | os.PathLike[str], threads: int = 1) -> str:
-    """Unpack a checkpoint's folder if it is packed, and return it for ``resume_from_checkpoint``.
+    """Unpack a folder if it is packed, and return it for ``resume_from_checkpoint``.
 
     Raises
     ------
     ChainError
-        If the checkpoint is in a chain, and missing there.
+        If the checkpoint is missing from its chain.
     DataError, StorageError
-        If it cannot be read.
+        If the checkpoint is damaged or cannot be read.
     """
-    if os.path.exists(checked_path(folder) / PACKED):  # noqa: PTH110 - Path raises for a long name
+    if os.path.exists(checked_path(folder) / PACKED):  # noqa: PTH110 - Path.exists raises for a name that is too long
         unpack(folder, threads)
     return os.fspath(folder)

@@ -13,14 +13,15 @@
 >>> torch.equal(state["model"]["weight"], model.weight), state["step"]
 (True, 1)
 
-Every rank writes what the planner gives it into a chain of its own, ``CHAIN/rank-N``. When all have
-finished, the coordinator writes the record, itself a checkpoint file: what DCP calls the metadata, and the
-file of each rank with its root. There is a checkpoint once its record is there, and a file that is not the
-one the record names is refused. So a save that is cut short leaves files that nothing refers to, and the
-earlier checkpoints as they were.
+Every rank writes the items of its plan into its own chain, ``CHAIN/rank-N``. When all ranks have
+finished, the coordinator writes the record, which is also a checkpoint file. It holds what DCP
+calls the metadata, and the name and root hash of each rank's file. A checkpoint exists as soon as
+its record exists; a file that does not match the record is refused. A save that is cut short leaves
+files that nothing refers to, and earlier checkpoints stay as they were.
 
-No pickle is stored: a value that is no tensor (an epoch, ``betas``) becomes scalars of the record. Where a
-planner hands over anything else, it takes ``allow_pickle=True`` on both sides. Needs the extra ``torch``.
+No pickle is stored: a value that is not a tensor (an epoch, ``betas``) becomes scalars of the
+record. If a planner hands over anything else, both sides need ``allow_pickle=True``. Needs the
+extra ``torch``.
 """
 
 from ...errors import DependencyError

@@ -1,4 +1,4 @@
-"""The items of DCP's plans: their names and roles in the state of a rank, and the bytes of plain values."""
+"""The items of DCP's plans: their names and roles, and the bytes of plain values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["item_name", "item_roles", "plain_value", "torch_bytes"]
 
 
 def item_name(index: MetadataIndex) -> str:
-    """Return the key of an item in its rank's state: its name, and where a shard begins if not at 0."""
+    """Return the key of an item in its rank's state: its name, and the offset of a shard."""
     offset = index.offset or ()
     return f"{index.fqn}/{','.join(map(str, offset))}" if any(offset) else index.fqn
 
@@ -27,7 +27,7 @@ def item_name(index: MetadataIndex) -> str:
 def item_roles(
     indices: Iterable[MetadataIndex], state: Mapping[str, torch.Tensor | Array]
 ) -> dict[str, Assignment]:
-    """Return the roles of a rank's items: those of the tensors that they are shards of."""
+    """Return the roles of a rank's items. A shard has the role of its tensor."""
     tensors = {index.fqn: state[item_name(index)] for index in indices if item_name(index) in state}
     told = {name.replace("~1", "/").replace("~0", "~"): a for name, a in adapter.roles(tensors).items()}
     found = assign_roles(tensors, None, told)
@@ -36,17 +36,17 @@ def item_roles(
 
 
 def plain_value(data: io.BytesIO) -> Value | None:
-    """Return the value in a planner's bytes if it can be told without a pickle."""
+    """Return the value in a planner's bytes, or None if only a pickle can express it."""
     data.seek(0)
     try:
         value = torch.load(data, weights_only=True)
-    except Exception:  # a class that is not plain, or bytes of a planner's own making
+    except Exception:  # a class that is not plain, or bytes in a planner's own format
         return None
     return Value(value) if is_plain(value) else None
 
 
 def torch_bytes(value: Any) -> io.BytesIO:
-    """Return a plain value in the form that planners read."""
+    """Return a plain value as the bytes that planners read."""
     data = io.BytesIO()
     torch.save(value, data)
     data.seek(0)

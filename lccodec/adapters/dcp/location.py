@@ -1,4 +1,4 @@
-"""Where a checkpoint of DCP lies: what the writer and the reader have in common."""
+"""The location of a checkpoint of DCP: what the writer and the reader have in common."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["Location"]
 
 
 class Location:
-    """The directory of a checkpoint, which every save and load can change.
+    """The directory of a checkpoint. Every save and load can change it.
 
-    It comes before DCP's own base class, whose abstract methods it provides.
+    In the list of base classes it stands before DCP's own, whose abstract methods it provides.
     """
 
     def __init__(self, path: StrPath) -> None:
@@ -30,7 +30,7 @@ class Location:
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: StrPath) -> bool:
-        """Return whether there can be a checkpoint of that name: a path, not an address."""
+        """Return whether a checkpoint can have this name: it must be a path, not an address."""
         try:
             checked_path(checkpoint_id)
         except ArgumentError:

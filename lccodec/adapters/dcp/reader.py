@@ -1,4 +1,4 @@
-"""The reader: what a rank's plan asks for, from the chains of the ranks that saved it."""
+"""The reader: finds the items of a rank's plan in the chains of the ranks that saved them."""
 
 from __future__ import annotations
 
@@ -27,33 +27,35 @@ from .record import RULE, Part, Value, from_record
 
 __all__ = ["LCStorageReader"]
 
-_SHOWN: Final = 3  # names of files in an error
+_MAX_SHOWN_NAMES: Final = 3  # of files, in an error
 
 
 class LCStorageReader(Location, StorageReader):
     """Reads the checkpoints of `LCStorageWriter` for `dcp.load`, on any number of ranks.
 
-    A rank decodes what it needs before any of it goes into its tensors.
+    A rank decodes everything it needs before it overwrites any tensor.
 
     Parameters
     ----------
     path
-        Directory of the checkpoint; ``checkpoint_id=`` of a load takes its place.
+        The directory of the checkpoint; ``checkpoint_id=`` of a load replaces it.
     step
-        Which of the saves to that path; the last by default.
+        The number of the save to that path; the last by default.
     threads
-        How many to decode with, 0 for one each core.
+        The number of threads that decode; 0 for one per core.
     allow_pickle
-        Hand pickles that are stored to the planner, which runs whatever they say: only for files you trust.
+        Hand stored pickles to the planner. A pickle can run any program: use it only for files you
+        trust.
 
     Raises
     ------
     ChainError
-        When loading: no checkpoint there, or the file of a rank is missing or not the one that was committed.
+        When loading: if there is no checkpoint, or the file of a rank is missing or is not the
+        committed one.
     DataError
         If stored bytes break a rule.
     ArgumentError
-        For a pickle without `allow_pickle`, a tensor of another size than the planner's.
+        For a pickle without `allow_pickle`, or a tensor of another size than the planner's.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class LCStorageReader(Location, StorageReader):
         return metadata
 
     def set_up_storage_reader(self, metadata: Metadata, *_: Any, **__: Any) -> None:
-        """Keep the metadata, which say where each item lies."""
+        """Keep the metadata: they say where each item lies."""
         self._metadata = metadata
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
@@ -93,7 +95,7 @@ class LCStorageReader(Location, StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Read what the plan asks for, then give it to the planner."""
+        """Read all items of the plan, then give them to the planner."""
         by_part: dict[Part, list[ReadItem]] = {}
         values: list[tuple[ReadItem, io.BytesIO]] = []
         for item in plan.items:
@@ -120,7 +122,9 @@ class LCStorageReader(Location, StorageReader):
         for item, target, source in tensors:
             if target.size() != source.size():
                 name, sizes = item.dest_index.fqn, (list(target.size()), list(source.size()))
-                raise ArgumentError(f"{name!r}: the part to load has size {sizes[1]}, its place {sizes[0]}")
+                raise ArgumentError(
+                    f"{name!r}: the part to load has size {sizes[1]}, the target has {sizes[0]}"
+                )
         for item, target, source in tensors:
             target.copy_(source)
             planner.commit_tensor(item, target)
@@ -134,7 +138,7 @@ class LCStorageReader(Location, StorageReader):
         """Return the region of a stored chunk that an item asks for."""
         region = tensor[tuple(map(slice, item.storage_offsets, _sums(item.storage_offsets, item.lengths)))]
         if region.size() != item.lengths:
-            message = f"{list(tensor.size())} is not the size that the record says"
+            message = f"the size is {list(tensor.size())}, not as the record says"
             raise FormatError(RULE, f"{self._path}: {item.storage_index.fqn!r}", message)
         return region
 
@@ -148,7 +152,7 @@ class LCStorageReader(Location, StorageReader):
 
 
 def _what_is(directory: Path) -> str:
-    """Say what lies in the place of a checkpoint."""
+    """Return what lies in the place of a checkpoint, in words."""
     with storage_errors("cannot read", directory):
         if not directory.exists():
             return "there is no such directory"
@@ -158,12 +162,12 @@ def _what_is(directory: Path) -> str:
     if ".metadata" in names:
         return (
             "this is a checkpoint of torch's own FileSystemWriter; load it with FileSystemReader "
-            "(and save it anew with LCStorageWriter)"
+            "(and save it again with LCStorageWriter)"
         )
     if not names:
         return "the directory is empty"
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"there are other files: {', '.join(names[:_SHOWN])}{more}"
+    more = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
+    return f"there are other files: {', '.join(names[:_MAX_SHOWN_NAMES])}{more}"
 
 
 def _sums(left: Sequence[int], right: Sequence[int]) -> list[int]:

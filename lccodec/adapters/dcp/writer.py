@@ -1,4 +1,4 @@
-"""The writer: every rank's items into a chain of its own, and the record when all have finished."""
+"""The writer: the items of every rank go into a chain of that rank; the record comes last."""
 
 from __future__ import annotations
 
@@ -31,27 +31,31 @@ from .record import KIND, Part, Value, to_record
 __all__ = ["LCStorageWriter"]
 
 
-# BlockingAsyncStager: `dcp.async_save` copies the state by it, sharded tensors of every kind included.
+# `dcp.async_save` copies the state with BlockingAsyncStager, which knows all kinds of sharded
+# tensors.
 class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
     """Writes the checkpoints of `dcp.save` and `dcp.async_save`.
 
     Parameters
     ----------
     path
-        Directory of the checkpoint, as DCP has it; ``checkpoint_id=`` of a save takes its place. Saves to
-        one path are numbered from 0, and the last is what is loaded.
+        The directory of the checkpoint in DCP's sense; ``checkpoint_id=`` of a save replaces it.
+        Saves to the same path are numbered from 0, and the last one is loaded by default.
     chain
-        Directory of the ranks' chains, which checkpoints of several paths can share, so that each is a
-        delta of the one before, and to delete the path of one harms no other; by default in `path`.
+        The directory of the ranks' chains; by default `path`. Checkpoints of several paths can
+        share it: then each is a delta to the one before, and one path can be deleted without harm
+        to the others.
     policy, keyframe_every, threads
-        For the chain of every rank: see `lccodec.adapters.options.ChainOptions`, also for errors.
+        The options of every rank's chain: see `lccodec.adapters.options.ChainOptions`, also for
+        errors.
     allow_pickle
-        Store what is neither a tensor nor a plain value as the bytes that the planner makes of it.
+        Store anything that is not a tensor and not a plain value as the bytes that the planner
+        makes.
 
     Raises
     ------
     ArgumentError
-        When saving, for a value that only a pickle could hold, or without collectives.
+        When saving: for a value that only a pickle can hold, or without collectives.
     StorageError
         If the operating system refuses to write.
     """
@@ -71,10 +75,10 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         self._options = ChainOptions(path if chain is None else chain, policy, keyframe_every, threads)
         self._allow_pickle = allow_pickle
         self._rank = 0
-        self._chain: Chain | None = None  # of this rank; keeps the last state, which the next delta refers to
+        self._chain: Chain | None = None  # of this rank; it keeps the last state for the next delta
 
     def __getstate__(self) -> dict[str, Any]:
-        # `dcp.async_save` sends the writer to a process, which reads the chain's last state from the disk.
+        # `dcp.async_save` sends the writer to a process, which reads the last state from the disk.
         return {**self.__dict__, "_chain": None}
 
     def set_up_storage_writer(self, *_: Any, **kwargs: Any) -> None:
@@ -83,11 +87,11 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         Raises
         ------
         ArgumentError
-            Without collectives, as nobody would know whether every rank has finished.
+            Without collectives: nobody would know whether every rank has finished.
         """
         if not kwargs.get("use_collectives", True):
             raise ArgumentError(
-                "a checkpoint is committed when every rank has finished: it needs collectives"
+                "a checkpoint is committed when every rank has finished: this needs collectives"
             )
         self._rank = kwargs.get("rank") or 0
 
@@ -116,9 +120,9 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
                 state[name] = np.frombuffer(data.getvalue(), np.uint8)
             else:
                 raise ArgumentError(
-                    f"{name!r} is neither a tensor nor made of int, float, bool, str, bytes, None, list, "
-                    "tuple, dict and the like: a pickle could hold it, "
-                    "with LCStorageWriter(..., allow_pickle=True)"
+                    f"{name!r} is not a tensor and not made of int, float, bool, str, bytes, None, list, "
+                    "tuple and dict: to store it as a pickle, use "
+                    "LCStorageWriter(..., allow_pickle=True)"
                 )
         part, share = None, 0
         if state:
@@ -141,7 +145,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         directory = base / f"rank-{self._rank}"
         if self._chain is None or self._chain.directory != directory:
             self._chain = self._options.open_in(directory, adapter)
-        # A number of the rank's own: after a save that was cut short some chains are longer than others.
+        # Every rank counts its own steps: after a save that was cut short, some chains are longer.
         step = max(self._chain.steps, default=-1) + 1
         size = self._chain.save(step, state, {"rank": str(self._rank)}, known=roles)
         path = checkpoint_path(directory, step)
@@ -149,7 +153,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
             return Part(path.relative_to(base).as_posix(), file.root.hex()), size
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Commit the checkpoint: every rank has finished."""
+        """Commit the checkpoint; called when every rank has finished."""
         metadata.storage_data = {result.index: result.storage_data for rank in results for result in rank}
         metadata.storage_meta = self.storage_meta()
         directory = self._chain_directory or self._path
@@ -158,5 +162,5 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
             records.save(max(records.steps, default=-1) + 1, *adapter.to_numpy(record, {"kind": KIND}))
 
     def storage_meta(self) -> StorageMeta | None:
-        """Return what planners are told of the storage."""
+        """Return what planners learn about the storage."""
         return StorageMeta(checkpoint_id=self._path)

@@ -1,4 +1,4 @@
-"""Files on the disk: only regular ones are read, and each is written whole or not at all."""
+"""Files on the disk: only regular files are read, and a file is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["regular_file", "replacing"]
 
 @contextmanager
 def regular_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file for reading; a FIFO or device is refused, as reading it may never end.
+    """Open a file for reading. A FIFO or device is refused: reading it may never end.
 
     Raises
     ------
     StorageError
-        For what is no regular file, and if the operating system cannot read it.
+        If it is not a regular file, or the operating system cannot read it.
     """
     path = checked_path(path)
     with storage_errors("cannot read", path), open(path, "rb", opener=_open_at_once) as file:
@@ -34,47 +34,49 @@ def regular_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _open_at_once(name: str, flags: int) -> int:
-    """Open a file; without O_NONBLOCK, to open a FIFO waits for a writer."""
+    """Open a file with O_NONBLOCK: without it, opening a FIFO waits for a writer."""
     return os.open(name, flags | flag("O_NONBLOCK"))
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield the path of an empty temporary file that takes the place of `path` once it is written.
+    """Yield the path of an empty temporary file that replaces `path` after it is written.
 
-    It takes the mode of the file it replaces. A symbolic link is replaced by a file, with the mode of what it
-    points to.
+    It gets the mode of the file that it replaces. A symbolic link is replaced by a file with the
+    mode of the file that the link points to.
 
     Raises
     ------
     ArgumentError
-        If there can be no file of that name.
+        If no file can have this name.
     StorageError
-        If the operating system refuses to write; what was there stays, and no temporary is left.
+        If the operating system refuses to write. An existing file is unchanged, and no temporary
+        file is left.
     """
     target = checked_path(path)
     temporary = target.parent / f".tmp-{secrets.token_hex(8)}"
     with storage_errors("cannot write", target):
         try:
             kept = _mode(target)
-            # While it is written, nobody may read it who could not read what it replaces.
+            # Until it is complete, only its owner can read it: the replaced file may have been
+            # private.
             temporary.touch(0o666 if kept is None else 0o600, exist_ok=False)
             if kept is not None:
-                temporary.chmod(kept | 0o600)  # a file that is read-only is written all the same
+                temporary.chmod(kept | 0o600)  # a read-only file is replaced too
             mode = temporary.stat().st_mode if kept is None else kept
             yield temporary
             with temporary.open("r+b") as file:
-                temporary.chmod(mode)  # safetensors writes a file of its own, that only its owner can read
-                os.fsync(file.fileno())  # a crash must not leave the new name on an empty file
+                temporary.chmod(mode)  # safetensors creates a new file that only its owner can read
+                os.fsync(file.fileno())  # after a crash the new name must not be on an empty file
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
 
 
 def _mode(path: Path) -> int | None:
-    """Return the permissions of a regular file, None where there is none."""
+    """Return the permissions of a regular file, or None if there is no such file."""
     try:
         status = path.stat()
-    except OSError:  # whoever writes there is told what is wrong
+    except OSError:  # writing there raises the error
         return None
     return stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else None

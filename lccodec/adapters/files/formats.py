@@ -1,7 +1,7 @@
-"""Files of every format, told by their suffixes: a state and its metadata in, and out again.
+"""Files of every format, chosen by suffix: a state and its metadata are read and written.
 
-``.lcc.h5`` is a checkpoint, lossless when it is written. ``.safetensors.index.json`` is read only: its shards
-are one state. ``.npz`` has no place for metadata.
+A ``.lcc.h5`` file is a checkpoint; it is written lossless. A ``.safetensors.index.json`` file is
+only read: its shards are one state. An ``.npz`` file has no place for metadata.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _SAFETENSORS: Final = ".safetensors"
 
 
 def check_suffix(path: StrPath, write: bool = False) -> Path:
-    """Return the path of a file; raise ArgumentError if it is of no format that can be read, or written.
+    """Return the path of a file; raise ArgumentError if its format cannot be read, or written.
 
     Examples
     --------
-    >>> check_suffix(Path("weights.pt"))
+    >>> check_suffix("w.pt", write=True)
     Traceback (most recent call last):
-    lccodec.errors.ArgumentError: weights.pt: not one of .npz, .safetensors, .lcc.h5, .safetensors.index.json
+    lccodec.errors.ArgumentError: w.pt: not one of .npz, .safetensors, .lcc.h5
     """
     path = checked_path(path)
     suffixes = [_NPZ, _SAFETENSORS, CHECKPOINT_SUFFIX, *([] if write else [_SAFETENSORS + INDEX_SUFFIX])]
@@ -41,7 +41,7 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
 
 
 def load_file(path: StrPath) -> tuple[Any, dict[str, str]]:
-    """Return the state in a file and its metadata; bfloat16 may be as `lccodec.BFLOAT16_BITS`.
+    """Return the state in a file and its metadata; bfloat16 may be `lccodec.BFLOAT16_BITS`.
 
     Raises
     ------
@@ -62,14 +62,14 @@ def load_file(path: StrPath) -> tuple[Any, dict[str, str]]:
 
 
 def save_file(state: Any, path: StrPath, metadata: dict[str, str]) -> dict[str, str]:
-    """Write a state to a file, which is replaced, and return the metadata that have a place in it.
+    """Write a state to a file, replacing it; return the metadata that the format could store.
 
     Raises
     ------
     ArgumentError
-        For another suffix, or what the format cannot hold; names it.
+        For another suffix, or something that the format cannot hold. The message names it.
     StorageError
-        If the operating system refuses; what was there stays.
+        If the operating system refuses. An existing file is unchanged.
     """
     path = check_suffix(path, write=True)
     metadata = metadata_strings(metadata)

@@ -1,8 +1,8 @@
-"""A state as named arrays, as files of other formats hold it.
+"""A state as arrays by name, which is all that files of other formats can hold.
 
-Other formats hold arrays by name and nothing else. The name of an array is its path in the state, keys and
-positions joined by ``/``, with every key as it is: no ``~1`` for the ``/`` inside a key, as in a checkpoint
-(LCC-STA-07), so that a flat dict keeps its names on the way through a chain and back.
+The name of an array is its path in the state: keys and positions joined by ``/``. A ``/`` inside a
+key stays ``/``; a checkpoint writes it as ``~1`` (LCC-STA-07). So a flat dict keeps its names
+through a chain and back.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Value = TypeVar("Value")
 
 
 def plain_names(leaves: Mapping[str, Value]) -> dict[str, Value]:
-    """Return leaves of a checkpoint under the names that other formats give them.
+    """Return leaves of a checkpoint under the names that they have in other formats.
 
     Raises
     ------
     ArgumentError
-        If two leaves would have one name, as ``{"a": {"b": x}, "a/b": y}`` has.
+        If two leaves would have the same name, as in ``{"a": {"b": x}, "a/b": y}``.
 
     Examples
     --------
@@ -48,8 +48,8 @@ def plain_names(leaves: Mapping[str, Value]) -> dict[str, Value]:
 def named_leaves(state: Any) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the leaves of a state by name: arrays, and scalars that no array can hold.
 
-    An int, float or bool becomes an array without dimensions (int64 or uint64, float64, bool). An array in
-    two places stands under both names.
+    An int, float or bool becomes an array without dimensions (int64 or uint64, float64, bool). An
+    array in two places has both names.
 
     Parameters
     ----------
@@ -59,15 +59,16 @@ def named_leaves(state: Any) -> tuple[dict[str, Array], dict[str, Any]]:
     Returns
     -------
     tuple
-        The arrays; and None, str, bytes and integers of more than 64 bits.
+        The arrays, and the other scalars: None, str, bytes and integers of more than 64 bits.
 
     Raises
     ------
     ArgumentError
-        For names that collide, and whatever a checkpoint cannot hold either; names the place.
+        For names that collide, and for anything that a checkpoint cannot hold. The message names
+        the place.
     """
     flat = flatten(state)
-    # Below a key of its own the state is found whole, also where one of its keys is the empty string.
+    # The state gets a key of its own, so that an empty key inside it is no special case.
     tree = {"": flat.tree}
     _, scalars = select(tree, flat.scalars, [""])
     leaves: dict[str, Any] = {name: flat.arrays[index] for name, index in array_names(tree).items()}
@@ -93,12 +94,12 @@ def named_arrays(state: Any, form: str) -> dict[str, Array]:
     Parameters
     ----------
     form
-        What to call the kind of file in an error.
+        The name of the kind of file, for errors.
 
     Raises
     ------
     ArgumentError
-        As `named_leaves`, and for a scalar that no array can hold.
+        As `named_leaves`; also for a scalar that no array can hold.
     """
     arrays, others = named_leaves(state)
     for name, value in others.items():
@@ -111,12 +112,12 @@ def named_arrays(state: Any, form: str) -> dict[str, Array]:
 
 
 def steps_in_names(paths: Iterable[Path]) -> dict[int, Path] | None:
-    """Return files by their steps, rising: the last number in each name, suffix apart.
+    """Return files by ascending step: the last number in each name, without the suffix.
 
     Returns
     -------
     dict or None
-        None if a name has no number.
+        None if any name has no number.
 
     Raises
     ------
@@ -137,7 +138,7 @@ def steps_in_names(paths: Iterable[Path]) -> dict[int, Path] | None:
         step = int(numbers[-1])
         if step in steps:
             raise ArgumentError(
-                f"{steps[step]} and {path} are both of step {step} by their names; give a step"
+                f"by their names, {steps[step]} and {path} are both of step {step}; give a step"
             )
         steps[step] = path
     return {step: steps[step] for step in sorted(steps)}

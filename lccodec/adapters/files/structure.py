@@ -1,13 +1,14 @@
-"""The structure of a state whose arrays are tensors by name: a note in the metadata of a .safetensors file.
+"""The structure of a state: a note in the metadata of a .safetensors file.
 
-Such a file holds strings, and tensors in no order. Under the key `STATE` stands a JSON object. ``tree`` is
-the tree of a checkpoint (LCC-STA-01). ``scalars`` has by name what no tensor can hold (None, str, bytes, an
-integer of more than 64 bits), as a manifest writes it (LCC-STA-04). ``types`` is the note of
-:mod:`lccodec.adapters.tree.plain`. An int, float or bool is a tensor without dimensions, for whoever reads
-the file without us. A flat dict of arrays needs no note.
+The file itself holds tensors by name, in no order, and strings. The note is a JSON object under the
+key `STATE`. ``tree`` is the tree of a checkpoint (LCC-STA-01). ``scalars`` holds by name the
+scalars that no tensor can hold (None, str, bytes, an integer of more than 64 bits), written as in a
+manifest (LCC-STA-04). ``types`` is the note of :mod:`lccodec.adapters.tree.plain`. An int, float or
+bool is a tensor without dimensions, so that other programs can read it. A flat dict of arrays needs
+no note.
 
-Other programs copy metadata to files with other tensors. A note that does not fit is passed over: the state
-is flat then.
+Other programs copy metadata to files with other tensors. A note that does not fit its file is
+ignored; the state is then flat.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from .named_arrays import plain_names
 
 __all__ = ["STATE", "choose", "rebuild", "with_structure"]
 
-#: The key of the note in the metadata; also what errors in it name as their rule.
+#: The key of the note in the metadata. Errors in the note name it as their rule.
 STATE: Final = "lccodec.state"
 
-#: What the dtype of a scalar's tensor says it was.
+#: The type of a scalar, by the dtype of its tensor.
 _KINDS: Final = {"int64": int, "uint64": int, "float64": float, "bool": bool}
 
 
 def with_structure(state: Any, scalars: Mapping[str, Any], metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return metadata with the note of a state; without one if all is in the names.
+    """Return metadata with the note of a state, or without it if the names say everything.
 
     Parameters
     ----------
     scalars
-        By name, what is no tensor.
+        The scalars that are not tensors, by name.
     """
     kept = {key: text for key, text in metadata.items() if key != STATE}
     tree = flatten(state).tree
@@ -62,9 +63,9 @@ def rebuild(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> tuple[
     Raises
     ------
     FormatError
-        If the note is none.
+        If the note is malformed.
     LimitError
-        If it is nested deeper than a checkpoint.
+        If it is nested deeper than a checkpoint may be.
     """
     kept = {key: text for key, text in metadata.items() if key != STATE}
     if STATE not in metadata:
@@ -90,7 +91,7 @@ def rebuild(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> tuple[
 
 
 def _counts(tree: Json) -> tuple[int, int]:
-    """Return how many arrays and scalars an untrusted tree has places for."""
+    """Return the numbers of arrays and scalars in an untrusted tree."""
     indices, nulls, nodes = set(), 0, [tree]
     while nodes:
         node = nodes.pop()
@@ -108,7 +109,7 @@ def _counts(tree: Json) -> tuple[int, int]:
 def _joined(
     tree: Json, arrays: int, nulls: int, tensors: Mapping[str, Array], scalars: Mapping[str, Json]
 ) -> tuple[Any] | None:
-    """Return the state, in a tuple as it may be None; None if the tensors are not those of the tree."""
+    """Return the state in a 1-tuple, as it may be None; None if the tensors do not fit the tree."""
     indices = {name: [index] for name, index in array_names({"": tree}).items()}
     _, places = select({"": tree}, [None] * nulls, [""])
     try:
@@ -127,7 +128,7 @@ def _joined(
             entries.append(entry)
         elif name not in tensors:
             return None
-        elif found[index[0]] is None:  # an array in two places is one again
+        elif found[index[0]] is None:  # an array in two places is one array again
             found[index[0]] = tensors[name]
     return (unflatten(tree, found, entries),)
 
@@ -146,21 +147,21 @@ def _number(tensor: Array) -> Json:
 def choose(
     leaves: Mapping[str, Any], metadata: Mapping[str, str], keys: Iterable[str] = ()
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return leaves that were restored by their names as a flat state, and the metadata for it.
+    """Return leaves by name as a flat state with shorter names, and its metadata.
 
     Parameters
     ----------
     keys
-        What to take away in front of names, with the ``/`` or ``.`` that follows it. Of a leaf that is itself
-        a key its last part is left.
+        Prefixes to remove from names, with the ``/`` or ``.`` that follows. If a leaf is itself a
+        key, the last part of its name is kept.
 
     Raises
     ------
     ArgumentError
-        If two leaves would have one name.
+        If two leaves would have the same name.
     """
     prefixes = sorted((key.rstrip("./") for key in keys), key=len, reverse=True)
-    short: dict[str, str] = {}  # names without what is taken away
+    short: dict[str, str] = {}  # names without prefixes
     for name in leaves:
         starts = (p for p in prefixes if name.startswith((f"{p}/", f"{p}.")))
         cut = next((len(p) + 1 for p in starts), name.rfind("/") + 1 if name in prefixes else 0)

@@ -1,23 +1,24 @@
-"""JAX: any pytree, of parameters, NNX and optax states and random keys, with JAX arrays in and out.
+"""JAX: any pytree of parameters, NNX and optax states, random keys; JAX arrays go in and come out.
 
 >>> import tempfile, jax, jax.numpy as jnp, optax, lccodec
 >>> import lccodec.adapters.jax as adapter
 >>> params = {"w": jnp.ones((3, 2)), "b": jnp.zeros(2, jnp.bfloat16)}
->>> tree = {"params": params, "opt": optax.adamw(1e-3).init(params), "key": jax.random.key(0), "step": 7}
+>>> tree = {"params": params, "opt": optax.adamw(1e-3).init(params), "step": 7}
+>>> tree["key"] = jax.random.key(0)
 >>> with lccodec.Chain(tempfile.mkdtemp(), policy="lossless", adapter=adapter) as chain:
 ...     _ = chain.save(7, tree)
-...     state = chain.restore()  # plain containers: a named tuple is a dict
+...     state = chain.restore()  # plain containers: a named tuple becomes a dict
 >>> abstract = {**jax.eval_shape(lambda: {**tree, "step": 0}), "step": 0}
->>> restored = adapter.load_into(abstract, state)  # the target's types; an error lists all that does not fit
+>>> restored = adapter.load_into(abstract, state)  # with the target's types, or an error
 >>> type(restored["opt"][0]).__name__, restored["params"]["b"].dtype, restored["step"]
 ('ScaleByAdamState', dtype(bfloat16), 7)
 
-The names of a checkpoint are the key paths of `jax.tree_util`; an NNX Variable has the name of its value, as
-in ``nnx.to_pure_dict``. The types of nodes are not stored, and nothing is imported by a name that a file
-gives: a tree comes back as dicts, lists and tuples, or with the types of a target. What a node keeps beside
-its children (static fields) is the target's too.
+The names in a checkpoint are the key paths of `jax.tree_util`. The value of an NNX Variable has the
+name of the Variable, as in ``nnx.to_pure_dict``. The types of nodes are not stored, and no module
+is imported because a file names it: a tree comes back as dicts, lists and tuples, or with the types
+of a target. What a node holds beside its children (static fields) also comes from the target.
 
-The folder's modules are its own, but for those of Orbax. Needs the extra ``jax``.
+Users import this folder, not its modules. Needs the extra ``jax``.
 """
 
 from ...errors import DependencyError

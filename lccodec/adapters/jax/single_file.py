@@ -15,32 +15,33 @@ __all__ = ["load", "load_file", "save", "save_file"]
 
 
 def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
-    """Return a pytree as the bytes of a checkpoint file, lossless; errors as `to_numpy`."""
+    """Return a pytree as the bytes of a lossless checkpoint file; errors as `to_numpy`."""
     return single_file.save(to_numpy, state, metadata)
 
 
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
-    """Write a pytree to a checkpoint file, lossless and atomically.
+    """Write a pytree to a lossless checkpoint file, atomically.
 
-    Errors as `to_numpy` and `lccodec.save_file`.
+    The errors are those of `to_numpy` and `lccodec.save_file`.
     """
     single_file.save_file(to_numpy, state, path, metadata)
 
 
 def load(data: bytes, target: Any = None) -> Any:
-    """Return the pytree in the bytes of a checkpoint file; as `load_file`."""
+    """Return the pytree in the bytes of a checkpoint file; target and errors as in `load_file`."""
     return single_file.load(_to_target(target), data)
 
 
 def load_file(path: str | os.PathLike[str], target: Any = None) -> Any:
-    """Return the pytree in a checkpoint file; whatever wrote it.
+    """Return the pytree in a checkpoint file; any framework may have written it.
 
     Parameters
     ----------
     path
         The file.
     target
-        As for `load_into`: arrays go straight to the devices of its shardings. None for plain containers.
+        As in `load_into`: arrays go straight to the devices of its shardings. None gives plain
+        containers.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Pytrees of JAX arrays to states of NumPy arrays, and back."""
+"""Conversion of pytrees of JAX arrays to states of NumPy arrays, and back."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ _BYTES: Final = {np.dtype(getattr(ml_dtypes, name)): name for name in BYTE_TYPES
 
 
 def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any, dict[str, str]]:
-    """Return a pytree as a state of NumPy arrays in plain containers, and the metadata to keep with it.
+    """Return a pytree as NumPy arrays in plain containers, and the metadata to store with it.
 
     Parameters
     ----------
     state
-        A pytree whose leaves are JAX arrays (random keys too), NumPy arrays, int, float, bool, str, bytes,
-        None, and the values that :mod:`lccodec.adapters.tree.values` lists. An array on several devices is
-        gathered.
+        A pytree. Its leaves are JAX arrays (also random keys), NumPy arrays, int, float, bool, str,
+        bytes, None, and the values that :mod:`lccodec.adapters.tree.values` lists. An array on
+        several devices is gathered.
     metadata
-        Strings of your own.
+        Your own strings.
 
     Returns
     -------
     tuple
-        The state, whose arrays share the memory of JAX's where they are on one CPU device; and `metadata`
-        with a note of what NumPy does not have (see `lccodec.adapters.tree.plain`).
+        The state and the metadata. An array that is on one CPU device is not copied. The metadata
+        are `metadata` and a note of what NumPy does not have (see `lccodec.adapters.tree.plain`).
 
     Raises
     ------
     ArgumentError
-        Names the place of an array that is traced, abstract or deleted, or that this process does not have
-        all of, and of a leaf or key of another type.
+        For an array that is traced, abstract or deleted, an array of which this process has only a
+        part, and a leaf or key of another type. The message names its place.
     """
     return to_plain(state, metadata, inside, _ToNumpy())
 
 
 class _ToNumpy:
-    """Leaves to arrays: one object to one array, so that it is stored once."""
+    """Converts leaves to arrays. One object becomes one array, stored once."""
 
     def __init__(self) -> None:
-        # The leaf is kept beside its array: an id can be used again once its object is gone.
+        # The leaf is kept beside its array: an id can be used again after its object is deleted.
         self._seen: dict[int, tuple[Any, tuple[Any, str | None]]] = {}
 
     def __call__(self, value: Any) -> tuple[Any, str | None]:
@@ -90,22 +90,22 @@ def _bytes(array: Any, kind: str | None) -> tuple[Any, str | None]:
 
 
 def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "") -> Any:
-    """Return a state of NumPy arrays as one of JAX arrays, in plain containers; it takes their memory over.
+    """Return NumPy arrays as JAX arrays, in plain containers. JAX may keep their memory.
 
     Parameters
     ----------
     state
-        As `Chain.restore`, `lccodec.load_file` or `lccodec.open` give it with ``dtype="bits"``; it may be of
-        another framework.
+        As `Chain.restore`, `lccodec.load_file` or `lccodec.open` returns it with ``dtype="bits"``.
+        Another framework may have saved it.
     metadata
-        What was kept with it.
+        The metadata of the checkpoint.
     name
-        Of `state` in what was saved; empty for the whole.
+        The name of `state` in the saved state; empty if `state` is the whole.
 
     Raises
     ------
     ArgumentError
-        For an array of a type that JAX does not have, or has only with ``jax_enable_x64``.
+        For an array of a type that JAX lacks, or has only with ``jax_enable_x64``.
     FormatError
         If the note in the metadata does not fit the state.
     """
@@ -118,10 +118,10 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "") -> Any:
 
 
 def host_leaf(array: Array, kind: str | None, name: str) -> Any:
-    """Return an array as stored as what JAX would make an array or keys of."""
+    """Return a stored array in the form from which JAX makes an array, or as random keys."""
     where = f"array {name!r}"
     if kind in (None, "numpy", "scalar"):
-        native = array.view(element_type(array.dtype).native)  # bfloat16 came as bits
+        native = array.view(element_type(array.dtype).native)  # bfloat16 is passed as bits
         return native[()] if kind == "scalar" else native
     if found := _KEY.fullmatch(kind):
         if array.dtype != np.uint32 or not array.ndim:
@@ -138,9 +138,9 @@ def host_leaf(array: Array, kind: str | None, name: str) -> Any:
 
 
 def placed(value: Any, sharding: Any, name: str) -> Any:
-    """Return a leaf on the way in as a JAX array, of this sharding or on the default device.
+    """Return a leaf as a JAX array with this sharding, or on the default device.
 
-    On a CPU that can be the memory of the array itself, which nobody else writes to.
+    On a CPU the JAX array may use the memory of `value`, which nobody else writes to.
     """
     if isinstance(value, jax.Array):
         return value if sharding in (None, value.sharding) else jax.device_put(value, sharding)
@@ -148,5 +148,5 @@ def placed(value: Any, sharding: Any, name: str) -> Any:
         raise ArgumentError(f"array {name!r} is {value.dtype}, which JAX has only with jax_enable_x64")
     if sharding is None:
         return jax.device_put(value)
-    # Every process, and every device, takes its own part only.
+    # Every process and every device takes only its own part.
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])

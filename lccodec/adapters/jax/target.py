@@ -1,4 +1,4 @@
-"""A state into the structure and the types of a target: all of it or, if anything differs, nothing."""
+"""A state gets the structure and types of a target; if anything differs, an error lists it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _KINDS: Final[dict[Any, Any]] = {bool: np.bool_, int: np.integer, float: np.floa
 
 
 def load_into(target: Any, state: Any) -> Any:
-    """Return a state in the structure and with the types of a target, after a check of all of it.
+    """Check all of a state, then return it in the structure and with the types of a target.
 
     Parameters
     ----------
     target
-        A pytree of `jax.ShapeDtypeStruct` (as `jax.eval_shape` makes), of arrays, whose values do not count,
-        or of plain values. An array goes where the target's sharding says; where it has none, to the default
-        device. NumPy arrays stay such. A number takes an array without dimensions, and such an array a
-        number, if the value stays the same.
+        A pytree of `jax.ShapeDtypeStruct` (as `jax.eval_shape` makes), of arrays, or of plain
+        values; the values do not matter. An array gets the sharding of the target; without one it
+        goes to the default device. Where the target has NumPy arrays, the result has too. A number
+        and an array without dimensions fit each other if the value stays the same.
     state
-        What was saved of the same: a pytree of any nodes with the same names.
+        The saved state: a pytree with the same names, of any nodes.
 
     Returns
     -------
@@ -38,8 +38,8 @@ def load_into(target: Any, state: Any) -> Any:
     Raises
     ------
     ArgumentError
-        Lists every leaf that is missing, not expected, of another shape or dtype, or of a shape that the
-        target's sharding cannot divide.
+        Lists every leaf that is missing, unexpected, of another shape or dtype, or of a shape that
+        the sharding of the target cannot divide.
     """
     wanted = dict(leaves(target))
     found = {name: _fitted(leaf, wanted.get(name)) for name, leaf in leaves(state)}
@@ -61,10 +61,10 @@ def load_into(target: Any, state: Any) -> Any:
 
 
 def _fitted(value: Any, like: Any) -> Any:
-    """Return a number as an array without dimensions, or that as a number, if the target has it so.
+    """Turn a number into an array without dimensions, or back, as the target has it.
 
-    The step of Linen's `TrainState` is an int until a jitted function has returned it. A value that would
-    not be the same is returned as it is.
+    The step of Linen's `TrainState` is an int until a jitted function has returned it. If the value
+    would change, it is returned as it is.
     """
     number, array = (value, like) if type(value) in _KINDS else (like, value)
     if type(number) not in _KINDS or not hasattr(array, "dtype") or getattr(array, "shape", None) != ():

@@ -1,4 +1,4 @@
-"""Orbax: handlers for its `CheckpointManager`, and for the checkpointables of its v1 API.
+"""Orbax: handlers for its `CheckpointManager` and for the checkpointables of its v1 API.
 
 >>> import tempfile, jax, jax.numpy as jnp
 >>> import orbax.checkpoint as ocp
@@ -13,16 +13,18 @@
 ...     manager.all_steps(), restored["params"]["w"].shape, restored["epoch"]
 ([1, 2], (3, 2), 1)
 
-Each process writes a file of its own; Orbax makes the step visible when all have finished. What is saved is
-copied when it is handed over, and encoded and written in the background. A step stands alone, so that Orbax
-can delete others as it likes. For deltas, give the handler a chain::
+Each process writes its own file; Orbax makes the step visible when all have finished. A save copies
+the tree, and encodes and writes it in the background. Each step stands alone, so Orbax can delete
+any step. For deltas, give the handler a chain::
 
     handler = LCCheckpointHandler(chain=..., policy="balanced")
     manager = ocp.CheckpointManager(directory, item_handlers=handler)
 
-Then the states lie there, where Orbax deletes nothing, and each step has links (`lccodec.adapters.link`).
+Then the states lie in the chain, where Orbax deletes nothing, and each step holds links to it
+(`lccodec.adapters.link`).
 
-In the v1 API, register the handler under the name of a checkpointable (``state`` is taken by Orbax's own)::
+In the v1 API, register the handler under the name of a checkpointable (Orbax uses the name
+``state`` itself)::
 
     registry = ocp.handlers.local_registry().add(LCHandler, checkpointable_name="training")
 

@@ -32,8 +32,8 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
     Parameters
     ----------
     chain, policy, keyframe_every, threads
-        See `lccodec.adapters.options.ChainOptions`, also for errors. Each process has a chain of its own in
-        the directory.
+        See `lccodec.adapters.options.ChainOptions`, also for errors. Each process has its own chain
+        in the directory.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         self._chain: Chain | None = None
 
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:
-        """Copy the tree, and return what waits until it is written."""
+        """Copy the tree; return a future that waits until it is written."""
         state = take_part(args.item)
         roles = part_roles(args.item, state)
 
@@ -74,9 +74,9 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         Raises
         ------
         ArgumentError
-            If the checkpoint does not fit the target; lists all that does not.
+            If the checkpoint does not fit the target. The message lists every misfit.
         ChainError
-            If a file is missing or of another checkpoint.
+            If a file is missing or belongs to another checkpoint.
         DataError
             If stored bytes break a rule.
         """
@@ -90,7 +90,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 @ocp.args.register_with_handler(LCCheckpointHandler, for_save=True)
 @dataclass
 class LCSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
-    """What to save: a pytree of arrays and plain values."""
+    """The argument of a save: a pytree of arrays and plain values."""
 
     item: Any
 
@@ -98,9 +98,10 @@ class LCSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
 @ocp.args.register_with_handler(LCCheckpointHandler, for_restore=True)
 @dataclass
 class LCRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
-    """How to restore: a tree like the one that was saved, of `jax.ShapeDtypeStruct` or of arrays.
+    """The argument of a restore: a tree like the saved one, of `jax.ShapeDtypeStruct` or arrays.
 
-    Shapes and dtypes must be the same; shardings may differ. Without it, NumPy arrays in dicts and lists.
+    Shapes and dtypes must be the same; shardings may differ. Without a tree, the restore returns
+    NumPy arrays in dicts and lists.
     """
 
     item: Any = None
@@ -109,8 +110,8 @@ class LCRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
 class LCHandler:
     """Saves and loads a pytree in Orbax's v1 API; a `CheckpointableHandler`.
 
-    Orbax takes a class and makes it itself: what `LCCheckpointHandler` would be told stands in `options` of a
-    subclass.
+    Orbax makes the object itself, without arguments. A subclass gives the arguments of
+    `LCCheckpointHandler` in `options`.
     """
 
     options: ClassVar[Mapping[str, Any]] = {}
@@ -119,7 +120,7 @@ class LCHandler:
         self._handler = LCCheckpointHandler(**self.options)
 
     async def save(self, directory: Any, checkpointable: Any) -> Awaitable[None]:
-        """Copy the tree, and return what writes it."""
+        """Copy the tree; return an awaitable that writes it."""
         state = take_part(checkpointable)
         roles = part_roles(checkpointable, state)
 
@@ -130,7 +131,7 @@ class LCHandler:
         return write()
 
     async def load(self, directory: Any, abstract_checkpointable: Any = None) -> Awaitable[Any]:
-        """Return what reads the tree; errors as `LCCheckpointHandler.restore`."""
+        """Return an awaitable that reads the tree; errors as `LCCheckpointHandler.restore`."""
 
         async def read() -> Any:
             return read_tree(checked_path(directory), abstract_checkpointable)
@@ -147,6 +148,6 @@ class LCHandler:
         return all(isinstance(leaf, kinds) for leaf in jax.tree_util.tree_leaves(checkpointable))
 
     def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool:
-        """Return whether all leaves say what to make of an array, or are plain values."""
+        """Return whether all leaves are abstract arrays or plain values."""
         leaves = jax.tree_util.tree_leaves(abstract_checkpointable)
         return all(isinstance(leaf, jax.ShapeDtypeStruct) or self.is_handleable(leaf) for leaf in leaves)

@@ -1,4 +1,4 @@
-"""PyTorch: states of modules, optimizers and schedulers, with tensors in and tensors out.
+"""PyTorch: states of modules, optimizers and schedulers; tensors go in and come out.
 
 >>> import tempfile, torch, lccodec
 >>> import lccodec.adapters.torch as adapter
@@ -11,15 +11,15 @@
 ...     state = chain.restore()
 >>> resumed = torch.nn.Linear(3, 2)
 >>> target = {"model": resumed, "optimizer": torch.optim.AdamW(resumed.parameters())}
->>> _ = adapter.load_into(target, state)  # all of it or, with an error that lists what does not fit, nothing
+>>> _ = adapter.load_into(target, state)  # all of it, or an error that lists every misfit
 >>> torch.equal(resumed.weight, model.weight)
 True
 
-There is no pickle anywhere. The memory of a CPU tensor is read where it is; tensors of other devices are
-copied to the CPU. Tensors that share all their memory, as tied weights do, are stored once and restored as
-one. A tensor comes back contiguous and without its gradient.
+Nothing is pickled. The memory of a CPU tensor is read in place; tensors on other devices are copied
+to the CPU. Tensors that share all their memory, such as tied weights, are stored once and restored
+as one tensor. A tensor comes back contiguous and without its gradient.
 
-The folder's modules are its own, but for those of DCP and Lightning. Needs the extra ``torch``.
+Users import this folder, not its modules. Needs the extra ``torch``.
 """
 
 from ...errors import DependencyError

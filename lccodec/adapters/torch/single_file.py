@@ -14,38 +14,38 @@ __all__ = ["load", "load_file", "save", "save_file"]
 
 
 def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
-    """Return a state of tensors as the bytes of a checkpoint file, lossless; errors as `to_numpy`."""
+    """Return a state of tensors as bytes of a lossless checkpoint file; errors as `to_numpy`."""
     return single_file.save(to_numpy, state, metadata)
 
 
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
-    """Write a state of tensors to a checkpoint file, lossless and atomically.
+    """Write a state of tensors to a lossless checkpoint file, atomically.
 
-    Errors as `to_numpy` and `lccodec.save_file`.
+    The errors are those of `to_numpy` and `lccodec.save_file`.
     """
     single_file.save_file(to_numpy, state, path, metadata)
 
 
 def load(data: bytes, device: Device = "cpu") -> Any:
-    """Return the state in the bytes of a checkpoint file, as tensors; errors as `load_file`."""
+    """Return the state in the bytes of a checkpoint file as tensors; errors as `load_file`."""
     return single_file.load(_to_device(device), data)
 
 
 def load_file(path: str | os.PathLike[str], device: Device = "cpu") -> Any:
-    """Return the state in a checkpoint file, as tensors; whatever wrote it.
+    """Return the state in a checkpoint file as tensors; any framework may have written it.
 
     Parameters
     ----------
     path
         The file.
     device
-        Where to put the tensors.
+        The device of the tensors.
 
     Returns
     -------
     object
-        The state. Its tensors have memory of their own, which ``load_state_dict(state, assign=True)`` may
-        keep.
+        The state. Its tensors do not share memory with anything else, so ``load_state_dict(state,
+        assign=True)`` may keep them.
 
     Raises
     ------
@@ -58,4 +58,4 @@ def load_file(path: str | os.PathLike[str], device: Device = "cpu") -> Any:
 
 
 def _to_device(device: Device) -> FromNumpy:
-    return partial(from_numpy, device=usable_device(device))  # the device is checked before all the work
+    return partial(from_numpy, device=usable_device(device))  # the device is checked before any work

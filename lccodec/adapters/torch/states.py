@@ -1,4 +1,4 @@
-"""States of tensors to states of NumPy arrays, and back."""
+"""Conversion of states of tensors to states of NumPy arrays, and back."""
 
 from __future__ import annotations
 
@@ -19,49 +19,54 @@ __all__ = ["Device", "OnDevice", "check", "from_numpy", "to_numpy", "usable_devi
 
 Device = str | torch.device
 
-#: The types of tensors; any other subclass stands for more than its values (a shard, a quantization).
+#: The types that are stored. Any other subclass means more than its values (a shard, a
+#: quantization).
 _TENSORS: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-#: Types of one byte by their names; torch.int4 and its like have no values yet.
+#: The names of the one-byte types. torch.int4 and similar types are left out: torch cannot make
+#: values of them yet.
 _BYTES: Final = {
     getattr(torch, name): name
     for name in sorted(BYTE_TYPES)
     if name.startswith("float") and hasattr(torch, name)
 }
+#: Types that NumPy lacks and that are stored as a view of another type.
 _VIEWS: Final = (torch.bfloat16, torch.complex32)
+#: Types that NumPy has too.
 _NUMPY: Final = frozenset(
     getattr(torch, name) for name in (kind.name for kind in ELEMENT_TYPES) if name != "bfloat16"
 )
 
 
 def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any, dict[str, str]]:
-    """Return a state of tensors as one of NumPy arrays, and the metadata to keep with it.
+    """Return a state of tensors as NumPy arrays, and the metadata to store with it.
 
     Parameters
     ----------
     state
-        A nested dict, list or tuple of tensors, NumPy arrays, of int, float, bool, str, bytes and None, and
-        of the values that :mod:`lccodec.adapters.tree.values` lists. A dict subclass that is not listed there
-        becomes `dict`.
+        A nested dict, list or tuple. Its leaves are tensors, NumPy arrays, int, float, bool, str,
+        bytes, None, and the values that :mod:`lccodec.adapters.tree.values` lists. A dict subclass
+        that is not listed there becomes a `dict`.
     metadata
-        Strings of your own.
+        Your own strings.
 
     Returns
     -------
     tuple
-        The state, whose arrays share the memory of tensors on the CPU, bfloat16 as `lccodec.BFLOAT16_BITS`;
-        and `metadata` with a note of what NumPy does not have (see `lccodec.adapters.tree.plain`).
+        The state and the metadata. The arrays share the memory of tensors on the CPU; bfloat16 has
+        the dtype `lccodec.BFLOAT16_BITS`. The metadata are `metadata` and a note of what NumPy does
+        not have (see `lccodec.adapters.tree.plain`).
 
     Raises
     ------
     ArgumentError
-        Names the place of a tensor without values (on the meta device), of a sparse, quantized or nested one,
-        of a subclass such as DTensor, and of values and keys of other types.
+        For a tensor without values (on the meta device), a sparse, quantized or nested tensor, a
+        subclass such as DTensor, and a value or key of another type. The message names its place.
     """
     return to_plain(state, metadata, lambda value: value, _ToNumpy())
 
 
 class _ToNumpy:
-    """Leaves to arrays: tensors of the same memory to the same array, so that it is stored once."""
+    """Converts leaves to arrays. Tensors with the same memory become one array, stored once."""
 
     def __init__(self) -> None:
         self._seen: dict[object, tuple[Array, str | None]] = {}
@@ -73,7 +78,7 @@ class _ToNumpy:
             raise ArgumentError(reason)
         if not value.numel():
             return _array(value)
-        # No memory is used twice here: the state holds on to all of its tensors.
+        # An address cannot be used again meanwhile: the state keeps all of its tensors alive.
         key = (value.data_ptr(), value.device, value.dtype, value.shape, value.stride(),
                value.is_conj(), value.is_neg())  # fmt: skip
         if key not in self._seen:
@@ -109,10 +114,10 @@ _OWN: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _unfit(tensor: torch.Tensor) -> str | None:
-    """Say why a tensor cannot be stored."""
+    """Return why a tensor cannot be stored, or None."""
     if type(tensor) not in _TENSORS:
         kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
-        return f"is a {kind}, which is more than its values (lccodec.adapters.dcp saves sharded ones)"
+        return f"is a {kind}, which means more than its values (lccodec.adapters.dcp saves sharded tensors)"
     if tensor.device.type == "meta":
         return "is on the meta device and has no values"
     if tensor.is_nested:
@@ -138,12 +143,12 @@ def _array(tensor: torch.Tensor) -> tuple[Array, str | None]:
 
 
 def check(state: Any) -> None:
-    """Raise what `to_numpy` and saving would for a state, without a copy of its tensors.
+    """Check that a state can be saved, without copying its tensors.
 
     Raises
     ------
     ArgumentError
-        Names the place of what cannot be stored.
+        As `to_numpy` and saving; the message names the place.
     """
 
     def leaf(value: Any) -> tuple[Any, str | None]:
@@ -162,36 +167,36 @@ def check(state: Any) -> None:
 
 
 def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "", *, device: Device = "cpu") -> Any:
-    """Return a state of NumPy arrays as one of tensors: the inverse of `to_numpy`.
+    """Return a state of NumPy arrays as a state of tensors: the inverse of `to_numpy`.
 
     Parameters
     ----------
     state
-        As `Chain.restore`, `lccodec.load_file` or `lccodec.open` give it with ``dtype="bits"``; it may be
-        of another framework.
+        As `Chain.restore`, `lccodec.load_file` or `lccodec.open` returns it with ``dtype="bits"``.
+        Another framework may have saved it.
     metadata
-        What was kept with it.
+        The metadata of the checkpoint.
     name
-        Of `state` in what was saved; empty for the whole.
+        The name of `state` in the saved state; empty if `state` is the whole.
     device
-        Where to put the tensors.
+        The device of the tensors.
 
     Returns
     -------
     object
-        The state; tensors on the CPU share the memory of the arrays.
+        The state. Tensors on the CPU share the memory of the arrays.
 
     Raises
     ------
     ArgumentError
-        For an array of a type that PyTorch does not have, or a device that cannot be used.
+        For an array of a type that PyTorch lacks, or a device that cannot be used.
     FormatError
         If the note in the metadata does not fit the state.
     """
     device = usable_device(device)
 
     def leaf(array: Array, kind: str | None, name: str) -> Any:
-        if kind in ("numpy", "scalar"):  # bfloat16 came as bits
+        if kind in ("numpy", "scalar"):  # bfloat16 is passed as bits
             found = array.view(element_type(array.dtype).native)
             return found[()] if kind == "scalar" else found
         return _tensor(array, kind, name).to(device)
@@ -201,7 +206,7 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "", *, devic
 
 @dataclass(frozen=True)
 class OnDevice:
-    """This adapter, but what a chain restores is on a device.
+    """This adapter for a chain whose restored tensors go to a device.
 
     Parameters
     ----------
@@ -223,7 +228,7 @@ class OnDevice:
     roles = staticmethod(roles)
 
     def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
-        """Return a state of NumPy arrays as one of tensors on the device; as the function of that name."""
+        """Return a state of NumPy arrays as tensors on the device, as the function does."""
         return from_numpy(state, metadata, name, device=self.device)
 
 
@@ -249,5 +254,5 @@ def usable_device(device: Device) -> torch.device:
     """Return a device; raise ArgumentError if it cannot be used."""
     try:
         return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, TypeError) as error:  # PyTorch has no error of its own for it
+    except (RuntimeError, AssertionError, TypeError) as error:  # PyTorch has no error class for this
         raise ArgumentError(f"device {device!r} cannot be used: {error}") from None

@@ -1,6 +1,7 @@
-"""A framework's state in one checkpoint file: safetensors' four verbs, by the conversions of the framework.
+"""A framework's state in one checkpoint file: save, save_file, load, load_file.
 
-The framework's module gives `to_numpy` and `from_numpy`, and documents the verbs for its users.
+The adapter of the framework passes its `to_numpy` or `from_numpy`, and documents the verbs for its
+users.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ FromNumpy: TypeAlias = Callable[[Any, dict[str, str]], Any]
 
 
 def save(to_numpy: ToNumpy, state: Any, metadata: Mapping[str, str] | None) -> bytes:
-    """Return a state as the bytes of a checkpoint file, lossless."""
+    """Return a state as the bytes of a lossless checkpoint file."""
     return single_file.save(*to_numpy(state, metadata))
 
 
 def save_file(
     to_numpy: ToNumpy, state: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | None
 ) -> None:
-    """Write a state to a checkpoint file, lossless and atomically."""
+    """Write a state to a lossless checkpoint file, atomically."""
     plain, kept = to_numpy(state, metadata)
     single_file.save_file(plain, path, kept)
 

@@ -1,22 +1,23 @@
-"""Plain values of Python and NumPy that a checkpoint has no place for: what is stored for them.
+"""Values of Python and NumPy that a checkpoint does not have, and how they are stored.
 
-A scheduler counts milestones in a `collections.Counter`, hyperparameters hold paths, dates and enums. Each is
-stored as scalars, lists and dicts, with its kind in the note of :mod:`lccodec.adapters.tree.plain`. The kinds
-are a fixed list. Nothing is imported by a name that a file gives: an enum is looked up among those that the
-program has defined, a named tuple comes back as one of the same name and fields.
+A scheduler counts milestones in a `collections.Counter`; hyperparameters hold paths, dates and
+enums. Each value is stored as scalars, lists and dicts, with its kind in the note of
+:mod:`lccodec.adapters.tree.plain`. The list of kinds is fixed. No module is imported because a file
+names it: an enum is looked up among the enums that the program has defined, and a named tuple comes
+back as a new class with the same name and fields.
 
 =========================  =======================================================================
 kind                       stored as
 =========================  =======================================================================
-``OrderedDict``,           a dict; its keys in decimal, and ``of int`` behind the kind, if all are
-``Counter``,               integers; a list of pairs for other keys
+``OrderedDict``,           a dict; if all keys are integers, they are decimal strings and the
+``Counter``,               kind ends in ``of int``; for keys of other types, a list of pairs
 ``defaultdict<factory>``
-``dict``                   a list of pairs: it has keys that are neither all strings nor all integers
+``dict``                   a list of pairs: not all keys are strings and not all are integers
 ``SimpleNamespace``,       a dict
 ``Namespace``,
 ``namedtuple<name>``
 ``set``, ``frozenset``     a list, sorted
-``deque``                  a tuple: the greatest length, a list
+``deque``                  a tuple: the maximum length, a list
 ``range``, ``slice``       a list: start, stop, step
 ``timedelta``              a list: days, seconds, microseconds
 ``Fraction``               a list: numerator, denominator
@@ -60,7 +61,7 @@ __all__ = ["OF_INT", "from_stored", "to_stored"]
 
 _RULE: Final = "lccodec.types"  # the note that says what is stored
 
-#: Behind the kind of a dict whose keys are integers.
+#: The end of the kind of a dict whose keys are integers.
 OF_INT: Final = " of int"
 
 _FACTORIES: Final[dict[str, Any]] = {
@@ -77,7 +78,7 @@ Decode = Callable[[Any], Any]
 
 
 def _text(make: Callable[[Any], Any], kind: type = str) -> Decode:
-    """Return a decoder of strings only: constructors take more, `bytearray` a size as large as memory."""
+    """Return a decoder of strings only: `bytearray` would also take a size as large as memory."""
 
     def decode(stored: Any) -> Any:
         if type(stored) is not kind:
@@ -88,7 +89,7 @@ def _text(make: Callable[[Any], Any], kind: type = str) -> Decode:
 
 
 def _listed(make: Callable[..., Any], kinds: tuple[type, ...] = (int,)) -> Decode:
-    """Return a decoder of lists of such values."""
+    """Return a decoder that takes lists of values of these types only."""
 
     def decode(stored: Any) -> Any:
         if type(stored) is not list or not all(type(item) in kinds for item in stored):
@@ -99,7 +100,7 @@ def _listed(make: Callable[..., Any], kinds: tuple[type, ...] = (int,)) -> Decod
 
 
 def _iso(value: Any) -> str:
-    """Return a date or time as text, if that is all there is to it."""
+    """Return a date or time as text; refuse one that text cannot express."""
     text: str = value.isoformat()
     if repr(type(value).fromisoformat(text)) != repr(value):
         raise ArgumentError(
@@ -120,7 +121,7 @@ def _dtype_text(dtype: np.dtype[Any]) -> str:
                 return text
         except TypeError:
             pass
-    raise ArgumentError(f"is the dtype {dtype}, which has fields or is not NumPy's")
+    raise ArgumentError(f"is the dtype {dtype}, which has fields or is not one of NumPy's")
 
 
 def _counted(value: Any) -> list[Any]:
@@ -139,7 +140,7 @@ def _deque(stored: Any) -> Any:
     return collections.deque(items, maxlen=length)
 
 
-#: Exact types, each with its kind, what is stored, and what makes it again.
+#: Exact types, each with its kind, its encoder and its decoder.
 _VALUES: Final[dict[type, tuple[str, Encode, Decode]]] = {
     set: ("set", _sorted, set),
     frozenset: ("frozenset", _sorted, frozenset),
@@ -173,12 +174,12 @@ _DECODERS: Final[dict[str, Decode]] = {kind: decode for kind, _, decode in _VALU
 
 
 def to_stored(value: Any) -> tuple[str, Any] | None:
-    """Return the kind of a value and what is stored for it; None where it is not of the list.
+    """Return the kind of a value and its stored form; None if the value is not on the list.
 
     Raises
     ------
     ArgumentError
-        For a value of the list that cannot be told in full.
+        For a value on the list that cannot be stored in full.
     """
     kind = type(value)
     if kind in _VALUES:
@@ -227,23 +228,23 @@ def _named(name: str, fields: tuple[str, ...]) -> Any:
 
 def _member(member: enum.Enum) -> list[Any]:
     kind, value = type(member), member.value
-    name = member.name if member.name in kind.__members__ else None  # of several flags there is no name
+    name = member.name if member.name in kind.__members__ else None  # a combination of flags has no name
     plain = isinstance(value, bool | int | float | str | bytes | None)
     return [f"{kind.__module__}.{kind.__qualname__}", name, value if plain else None]
 
 
 def from_stored(kind: str, stored: Any, name: str) -> Any:
-    """Return the value of a kind; what is stored, where the kind is not of the list.
+    """Return the value of a kind; the stored form if the kind is not on the list.
 
     Raises
     ------
     FormatError
-        If what is stored is not of that kind.
+        If the stored form does not fit the kind.
     """
     try:
         return _made(kind, stored)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
-        raise FormatError(_RULE, name, f"is noted as {kind}, and is not: {error}") from error
+        raise FormatError(_RULE, name, f"is noted as {kind} but is not one: {error}") from error
 
 
 def _made(kind: str, stored: Any) -> Any:
@@ -275,7 +276,7 @@ def _enum(name: str, member: str | None, value: Any) -> Any:
             if issubclass(kind, enum.Flag) and type(value) is int:
                 return kind(value)
     warnings.warn(
-        f"{name} is no enum of this program, which has {value!r} instead of its member {member}: "
+        f"{name} is no enum of this program, so its member {member} is loaded as {value!r}: "
         "import its module before you load",
         LccodecWarning,
         stacklevel=2,
@@ -284,7 +285,7 @@ def _enum(name: str, member: str | None, value: Any) -> Any:
 
 
 def _enums(base: type[enum.Enum]) -> Iterator[type[enum.Enum]]:
-    """Yield the enums that this program has defined, the newest of a name first."""
+    """Yield the enums that this program has defined; of the same name, the newest first."""
     for kind in reversed(base.__subclasses__()):
         yield from _enums(kind)
         yield kind

@@ -1,4 +1,4 @@
-"""The verbs of the command ``lccodec``, a module for each kind; what they do is done elsewhere.
+"""The verbs of the command ``lccodec``: thin functions, one module for each kind of verb.
 
 Exit codes: 0 fine, 1 problems found (in data, a chain or storage), 2 usage.
 """

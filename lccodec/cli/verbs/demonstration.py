@@ -1,4 +1,4 @@
-"""The verb that shows the package at work: demo."""
+"""The verb that shows the package in use: demo."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["demo"]
 
 @verb
 @click.option(
-    "--directory", type=NEW, help="Where to leave the chain  [default: ./lccodec-demo, or -2, -3 ...]"
+    "--directory", type=NEW, help="Where to put the chain  [default: ./lccodec-demo, or -2, -3 ...]"
 )
 def demo(directory: Path | None, as_json: bool) -> None:
-    """Train a small network, lose its state, restore it from a chain and go on (under 30 s)."""
+    """Train a small network, lose its state, restore it from a chain, and continue (under 30 s)."""
     from ..demo import run
 
     with render.progress("training") as update:
@@ -43,5 +43,6 @@ def demo(directory: Path | None, as_json: bool) -> None:
 
 
 def _unused(name: str) -> Path:
+    """Return a path that does not exist yet: the name, or the name with a number."""
     numbered = (Path(f"{name}-{number}") for number in itertools.count(2))
     return next(path for path in itertools.chain([Path(name)], numbered) if not path.exists())

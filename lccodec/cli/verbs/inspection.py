@@ -32,7 +32,7 @@ def ls(directory: Path, as_json: bool) -> int:
             try:
                 visit.check()
                 found[visit.path] = visit.info()
-            except LccodecError as problem:  # the others are still there
+            except LccodecError as problem:  # the other checkpoints are still listed
                 found[visit.path] = problem
             update(done, len(steps))
     listed = [(step, found[path]) for step, path in steps.items() if path in found]
@@ -54,7 +54,7 @@ def ls(directory: Path, as_json: bool) -> int:
 @click.argument("path", type=CHAIN_OR_FILE)
 @click.option("--step", type=STEP, help="[default: the latest]")
 def info(path: Path, step: int | None, as_json: bool) -> None:
-    """Tell what is known of a checkpoint and its arrays, without decoding them."""
+    """Show what is known about a checkpoint and its arrays, without decoding them."""
     with open_checkpoint(path, step) as file:
         found = file.info()
     document = {"path": str(path), **render.checkpoint_document(found), "arrays": found.arrays}
@@ -69,7 +69,7 @@ def show(path: Path, name: str, step: int | None, as_json: bool) -> None:
     """Show one array: dtype, shape, range, and a histogram; or the value of a scalar."""
     with open_checkpoint(path, step) as file:
         leaves, found = Leaves(file), file.info().step
-        leaf = leaves[name] if name in leaves else file.get(name)  # whose error suggests the nearest name
+        leaf = leaves[name] if name in leaves else file.get(name)  # its error suggests the nearest name
     place = {"path": str(path), "step": found, "name": name}
     if not isinstance(leaf, np.ndarray):
         click.echo(render.dump_json({**place, "value": leaf}) if as_json else render.printable(repr(leaf)))
@@ -84,7 +84,7 @@ def show(path: Path, name: str, step: int | None, as_json: bool) -> None:
 @click.argument("old", metavar="STEP", type=STEP)
 @click.argument("new", metavar="STEP", type=STEP)
 def diff(directory: Path, old: int, new: int, as_json: bool) -> None:
-    """Tell what changed from one step of a chain to another, and by how much."""
+    """Show what changed between two steps of a chain, and by how much."""
     with (
         open_checkpoint(directory, old) as before,
         open_checkpoint(directory, new) as after,
@@ -99,7 +99,7 @@ def diff(directory: Path, old: int, new: int, as_json: bool) -> None:
 @click.argument("paths", metavar="PATH...", type=CHAIN_OR_FILE, nargs=-1, required=True)
 @click.option("--deep", is_flag=True, help="Also decode every array.")
 def check(paths: tuple[Path, ...], deep: bool, as_json: bool) -> int:
-    """Check chains or checkpoint files: every problem, not only the first."""
+    """Check chains or checkpoint files; print every problem, not only the first."""
     found = []
     with render.progress("checking") as update:
         for done, path in enumerate(paths, 1):

@@ -1,4 +1,4 @@
-"""Parameters that several verbs have: paths, steps, threads; the checkpoint that they name."""
+"""Parameters that several verbs have: paths, steps, threads; and opening the named checkpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CHAIN", "CHAIN_OR_FILE", "FILE", "NEW", "STEP", "open_checkpoint", "
 
 
 class _Path(click.Path):
-    """A path; the address of a remote store is refused as what it is, not as a file that is missing."""
+    """A path. The address of a remote store is refused as an address, not as a missing file."""
 
     def __init__(self, *, exists: bool = False, file_okay: bool = True, dir_okay: bool = True) -> None:
         super().__init__(exists, file_okay, dir_okay, path_type=Path)
@@ -32,12 +32,12 @@ NEW: Final = _Path()
 STEP: Final = click.IntRange(min=0)
 
 threads_option = click.option(
-    "-j", "--threads", type=click.IntRange(0), default=1, help="0: one for each core."
+    "-j", "--threads", type=click.IntRange(0), default=1, help="Number of threads; 0: one per core."
 )
 
 
 def open_checkpoint(path: Path, step: int | None, threads: int = 1) -> CheckpointFile:
-    """Open a step of a chain (its latest by default), or a checkpoint file."""
+    """Open a step of a chain (the latest by default), or a checkpoint file."""
     if not path.is_dir():
         if step is not None:
             raise ArgumentError(f"{path} is a file: --step is for a chain")

@@ -28,11 +28,11 @@ _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 @verb
 @click.argument("directory", metavar="DIR", type=NEW)
 @click.argument("files", metavar="FILE...", type=FILE, nargs=-1, required=True)
-@click.option("--step", type=STEP, help="Step of the first file; the others follow by one.")
+@click.option("--step", type=STEP, help="Step of the first file; each further file is one step later.")
 @click.option(
     "--policy",
     type=click.Choice(list(POLICIES)),
-    help="How lossy deltas may be.  [default: as the chain was saved with, else lossless]",
+    help="How lossy deltas may be.  [default: the policy of the chain, or lossless for a new one]",
 )
 @threads_option
 def save(
@@ -45,10 +45,11 @@ def save(
 ) -> None:
     """Save files (.npz, .safetensors, its index of shards, .lcc.h5) into a chain, each as one step.
 
-    Without --step, the step of a file is the last number in its name if every file has one, and the files are
-    taken in its order; otherwise they follow the latest step.
+    Without --step, the step of a file is the last number in its name, if every name has a number;
+    files are saved in the order of these steps. If not, the steps follow the latest step of the
+    chain.
     """
-    for file in files:  # another suffix is told before anything is written
+    for file in files:  # a wrong suffix is reported before anything is written
         check_suffix(file)
     latest = max(directory_steps(directory), default=None) if directory.is_dir() else None
     first = step if step is not None else 0 if latest is None else latest + 1
@@ -56,7 +57,7 @@ def save(
     steps = steps or {first + i: file for i, file in enumerate(files)}
     saved = []
     if policy is None and latest is None:
-        policy = "lossless"  # nobody has said that these files may lose anything
+        policy = "lossless"  # nobody has allowed these files to lose anything
     chain = Chain(directory, policy=policy, threads=threads)
     with chain, render.progress("saving") as update:
         for done, (number, file) in enumerate(steps.items(), 1):
@@ -81,14 +82,16 @@ def save(
     "-o", "--output", metavar="FILE", type=NEW, required=True, help="A .npz, .safetensors or .lcc.h5 file."
 )
 @click.option(
-    "--key", "keys", metavar="NAME", multiple=True, help="Only this array, or all below; repeatable."
+    "--key",
+    "keys",
+    metavar="NAME",
+    multiple=True,
+    help="Only this array, or all arrays below this entry; repeatable.",
 )
-@click.option(
-    "--strip", is_flag=True, help="Write names without the --key in front, as 'model/' or 'model.'."
-)
+@click.option("--strip", is_flag=True, help="Remove the --key from the front of names: 'model/' or 'model.'.")
 @click.option("--dtype", type=click.Choice(["float32"]), help="Write bfloat16 arrays as float32.")
 @threads_option
-def restore(  # a parameter for each option: click passes them by name
+def restore(  # one parameter for each option: click passes them by name
     directory: Path,
     step: int | None,
     output: Path,
@@ -98,17 +101,18 @@ def restore(  # a parameter for each option: click passes them by name
     threads: int,
     as_json: bool,
 ) -> None:
-    """Restore a step of a chain into a file (.npz, .safetensors, .lcc.h5), which is replaced if it exists.
+    """Restore a step of a chain into a file (.npz, .safetensors, .lcc.h5), replacing the file.
 
-    A --key is an array, or an entry with all below it, or what names begin with before a dot: 'model' is also
-    'model.weight'. For the weights alone, out of a training state: --key model --strip.
+    A --key is an array, an entry with everything below it, or the part of names before a dot:
+    'model' also means 'model.weight'. For only the weights of a training state: --key model
+    --strip.
     """
     check_suffix(output, write=True)
     if strip and not keys:
-        raise click.UsageError("--strip needs --key: it takes it away in front of names")
+        raise click.UsageError("--strip needs --key: it removes the key from the front of names")
     with open_checkpoint(directory, step, threads) as file:
         info, metadata = file.info(), file.metadata()
-        # Bits can be written without ml_dtypes.
+        # bfloat16 as bits can be written without ml_dtypes.
         state = file.state(_names(file, keys) or None, dtype or "bits")
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())
@@ -120,7 +124,7 @@ def restore(  # a parameter for each option: click passes them by name
 
 
 def _names(file: CheckpointFile, keys: tuple[str, ...]) -> list[str]:
-    """Return names for keys; one that no entry has stands for all arrays that begin with it and a dot."""
+    """Return names for keys. A key without an entry means arrays that start with it and a dot."""
     arrays = file.keys()
     names = []
     for key in keys:
@@ -131,7 +135,7 @@ def _names(file: CheckpointFile, keys: tuple[str, ...]) -> list[str]:
 
 
 def _save_file(state: Any, output: Path, metadata: dict[str, str]) -> dict[str, str]:
-    """Write a file and tell of metadata that have no place in it; return those that have."""
+    """Write a file and return its metadata; print a note about metadata that were left out."""
     kept = save_file(state, output, metadata)
     if left := [render.printable(key) for key in metadata if key not in kept]:
         click.echo(
@@ -143,13 +147,21 @@ def _save_file(state: Any, output: Path, metadata: dict[str, str]) -> dict[str, 
 @verb
 @click.argument("source", metavar="FILE", type=FILE)
 @click.argument("output", metavar="OUTPUT", type=NEW)
-@click.option("--from", "source_framework", type=_FRAMEWORK, help="Whose module's state it is ...")
-@click.option("--to", "output_framework", type=_FRAMEWORK, help="... and whose it is to be.")
+@click.option("--from", "source_framework", type=_FRAMEWORK, help="The framework of the state in FILE ...")
+@click.option("--to", "output_framework", type=_FRAMEWORK, help="... and the framework that OUTPUT is for.")
 @click.option("--rules", type=FILE, help="Your rules for names and layouts, in TOML or JSON.")
-@click.option("--like", type=FILE, help="A state of the other framework to be like: it decides and checks.")
-@click.option("--model", metavar="NAME", help="The entry with the module's state.  [default: all is]")
-@click.option("--optimizer", metavar="NAME", help="The entry with that of Adam, whose moments come along.")
-def convert(  # a parameter for each option: click passes them by name
+@click.option(
+    "--like",
+    type=FILE,
+    help="A state of the other framework: OUTPUT gets its structure and is checked against it.",
+)
+@click.option(
+    "--model", metavar="NAME", help="The entry with the module's state.  [default: the whole state]"
+)
+@click.option(
+    "--optimizer", metavar="NAME", help="The entry with the state of Adam; its moments are converted too."
+)
+def convert(  # one parameter for each option: click passes them by name
     source: Path,
     output: Path,
     source_framework: str | None,
@@ -160,11 +172,11 @@ def convert(  # a parameter for each option: click passes them by name
     optimizer: str | None,
     as_json: bool,
 ) -> None:
-    """Convert a file of one format into another, lossless and with its metadata.
+    """Convert a file to another format, lossless and with its metadata.
 
-    Formats go by suffixes: .npz, .safetensors, .lcc.h5, and .safetensors.index.json, whose shards are one
-    state. OUTPUT is replaced if it exists. With --from and --to the state becomes that of the same module in
-    the other framework, by rules for names and layouts.
+    The suffix gives the format: .npz, .safetensors, .lcc.h5, or .safetensors.index.json, whose
+    shards are one state. OUTPUT is replaced if it exists. With --from and --to the state is
+    converted to the same module in the other framework, by rules for names and layouts.
     """
     check_suffix(output, write=True)
     exchange, left_out = None, list[str]()
