@@ -37,8 +37,8 @@ __all__ = ["PACKED", "pack", "unpack"]
 PACKED: Final = "lccodec.lcc.h5"
 
 _RULE: Final = "folder"
-_WEIGHTS: Final = ".safetensors"
-_TORCH: Final = re.compile(r"(optimizer|pytorch_model)\w*\.(pt|bin)")
+_WEIGHTS_SUFFIX: Final = ".safetensors"
+_TORCH_FILE: Final = re.compile(r"(optimizer|pytorch_model)\w*\.(pt|bin)")
 
 
 def pack(
@@ -80,9 +80,9 @@ def pack(
         paths = sorted(folder.rglob("*"))
     for path in paths:
         name = path.relative_to(folder).as_posix()
-        if path.suffix == _WEIGHTS:
+        if path.suffix == _WEIGHTS_SUFFIX:
             files[name], notes[name] = _read_weights(path)
-        elif _TORCH.fullmatch(path.name):
+        elif _TORCH_FILE.fullmatch(path.name):
             files[name] = _read_torch(path)
     if not files:
         return []
@@ -90,7 +90,7 @@ def pack(
     plain, metadata = adapter.to_numpy(state)
     known = adapter.roles(state) | dict(_model_roles(files, models))
     save_linked(plain, folder / PACKED, metadata, chain, known)
-    removed = [folder / name for name in files if not (keep_weights and name.endswith(_WEIGHTS))]
+    removed = [folder / name for name in files if not (keep_weights and name.endswith(_WEIGHTS_SUFFIX))]
     for path in removed:
         path.unlink()
     return removed
@@ -141,7 +141,7 @@ def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
         if path.exists():
             continue
         with replacing(path) as temporary:
-            if path.suffix == _WEIGHTS:
+            if path.suffix == _WEIGHTS_SUFFIX:
                 save_file(content, temporary, state["metadata"].get(name))
             else:
                 with temporary.open(
@@ -153,7 +153,7 @@ def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
 
 
 def _is_large(path: Path) -> bool:
-    return path.suffix == _WEIGHTS or _TORCH.fullmatch(path.name) is not None
+    return path.suffix == _WEIGHTS_SUFFIX or _TORCH_FILE.fullmatch(path.name) is not None
 
 
 def _read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str] | None]:

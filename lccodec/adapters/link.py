@@ -26,7 +26,7 @@ from ..policy.roles import Assignment
 __all__ = ["open_linked", "open_named", "save_linked"]
 
 #: The key of a link in the metadata. Errors name it as their rule.
-_LINK: Final = "lccodec.link"
+_LINK_KEY: Final = "lccodec.link"
 
 
 def save_linked(
@@ -56,7 +56,7 @@ def save_linked(
     with open_checkpoint(checkpoint_path(chain.directory, step)) as reader:
         root = reader.root.hex()
     directory = Path(os.path.relpath(chain.directory, Path(path).parent)).as_posix()
-    save_file(None, path, {_LINK: json.dumps({"chain": directory, "step": step, "root": root})})
+    save_file(None, path, {_LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
 
 
 def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFile:
@@ -73,7 +73,7 @@ def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFil
     """
     path = checked_path(path)
     file = open_file(path, threads=threads)
-    text = file.metadata().get(_LINK)
+    text = file.metadata().get(_LINK_KEY)
     if text is None:
         return file
     file.close()
@@ -81,7 +81,7 @@ def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFil
         link = json.loads(text)
         directory, step, root = path.parent / link["chain"], int(link["step"]), str(link["root"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise FormatError(_LINK, str(path), "not a link to a checkpoint of a chain") from error
+        raise FormatError(_LINK_KEY, str(path), "not a link to a checkpoint of a chain") from error
     return open_named(checkpoint_path(directory, step), root, path, threads)
 
 

@@ -22,9 +22,11 @@ from .files.named_arrays import named_arrays
 
 __all__ = ["load_file", "save_file"]
 
-_SUFFIX: Final = ".npy"  # of every member of the archive
+_MEMBER_SUFFIX: Final = ".npy"  # of every member of the archive
 _RULE: Final = "npz"
-_MAX_NAME_BYTES: Final = 0xFFFF - len(_SUFFIX)  # an archive stores the length of a member's name in 16 bits
+_MAX_NAME_BYTES: Final = 0xFFFF - len(
+    _MEMBER_SUFFIX
+)  # an archive stores the length of a member's name in 16 bits
 
 
 def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -44,7 +46,7 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
         try:
             with zipfile.ZipFile(file) as archive:
                 for member in archive.infolist():
-                    name = member.filename.removesuffix(_SUFFIX)
+                    name = member.filename.removesuffix(_MEMBER_SUFFIX)
                     where = f"{path}: array {name!r}"
                     if name == member.filename or name in arrays:
                         raise ValueError("not a NumPy array" if name not in arrays else "occurs twice")
@@ -103,5 +105,5 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
     # numpy.savez takes names as keywords and fails for an array named "file".
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, array in arrays.items():
-            with archive.open(name + _SUFFIX, "w", force_zip64=True) as member:
+            with archive.open(name + _MEMBER_SUFFIX, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)

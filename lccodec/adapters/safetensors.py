@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ..byteorder import little_endian, read_numbers, stored_bytes
@@ -25,7 +24,7 @@ from .files.disk import regular_file, replacing
 from .files.named_arrays import named_leaves, plain_names
 from .files.shards import is_index, load_shards, read_index
 from .files.structure import STATE, rebuild, with_structure
-from .tree.plain import read_types, with_types
+from .tree.plain import names_by_type, read_types, with_types
 
 try:
     import safetensors as library
@@ -35,15 +34,15 @@ except ImportError:
 __all__ = ["load_file", "load_metadata", "load_state", "save_file"]
 
 _RULE: Final = "safetensors"
-_KINDS: Final = {
+_ELEMENT_TYPES: Final = {
     kind.name: kind for kind in ELEMENT_TYPES if kind.name != "complex128"
 }  # the format lacks it
-_NAMES: Final = {
+_DTYPE_NAMES: Final = {
     "BOOL": "bool", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
     "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64",
     "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
 }  # fmt: skip
-_FLOAT8: Final = {
+_FLOAT8_NAMES: Final = {
     "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2",
     "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
 }  # fmt: skip
@@ -75,7 +74,9 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 
 def _array(path: str | os.PathLike[str], name: str, tensor: dict[str, Any]) -> Array:
-    kind = _KINDS.get(_NAMES.get(tensor["dtype"], "uint8" if tensor["dtype"] in _FLOAT8 else ""))
+    kind = _ELEMENT_TYPES.get(
+        _DTYPE_NAMES.get(tensor["dtype"], "uint8" if tensor["dtype"] in _FLOAT8_NAMES else "")
+    )
     if kind is None:
         raise ArgumentError(f"{path}: array {name!r}: dtype {tensor['dtype']} cannot be stored")
     bits = read_numbers(tensor["data"], kind.bits)
@@ -114,7 +115,10 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
         files, metadata = read_index(path)
         shards = [load_metadata(file) for file in files]
         of_shards = {key: text for shard in shards for key, text in shard.items()}
-        return with_types({**of_shards, **metadata}, _by_type(map(read_types, shards)))
+        return with_types(
+            {**of_shards, **metadata},
+            names_by_type(pair for shard in shards for pair in read_types(shard).items()),
+        )
     with regular_file(path):
         try:
             with library.safe_open(str(path), framework="np") as file:
@@ -124,16 +128,10 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
             raise _format_error(path, error) from None
     # In a flat state the whole name is one key.
     noted = {leaf_name((name,)): kind for name, kind in read_types(metadata).items()}
-    native = {leaf_name((name,)): _FLOAT8[dtype] for name, dtype in dtypes.items() if dtype in _FLOAT8}
-    return with_types(metadata, _by_type([noted, native]))
-
-
-def _by_type(notes: Iterable[Mapping[str, str]]) -> dict[str, list[str]]:
-    names: dict[str, list[str]] = {}
-    for note in notes:
-        for name, kind in note.items():
-            names.setdefault(kind, []).append(name)
-    return names
+    native = {
+        leaf_name((name,)): _FLOAT8_NAMES[dtype] for name, dtype in dtypes.items() if dtype in _FLOAT8_NAMES
+    }
+    return with_types(metadata, names_by_type([*noted.items(), *native.items()]))
 
 
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
@@ -163,14 +161,16 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
     tensors = {}
     for name, array in arrays.items():
         kind, bits = components(array)
-        if kind.name not in _KINDS or name == "__metadata__":
-            reason = "the name is reserved" if kind.name in _KINDS else f"dtype {kind.name} is unknown"
+        if kind.name not in _ELEMENT_TYPES or name == "__metadata__":
+            reason = (
+                "the name is reserved" if kind.name in _ELEMENT_TYPES else f"dtype {kind.name} is unknown"
+            )
             raise ArgumentError(f"array {name!r}: {reason} in a .safetensors file")
         kept.append(bits := little_endian(bits))
-        native = kind.name == "uint8" and types.get(name) in _FLOAT8.values()
+        native = kind.name == "uint8" and types.get(name) in _FLOAT8_NAMES.values()
         tensors[name] = _tensor(types.pop(name) if native else kind.name, array.shape, bits)
     left = {name: kind for name, kind in types.items() if name in arrays}  # containers have no tensors
-    metadata = with_types(metadata, _by_type([left]))
+    metadata = with_types(metadata, names_by_type(left.items()))
     with replacing(path) as temporary:
         try:
             library.serialize_file(tensors, str(temporary), metadata=metadata or None)

@@ -23,8 +23,8 @@ from .trees import children, leaves, nested, rebuilt, replaced
 __all__ = ["adam_to_flax", "adam_to_torch"]
 
 #: The names of the moments in torch and in optax.
-_MOMENTS: Final = {"exp_avg": "mu", "exp_avg_sq": "nu"}
-_SLASH: Final = SEPARATORS["flax"]
+_MOMENT_NAMES: Final = {"exp_avg": "mu", "exp_avg_sq": "nu"}
+_FLAX_SEPARATOR: Final = SEPARATORS["flax"]
 
 
 def adam_to_flax(
@@ -63,11 +63,15 @@ def adam_to_flax(
         raise ArgumentError(f"optax counts the steps of all parameters together; torch's are {sorted(steps)}")
     adam: dict[str, Any] = {"count": np.array(steps.pop(), np.int32)}
     template = None if like is None else _adam(like)
-    for ours, theirs in _MOMENTS.items():
+    for ours, theirs in _MOMENT_NAMES.items():
         source = {name: entry[ours] for name, entry in entries.items()}
-        target = None if template is None else leaves(template[theirs], _SLASH)
+        target = None if template is None else leaves(template[theirs], _FLAX_SEPARATOR)
         made = exchange(source, target, tuple(rules), "torch", moments=True)
-        adam[theirs] = nested(made, _SLASH) if template is None else replaced(template[theirs], _SLASH, made)
+        adam[theirs] = (
+            nested(made, _FLAX_SEPARATOR)
+            if template is None
+            else replaced(template[theirs], _FLAX_SEPARATOR, made)
+        )
     return adam if like is None else _with_adam(like, adam)
 
 
@@ -104,8 +108,8 @@ def adam_to_torch(
     target = {name: _by_number(known, number).get("exp_avg") for number, name in enumerate(names)}
     step = np.array(_count(adam["count"], "optax's count"), np.float32)
     entries = {name: {"step": step.copy()} for name in names}
-    for ours, theirs in _MOMENTS.items():
-        made = exchange(leaves(adam[theirs], _SLASH), target, tuple(rules), "flax", moments=True)
+    for ours, theirs in _MOMENT_NAMES.items():
+        made = exchange(leaves(adam[theirs], _FLAX_SEPARATOR), target, tuple(rules), "flax", moments=True)
         for name in names:
             entries[name][ours] = made[name]
     groups = {} if like is None else {"param_groups": _field(like, "param_groups")}
@@ -134,7 +138,7 @@ def _items(group: Any, key: str) -> Sequence[Any]:
 def _entries(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
     """Return the entries of a torch optimizer for each parameter, by its name."""
     state = _field(optimizer, "state")
-    wanted = {"step", *_MOMENTS}
+    wanted = {"step", *_MOMENT_NAMES}
     entries = {name: _by_number(state, number) for number, name in enumerate(names)}
     problems = [
         f"parameter {name!r} has {', '.join(sorted(map(str, entry))) or 'no state'}"
@@ -170,7 +174,7 @@ def _count(value: Any, what: str) -> int:
 
 
 def _is_adam(node: Any) -> bool:
-    return {name for name, _ in children(node) or ()} == {"count", *_MOMENTS.values()}
+    return {name for name, _ in children(node) or ()} == {"count", *_MOMENT_NAMES.values()}
 
 
 def _adam(tree: Any) -> dict[str, Any]:

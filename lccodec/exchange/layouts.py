@@ -33,6 +33,9 @@ Shapes: TypeAlias = Sequence[Shape | None]
 Transform: TypeAlias = Callable[[Arrays, Shapes, int | None], Arrays]
 
 
+_ANY_RANK: Final = range(65)  # NumPy's arrays have at most 64 dimensions
+
+
 @dataclass(frozen=True)
 class Layout:
     """One pair of ways to lay out a layer's arrays.
@@ -57,7 +60,7 @@ class Layout:
     to_torch: Transform
     torch: range = range(1, 2)
     flax: range = range(1, 2)
-    ranks: range = range(65)
+    ranks: range = _ANY_RANK
     more: int = 0
     sized: Literal["never", "maybe", "always"] = "never"
     moments: bool = True
@@ -201,36 +204,47 @@ def _joined(blocks: Arrays) -> Array:
     return np.ascontiguousarray(np.concatenate(blocks))
 
 
-_VECTOR: Final = range(1, 2)
-_MATRIX: Final = range(2, 3)
-_KERNEL: Final = range(3, 6)
-_TWO: Final = range(2, 3)
-_ANY: Final = range(1, 1 << 16)
+_VECTOR_RANKS: Final = range(1, 2)
+_MATRIX_RANKS: Final = range(2, 3)
+_KERNEL_RANKS: Final = range(3, 6)
+_TWO_ARRAYS: Final = range(2, 3)
+_ANY_NUMBER: Final = range(1, 1 << 16)
 
 #: The layouts by name.
 LAYOUTS: Final = MappingProxyType(
     {
         "same": Layout(_same, _same),
         # One array in Flax has several names in torch.
-        "tied": Layout(_tied_to_flax, _tied_to_torch, torch=_ANY),
+        "tied": Layout(_tied_to_flax, _tied_to_torch, torch=_ANY_NUMBER),
         # (out, in) in torch and (in, out) in Flax
-        "linear": Layout(_linear_to_flax, _linear_to_torch, flax=_ANY, ranks=_MATRIX),
+        "linear": Layout(_linear_to_flax, _linear_to_torch, flax=_ANY_NUMBER, ranks=_MATRIX_RANKS),
         # The same after flattening an image of `size` channels: they come first in torch, last in
         # Flax.
-        "flattened": Layout(_flattened_to_flax, _flattened_to_torch, ranks=_MATRIX, sized="always"),
+        "flattened": Layout(_flattened_to_flax, _flattened_to_torch, ranks=_MATRIX_RANKS, sized="always"),
         # (out, in, *window) and (*window, in, out)
-        "conv": Layout(_conv_to_flax, _conv_to_torch, ranks=_KERNEL),
+        "conv": Layout(_conv_to_flax, _conv_to_torch, ranks=_KERNEL_RANKS),
         # (in, out, *window) and (*window turned over, in, out)
-        "conv-transposed": Layout(_conv_transposed_to_flax, _conv_transposed_to_torch, ranks=_KERNEL),
+        "conv-transposed": Layout(_conv_transposed_to_flax, _conv_transposed_to_torch, ranks=_KERNEL_RANKS),
         # (heads x features, in) and (in, heads, features), a bias without `in`; `size` heads
-        "heads": Layout(_heads_to_flax, _heads_to_torch, flax=_ANY, ranks=range(1, 3), more=1, sized="maybe"),
+        "heads": Layout(
+            _heads_to_flax, _heads_to_torch, flax=_ANY_NUMBER, ranks=range(1, 3), more=1, sized="maybe"
+        ),
         # (out, heads x features) and (heads, features, out); `size` heads
-        "heads-out": Layout(_heads_out_to_flax, _heads_out_to_torch, ranks=_MATRIX, more=1, sized="maybe"),
+        "heads-out": Layout(
+            _heads_out_to_flax, _heads_out_to_torch, ranks=_MATRIX_RANKS, more=1, sized="maybe"
+        ),
         # Two biases and their sum.
         "summed": Layout(
-            _summed_to_flax, _summed_to_torch, torch=_TWO, flax=_ANY, ranks=_VECTOR, moments=False
+            _summed_to_flax,
+            _summed_to_torch,
+            torch=_TWO_ARRAYS,
+            flax=_ANY_NUMBER,
+            ranks=_VECTOR_RANKS,
+            moments=False,
         ),
         # The same; the second bias must be 0 for the last of three gates.
-        "summed-gru": Layout(_summed_gru_to_flax, _summed_to_torch, torch=_TWO, ranks=_VECTOR, moments=False),
+        "summed-gru": Layout(
+            _summed_gru_to_flax, _summed_to_torch, torch=_TWO_ARRAYS, ranks=_VECTOR_RANKS, moments=False
+        ),
     }
 )

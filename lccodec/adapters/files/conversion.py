@@ -15,7 +15,7 @@ from .formats import load_file
 __all__ = ["Exchange", "convert"]
 
 #: Types that are stored as arrays with other elements: no layout applies to these.
-_BITS: Final = BYTE_TYPES | {"complex32"}
+_TYPES_AS_BITS: Final = BYTE_TYPES | {"complex32"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def convert(
         If the file `like` is damaged or cannot be read.
     """
     state, kinds = _typed(state, metadata)
-    if unfit := sorted(set(kinds.values()) & _BITS):
+    if unfit := sorted(set(kinds.values()) & _TYPES_AS_BITS):
         raise ArgumentError(f"arrays of {', '.join(unfit)} are stored as bits, which no rule can lay out")
     like, kinds = (None, {}) if exchange.like is None else _typed(*load_file(exchange.like))
     to_other, adam_to_other = (

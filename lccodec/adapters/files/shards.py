@@ -21,7 +21,7 @@ __all__ = ["INDEX_SUFFIX", "is_index", "load_shards", "read_index"]
 
 INDEX_SUFFIX: Final = ".index.json"
 _RULE: Final = "safetensors"
-_SHARD: Final = re.compile(r"[^/\\:\0]+\.safetensors")  # no directory, no drive, and not another index
+_SHARD_NAME: Final = re.compile(r"[^/\\:\0]+\.safetensors")  # no directory, no drive, and not another index
 
 Value = TypeVar("Value")
 
@@ -55,7 +55,7 @@ def read_index(path: str | os.PathLike[str]) -> tuple[dict[Path, list[str]], dic
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise FormatError(_RULE, where, "not an index of shards: it has no weight_map") from None
     for file in files:
-        if type(file) is not str or not _SHARD.fullmatch(file):
+        if type(file) is not str or not _SHARD_NAME.fullmatch(file):
             raise FormatError(
                 _RULE, where, f"not the name of a .safetensors file in the same directory: {file!r}"
             )

@@ -21,7 +21,7 @@ from ...container.scalars import Json, parse_scalar, scalar_json, scalar_value
 from ...container.tree import array_names, flatten, leaf_name, parse_tree, select, unflatten
 from ...element_types import Array
 from ...errors import ArgumentError, DataError, FormatError
-from ..tree.plain import read_types, with_types
+from ..tree.plain import names_by_type, read_types, with_types
 from .named_arrays import plain_names
 
 __all__ = ["STATE", "choose", "rebuild", "with_structure"]
@@ -30,7 +30,7 @@ __all__ = ["STATE", "choose", "rebuild", "with_structure"]
 STATE: Final = "lccodec.state"
 
 #: The type of a scalar, by the dtype of its tensor.
-_KINDS: Final = {"int64": int, "uint64": int, "float64": float, "bool": bool}
+_SCALAR_KINDS: Final = {"int64": int, "uint64": int, "float64": float, "bool": bool}
 
 
 def with_structure(state: Any, scalars: Mapping[str, Any], metadata: Mapping[str, str]) -> dict[str, str]:
@@ -46,15 +46,8 @@ def with_structure(state: Any, scalars: Mapping[str, Any], metadata: Mapping[str
     if isinstance(tree, dict) and all(type(node) is int for node in tree.values()):
         return kept
     entries = {n: scalar_json(v) if isinstance(v, float | bytes) else v for n, v in scalars.items()}
-    note = {"tree": tree, "scalars": entries, "types": _grouped(read_types(metadata))}
+    note = {"tree": tree, "scalars": entries, "types": names_by_type(read_types(metadata).items())}
     return {**kept, STATE: json.dumps(note, ensure_ascii=False, separators=(",", ":"))}
-
-
-def _grouped(types: Mapping[str, str]) -> dict[str, list[str]]:
-    names: dict[str, list[str]] = {}
-    for name, kind in types.items():
-        names.setdefault(kind, []).append(name)
-    return names
 
 
 def rebuild(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
@@ -137,7 +130,7 @@ _NO_NUMBER: Final = object()
 
 
 def _number(tensor: Array) -> Json:
-    kind = _KINDS.get(tensor.dtype.name)
+    kind = _SCALAR_KINDS.get(tensor.dtype.name)
     if kind is None or tensor.shape != ():
         return _NO_NUMBER
     value = kind(tensor[()])
@@ -174,4 +167,6 @@ def choose(
         names[plain] = name
     found = read_types(metadata)
     types = {leaf_name((plain,)): found[name] for plain, name in names.items() if name in found}
-    return {plain: leaves[name] for plain, name in names.items()}, with_types(metadata, _grouped(types))
+    return {plain: leaves[name] for plain, name in names.items()}, with_types(
+        metadata, names_by_type(types.items())
+    )

@@ -26,7 +26,7 @@ __all__ = ["roles"]
 
 #: Roles of the fields of optax's named tuples that have the structure of the parameters (optax
 #: 0.2).
-_FIELDS: Final[dict[str, Role]] = {
+_FIELD_ROLES: Final[dict[str, Role]] = {
     "mu": "first_moment",
     "trace": "first_moment",
     "ema": "first_moment",
@@ -40,12 +40,12 @@ _FIELDS: Final[dict[str, Role]] = {
     "v_col": "second_moment",
 }
 #: Classes that name these fields differently.
-_CLASSES: Final[dict[str, dict[str, Role]]] = {
+_CLASS_FIELD_ROLES: Final[dict[str, dict[str, Role]]] = {
     "ScaleByAdanState": {"m": "first_moment", "v": "first_moment", "n": "second_moment"},
     "ScaleBySM3State": {"mu": "second_moment", "nu": "first_moment"},
 }
 #: Fields that do not hold one moment for each element of each parameter.
-_FACTORED: Final = frozenset(["v", "v_row", "v_col"])
+_FACTORED_FIELDS: Final = frozenset(["v", "v_row", "v_col"])
 
 #: Names of the collections of a Flax module's variables.
 _COLLECTIONS: Final = frozenset(
@@ -114,7 +114,7 @@ class _Search:
                 role = fields.get(key, "other")
                 why = f"{type(value).__name__}.{key} of optax"
                 self.visit(child, below(keys, key), Assignment(role, why), optax=True)
-                if key in fields and key not in _FACTORED:
+                if key in fields and key not in _FACTORED_FIELDS:
                     shapes = {inner: array.shape for inner, array in _arrays(child, ()) if _is_inexact(array)}
                     self._moments[(*keys, key)] = shapes
             return
@@ -162,7 +162,7 @@ def _arrays(value: Any, keys: _Keys) -> Iterator[tuple[_Keys, Any]]:
 def _fields(value: Any) -> Mapping[str, Role] | None:
     """Return the roles of the fields of a named tuple of optax."""
     if hasattr(value, "_fields") and type(value).__module__.partition(".")[0] == "optax":
-        return _CLASSES.get(type(value).__name__, _FIELDS)
+        return _CLASS_FIELD_ROLES.get(type(value).__name__, _FIELD_ROLES)
     return None
 
 

@@ -17,8 +17,10 @@ from .tree import inside
 
 __all__ = ["from_numpy", "host_leaf", "placed", "to_numpy"]
 
-_KEY: Final = re.compile(r"key<(\w+)>")
-_BYTES: Final = {np.dtype(getattr(ml_dtypes, name)): name for name in BYTE_TYPES if hasattr(ml_dtypes, name)}
+_KEY_TYPE: Final = re.compile(r"key<(\w+)>")
+_ONE_BYTE_TYPES: Final = {
+    np.dtype(getattr(ml_dtypes, name)): name for name in BYTE_TYPES if hasattr(ml_dtypes, name)
+}
 
 
 def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any, dict[str, str]]:
@@ -67,7 +69,7 @@ class _ToNumpy:
 
 def _array(value: Any) -> tuple[Any, str | None]:
     if not isinstance(value, jax.Array):
-        return _bytes(value, "numpy" if isinstance(value, np.ndarray) else "scalar")
+        return _as_bits(value, "numpy" if isinstance(value, np.ndarray) else "scalar")
     if isinstance(value, jax.core.Tracer):
         raise ArgumentError("is traced and has no values: save outside of jit")
     if value.is_deleted():
@@ -82,11 +84,15 @@ def _array(value: Any) -> tuple[Any, str | None]:
                 "or save what each process has (addressable_shards)"
             )
         value = value.addressable_data(0)
-    return _bytes(np.asarray(value), None)
+    return _as_bits(np.asarray(value), None)
 
 
-def _bytes(array: Any, kind: str | None) -> tuple[Any, str | None]:
-    return (array.view(np.uint8), _BYTES[array.dtype]) if array.dtype in _BYTES else (array, kind)
+def _as_bits(array: Any, kind: str | None) -> tuple[Any, str | None]:
+    return (
+        (array.view(np.uint8), _ONE_BYTE_TYPES[array.dtype])
+        if array.dtype in _ONE_BYTE_TYPES
+        else (array, kind)
+    )
 
 
 def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "") -> Any:
@@ -123,14 +129,14 @@ def host_leaf(array: Array, kind: str | None, name: str) -> Any:
     if kind in (None, "numpy", "scalar"):
         native = array.view(element_type(array.dtype).native)  # bfloat16 is passed as bits
         return native[()] if kind == "scalar" else native
-    if found := _KEY.fullmatch(kind):
+    if found := _KEY_TYPE.fullmatch(kind):
         if array.dtype != np.uint32 or not array.ndim:
             raise FormatError(TYPES, where, f"{array.dtype} {array.shape} is noted as {kind}")
         try:
             return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=found[1])
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"{where} of type {kind}: {error}") from None
-    if kind not in _BYTES.values():
+    if kind not in _ONE_BYTE_TYPES.values():
         raise ArgumentError(f"{where} is of type {kind}, which JAX does not have")
     if array.dtype != np.uint8:
         raise FormatError(TYPES, where, f"{array.dtype} is noted as {kind}")

@@ -14,7 +14,7 @@ from .tree import described, leaves, rebuild
 
 __all__ = ["load_into"]
 
-_KINDS: Final[dict[Any, Any]] = {bool: np.bool_, int: np.integer, float: np.floating}
+_NUMBER_KINDS: Final[dict[Any, Any]] = {bool: np.bool_, int: np.integer, float: np.floating}
 
 
 def load_into(target: Any, state: Any) -> Any:
@@ -66,10 +66,14 @@ def _fitted(value: Any, like: Any) -> Any:
     The step of Linen's `TrainState` is an int until a jitted function has returned it. If the value
     would change, it is returned as it is.
     """
-    number, array = (value, like) if type(value) in _KINDS else (like, value)
-    if type(number) not in _KINDS or not hasattr(array, "dtype") or getattr(array, "shape", None) != ():
+    number, array = (value, like) if type(value) in _NUMBER_KINDS else (like, value)
+    if (
+        type(number) not in _NUMBER_KINDS
+        or not hasattr(array, "dtype")
+        or getattr(array, "shape", None) != ()
+    ):
         return value
-    if not jax.numpy.issubdtype(array.dtype, _KINDS[type(number)]):
+    if not jax.numpy.issubdtype(array.dtype, _NUMBER_KINDS[type(number)]):
         return value
     if array is value:
         return type(number)(np.asarray(value))

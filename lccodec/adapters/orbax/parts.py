@@ -27,10 +27,10 @@ from ...errors import ArgumentError, ChainError, FormatError, LccodecError, Stor
 from ..link import open_linked
 
 __all__ = [
-    "EMPTY",
+    "EMPTY_CONTAINERS",
     "KIND",
     "VERSION",
-    "WHOLE",
+    "WHOLE_ARRAY",
     "Entry",
     "Index",
     "KeyPath",
@@ -46,8 +46,8 @@ Index: TypeAlias = tuple[slice, ...]
 
 KIND: Final = "jax.pytree"
 VERSION: Final = 1
-WHOLE: Final = (slice(None),) * 64  # as many dimensions as an array can have
-EMPTY: Final = {"dict": dict, "list": list, "tuple": tuple}
+WHOLE_ARRAY: Final = (slice(None),) * 64  # as many dimensions as an array can have
+EMPTY_CONTAINERS: Final = {"dict": dict, "list": list, "tuple": tuple}
 
 _RULE: Final = "jax"
 
@@ -152,10 +152,10 @@ class Parts:
     def leaf(self, path: KeyPath, entry: Entry) -> Any:
         """Return a plain value, or a whole array, whose shards have been fetched."""
         if "empty" in entry:
-            return EMPTY[entry["empty"]]()
+            return EMPTY_CONTAINERS[entry["empty"]]()
         if "shards" not in entry:
             return self._values[leaf_name((path_name(path),))]
-        whole = self.region(path_name(path), entry, WHOLE)
+        whole = self.region(path_name(path), entry, WHOLE_ARRAY)
         return (
             jax.random.wrap_key_data(jax.numpy.asarray(whole), impl=entry["impl"])
             if "impl" in entry
@@ -212,7 +212,10 @@ def _parse_table(
     try:
         table = [(list(path), dict(entry)) for path, entry in json.loads(text)]
         for path, entry in table:
-            sound = all(type(key) in (str, int) for key in path) and entry.get("empty", "dict") in EMPTY
+            sound = (
+                all(type(key) in (str, int) for key in path)
+                and entry.get("empty", "dict") in EMPTY_CONTAINERS
+            )
             if not entry:
                 sound &= leaf_name((path_name(path),)) in values
             if "shards" in entry:

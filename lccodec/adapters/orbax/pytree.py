@@ -23,10 +23,10 @@ from ..jax.roles import roles
 from ..jax.tree import described, leaves
 from ..tree.plain import check_same
 from .parts import (
-    EMPTY,
+    EMPTY_CONTAINERS,
     KIND,
     VERSION,
-    WHOLE,
+    WHOLE_ARRAY,
     Entry,
     Index,
     KeyPath,
@@ -99,11 +99,11 @@ def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
         ends = (key, key.rpartition("/")[0])  # with and without the offsets of a shard
         # The value of an NNX Variable has its own name here.
         name = next((n for end in ends for n in (end, end.removesuffix("/value")) if n in by_path), None)
-        kept[leaf_name(("arrays", key))] = by_path[name] if name is not None else _UNKNOWN
+        kept[leaf_name(("arrays", key))] = by_path[name] if name is not None else _UNKNOWN_NAME
     return kept
 
 
-_UNKNOWN: Final = Assignment("other", "of another name in the tree")
+_UNKNOWN_NAME: Final = Assignment("other", "of another name in the tree")
 
 
 def read_tree(directory: Path, target: Any = None, threads: int = 1) -> Any:
@@ -129,7 +129,7 @@ def read_tree(directory: Path, target: Any = None, threads: int = 1) -> Any:
     """
     with Parts(directory, threads) as parts:
         if target is None:
-            parts.fetch([(path_name(path), entry, [WHOLE]) for path, entry in parts.table])
+            parts.fetch([(path_name(path), entry, [WHOLE_ARRAY]) for path, entry in parts.table])
             return _containers([(path, parts.leaf(path, entry)) for path, entry in parts.table])
         flat, structure = jax.tree_util.tree_flatten_with_path(target, is_leaf=_is_leaf)
         wanted = {path_name(_path(keys)): leaf for keys, leaf in flat}
@@ -155,7 +155,7 @@ def _regions(leaf: Any, entry: Entry) -> list[Index]:
     """Return the regions of an array that this process needs for a leaf of the target."""
     sharding = getattr(leaf, "sharding", None)
     if sharding is None or "impl" in entry:
-        return [WHOLE]
+        return [WHOLE_ARRAY]
     return list(sharding.addressable_devices_indices_map(tuple(entry["shape"])).values())
 
 
@@ -171,7 +171,7 @@ def _is_leaf(value: Any) -> bool:
 
 def _empty(value: Any) -> str | None:
     """Return the kind of an empty container, or None; optax has empty named tuples."""
-    for name, kind in EMPTY.items():
+    for name, kind in EMPTY_CONTAINERS.items():
         if isinstance(value, kind) and not value:
             return name
     return None
@@ -245,7 +245,7 @@ def _make(leaf: Any, path: KeyPath, entry: Entry, parts: Parts) -> Any:
         return jax.device_put(parts.leaf(path, entry), sharding)
     name = path_name(path)
     return jax.make_array_from_callback(
-        tuple(entry["shape"]), sharding, lambda index: parts.region(name, entry, index or WHOLE)
+        tuple(entry["shape"]), sharding, lambda index: parts.region(name, entry, index or WHOLE_ARRAY)
     )
 
 

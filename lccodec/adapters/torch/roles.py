@@ -1,6 +1,6 @@
 """Roles from PyTorch's structures: types of tensors, modules, and states of optimizers.
 
-In the state of an optimizer, the name of an entry gives its role (`_ROLES`); all else there is
+In the state of an optimizer, the name of an entry gives its role (`_ENTRY_ROLES`); all else there is
 exact. The parameters of the optimizer are the weights of the model beside it. They are found
 
 - by name, if the optimizer has the names: ``state_dict`` of DCP and FSDP, and ``param_names``;
@@ -27,15 +27,15 @@ from .optimizer import ELEMENTWISE
 
 __all__ = ["module_roles", "roles", "roles_of", "unwrapped"]
 
-_ROLES: Final[dict[str, Role]] = {
+_ENTRY_ROLES: Final[dict[str, Role]] = {
     **ELEMENTWISE,
     "row_var": "second_moment",
     "col_var": "second_moment",
     "variance": "second_moment",
 }  # Adafactor
-_FLAT: Final = re.compile(rf"(?:(.*)\.)?state\.(.+)\.({'|'.join(_ROLES)})")
+_FLAT_ENTRY: Final = re.compile(rf"(?:(.*)\.)?state\.(.+)\.({'|'.join(_ENTRY_ROLES)})")
 #: What wrappers put in front of the name of a parameter.
-_WRAPPERS: Final = re.compile(r"(?:^|(?<=\.))(module|_orig_mod|_fsdp_wrapped_module)\.")
+_WRAPPER_PREFIXES: Final = re.compile(r"(?:^|(?<=\.))(module|_orig_mod|_fsdp_wrapped_module)\.")
 
 _Keys = tuple[str, ...]
 
@@ -158,8 +158,8 @@ class _Search:
                 self._names.add(unwrapped(index))
             entries = found if isinstance(found, dict) else {"": found}
             for entry, child in entries.items():
-                role = _ROLES.get(entry, "other")
-                why = f"torch optimizer: {entry}" if entry in _ROLES else "inside a torch optimizer"
+                role = _ENTRY_ROLES.get(entry, "other")
+                why = f"torch optimizer: {entry}" if entry in _ENTRY_ROLES else "inside a torch optimizer"
                 self._assign(child, below(inner, str(entry)) if entry else inner, Assignment(role, why))
             shapes = [
                 entries[entry].shape for entry in ELEMENTWISE if isinstance(entries.get(entry), torch.Tensor)
@@ -184,7 +184,7 @@ class _Search:
 
     def _entry(self, keys: _Keys) -> Assignment | None:
         """Return the role of an entry in a flat optimizer state: ``state.fc.weight.exp_avg``."""
-        match = _FLAT.fullmatch(".".join(keys))
+        match = _FLAT_ENTRY.fullmatch(".".join(keys))
         if match is None:
             return None
         before, parameter, entry = match.groups()
@@ -193,7 +193,7 @@ class _Search:
             return None
         if not parameter.isdecimal():
             self._names.add(unwrapped(parameter))
-        return Assignment(_ROLES[entry], f"torch optimizer: {entry}")
+        return Assignment(_ENTRY_ROLES[entry], f"torch optimizer: {entry}")
 
     def find_parameters(self) -> None:
         """Assign roles to the tensors outside optimizers that are their parameters."""
@@ -219,7 +219,7 @@ class _Search:
 
 def unwrapped(name: str) -> str:
     """Return the name of a tensor without the prefixes of wrappers (DDP, FSDP, `compile`)."""
-    return _WRAPPERS.sub("", name)
+    return _WRAPPER_PREFIXES.sub("", name)
 
 
 def _ends(keys: _Keys) -> Iterator[str]:

@@ -21,18 +21,18 @@ Device = str | torch.device
 
 #: The types that are stored. Any other subclass means more than its values (a shard, a
 #: quantization).
-_TENSORS: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_TENSOR_TYPES: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 #: The names of the one-byte types. torch.int4 and similar types are left out: torch cannot make
 #: values of them yet.
-_BYTES: Final = {
+_ONE_BYTE_TYPES: Final = {
     getattr(torch, name): name
     for name in sorted(BYTE_TYPES)
     if name.startswith("float") and hasattr(torch, name)
 }
 #: Types that NumPy lacks and that are stored as a view of another type.
-_VIEWS: Final = (torch.bfloat16, torch.complex32)
+_VIEWED_TYPES: Final = (torch.bfloat16, torch.complex32)
 #: Types that NumPy has too.
-_NUMPY: Final = frozenset(
+_NUMPY_TYPES: Final = frozenset(
     getattr(torch, name) for name in (kind.name for kind in ELEMENT_TYPES) if name != "bfloat16"
 )
 
@@ -73,20 +73,20 @@ class _ToNumpy:
 
     def __call__(self, value: Any) -> tuple[Any, str | None]:
         if not isinstance(value, torch.Tensor):
-            return _other(value)
-        if reason := _unfit(value):
+            return _other_leaf(value)
+        if reason := _why_unfit(value):
             raise ArgumentError(reason)
         if not value.numel():
-            return _array(value)
+            return _host_array(value)
         # An address cannot be used again meanwhile: the state keeps all of its tensors alive.
         key = (value.data_ptr(), value.device, value.dtype, value.shape, value.stride(),
                value.is_conj(), value.is_neg())  # fmt: skip
         if key not in self._seen:
-            self._seen[key] = _array(value)
+            self._seen[key] = _host_array(value)
         return self._seen[key]
 
 
-def _other(value: Any) -> tuple[Any, str | None]:
+def _other_leaf(value: Any) -> tuple[Any, str | None]:
     if isinstance(value, np.ndarray):
         return value, "numpy"
     if isinstance(value, np.generic):
@@ -106,16 +106,16 @@ def _dtype(name: str) -> torch.dtype:
     return dtype
 
 
-_OWN: Final[dict[str, Callable[[Any], Any]]] = {
+_CONSTRUCTORS: Final[dict[str, Callable[[Any], Any]]] = {
     "torch.Size": torch.Size,
     "torch.dtype": _dtype,
     "torch.device": torch.device,
 }
 
 
-def _unfit(tensor: torch.Tensor) -> str | None:
+def _why_unfit(tensor: torch.Tensor) -> str | None:
     """Return why a tensor cannot be stored, or None."""
-    if type(tensor) not in _TENSORS:
+    if type(tensor) not in _TENSOR_TYPES:
         kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
         return f"is a {kind}, which means more than its values (lccodec.adapters.dcp saves sharded tensors)"
     if tensor.device.type == "meta":
@@ -126,15 +126,19 @@ def _unfit(tensor: torch.Tensor) -> str | None:
         return "is quantized: save its int_repr and its scale"
     if tensor.layout is not torch.strided:
         return f"has the layout {tensor.layout}: save its indices and values"
-    if tensor.dtype not in _NUMPY and tensor.dtype not in _BYTES and tensor.dtype not in _VIEWS:
+    if (
+        tensor.dtype not in _NUMPY_TYPES
+        and tensor.dtype not in _ONE_BYTE_TYPES
+        and tensor.dtype not in _VIEWED_TYPES
+    ):
         return f"has dtype {tensor.dtype}, which cannot be stored"
     return None
 
 
-def _array(tensor: torch.Tensor) -> tuple[Array, str | None]:
+def _host_array(tensor: torch.Tensor) -> tuple[Array, str | None]:
     host = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if host.dtype in _BYTES:
-        return host.view(torch.uint8).numpy(), _BYTES[host.dtype]
+    if host.dtype in _ONE_BYTE_TYPES:
+        return host.view(torch.uint8).numpy(), _ONE_BYTE_TYPES[host.dtype]
     if host.dtype == torch.bfloat16:
         return host.view(torch.int16).numpy().view(BFLOAT16_BITS), None
     if host.dtype == torch.complex32:
@@ -153,8 +157,8 @@ def check(state: Any) -> None:
 
     def leaf(value: Any) -> tuple[Any, str | None]:
         if not isinstance(value, torch.Tensor):
-            return _other(value)
-        if reason := _unfit(value):
+            return _other_leaf(value)
+        if reason := _why_unfit(value):
             raise ArgumentError(reason)
         return None, None
 
@@ -201,7 +205,7 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "", *, devic
             return found[()] if kind == "scalar" else found
         return _tensor(array, kind, name).to(device)
 
-    return from_plain(state, metadata, name, leaf, _OWN)
+    return from_plain(state, metadata, name, leaf, _CONSTRUCTORS)
 
 
 @dataclass(frozen=True)
@@ -242,7 +246,7 @@ def _tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
         if array.dtype != np.float16 or array.shape[-1:] != (2,):
             raise FormatError(TYPES, where, f"{array.dtype} {array.shape} is noted as complex32")
         return torch.view_as_complex(torch.from_numpy(array))
-    if kind not in _BYTES.values():
+    if kind not in _ONE_BYTE_TYPES.values():
         raise ArgumentError(f"{where} is of type {kind}, which PyTorch does not have")
     if array.dtype != np.uint8:
         raise FormatError(TYPES, where, f"{array.dtype} is noted as {kind}")

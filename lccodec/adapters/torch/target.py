@@ -18,7 +18,7 @@ Target = TypeVar("Target")
 Keys: TypeAlias = tuple[str, ...]
 
 #: Entries that ``load_state_dict`` of a scheduler needs. All others may be missing.
-_NEEDED: Final = ("lr_lambdas", "_schedulers")
+_NEEDED_OF_SCHEDULERS: Final = ("lr_lambdas", "_schedulers")
 
 
 def load_into(target: Target, state: Any, *, strict: bool = True, prefix: str = "") -> Target:
@@ -107,7 +107,9 @@ class _Check:
             if isinstance(state, dict) and not isinstance(target, torch.nn.Module):
                 state = {key: state[key] for key in state if key in wanted}  # it may have more entries
                 if isinstance(target, torch.optim.lr_scheduler.LRScheduler):
-                    wanted = {key: wanted[key] for key in wanted if key in state or key in _NEEDED}
+                    wanted = {
+                        key: wanted[key] for key in wanted if key in state or key in _NEEDED_OF_SCHEDULERS
+                    }
             self._compare_items(wanted, state, keys, whole=True)
         elif isinstance(target, dict):
             self._compare_items(target, state, keys)

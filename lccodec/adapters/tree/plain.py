@@ -40,7 +40,17 @@ from ...element_types import Array, in_host_order
 from ...errors import ArgumentError, FormatError
 from .values import OF_INT, from_stored, to_stored
 
-__all__ = ["BYTE_TYPES", "TYPES", "below", "check_same", "from_plain", "read_types", "to_plain", "with_types"]
+__all__ = [
+    "BYTE_TYPES",
+    "TYPES",
+    "below",
+    "check_same",
+    "from_plain",
+    "names_by_type",
+    "read_types",
+    "to_plain",
+    "with_types",
+]
 
 #: The key of the note in the metadata of a checkpoint. Errors in the note name it as their rule.
 TYPES: Final = "lccodec.types"
@@ -54,13 +64,13 @@ BYTE_TYPES: Final = frozenset(
     ]
 )
 
-_INT: Final = "int"
-_MAX_DIGITS: Final = 20  # of an integer key: a sign and 64 bits; converting longer texts is slow
+_INT_KEYS: Final = "int"
+_MAX_KEY_DIGITS: Final = 20  # of an integer key: a sign and 64 bits; converting longer texts is slow
 
 Keys: TypeAlias = tuple[str, ...]
 Leaf: TypeAlias = Callable[[Any], tuple[Any, str | None]]
 ArrayLeaf: TypeAlias = Callable[[Array, str | None, str], Any]
-Own: TypeAlias = Mapping[str, Callable[[Any], Any]]
+Constructors: TypeAlias = Mapping[str, Callable[[Any], Any]]
 
 
 def to_plain(
@@ -110,7 +120,7 @@ class _ToPlain:
                 # one type for it.
                 value = list(value.items())
             elif kind is None and value and all(type(key) is int for key in value):
-                kind = _INT
+                kind = _INT_KEYS
         if isinstance(value, dict):
             if len(plain := {str(key): child for key, child in value.items()}) != len(value):
                 raise _refused(keys, "has keys that are the same as strings")
@@ -140,7 +150,11 @@ def below(keys: Keys, key: str) -> Keys:
 
 
 def from_plain(
-    state: Any, metadata: Mapping[str, str], name: str, leaf: ArrayLeaf, own: Own | None = None
+    state: Any,
+    metadata: Mapping[str, str],
+    name: str,
+    leaf: ArrayLeaf,
+    constructors: Constructors | None = None,
 ) -> Any:
     """Return a plain state as a state of a framework: the inverse of `to_plain`.
 
@@ -153,7 +167,7 @@ def from_plain(
     leaf
         Converts an array to the framework's, given its type in the note and its name. It is called
         once for an array that is in several places.
-    own
+    constructors
         For each type of the framework that is not an array, the function that makes it from the
         stored value. Without a function the stored value is returned.
 
@@ -166,15 +180,15 @@ def from_plain(
     """
     if type(name) is not str:
         raise ArgumentError(f"not the name of an entry: {name!r}")
-    return _FromPlain(read_types(metadata), leaf, own or {}).node(
+    return _FromPlain(read_types(metadata), leaf, constructors or {}).node(
         state, tuple(map(_key, name.split("/"))) if name else ()
     )
 
 
 class _FromPlain:
-    def __init__(self, types: Mapping[str, str], leaf: ArrayLeaf, own: Own) -> None:
+    def __init__(self, types: Mapping[str, str], leaf: ArrayLeaf, constructors: Constructors) -> None:
         self._made: dict[tuple[int, str | None], Any] = {}
-        self._types, self._leaf, self._own = types, leaf, own
+        self._types, self._leaf, self._constructors = types, leaf, constructors
 
     def node(self, value: Any, keys: Keys) -> Any:
         kind = self._types.get(leaf_name(keys))
@@ -186,9 +200,9 @@ class _FromPlain:
             # below.
             if kind is None or (not keys and "" in inner):
                 return inner
-            if kind == _INT or kind.endswith(OF_INT):
+            if kind == _INT_KEYS or kind.endswith(OF_INT):
                 inner = {_integer(key, leaf_name(keys)): child for key, child in inner.items()}
-            return inner if kind == _INT else self._value(kind, inner, keys)
+            return inner if kind == _INT_KEYS else self._value(kind, inner, keys)
         if isinstance(value, list | tuple):
             items = type(value)(self.node(child, (*keys, str(i))) for i, child in enumerate(value))
             return items if kind is None else self._value(kind, items, keys)
@@ -199,10 +213,10 @@ class _FromPlain:
         return self._made[id(value), kind]
 
     def _value(self, kind: str, stored: Any, keys: Keys) -> Any:
-        if kind not in self._own:
+        if kind not in self._constructors:
             return from_stored(kind, stored, leaf_name(keys))
         try:
-            return self._own[kind](stored)
+            return self._constructors[kind](stored)
         except (ValueError, TypeError, AttributeError, RuntimeError) as error:
             raise FormatError(TYPES, leaf_name(keys), f"is noted as {kind} but is not one") from error
 
@@ -213,7 +227,7 @@ def _key(text: str) -> str:
 
 def _integer(key: str, name: str) -> int:
     try:
-        if len(key) <= _MAX_DIGITS and str(int(key)) == key:
+        if len(key) <= _MAX_KEY_DIGITS and str(int(key)) == key:
             return int(key)
     except ValueError:
         pass
@@ -234,6 +248,14 @@ def read_types(metadata: Mapping[str, str]) -> Mapping[str, str]:
         raise ArgumentError(f"metadata must be a dict of strings, not a {type(metadata).__name__}")
     text = metadata.get(TYPES, "{}")
     return _parse(text if isinstance(text, str) else "")
+
+
+def names_by_type(types: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the names of each type, from pairs of a name and its type; the note has this form."""
+    names: dict[str, list[str]] = {}
+    for name, kind in types:
+        names.setdefault(kind, []).append(name)
+    return names
 
 
 def with_types(metadata: Mapping[str, str], types: Mapping[str, Sequence[str]]) -> dict[str, str]:
