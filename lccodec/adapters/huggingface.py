@@ -100,13 +100,13 @@ def _model_roles(
     files: Mapping[str, Any], models: Iterable[torch.nn.Module]
 ) -> Iterator[tuple[str, Assignment]]:
     """Yield the roles of tensors in files of weights on which all models agree."""
-    told: dict[str, set[Assignment]] = {}
+    by_name: dict[str, set[Assignment]] = {}
     for model in models:
         for name, assignment in module_roles(model).items():
-            told.setdefault(unwrapped(name), set()).add(assignment)
+            by_name.setdefault(unwrapped(name), set()).add(assignment)
     for file, tensors in files.items():
         for name in tensors if isinstance(tensors, dict) else ():
-            found = told.get(unwrapped(str(name)), set())
+            found = by_name.get(unwrapped(str(name)), set())
             if len(found) == 1:
                 yield leaf_name(("files", file, str(name))), next(iter(found))
 
@@ -144,9 +144,8 @@ def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
             if path.suffix == _WEIGHTS_SUFFIX:
                 save_file(content, temporary, state["metadata"].get(name))
             else:
-                with temporary.open(
-                    "wb"
-                ) as stream:  # torch would store the name of a path, which begins with a dot
+                # Not to a path: torch would store its name, which begins with a dot.
+                with temporary.open("wb") as stream:
                     torch.save(content, stream)
         written.append(path)
     return written

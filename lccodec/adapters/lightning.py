@@ -48,7 +48,7 @@ __all__ = ["LCCheck", "LCCheckpointIO"]
 
 
 class LCCheck(Callback):
-    """Refuses a checkpoint that cannot be stored already before the first step.
+    """Checks before the first step that the trainer's checkpoints can be stored.
 
     ``Trainer(plugins=[LCCheckpointIO()], callbacks=[LCCheck()])``. The check calls the hooks of
     saving (``state_dict``, ``on_save_checkpoint``) one extra time.

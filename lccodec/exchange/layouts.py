@@ -48,7 +48,7 @@ class Layout:
         The possible numbers of arrays on each side.
     ranks
         The possible numbers of dimensions of torch's arrays.
-    more
+    extra_flax_dimensions
         How many more dimensions Flax's arrays have.
     sized
         Whether a rule has a size.
@@ -61,7 +61,7 @@ class Layout:
     torch: range = range(1, 2)
     flax: range = range(1, 2)
     ranks: range = _ANY_RANK
-    more: int = 0
+    extra_flax_dimensions: int = 0
     sized: Literal["never", "maybe", "always"] = "never"
     moments: bool = True
 
@@ -227,11 +227,20 @@ LAYOUTS: Final = MappingProxyType(
         "conv-transposed": Layout(_conv_transposed_to_flax, _conv_transposed_to_torch, ranks=_KERNEL_RANKS),
         # (heads x features, in) and (in, heads, features), a bias without `in`; `size` heads
         "heads": Layout(
-            _heads_to_flax, _heads_to_torch, flax=_ANY_NUMBER, ranks=range(1, 3), more=1, sized="maybe"
+            _heads_to_flax,
+            _heads_to_torch,
+            flax=_ANY_NUMBER,
+            ranks=range(1, 3),
+            extra_flax_dimensions=1,
+            sized="maybe",
         ),
         # (out, heads x features) and (heads, features, out); `size` heads
         "heads-out": Layout(
-            _heads_out_to_flax, _heads_out_to_torch, ranks=_MATRIX_RANKS, more=1, sized="maybe"
+            _heads_out_to_flax,
+            _heads_out_to_torch,
+            ranks=_MATRIX_RANKS,
+            extra_flax_dimensions=1,
+            sized="maybe",
         ),
         # Two biases and their sum.
         "summed": Layout(

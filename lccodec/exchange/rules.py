@@ -86,7 +86,7 @@ class Rule:
 
     def takes(self, rank: int, side: Side) -> bool:
         """Whether the rule takes an array of this rank on a side."""
-        rank -= self.form.more if side == "flax" else 0
+        rank -= self.form.extra_flax_dimensions if side == "flax" else 0
         return rank in self.form.ranks and self.rank in (None, rank)
 
     def _fault(self) -> str | None:

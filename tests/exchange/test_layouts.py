@@ -292,7 +292,7 @@ def test_there_and_back(name, data, dtype):
     assert [a.shape for a in back] == [a.shape for a in arrays]
     again = layout.to_flax(back, [None] * number, size)
     assert [bits_of(a).tobytes() for a in again] == [bits_of(a).tobytes() for a in there]
-    assert all(a.ndim == arrays[0].ndim + layout.more for a in there)
+    assert all(a.ndim == arrays[0].ndim + layout.extra_flax_dimensions for a in there)
     assert all(a.flags.c_contiguous for a in (*there, *back))
 
 

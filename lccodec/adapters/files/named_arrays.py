@@ -68,7 +68,7 @@ def named_leaves(state: Any) -> tuple[dict[str, Array], dict[str, Any]]:
         the place.
     """
     flat = flatten(state)
-    # The state gets a key of its own, so that an empty key inside it is no special case.
+    # The state gets a key of its own, so that an empty key inside it is not a special case.
     tree = {"": flat.tree}
     _, scalars = select(tree, flat.scalars, [""])
     leaves: dict[str, Any] = {name: flat.arrays[index] for name, index in array_names(tree).items()}

@@ -167,6 +167,5 @@ def choose(
         names[plain] = name
     found = read_types(metadata)
     types = {leaf_name((plain,)): found[name] for plain, name in names.items() if name in found}
-    return {plain: leaves[name] for plain, name in names.items()}, with_types(
-        metadata, names_by_type(types.items())
-    )
+    chosen = {plain: leaves[name] for plain, name in names.items()}
+    return chosen, with_types(metadata, names_by_type(types.items()))

@@ -37,6 +37,8 @@ from .parts import (
 
 __all__ = ["abstract_tree", "part_roles", "read_tree", "take_part"]
 
+_UNKNOWN_NAME: Final = Assignment("other", "of another name in the tree")
+
 
 def take_part(tree: Any) -> dict[str, Any]:
     """Return the part of a tree that this process stores, as a state.
@@ -91,8 +93,8 @@ def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
     A name in the part is the path of a leaf and the offsets of a shard. The roles come from the
     tree.
     """
-    told = roles(tree)
-    found = assign_roles([name for name, leaf in leaves(tree) if hasattr(leaf, "shape")], None, told)
+    structural = roles(tree)
+    found = assign_roles([name for name, leaf in leaves(tree) if hasattr(leaf, "shape")], None, structural)
     by_path = {name.replace("~1", "/").replace("~0", "~"): assignment for name, assignment in found.items()}
     kept: dict[str, Assignment] = {}
     for key in part["arrays"]:
@@ -101,9 +103,6 @@ def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
         name = next((n for end in ends for n in (end, end.removesuffix("/value")) if n in by_path), None)
         kept[leaf_name(("arrays", key))] = by_path[name] if name is not None else _UNKNOWN_NAME
     return kept
-
-
-_UNKNOWN_NAME: Final = Assignment("other", "of another name in the tree")
 
 
 def read_tree(directory: Path, target: Any = None, threads: int = 1) -> Any:
@@ -165,7 +164,7 @@ def _leaves(tree: Any) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _is_leaf(value: Any) -> bool:
-    """Whether JAX sees no leaf but the target must fit: at None and empty containers."""
+    """Whether a value counts as a leaf although JAX sees none in it: None, empty containers."""
     return value is None or bool(_empty(value))
 
 

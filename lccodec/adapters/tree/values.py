@@ -12,7 +12,7 @@ kind                       stored as
 ``OrderedDict``,           a dict; if all keys are integers, they are decimal strings and the
 ``Counter``,               kind ends in ``of int``; for keys of other types, a list of pairs
 ``defaultdict<factory>``
-``dict``                   a list of pairs: not all keys are strings and not all are integers
+``dict``                   a list of pairs, if the keys are not all strings and not all integers
 ``SimpleNamespace``,       a dict
 ``Namespace``,
 ``namedtuple<name>``
