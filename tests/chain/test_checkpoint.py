@@ -17,7 +17,7 @@ from lccodec import ArgumentError, Chain, ChainError, LccodecError
 from lccodec.chain.replay import array_heads
 from lccodec.frame.header import FrameHeader
 
-from .test_replay import FakeLink, links_of, walk
+from ..support.links import FakeLink, links_of, walk
 
 
 @pytest.fixture(name="directory", scope="module")
