@@ -6,9 +6,6 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 from lccodec import ExponentBuckets, Lossless, UniformDeadzone
 from lccodec.adapters.numcodecs import LCCodec as NumcodecsCodec
@@ -107,27 +104,6 @@ def test_zarr_version_2(tmp_path, order):
     )
     array[:] = values
     assert np.array_equal(zarr.open_array(tmp_path, mode="r")[:], values)
-
-
-@given(arrays.arrays(st.sampled_from(["f4", "i2", "?", "c8"]), arrays.array_shapes()))
-def test_numcodecs_round_trip(values):
-    codec = NumcodecsCodec()
-    frame = codec.encode(values)
-    assert np.array_equal(bits_of(codec.decode(frame)), bits_of(values.reshape(-1)))
-    out = np.empty_like(values)
-    assert codec.decode(frame, out=out) is not None
-    assert np.array_equal(bits_of(out), bits_of(values))
-
-
-def test_numcodecs_takes_bytes_and_times_and_no_objects():
-    codec = NumcodecsCodec()
-    assert codec.decode(codec.encode(b"abc")).tobytes() == b"abc"
-    times = np.array(["2020-01-01"], "M8[s]")
-    assert codec.decode(codec.encode(times)).view("M8[s]") == times
-    with pytest.raises(ArgumentError):
-        codec.encode(np.array([object()]))
-    with pytest.raises(ArgumentError):
-        codec.encode(np.zeros((4, 4))[::2, ::2])
 
 
 def test_the_byte_order_of_zarr_version_3_is_kept(tmp_path):

@@ -26,7 +26,7 @@ from lccodec.errors import (
     UnsupportedError,
 )
 
-WORKER = Path(__file__).parents[1] / "support" / "dcp_ranks.py"
+WORKER = Path(__file__).parents[2] / "support" / "dcp_ranks.py"
 
 
 def save(state, path, **options):
@@ -69,7 +69,7 @@ def test_three_ranks_save_one_dies_and_two_load(tmp_path):
             assert chain.info(1).parent == 0
             assert lccodec.validate(chain.directory, deep=True) == []
     # What two ranks saved in the end is one state, also for one that is alone.
-    from ..support.dcp_ranks import values
+    from ...support.dcp_ranks import values
 
     state = {
         "model": {name: torch.zeros_like(value) for name, value in values(4).items() if name != "legacy"}
