@@ -31,7 +31,7 @@ from lccodec.chain.jobs import RUN_ARRAY
 from lccodec.container.system import System
 from lccodec.policy.record import Record, read_record
 
-from ..policy.test_balanced import adam_states
+from ..support.adam import adam_states
 from ..support.oracle import lc_reconstruct
 from ..support.strategies import ALL_DTYPES, bits_of, installed, random_array
 

@@ -11,27 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from lccodec.constants import MAX_INTEGER_DIGITS, MAX_NESTING
 from lccodec.container.scalars import parse_scalars
 from lccodec.container.tree import array_names, flatten, parse_tree, select, unflatten
 from lccodec.errors import ArgumentError, FormatError, LimitError
 
-# --- strategies -----------------------------------------------------------------------------------
-
-
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
-ARRAYS = st.builds(
-    lambda shape, dtype: np.arange(math.prod(shape)).reshape(shape).astype(dtype),
-    st.lists(st.integers(0, 3), max_size=3).map(tuple),
-    st.sampled_from(["f4", "f8", "i8", "u1", "?", "c8"]),
-)
-STATES = st.recursive(
-    SCALARS | ARRAYS,
-    lambda child: st.lists(child) | st.lists(child).map(tuple) | st.dictionaries(st.text(), child),
-    max_leaves=20,
-)
+from ..support.strategies import STATES
 
 
 def same(left: Any, right: Any) -> bool:

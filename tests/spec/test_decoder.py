@@ -25,8 +25,7 @@ from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import TAIL
 from lccodec.frame.header import FrameHeader, parse_header
 
-from ..container.test_tree import STATES
-from ..support.strategies import ALL_DTYPES, array_and_reference, installed, random_array
+from ..support.strategies import ALL_DTYPES, STATES, array_and_reference, installed, random_array
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "spec" / "vectors"
