@@ -266,18 +266,6 @@ def test_a_run_that_is_resumed_in_a_new_process_is_the_run_that_was_not_interrup
     assert_same_tree(adapter.load_file(tmp_path / "end.lcc.h5", target=tree), tree)
 
 
-@pytest.mark.parametrize("missing", ["jax", "ml_dtypes"])
-def test_without_jax_the_error_names_the_extra(missing):
-    code = (
-        f"import sys; sys.modules[{missing!r}] = None\n"
-        "try: import lccodec.adapters.jax\n"
-        "except Exception as error: print(type(error).__name__, error)"
-    )
-    output = finish(run(code))
-    assert output.startswith("DependencyError")
-    assert "lccodec[jax]" in output
-
-
 def test_a_number_and_an_array_of_one_fit_if_no_bit_is_lost():
     target = {
         "i": 0,

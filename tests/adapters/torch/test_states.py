@@ -347,14 +347,3 @@ def test_a_run_that_is_resumed_in_a_new_process_is_the_run_that_was_not_interrup
     subprocess.run(command, check=True)
     end = adapter.load_file(tmp_path / "end.lcc.h5")
     assert_same(end, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-
-
-def test_without_pytorch_the_error_names_the_extra():
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        "try: import lccodec.adapters.torch\n"
-        "except Exception as error: print(type(error).__name__, error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("DependencyError")
-    assert "lccodec[torch]" in done.stdout
