@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import ArgumentError, Chain, ChainError, FormatError, StorageError
+from lccodec import (
+    ArgumentError,
+    Chain,
+    ChainError,
+    FormatError,
+    StorageError,
+)
 from lccodec.chain.links import (
     FileLink,
     check_name,
@@ -31,6 +37,7 @@ from lccodec.container.reader import open_bytes, open_checkpoint
 from lccodec.frame.header import parse_header
 
 from ..support.checkpoints import FILE, KEYFRAME
+from ..support.walks import assert_same, chain_of, walk
 
 # --- names ----------------------------------------------------------------------------------------
 
@@ -163,3 +170,66 @@ def test_the_name_of_a_file_is_that_of_its_step(links: list[FileLink], tmp_path:
     assert caught.value.rule == "LCC-CHN-01"
     elsewhere = path.rename(tmp_path / "copy.lcc.h5")
     check_name(FileLink(open_checkpoint(elsewhere), None))  # a name that says nothing
+
+
+# --- in a directory -------------------------------------------------------------------------------
+
+
+def test_metadata_and_info(tmp_path: Path) -> None:
+    with Chain(tmp_path, policy="lc-3") as chain:
+        states = walk(2)
+        chain.save(5, states[0], metadata={"run": "first"})
+        size = chain.save(7, states[1])
+        first, second = chain.info(5), chain.info()
+    assert (first.step, first.parent, first.metadata, first.policy) == (5, None, {"run": "first"}, "lc-3")
+    assert (second.step, second.parent, second.deltas, second.file_bytes) == (7, 5, 1, size)
+    assert second.nbytes == 40 * 30 * 4 + 40 * 4 + 8000
+    weight = next(a for a in second.arrays if a.name == "layer/weight")
+    assert (weight.dtype, weight.shape, weight.method, weight.relative) == (
+        "float32",
+        (40, 30),
+        "codebook",
+        True,
+    )
+
+
+def test_a_missing_parent_is_named(tmp_path: Path) -> None:
+    chain, states = chain_of(tmp_path)
+    (tmp_path / "000000000001.lcc.h5").unlink()
+    with pytest.raises(ChainError, match=r"000000000002\.lcc\.h5: its parent, step 1, is missing"):
+        chain.restore(2)
+    assert_same(chain.restore(0), states[0])
+    assert_same(chain.restore(3), states[3])  # a keyframe
+
+
+def test_a_swapped_parent_is_noticed(tmp_path: Path) -> None:
+    chain_of(tmp_path / "one")
+    with Chain(tmp_path / "two", policy="lossless", keyframe_every=2) as chain:
+        for step, state in enumerate(walk(4, seed=1)):
+            chain.save(step, state)
+    name = "000000000001.lcc.h5"
+    (tmp_path / "one" / name).write_bytes((tmp_path / "two" / name).read_bytes())
+    with pytest.raises(ChainError, match="is not the parent it was taken against"):
+        Chain(tmp_path / "one").restore(2)
+
+
+def test_a_renamed_checkpoint_is_noticed(tmp_path: Path) -> None:
+    chain, _ = chain_of(tmp_path)
+    (tmp_path / "000000000003.lcc.h5").rename(tmp_path / "000000000008.lcc.h5")
+    with pytest.raises(FormatError, match="LCC-CHN-01"):
+        chain.restore(8)
+
+
+def test_foreign_files_and_half_written_ones_are_left_out(tmp_path: Path) -> None:
+    chain, states = chain_of(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "model.lcc.h5").write_bytes(b"also mine")
+    (tmp_path / "0000000000009.lcc.h5").write_bytes(b"13 digits, the first of them 0")
+    (tmp_path / "00000000000\u0669.lcc.h5").write_bytes(b"a digit that is not ASCII")
+    (tmp_path / ".tmp-00aa").write_bytes(b"half")
+    (tmp_path / "subdirectory").mkdir()
+    assert chain.steps == [0, 1, 2, 3]
+    chain.save(4, states[0])
+    assert_same(chain.restore(), states[0])
+    assert {p.name for p in tmp_path.iterdir()} >= {"notes.txt", "model.lcc.h5", "subdirectory"}
+    assert not (tmp_path / ".tmp-00aa").exists()

@@ -1,9 +1,19 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from lccodec import ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
+import lccodec
+from lccodec import (
+    Chain,
+    ChecksumError,
+    ExponentBuckets,
+    FormatError,
+    Lossless,
+    UniformDeadzone,
+)
 from lccodec.chain.jobs import RUN_ARRAY
 from lccodec.chain.replay import array_heads, replay, wants_keyframe
 
@@ -145,3 +155,22 @@ def test_keyframe_rule() -> None:
     assert wants_keyframe(32, 0, 10, 32)
     assert wants_keyframe(1, 11, 10, 32)
     assert wants_keyframe(0, 0, 10, 0)
+
+
+def test_a_frame_of_a_wrong_form_for_its_parent_is_refused(tmp_path: Path) -> None:
+    """A hostile delta with right hashes: its frame has another shape than the parent's array."""
+    from lccodec.container.manifest import Manifest, Parent
+    from lccodec.container.reader import open_checkpoint
+    from lccodec.container.writer import CheckpointWriter
+
+    with Chain(tmp_path, policy="lossless") as chain:
+        chain.save(0, {"w": np.zeros(4, np.float32)})
+    with open_checkpoint(tmp_path / "000000000000.lcc.h5") as reader:
+        root = reader.root
+    other = np.zeros(5, np.float32)
+    with CheckpointWriter(tmp_path / "000000000001.lcc.h5") as writer:
+        entry = writer.write_frame(lccodec.encode(other + 1, lccodec.Lossless(), other))
+        writer.commit(Manifest(1, Parent(0, root), "lossless", {}, {"w": 0}, [], (1,), (entry,)))
+    with pytest.raises(FormatError) as caught:
+        chain.restore(1)
+    assert caught.value.rule == "LCC-CHN-03"

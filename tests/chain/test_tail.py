@@ -23,7 +23,7 @@ from lccodec import (
 from lccodec.chain import chain as store
 from lccodec.policy.presets import POLICIES
 
-from .test_chain import assert_same, walk
+from ..support.walks import assert_same, walk
 
 NAMES = [f"{step:012d}.lcc.h5" for step in range(10)]
 
