@@ -1,4 +1,4 @@
-"""A state in a file, or in a chain with a link to it: what is opened is what was saved, or an error."""
+"""A state lies in a file, or in a chain with a link to it; other checkpoints are refused."""
 
 import json
 import shutil

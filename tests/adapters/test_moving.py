@@ -1,4 +1,4 @@
-"""Tensors that a thread trains while adapters save them: a mixture of moments at worst, never unreadable."""
+"""A thread trains tensors while adapters save them: files may mix moments, and can be read."""
 
 from __future__ import annotations
 

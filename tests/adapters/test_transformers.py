@@ -1,4 +1,4 @@
-"""A Trainer's run that is interrupted and resumed from packed checkpoints ends where the other one does."""
+"""A Trainer's run that resumes from packed checkpoints ends where an uninterrupted one does."""
 
 from pathlib import Path
 

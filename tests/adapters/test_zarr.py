@@ -113,7 +113,7 @@ def test_the_byte_order_of_zarr_version_3_is_kept(tmp_path):
 
 
 def test_version_2_and_numcodecs_refuse_big_endian_arrays(tmp_path):
-    """A codec is not told what dtype its bytes are taken for; these were restored as other numbers."""
+    """A codec does not learn the dtype of its bytes; these were restored as other numbers."""
     values = np.arange(20, dtype=">f4")
     options = {"shape": 20, "dtype": ">f4", "zarr_format": 2}
     for place, kept in (("filter", {"filters": [NumcodecsCodec()], "compressors": None}),

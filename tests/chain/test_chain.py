@@ -44,7 +44,7 @@ def test_every_step_of_a_lossless_chain(tmp_path: Path) -> None:
 def test_states_of_every_dtype_and_form(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Arrays appear, disappear, change shape and dtype, stay as they are: lossless restores them all."""
+    """Arrays appear, disappear, change shape and dtype, or stay: lossless restores them all."""
     with Chain(
         tmp_path_factory.mktemp("chain"), policy="lossless", keyframe_every=data.draw(st.integers(0, 4))
     ) as chain:

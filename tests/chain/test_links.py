@@ -1,4 +1,4 @@
-"""Checkpoint files as links: their names, their parents, and what is known without decoding them."""
+"""Checkpoint files as links: names, parents, and what is known without decoding them."""
 
 from __future__ import annotations
 

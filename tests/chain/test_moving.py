@@ -1,7 +1,7 @@
 """Arrays that change while they are coded, as those of a training thread do.
 
-What is stored may be a mixture of moments. It decodes without error, and what the encoder keeps for the next
-delta is exactly what a reader has.
+What is stored may be a mixture of moments. It decodes without error, and what the encoder keeps for
+the next delta is exactly what a reader has.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ QUANTIZERS: dict[str, Any] = {
 
 
 class Moving(np.ndarray):
-    """Memory that changes after every call that reads it: the worst that a training thread can do."""
+    """Memory that changes after every call that reads it: the worst that training can do."""
 
     move: Callable[[], None]
 
@@ -117,7 +117,7 @@ def moving(moments: list[np.ndarray]) -> Moving:
 
 
 def moments_of(name: str, size: int, first: int = 0) -> tuple[np.ndarray, list[np.ndarray]]:
-    """A reference, and an array at several moments: a little off, far off, and with every hard value."""
+    """A reference, and an array at several moments: near, far, and with every hard value."""
     rng = np.random.default_rng(7)
     dtype = dtype_of(name)
     reference = rng.standard_normal(size) + 3

@@ -68,7 +68,7 @@ def test_each_array_of_a_run_has_its_own_buckets(bits: int) -> None:
 @pytest.mark.parametrize("size", [1, 700])
 @pytest.mark.parametrize("quantizer", [ExponentBuckets(3), UniformDeadzone(relative_step=1.0)])
 def test_each_array_of_a_long_run_is_coded_as_in_a_short_one(size: int, quantizer: object) -> None:
-    """More arrays and values than are handled at a time: neither the first nor the last is special."""
+    """More arrays and values than are handled at a time: first and last are not special."""
     states = walk(2, tuple((size,) for _ in range(600)))
     states[1]["w599"][0] = np.nan
     whole = links_of(states, quantizer)[1][1]

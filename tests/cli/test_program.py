@@ -1,4 +1,4 @@
-"""Errors of every verb are one line, and one document with --json; exit codes; streams that are closed."""
+"""Errors of every verb are one line, and one document with --json; exit codes; closed streams."""
 
 import os
 import subprocess

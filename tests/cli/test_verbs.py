@@ -16,7 +16,7 @@ from lccodec.container.manifest import parse_manifest
 
 from ..support.commands import damage, run, run_json, state, step_file
 
-# --- save and restore ---------------------------------------------------------------------------------
+# --- save and restore -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("adapter", [npz, safetensors])
@@ -202,7 +202,7 @@ def test_restore_of_some_keys(chain, tmp_path):
     assert list(npz.load_file(tmp_path / "a.npz")) == ["a/b"]
 
 
-# --- looking ------------------------------------------------------------------------------------------
+# --- looking --------------------------------------------------------------------------------------
 
 
 def test_ls(chain):

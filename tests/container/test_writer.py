@@ -306,7 +306,7 @@ NEW = to_bytes(BIG, BIG_MANIFEST)
 
 
 def violations(overwrite: bool, ignore: str = "", power: bool = True) -> tuple[int, int]:
-    """How many crash states were tried, and in how many a checkpoint was broken or a committed one lost."""
+    """Count the crash states, and those in which a checkpoint is broken or a committed one lost."""
     files = {"one.lcc.h5": OLD} if overwrite else {}
     disk = Disk(files, ignore)
     write(Path("one.lcc.h5"), BIG, BIG_MANIFEST, system=disk, overwrite=overwrite)

@@ -129,7 +129,8 @@ def test_a_lane_that_goes_on_behind_the_data_is_refused(
     monkeypatch: pytest.MonkeyPatch, lane: bytes, places: int
 ) -> None:
     monkeypatch.setattr(lanes, "_STEP_PLACES", places)
-    # Codes of 1, 2 and 2 bits; a lane of two bytes, in which all symbols have room, and one of one byte.
+    # Codes of 1, 2 and 2 bits; a lane of two bytes, in which all symbols have room, and one of one
+    # byte.
     stored = b"\x02\x21\x02" + b"\x02\x00\x01\x00\x01" + b"\x01" + b"\0\0" + lane
     for count in (18, 20, 24):
         with pytest.raises(FormatError, match="LCC-LAN-04"):

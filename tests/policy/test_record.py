@@ -1,4 +1,4 @@
-"""What a checkpoint records of its policy and roles comes back, and is refused where it is unknown."""
+"""What a checkpoint records of policy and roles comes back; unknown records are refused."""
 
 from __future__ import annotations
 

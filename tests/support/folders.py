@@ -7,8 +7,8 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "lccodec"
 
-#: From the bottom up, ``""`` for the ground floor: what lies in no folder. A folder imports from those above
-#: its own line, and from itself without a circle.
+#: From the bottom up, ``""`` for the ground floor: what lies in no folder. A folder imports from
+#: those above its own line, and from itself without a circle.
 FOLDERS = [
     "",
     "entropy",

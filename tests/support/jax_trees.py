@@ -1,4 +1,4 @@
-"""Arrays of every type of JAX, a network of Flax NNX that learns, and when two trees are the same."""
+"""Arrays of every type of JAX, a network of Flax NNX that learns, and trees that are the same."""
 
 from __future__ import annotations
 

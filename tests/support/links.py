@@ -16,7 +16,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass
 class FakeLink:
-    """A checkpoint in memory: its frames, and the number of each array's frame (``None``: unchanged)."""
+    """A checkpoint in memory: its frames, and the frame of each array (``None``: unchanged)."""
 
     numbers: dict[str, int | None]
     frames: list[bytes]

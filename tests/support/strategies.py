@@ -33,7 +33,7 @@ def bits_of(array: np.ndarray) -> np.ndarray:
 
 
 def random_array(name: str, shape: tuple[int, ...], seed: int, special: float = 0.1) -> np.ndarray:
-    """An array of ordinary values with a share of arbitrary bit patterns (NaN, Inf, subnormals, -0.0)."""
+    """Ordinary values with a share of arbitrary bit patterns (NaN, Inf, subnormals, -0.0)."""
     rng = np.random.default_rng(seed)
     dtype = dtype_of(name)
     if name == "bool":

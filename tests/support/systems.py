@@ -161,7 +161,7 @@ def unsynced(log: list[tuple[Any, ...]]) -> list[int]:
 
 
 def power_losses(log: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """What may have reached the disk: without one, all but one, all, or some of the unsynced operations."""
+    """What may have reached the disk: of the unsynced operations none, one, all, or some."""
     volatile = unsynced(log)
     lost = [set(volatile), set(), *({i} for i in volatile), *(set(volatile) - {i} for i in volatile)]
     generator = random.Random(len(log))

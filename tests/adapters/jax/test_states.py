@@ -1,4 +1,4 @@
-"""A tree of JAX comes back as it was saved: every type and bit, on every device; the rest is refused."""
+"""A tree of JAX comes back as it was saved: every type and bit, on every device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orbax saves and restores through lccodec: by its managers of both APIs, in one process and in two."""
+"""Orbax saves and restores through lccodec: managers of both APIs, one process and two."""
 
 import os
 import shutil

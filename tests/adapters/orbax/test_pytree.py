@@ -51,7 +51,7 @@ def test_an_nnx_module_with_its_state(tmp_path):
 
 
 def test_what_is_saved_is_what_was_handed_over(tmp_path):
-    """Buffers are donated, and host arrays change, while a checkpoint is written in the background."""
+    """Buffers are donated, and host arrays change, while a checkpoint is written."""
     step = jax.jit(lambda x: x + 1, donate_argnums=0)
     device, host = jnp.zeros(200_000), np.zeros(200_000)
     with manager(tmp_path) as steps:

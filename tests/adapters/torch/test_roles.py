@@ -51,7 +51,7 @@ def test_roles_come_from_the_structure_whatever_the_names_are(tmp_path):
 
 
 class Quantized(torch.nn.Module):
-    """A codebook that is a running mean, as VQ-VAEs have; its parameters have names of their own."""
+    """A codebook that is a running mean, as VQ-VAEs have, with names of its own."""
 
     def __init__(self) -> None:
         super().__init__()

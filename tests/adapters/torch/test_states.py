@@ -1,4 +1,4 @@
-"""A state of PyTorch comes back as it was saved: every type, bit and layout; the rest is refused."""
+"""A state of PyTorch comes back as it was saved: every type, bit and layout."""
 
 from __future__ import annotations
 
