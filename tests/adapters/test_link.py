@@ -109,10 +109,10 @@ def test_the_checkpoint_of_a_link_is_missing_or_another(linked):
     with lccodec.Chain(linked.parent / "other") as chain:
         chain.save(0, state(9))
     shutil.copy(linked.parent / "other" / target.name, target)
-    with pytest.raises(ChainError, match="not the file that was saved with it, but of another run"):
+    with pytest.raises(ChainError, match="of another run"):
         open_linked(linked / "0.lcc.h5")
     target.unlink()
-    with pytest.raises(ChainError, match=r"0\.lcc\.h5: .*000000000000\.lcc\.h5, .* is missing"):
+    with pytest.raises(ChainError, match=r"0\.lcc\.h5: .*000000000000\.lcc\.h5.* is missing"):
         open_linked(linked / "0.lcc.h5")
     target.mkdir()  # it is there, and cannot be read
     with pytest.raises((StorageError, FormatError)):

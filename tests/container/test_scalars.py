@@ -110,12 +110,12 @@ def test_metadata_become_strings(value: object, text: str) -> None:
     [
         ([("key", "value")], "a mapping from strings to strings, not list"),
         ("key", "a mapping from strings to strings, not str"),
-        ({"key": None}, "metadata 'key': None is neither a string nor a number"),
-        ({"key": [1]}, r"metadata 'key': \[1\] is neither"),
+        ({"key": None}, "metadata 'key': None"),
+        ({"key": [1]}, r"metadata 'key': \[1\]"),
         ({"key": 1j}, "metadata 'key'"),
         ({3: "value"}, "metadata 3: "),
-        ({"key": "\ud800"}, "metadata 'key': a string with a lone surrogate"),
-        ({"\ud800": "value"}, "a string with a lone surrogate"),
+        ({"key": "\ud800"}, "metadata 'key': .* lone surrogate"),
+        ({"\ud800": "value"}, "lone surrogate"),
     ],
 )
 def test_metadata_that_are_refused(metadata: Any, message: str) -> None:

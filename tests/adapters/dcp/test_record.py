@@ -60,7 +60,7 @@ def test_each_part_is_listed_once():
 
 
 def test_data_of_the_planner_that_are_not_plain_are_refused():
-    with pytest.raises(ArgumentError, match="planner's data are not made of plain values"):
+    with pytest.raises(ArgumentError, match=r"planner's data .* not made of plain values"):
         to_record(metadata({"x": object()}), ".")
 
 
@@ -108,7 +108,7 @@ def test_an_entry_that_does_not_hold_together(entry, member, value):
 def test_a_dtype_that_pytorch_does_not_have(dtype):
     record = to_record(metadata(), ".")
     record["entries"]["model.w"]["dtype"] = dtype
-    with pytest.raises(UnsupportedError, match=f"'model.w'.*no dtype of this PyTorch: {dtype}"):
+    with pytest.raises(UnsupportedError, match=f"'model.w'.* dtype.* {dtype}"):
         from_record(record, WHERE)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore
-from lccodec.adapters.orbax.parts import KIND, VERSION, WHOLE, Parts, part_path, path_name, shard_key
+from lccodec.adapters.orbax.parts import KIND, VERSION, Parts, part_path, path_name, shard_key
 from lccodec.errors import ArgumentError, ChainError, ChecksumError, FormatError, UnsupportedError
 
 
@@ -70,6 +70,7 @@ def test_a_file_that_is_no_part(saved):
 
 
 SHAPE = (7, 5)
+WHOLE = (slice(None),) * 2
 
 
 def write_parts(directory, array, rows, columns):
