@@ -125,7 +125,7 @@ def test_attention(bias, other):
     assert np.abs(np.asarray(theirs(query, key, value)) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-# --- recurrent layers -------------------------------------------------------------------------------------
+# --- recurrent layers -----------------------------------------------------------------------------
 
 
 class Stacked(nnx.Module):
@@ -248,7 +248,7 @@ def test_a_gru_that_flax_cannot_hold():
         to_flax(torch_state(nn.ModuleDict({"rnn": ours})), like=flax_state(theirs))
 
 
-# --- layouts on their own ---------------------------------------------------------------------------------
+# --- layouts on their own -------------------------------------------------------------------------
 
 #: For each layout: torch's shapes, how many arrays Flax has, and a size.
 CASES = {

@@ -14,7 +14,7 @@ from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import encode_components
 from lccodec.frame.header import parse_header
 
-from ..frame.test_frame import sealed
+from ..support.frames import sealed
 from ..support.strategies import array_and_reference, bits_of, dtype_of, random_array
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]

@@ -17,7 +17,7 @@ from lccodec.adapters import torch as in_torch
 from lccodec.cli.verbs import program
 from lccodec.errors import ArgumentError, LccodecError
 
-from .test_torch import assert_same, trained
+from ...support.torch_states import assert_same, trained
 
 STATE = {
     "model": {"w": np.ones((2, 2), np.float32), "a/b~c": np.arange(3)},

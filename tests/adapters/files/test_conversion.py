@@ -15,8 +15,8 @@ from lccodec.adapters import npz, safetensors
 from lccodec.adapters import torch as torch_adapter
 from lccodec.exchange import adam_to_flax, to_flax
 
-from ..cli.test_verbs import run, run_json
-from ..support.networks import NETWORKS, bits, flax_adam, flax_state, torch_adam, torch_state, torch_step
+from ...support.commands import run, run_json
+from ...support.networks import NETWORKS, bits, flax_adam, flax_state, torch_adam, torch_state, torch_step
 
 METADATA = {"format": "pt", "author": "me"}
 

@@ -1,5 +1,9 @@
 """Loading into modules, optimizers and schedulers: what PyTorch takes is taken, and it is all or nothing."""
 
+from __future__ import annotations
+
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
@@ -8,25 +12,7 @@ import lccodec
 from lccodec.adapters import torch as adapter
 from lccodec.errors import ArgumentError
 
-from .test_torch import assert_same, network, train, trained
-
-
-def test_settings_that_a_saved_group_lacks_are_the_targets():
-    model, optimizer, state = trained()
-    group = state["optimizer"]["param_groups"][0]
-    for key in ("amsgrad", "decoupled_weight_decay", "fused", "eps"):
-        del group[key]
-    fresh = torch.optim.AdamW(model.parameters(), eps=1e-5)
-    adapter.load_into(fresh, state["optimizer"])
-    found = fresh.param_groups[0]
-    assert found["eps"] == 1e-5  # PyTorch itself would fail at the next step
-    assert found["amsgrad"] is False
-    assert found["decoupled_weight_decay"] is True
-    assert set(found) >= set(optimizer.param_groups[0])
-    train(model, fresh, range(2))
-    group["own"] = "kept"
-    adapter.load_into(fresh, state["optimizer"])
-    assert fresh.param_groups[0]["own"] == "kept"
+from ...support.torch_states import assert_same, network, trained
 
 
 def test_more_entries_of_a_scheduler_are_kept_and_fewer_are_the_targets():
@@ -103,18 +89,6 @@ def test_not_strict_is_all_or_nothing_too():
         adapter.load_into(torch.optim.SGD(network()[:1].parameters()), state["optimizer"], strict=False)
 
 
-def test_entries_of_an_optimizer_that_is_not_strict():
-    _, optimizer, state = trained()
-    entries = state["optimizer"]["state"]
-    del entries[0]["exp_avg"]
-    entries[17] = {"exp_avg": torch.ones(1)}
-    adapter.load_into(optimizer, state["optimizer"], strict=False)
-    assert len(optimizer.state) == 6  # the parameter that is not there has no state
-    entries[1]["exp_avg"] = torch.ones(1)
-    with pytest.raises(ArgumentError, match="state/1/exp_avg"):
-        adapter.load_into(optimizer, state["optimizer"], strict=False)
-
-
 def test_the_weights_alone_out_of_a_training_state(tmp_path):
     model, optimizer, state = trained()
     for found, prefix in [
@@ -157,3 +131,54 @@ def test_names_in_errors_are_those_of_the_state():
 def test_a_scalar_of_numpy_is_no_tensor():
     with pytest.raises(ArgumentError):
         adapter.load_into({"x": torch.ones(())}, {"x": np.float32(1)})
+
+
+def test_all_mismatches_are_listed_and_the_target_is_untouched():
+    _, _, state = trained()
+    model = network(1)
+    model.append(torch.nn.Linear(3, 1))
+    model[0] = torch.nn.Linear(6, 9)
+    model[1].half()
+    model[3] = torch.nn.Linear(8, 3, bias=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    before = {key: t.clone() for key, t in model.state_dict().items()}
+    with pytest.raises(ArgumentError) as caught:
+        adapter.load_into({"model": model, "optimizer": optimizer, "epoch": 1}, state)
+    message = str(caught.value)
+    for line in (
+        "missing: model/4.weight (float32 (1, 3))",
+        "missing: epoch (int)",
+        "unexpected: model/3.bias (float32 (3,))",
+        "unexpected: step (int)",
+        "model/0.weight: float32 (8, 6), where the target has float32 (9, 6)",
+        "model/1.running_var: float32 (8,), where the target has float16 (8,)",
+        "optimizer: groups of [6] parameters, where the target has groups of [7]",
+    ):
+        assert f"  {line}" in message.splitlines()
+    assert_same(dict(model.state_dict()), before)
+    assert not optimizer.state
+
+
+def test_loading_into_tensors_and_containers():
+    weight, pair = torch.zeros(3), (torch.zeros(1), 5)
+    target = OrderedDict(w=weight, items=[torch.zeros(2), "a"], pair=pair, meta=torch.empty(2, device="meta"))
+    state = {
+        "w": torch.ones(3),
+        "items": [torch.ones(2), "b"],
+        "pair": (torch.ones(1), 6),
+        "meta": torch.ones(2),
+    }
+    assert adapter.load_into(target, state) is target
+    assert target["w"] is weight
+    assert_same(dict(target), state)
+    for wrong in ({**state, "items": [1]}, {**state, "items": 3}, {**state, "w": 1}, [1]):
+        with pytest.raises(ArgumentError):
+            adapter.load_into(target, wrong)
+
+
+def test_a_module_on_the_meta_device_takes_the_tensors():
+    model, _, state = trained()
+    with torch.device("meta"):
+        empty = network()
+    adapter.load_into(empty, state["model"])
+    assert_same(dict(empty.state_dict()), dict(model.state_dict()))

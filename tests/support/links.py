@@ -1,0 +1,78 @@
+"""Links of a chain that lie in memory: what each stores, and what its writer had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lccodec import Lossless
+from lccodec.chain.jobs import DecodedArray, components_of, plan
+from lccodec.frame.header import FrameHeader, parse_header
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass
+class FakeLink:
+    """A checkpoint in memory: its frames, and the frame of each array (``None``: unchanged)."""
+
+    numbers: dict[str, int | None]
+    frames: list[bytes]
+    place: str = "link"
+    index_names: list[str] = field(init=False)
+    names: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.index_names = list(self.numbers)
+        self.names = {name: index for index, name in enumerate(self.numbers)}
+
+    def frame_of(self, index: int) -> int | None:
+        return self.numbers[self.index_names[index]]
+
+    def members(self, number: int) -> list[int]:
+        return [index for index, name in enumerate(self.index_names) if self.numbers[name] == number]
+
+    def frame(self, number: int) -> bytes:
+        return self.frames[number]
+
+    def header(self, number: int) -> FrameHeader:
+        return parse_header(self.frames[number])
+
+
+def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list[Arrays]]:
+    """A chain of states, and what the writer has as decoded after each step."""
+    links, decoded = [], []
+    parents: dict[str, DecodedArray] = {}
+    for step, state in enumerate(states):
+        names = list(state)
+        jobs = plan(
+            components_of(list(state.values()), names),
+            [array.shape for array in state.values()],
+            names,
+            parents,
+            lambda _name, _kind, _size, relative: quantizer if relative else Lossless(),
+            step == 0,
+        )
+        numbers: dict[str, int | None] = dict.fromkeys(names)
+        frames = []
+        for number, job in enumerate(jobs):
+            pieces, arrays = job.encode()
+            frames.append(b"".join(pieces))
+            for index, array in zip(job.indices, arrays, strict=True):
+                numbers[names[index]] = number
+                parents[names[index]] = array
+        links.append(FakeLink(numbers, frames, f"step {step}"))
+        decoded.append({name: parents[name].array().copy() for name in names})
+    return links, decoded
+
+
+def walk(steps: int, shapes: tuple[tuple[int, ...], ...] = ((300,),)) -> list[Arrays]:
+    rng = np.random.default_rng(0)
+    state = {f"w{i}": np.zeros(shape, np.float32) for i, shape in enumerate(shapes)}
+    states = []
+    for _ in range(steps):
+        state = {name: a + rng.standard_normal(a.shape, np.float32) for name, a in state.items()}
+        states.append(state)
+    return states
