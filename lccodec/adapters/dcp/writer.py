@@ -60,7 +60,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         If the operating system refuses to write.
     """
 
-    def __init__(  # all are options of its users
+    def __init__(  # one parameter for each option of its users
         self,
         path: StrPath,
         chain: StrPath | None = None,

@@ -1,7 +1,7 @@
 """Roles from PyTorch's structures: types of tensors, modules, and states of optimizers.
 
-In the state of an optimizer, the name of an entry gives its role (`_ENTRY_ROLES`); all else there is
-exact. The parameters of the optimizer are the weights of the model beside it. They are found
+In the state of an optimizer, the name of an entry gives its role (`_ENTRY_ROLES`); all else there
+is exact. The parameters of the optimizer are the weights of the model beside it. They are found
 
 - by name, if the optimizer has the names: ``state_dict`` of DCP and FSDP, and ``param_names``;
 - by shape, if the optimizer has numbers: if the model has as many tensors of a shape as the
