@@ -37,10 +37,10 @@ ALLOWED = {
         "other.tobytes()": "compared with the bytes of another array of the host's order",
         "first.tobytes()": "the same",
     },
-    "adapters/dcp/storage": {"array.tobytes()": "a pickle: uint8"},
+    "adapters/dcp/reader": {"array.tobytes()": "a pickle: uint8"},
     "element_types": {"array.view(np.uint8)": "of bool"},
     "frame/decode": {"out.reshape(-1).view(np.uint8)": "of bool"},
-    "quantizers/uniform": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
+    "quantizers/grid": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
     "entropy/lanes": {"stored_view(store).data": "uint8"},
     "entropy/bits": {

@@ -1,9 +1,10 @@
-"""Imports point down: the order of the package's folders, held over its syntax trees."""
+"""Imports point down, and tests mirror modules: held over the syntax trees of both."""
 
 from __future__ import annotations
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from functools import cache
@@ -11,23 +12,8 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "lccodec"
+from .support.folders import FOLDERS, PACKAGE, TESTS
 
-#: From the bottom up, ``""`` for the ground floor: what lies in no folder. A folder imports from those above
-#: its own line, and from itself without a circle.
-FOLDERS = [
-    "",
-    "entropy",
-    "quantizers",
-    "frame",
-    "policy",
-    "container",
-    "chain",
-    "inspect",
-    "exchange",
-    "adapters",
-    "cli",
-]
 #: What lies in no folder and above all: the public names, and the program.
 PUBLIC = {"__init__", "__main__"}
 #: The ground floor.
@@ -159,3 +145,63 @@ def test_optional_packages_are_imported_where_they_are_used() -> None:
 @pytest.mark.parametrize("module", sorted(modules()))
 def test_no_assert_guards_input(module: str) -> None:
     assert not [n.lineno for n in ast.walk(modules()[module]) if isinstance(n, ast.Assert)]
+
+
+# --- the tests ------------------------------------------------------------------------------------
+
+#: Modules without a test module of their own, and the one that tests them.
+TESTED_WITH = {
+    "constants": "spec/test_tables",
+    "quantizers/grid": "quantizers/test_uniform",
+    "quantizers/lossless": "frame/test_planes",
+    "frame/checksum": "frame/test_frame",
+    "frame/decode": "frame/test_frame",
+    "frame/content": "frame/test_frame",
+    "frame/encode": "frame/test_frame",
+    "frame/symbols": "frame/test_frame",
+    "frame/header": "frame/test_frame",
+    "chain/coding": "chain/test_replay",
+    "chain/decoded": "chain/test_replay",
+    "chain/settings": "policy/test_choices",
+    "adapters/dcp/reader": "adapters/dcp/test_dcp",
+    "adapters/dcp/writer": "adapters/dcp/test_dcp",
+    "adapters/jax/single_file": "adapters/jax/test_states",
+    "adapters/torch/single_file": "adapters/torch/test_states",
+    "cli/verbs/parameters": "cli/test_program",
+}
+
+
+def mirror_of(module: str) -> Path:
+    """The test module of a module, in the folder of the tests that has the name of its own."""
+    place = Path(module)
+    return TESTS / place.parent / f"test_{place.name.strip('_')}.py"
+
+
+def test_every_module_has_a_test_module() -> None:
+    faces = {module for module in modules() if Path(module).name == "__init__"}
+    without = {module for module in set(modules()) - faces if not mirror_of(module).exists()}
+    assert without == set(TESTED_WITH)
+    assert [other for other in TESTED_WITH.values() if not (TESTS / f"{other}.py").exists()] == []
+
+
+def test_what_tests_share_lies_in_support() -> None:
+    """No test module imports another one, by a statement or in a program that it starts."""
+    found = {
+        f"{path.relative_to(TESTS)}: {name}"
+        for path in TESTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in imported(node)
+        if any(part.startswith("test_") for part in name.split("."))
+    }
+    assert found == set()
+
+
+def imported(node: ast.AST) -> list[str]:
+    """The names of modules, and of what is taken of them, that a node of a syntax tree imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module or ''}.{alias.name}" for alias in node.names]
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.findall(r"(?:from|import) (tests\.\S+)", node.value)
+    return []

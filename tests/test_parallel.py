@@ -10,7 +10,7 @@ from lccodec import ArgumentError, Chain, ChecksumError, ExponentBuckets, Lossle
 from lccodec.parallel import ordered, thread_count
 from lccodec.policy.roles import Role
 
-from .chain.test_chain import assert_same, walk
+from .support.walks import assert_same, walk
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_layers import FOLDERS
+from .support.folders import FOLDERS
 
 ROOT = Path(__file__).parents[1]
 MAX_COLUMNS = 100

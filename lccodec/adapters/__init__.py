@@ -1,6 +1,6 @@
-"""The formats and frameworks around lccodec, each imported on its own: the same verbs everywhere.
+"""The formats and frameworks around lccodec: each is imported on its own, all have the same verbs.
 
-A user imports what lies here; a folder's face shows all of it that is public, its modules are its own, but
-for ``tree`` and ``files``, which the others share. Imports everything but the command line; nothing imports
-it.
+Users import the modules and folders that lie here. The ``__init__`` of a folder shows what is
+public in it. ``tree``, ``files``, ``link`` and ``options`` are what the adapters have in common.
+May import everything but the command line; only the command line imports it.
 """

@@ -10,10 +10,10 @@
 ...     folder = accelerator.save_state(f"{run}/{step}")
 >>> accelerator.load_state(f"{run}/1")
 
-They are called as ever; `register` puts itself around the two methods. When a state has been saved, its
-weights and the states of its optimizers move into ``lccodec.lcc.h5`` in the folder, or into the chain
-(`lccodec.adapters.huggingface`). Before it is loaded they are put back, for as long as that takes. All else
-in the folder stays. Needs the extra ``accelerate``.
+Call both as usual: `register` wraps the two methods. After a save, the weights and the states of
+the optimizers move into ``lccodec.lcc.h5`` in the folder, or into the chain
+(`lccodec.adapters.huggingface`). A load puts them back while it runs. Everything else in the folder
+stays. Needs the extra ``accelerate``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..chain.chain import Chain
+from ..chain.replay import KEYFRAME_EVERY
 from ..errors import DependencyError
 from ..policy.policy import Policy
-from .link import linked_chain
+from .options import ChainOptions
 
 try:
     import accelerate
@@ -41,40 +43,31 @@ def register(
     chain: str | os.PathLike[str] | None = None,
     policy: str | Policy = "lossless",
     *,
-    keyframe_every: int = 32,
+    keyframe_every: int = KEYFRAME_EVERY,
     threads: int = 1,
 ) -> None:
-    """Pack what an accelerator saves from now on. Folders that are not packed load as before.
+    """Pack what an accelerator saves from now on. It still loads folders that are not packed.
 
     Parameters
     ----------
-    chain
-        Directory for a chain of deltas; without it each checkpoint stands alone.
-    policy, keyframe_every
-        As for `Chain`, but exact unless a lossy policy is asked for.
-    threads
-        How many to encode and decode with, 0 for one each core.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy, or one without a chain.
+    chain, policy, keyframe_every, threads
+        See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
-    _Packer(accelerator, linked_chain(chain, policy, keyframe_every, threads), threads)
+    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, threads))
 
 
 class _Packer:
-    """Goes around the two methods of an accelerator; hooks of its own tell of the folder.
+    """Wraps the two methods of an accelerator; its hooks learn the folder.
 
-    No object is registered: it would shift the numbers of the caller's, and folders from before would not
-    load. The first versions did, so that their folders have one more, whose state is empty.
+    No object is registered: that would shift the numbers of the caller's objects, and older folders
+    would not load. The first versions did register one, so their folders hold one more object, with
+    an empty state.
     """
 
-    def __init__(self, accelerator: Any, make_chain: Any, threads: int) -> None:
+    def __init__(self, accelerator: Any, options: ChainOptions) -> None:
         self._accelerator = accelerator
-        self._make_chain = make_chain
-        self._chain: Any = None
-        self._threads = threads
+        self._options = options
+        self._chain: Chain | None = None
         self._folder = Path()
         self._models: Any = []
         self._unpacked: list[Path] = []
@@ -84,27 +77,27 @@ class _Packer:
         accelerator.save_state = self._save_state
         accelerator.load_state = self._load_state
 
-    def _before_save(self, models: Any, weights: Any, folder: str) -> None:  # noqa: ARG002 - as it is called
+    def _before_save(self, models: Any, weights: Any, folder: str) -> None:  # noqa: ARG002 - accelerate passes it
         self._folder, self._models = Path(folder), models
 
     def _save_state(self, *args: Any, **options: Any) -> Any:
         location = self._save(*args, **options)
-        self._accelerator.wait_for_everyone()  # until all have written their files
+        self._accelerator.wait_for_everyone()  # until all processes have written their files
         try:
             if self._accelerator.is_main_process:
-                self._chain = self._chain or self._make_chain()
+                self._chain = self._chain or self._options.open()
                 pack(self._folder, self._chain, models=self._models)
         finally:
             self._models = []
             self._accelerator.wait_for_everyone()
         return location
 
-    def _before_load(self, models: Any, folder: str) -> None:  # noqa: ARG002 - as it is called
+    def _before_load(self, models: Any, folder: str) -> None:  # noqa: ARG002 - accelerate passes it
         packed = Path(folder, PACKED).exists()
         if packed and len(list(Path(folder).glob("custom_checkpoint_*.pkl"))) == len(self._registered) + 1:
             self._accelerator.register_for_checkpointing(self)
         if packed and self._accelerator.is_main_process:
-            self._unpacked = unpack(folder, self._threads)
+            self._unpacked = unpack(folder, self._options.threads)
         self._accelerator.wait_for_everyone()
 
     def _load_state(self, *args: Any, **options: Any) -> Any:
@@ -124,8 +117,8 @@ class _Packer:
         return objects
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: accelerate registers only what has a state."""
+        """Return an empty state: accelerate registers only objects with this method."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take nothing."""
+        """Ignore the empty state."""

@@ -1,10 +1,10 @@
-"""The checkpoint folders of Hugging Face's libraries, with their large files in one checkpoint; and back.
+"""Checkpoint folders of Hugging Face's libraries: large files packed into one checkpoint, and back.
 
-transformers and accelerate keep a checkpoint in a folder: weights in ``.safetensors`` files, what optimizers
-hold in files of `torch.save`, and small files beside them. `pack` stores the tensors of the large ones in one
-checkpoint, ``lccodec.lcc.h5`` in the folder, and then removes them; `unpack` writes them again, for the code
-of the libraries to load. Whatever happens between, each tensor is in one of the two. Files of `torch.save`
-are only ever read with ``weights_only=True``.
+transformers and accelerate keep a checkpoint in a folder: weights in ``.safetensors`` files, states
+of optimizers in files of `torch.save`, and small files beside them. `pack` stores the tensors of
+the large files in one checkpoint, ``lccodec.lcc.h5`` in the folder, and then removes these files.
+`unpack` writes them again, so that the libraries can load them. At any time each tensor is in at
+least one of the two. Files of `torch.save` are always read with ``weights_only=True``.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from ..chain.chain import Chain
-from ..container.system import checked_path
+from ..container.system import checked_path, storage_errors
 from ..container.tree import leaf_name
 from ..errors import ArgumentError, FormatError
 from ..policy.roles import Assignment
 from . import torch as adapter
-from .files.formats import replacing, storage
+from .files.disk import replacing
 from .link import open_linked, save_linked
 from .torch.roles import module_roles, unwrapped
+from .tree.single_file import restored
 
 __all__ = ["PACKED", "pack", "unpack"]
 
-#: What the checkpoint in a folder is called.
+#: The name of the checkpoint in a folder.
 PACKED: Final = "lccodec.lcc.h5"
 
 _RULE: Final = "folder"
-_WEIGHTS: Final = ".safetensors"
-_TORCH: Final = re.compile(r"(optimizer|pytorch_model)\w*\.(pt|bin)")
+_WEIGHTS_SUFFIX: Final = ".safetensors"
+_TORCH_FILE: Final = re.compile(r"(optimizer|pytorch_model)\w*\.(pt|bin)")
 
 
 def pack(
@@ -47,26 +48,26 @@ def pack(
     keep_weights: bool = False,
     models: Iterable[torch.nn.Module] = (),
 ) -> list[Path]:
-    """Store the tensors of a folder's large files in one checkpoint, and remove the files.
+    """Store the tensors of a folder's large files in one checkpoint, then remove the files.
 
     Parameters
     ----------
     chain
-        Where to store them, as deltas; without one, the checkpoint stands alone.
+        The chain that stores them as deltas; without it the checkpoint stands alone.
     keep_weights
-        Leave files of weights where they are.
+        Do not remove files of weights.
     models
-        What the weights are of, where it is at hand: its types tell what is trained.
+        The modules of the weights, if they are at hand: their types show what is trained.
 
     Returns
     -------
     list of Path
-        The files that were removed.
+        The removed files.
 
     Raises
     ------
     ArgumentError
-        If a file holds what cannot be stored, which is named; nothing is removed.
+        If a file holds something that cannot be stored. The message names it; nothing is removed.
     FormatError
         If a file is damaged.
     StorageError
@@ -75,13 +76,13 @@ def pack(
     folder = checked_path(folder)
     files: dict[str, Any] = {}
     notes: dict[str, Any] = {}
-    with storage("cannot read", folder):
+    with storage_errors("cannot read", folder):
         paths = sorted(folder.rglob("*"))
     for path in paths:
         name = path.relative_to(folder).as_posix()
-        if path.suffix == _WEIGHTS:
+        if path.suffix == _WEIGHTS_SUFFIX:
             files[name], notes[name] = _read_weights(path)
-        elif _TORCH.fullmatch(path.name):
+        elif _TORCH_FILE.fullmatch(path.name):
             files[name] = _read_torch(path)
     if not files:
         return []
@@ -89,7 +90,7 @@ def pack(
     plain, metadata = adapter.to_numpy(state)
     known = adapter.roles(state) | dict(_model_roles(files, models))
     save_linked(plain, folder / PACKED, metadata, chain, known)
-    removed = [folder / name for name in files if not (keep_weights and name.endswith(_WEIGHTS))]
+    removed = [folder / name for name in files if not (keep_weights and name.endswith(_WEIGHTS_SUFFIX))]
     for path in removed:
         path.unlink()
     return removed
@@ -98,38 +99,38 @@ def pack(
 def _model_roles(
     files: Mapping[str, Any], models: Iterable[torch.nn.Module]
 ) -> Iterator[tuple[str, Assignment]]:
-    """Yield the roles of the tensors in files of weights that models have; not where two differ."""
-    told: dict[str, set[Assignment]] = {}
+    """Yield the roles of tensors in files of weights on which all models agree."""
+    by_name: dict[str, set[Assignment]] = {}
     for model in models:
         for name, assignment in module_roles(model).items():
-            told.setdefault(unwrapped(name), set()).add(assignment)
+            by_name.setdefault(unwrapped(name), set()).add(assignment)
     for file, tensors in files.items():
         for name in tensors if isinstance(tensors, dict) else ():
-            found = told.get(unwrapped(str(name)), set())
+            found = by_name.get(unwrapped(str(name)), set())
             if len(found) == 1:
                 yield leaf_name(("files", file, str(name))), next(iter(found))
 
 
 def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
-    """Write the files again that `pack` removed.
+    """Write the files that `pack` removed.
 
     Returns
     -------
     list of Path
-        The files that were written; those that are there stay as they are.
+        The written files. Existing files are left as they are.
 
     Raises
     ------
     ChainError
-        If the folder's checkpoint is in a chain, and missing there.
+        If the folder's checkpoint is missing from its chain.
     DataError
-        If stored bytes break a rule, or name a file outside of the folder.
+        If stored bytes break a rule, or name a file outside the folder.
     StorageError
         If the operating system refuses, or there is no such checkpoint.
     """
     folder = checked_path(folder)
     with open_linked(folder / PACKED, threads) as file:
-        state = adapter.from_numpy(file.state(dtype="bits"), file.metadata())
+        state = restored(adapter.from_numpy, file)
     if not isinstance(state, dict) or list(state) != ["files", "metadata"]:
         raise FormatError(_RULE, str(folder / PACKED), "not the large files of a folder")
     written = []
@@ -140,19 +141,18 @@ def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
         if path.exists():
             continue
         with replacing(path) as temporary:
-            if path.suffix == _WEIGHTS:
+            if path.suffix == _WEIGHTS_SUFFIX:
                 save_file(content, temporary, state["metadata"].get(name))
             else:
-                with temporary.open(
-                    "wb"
-                ) as stream:  # of a path it would take the name, which begins with a dot
+                # Not to a path: torch would store its name, which begins with a dot.
+                with temporary.open("wb") as stream:
                     torch.save(content, stream)
         written.append(path)
     return written
 
 
 def _is_large(path: Path) -> bool:
-    return path.suffix == _WEIGHTS or _TORCH.fullmatch(path.name) is not None
+    return path.suffix == _WEIGHTS_SUFFIX or _TORCH_FILE.fullmatch(path.name) is not None
 
 
 def _read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str] | None]:

@@ -1,34 +1,39 @@
-"""Lightning: a plugin that writes the trainer's checkpoints.
+"""Lightning: a plugin that writes and reads the trainer's checkpoints.
 
 >>> import tempfile, torch
 >>> from lccodec.adapters.lightning import LCCheckpointIO
 >>> run = tempfile.mkdtemp()
 >>> plugin = LCCheckpointIO(chain=f"{run}/chain", policy="balanced")     # Trainer(plugins=[plugin])
 >>> for epoch in range(2):
-...     plugin.save_checkpoint({"epoch": epoch, "state_dict": {"w": torch.ones(3)}}, f"{run}/{epoch}.ckpt")
+...     state = {"epoch": epoch, "state_dict": {"w": torch.ones(3)}}
+...     plugin.save_checkpoint(state, f"{run}/{epoch}.ckpt")
 >>> plugin.remove_checkpoint(f"{run}/0.ckpt")
 >>> plugin.load_checkpoint(f"{run}/1.ckpt")
 {'epoch': 1, 'state_dict': {'w': tensor([1., 1., 1.])}}
 
-`Trainer.fit(ckpt_path=...)` resumes from such a file. A checkpoint may hold what a `state_dict` does: tensors
-and plain values (:mod:`lccodec.adapters.tree.values`) in dicts and lists, no objects. With `LCCheck` among
-the callbacks of the trainer, one that holds more is refused before the first step. Without a chain each is a
-lossless file of its own; with one it is a link into the chain (`lccodec.adapters.link`), where Lightning
-deletes nothing. The plugin can be wrapped in Lightning's `AsyncCheckpointIO`. ``Module.load_from_checkpoint``
-does not ask plugins: load what `load_checkpoint` returns. Needs the extra ``lightning``.
+`Trainer.fit(ckpt_path=...)` resumes from such a file. A checkpoint may hold what a `state_dict`
+holds: tensors and plain values (:mod:`lccodec.adapters.tree.values`) in dicts and lists, but no
+objects. With `LCCheck` among the callbacks of the trainer, a checkpoint that holds more is refused
+before the first step. Without a chain each checkpoint is a lossless file. With a chain it is a link
+(`lccodec.adapters.link`); Lightning deletes links, never files of the chain. The plugin can be
+wrapped in Lightning's `AsyncCheckpointIO`. ``Module.load_from_checkpoint`` ignores plugins: use
+what `load_checkpoint` returns. Needs the extra ``lightning``.
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 from ..chain.chain import Chain
-from ..container.system import checked_path
+from ..chain.replay import KEYFRAME_EVERY
+from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
-from .files.formats import storage
-from .link import linked_chain, open_linked, save_linked
+from .link import open_linked, save_linked
+from .options import ChainOptions
+from .tree.single_file import restored
 
 try:
     import torch
@@ -43,19 +48,19 @@ __all__ = ["LCCheck", "LCCheckpointIO"]
 
 
 class LCCheck(Callback):
-    """Refuses a checkpoint that cannot be stored before the first step, not when it is saved.
+    """Checks before the first step that the trainer's checkpoints can be stored.
 
-    ``Trainer(plugins=[LCCheckpointIO()], callbacks=[LCCheck()])``. Hooks that take part in saving
-    (``state_dict``, ``on_save_checkpoint``) are called once more for it.
+    ``Trainer(plugins=[LCCheckpointIO()], callbacks=[LCCheck()])``. The check calls the hooks of
+    saving (``state_dict``, ``on_save_checkpoint``) one extra time.
     """
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 - as called
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 - Lightning passes it
         """Check what the trainer would save now.
 
         Raises
         ------
         ArgumentError
-            Names the place of what cannot be stored.
+            For a value that cannot be stored. The message names its place.
         """
         adapter.check(trainer._checkpoint_connector.dump_checkpoint(weights_only=False))
 
@@ -65,17 +70,8 @@ class LCCheckpointIO(CheckpointIO):
 
     Parameters
     ----------
-    chain
-        Directory for a chain of deltas; without it each checkpoint stands alone.
-    policy, keyframe_every
-        As for `Chain`, but exact unless a lossy policy is asked for.
-    threads
-        How many to encode and decode with, 0 for one each core.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy, or one without a chain.
+    chain, policy, keyframe_every, threads
+        See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
     def __init__(
@@ -83,31 +79,31 @@ class LCCheckpointIO(CheckpointIO):
         chain: str | os.PathLike[str] | None = None,
         policy: str | Policy = "lossless",
         *,
-        keyframe_every: int = 32,
+        keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
     ) -> None:
-        self._make_chain = linked_chain(chain, policy, keyframe_every, threads)
+        self._options = ChainOptions(chain, policy, keyframe_every, threads)
         self._chain: Chain | None = None
-        self._threads = threads
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        """Write a checkpoint, atomically; a file of that name is replaced.
+        """Write a checkpoint atomically; an existing file is replaced.
 
         Raises
         ------
         ArgumentError
-            If it holds what cannot be stored, which is named; for storage options, or a path that is no file.
+            For a value that cannot be stored (the message names it), storage options, or an invalid
+            path.
         StorageError
             If the operating system refuses.
         """
         if storage_options is not None:
-            raise ArgumentError("there are no storage options: checkpoints are files")
+            raise ArgumentError("storage options are not supported: checkpoints are files")
         target = checked_path(path)
         if self._chain is None:
-            self._chain = self._make_chain()
-        with storage("cannot create", target.parent):
+            self._chain = self._options.open()
+        with storage_errors("cannot create", target.parent):
             target.parent.mkdir(parents=True, exist_ok=True)
         state, metadata = adapter.to_numpy(checkpoint)
         save_linked(state, target, metadata, self._chain, adapter.roles(checkpoint))
@@ -118,23 +114,21 @@ class LCCheckpointIO(CheckpointIO):
         map_location: Any = None,
         weights_only: bool | None = None,  # noqa: ARG002 - nothing else is ever loaded
     ) -> dict[str, Any]:
-        """Return a checkpoint; its tensors are on the CPU unless `map_location` is a device.
+        """Return a checkpoint, with tensors on the CPU unless `map_location` is a device.
 
         Raises
         ------
         ChainError
-            If what a link names is missing.
+            If the checkpoint that a link names is missing.
         DataError, StorageError
             As `lccodec.load_file`.
         """
         device = map_location if isinstance(map_location, str | torch.device) else "cpu"
-        with open_linked(checked_path(path), self._threads) as file:
-            state: dict[str, Any] = adapter.from_numpy(
-                file.state(dtype="bits"), file.metadata(), device=device
-            )
+        with open_linked(checked_path(path), self._options.threads) as file:
+            state: dict[str, Any] = restored(partial(adapter.from_numpy, device=device), file)
         return state
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Delete a checkpoint; of one in a chain, the link."""
-        with storage("cannot delete", path):
+        """Delete a checkpoint; if it is in a chain, delete only the link."""
+        with storage_errors("cannot delete", path):
             checked_path(path).unlink(missing_ok=True)

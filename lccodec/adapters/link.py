@@ -1,16 +1,17 @@
-"""A state in a file of its own, or in a chain with a small file, its link, in the place of the state.
+"""A state in a file, or in a chain and a link: a small file that names the step of the chain.
 
-Frameworks keep each checkpoint under a path of its own and delete old ones as they like. A state that is a
-file can be deleted like any other. To store deltas, the states go into a chain elsewhere, and what lies under
-the path is the link: a checkpoint without arrays, whose metadata name the chain's directory (relative to the
-link), the step and its root. To delete a link harms no other; the chain keeps what it has.
+A framework keeps each checkpoint under its own path and deletes old checkpoints when it likes. A
+state in a file can be deleted at any time. Deltas need the earlier states, so they go into a chain
+elsewhere, and the framework's path holds a link: a checkpoint without arrays, whose metadata name
+the directory of the chain (relative to the link), the step and its root hash. Deleting a link does
+not harm other links, and the chain keeps its checkpoints.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,38 +21,13 @@ from ..chain.directory import checkpoint_path
 from ..chain.single_file import save_file
 from ..container.reader import open_checkpoint
 from ..container.system import checked_path
-from ..errors import ArgumentError, ChainError, FormatError, StorageError
-from ..policy.policy import Policy
-from ..policy.presets import resolve_policy
+from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 
-__all__ = ["linked_chain", "open_linked", "open_named", "save_linked"]
+__all__ = ["open_linked", "open_named", "save_linked"]
 
-#: The key of a link in the metadata; also what errors name as their rule.
-_LINK: Final = "lccodec.link"
-
-
-def linked_chain(
-    directory: str | os.PathLike[str] | None, policy: str | Policy, keyframe_every: int, threads: int
-) -> Callable[[], Chain | None]:
-    """Check the options of a chain, and return what makes it when there is something to save.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy, a lossy one without a chain (what stands alone is exact), or no local path.
-    """
-    directory = None if directory is None else checked_path(directory)
-    policy = resolve_policy(policy)
-    if directory is None and policy != resolve_policy("lossless"):
-        raise ArgumentError(f"policy {policy.name!r} is for deltas, and they need a chain")
-
-    def make() -> Chain | None:
-        if directory is None:
-            return None
-        return Chain(directory, policy, keyframe_every=keyframe_every, threads=threads)
-
-    return make
+#: The key of a link in the metadata. Errors name it as their rule.
+_LINK_KEY: Final = "lccodec.link"
 
 
 def save_linked(
@@ -61,17 +37,17 @@ def save_linked(
     chain: Chain | None,
     roles: Mapping[str, Assignment] | None = None,
 ) -> None:
-    """Write a state to a file, lossless, or to the next step of a chain and a link to the file.
+    """Write a state to a lossless file; with a chain, to its next step, and a link to the file.
 
-    A file of that name is replaced, once the state is on the disk. `roles` are those that the structures of
-    a framework tell, by the names of the arrays in `state`.
+    An existing file is replaced after the state is on the disk. `roles` are the roles that the
+    framework knows, by the names of the arrays in `state`.
 
     Raises
     ------
     ArgumentError
-        If the state holds something that cannot be stored; names it.
+        If the state holds something that cannot be stored. The message names it.
     StorageError
-        If the operating system refuses; what was there stays.
+        If the operating system refuses. An existing file is unchanged.
     """
     if chain is None:
         save_file(state, path, metadata)
@@ -81,24 +57,24 @@ def save_linked(
     with open_checkpoint(checkpoint_path(chain.directory, step)) as reader:
         root = reader.root.hex()
     directory = Path(os.path.relpath(chain.directory, Path(path).parent)).as_posix()
-    save_file(None, path, {_LINK: json.dumps({"chain": directory, "step": step, "root": root})})
+    save_file(None, path, {_LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
 
 
 def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFile:
-    """Open what `save_linked` wrote, the file itself or the one that its link names.
+    """Open a file of `save_linked`: the state itself, or the checkpoint that the link names.
 
     Raises
     ------
     ChainError
-        If the linked checkpoint is missing, or another than the link names.
+        If the linked checkpoint is missing or has another root hash than the link says.
     DataError
-        If a file breaks a rule of the format, or the link is none.
+        If a file breaks a rule of the format, or the link is malformed.
     StorageError
-        If the operating system cannot read it.
+        If the operating system cannot read the file.
     """
     path = checked_path(path)
     file = open_file(path, threads=threads)
-    text = file.metadata().get(_LINK)
+    text = file.metadata().get(_LINK_KEY)
     if text is None:
         return file
     file.close()
@@ -106,27 +82,27 @@ def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFil
         link = json.loads(text)
         directory, step, root = path.parent / link["chain"], int(link["step"]), str(link["root"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise FormatError(_LINK, str(path), "not a link to a checkpoint of a chain") from error
+        raise FormatError(_LINK_KEY, str(path), "not a link to a checkpoint of a chain") from error
     return open_named(checkpoint_path(directory, step), root, path, threads)
 
 
 def open_named(path: Path, root: str, by: str | os.PathLike[str], threads: int = 1) -> CheckpointFile:
-    """Open a checkpoint if its root is the one that another file gives, which errors say it is named `by`.
+    """Open a checkpoint whose root hash another file gives; errors call that file `by`.
 
     Raises
     ------
     ChainError
-        If it is missing, or has another root.
+        If the checkpoint is missing or has another root hash.
     DataError, StorageError
         As `open_linked`.
     """
     try:
         file = open_file(path, threads=threads)
     except StorageError as error:
-        if os.path.exists(path):  # noqa: PTH110 - of Path it raises where the name is too long
+        if os.path.exists(path):  # noqa: PTH110 - Path.exists raises for a name that is too long
             raise
-        raise ChainError(f"{by}: {path}, which holds a part of it, is missing") from error
+        raise ChainError(f"{by}: {path} holds a part of it and is missing") from error
     if file.links[-1].reader.root.hex() != root:
         file.close()
-        raise ChainError(f"{by}: {path} is not the file that was saved with it, but of another run")
+        raise ChainError(f"{by}: {path} is not the file that was saved with it, but a file of another run")
     return file

@@ -1,4 +1,4 @@
-"""numcodecs: an array as an lccodec frame, for zarr version 2 and whatever else takes a numcodecs codec.
+"""numcodecs: an array as an lccodec frame, for zarr 2 and other users of numcodecs.
 
 >>> import numcodecs, numpy as np
 >>> from lccodec import UniformDeadzone
@@ -9,11 +9,11 @@
 True
 >>> codec.get_config()
 {'id': 'lccodec', 'quantizer': 'UniformDeadzone', 'max_error': 0.001}
->>> numcodecs.get_codec(codec.get_config()) == codec      # found by its entry point
+>>> numcodecs.get_codec(codec.get_config()) == codec      # found through the entry point
 True
 
-A codec has no reference to take a delta against: frames are self-contained, and exact unless it is
-given another quantizer. It compresses arrays, not bytes. Needs the extra ``numcodecs``.
+The codec does not make deltas: each frame is self-contained. It is exact unless another quantizer
+is given. It compresses arrays, not bytes. Needs the extra ``numcodecs``.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class LCCodec(Codec):  # type: ignore[misc]
     Parameters
     ----------
     quantizer
-        One of lccodec's, for floating point arrays; all others are exact.
+        One of lccodec's quantizers, for floating point arrays; other arrays are exact.
 
     Raises
     ------
     ArgumentError
-        For another object; when encoding, for an array of a dtype that cannot be stored, and for a
-        big-endian one: a frame does not keep the byte order, and zarr would take what is decoded
-        for it.
+        For an object that is not a quantizer. When encoding: for an array of a dtype that cannot be
+        stored, and for a big-endian array: a frame does not keep the byte order, and zarr would
+        misread the decoded bytes.
     """
 
     codec_id = "lccodec"
@@ -64,16 +64,16 @@ class LCCodec(Codec):  # type: ignore[misc]
         self.quantizer = quantizer
 
     def encode(self, buf: Any) -> bytes:
-        """Return the frame of an array, which is flattened in the order of its memory."""
+        """Return the frame of an array, flattened in memory order."""
         try:
             array = ensure_contiguous_ndarray(buf)
         except (TypeError, ValueError) as error:
-            raise ArgumentError(f"not an array of numbers in one piece: {error}") from None
+            raise ArgumentError(f"not a contiguous array of numbers: {error}") from None
         _check_order(array)
         return encode(array, self.quantizer)
 
     def decode(self, buf: Any, out: Any = None) -> Array:
-        """Return the array in a frame, 1-D and little-endian on every host; into `out` if it is given.
+        """Return the array in a frame, 1-D and little-endian on every host; in `out` if given.
 
         Raises
         ------
@@ -100,5 +100,6 @@ class LCCodec(Codec):  # type: ignore[misc]
 def _check_order(array: Array) -> None:
     if array.dtype.kind in "iufc" and array.dtype.newbyteorder("<") != array.dtype:
         raise ArgumentError(
-            f"{array.dtype.str} is big-endian, which a frame does not tell: store it as little-endian"
+            f"{array.dtype.str} is big-endian, and a frame does not keep the byte order: "
+            "store it as little-endian"
         )

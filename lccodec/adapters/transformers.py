@@ -14,10 +14,10 @@
 >>> _ = trainer.train(resume_from_checkpoint=unpacked(f"{run}/checkpoint-2"))  # doctest: +ELLIPSIS
 {'train_runtime': ...
 
-The trainer saves as ever, when its arguments say so; then the weights and the optimizer's state move into
-``lccodec.lcc.h5`` in the checkpoint's folder, or into the chain, where the trainer's rotation of checkpoints
-deletes nothing (`lccodec.adapters.huggingface`). All else in the folder stays. To resume, unpack the folder.
-Needs the extra ``transformers``.
+The trainer saves as usual. Then the weights and the optimizer's state move into ``lccodec.lcc.h5``
+in the checkpoint's folder, or into the chain, where the trainer's rotation of checkpoints deletes
+nothing (`lccodec.adapters.huggingface`). Everything else in the folder stays. To resume, unpack the
+folder. Needs the extra ``transformers``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..chain.chain import Chain
+from ..chain.replay import KEYFRAME_EVERY
 from ..container.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
-from .link import linked_chain
+from .options import ChainOptions
 
 try:
     from transformers import TrainerCallback
@@ -42,21 +44,12 @@ __all__ = ["LCCallback", "unpacked"]
 
 
 class LCCallback(TrainerCallback):
-    """Packs each checkpoint once the trainer has saved it.
+    """Packs each checkpoint after the trainer has saved it.
 
     Parameters
     ----------
-    chain
-        Directory for a chain of deltas; without it each checkpoint stands alone.
-    policy, keyframe_every
-        As for `Chain`, but exact unless a lossy policy is asked for.
-    threads
-        How many to encode with, 0 for one each core.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy, or one without a chain.
+    chain, policy, keyframe_every, threads
+        See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
     def __init__(
@@ -64,40 +57,40 @@ class LCCallback(TrainerCallback):
         chain: str | os.PathLike[str] | None = None,
         policy: str | Policy = "lossless",
         *,
-        keyframe_every: int = 32,
+        keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
     ) -> None:
-        self._make_chain = linked_chain(chain, policy, keyframe_every, threads)
-        self._chain: Any = None
+        self._options = ChainOptions(chain, policy, keyframe_every, threads)
+        self._chain: Chain | None = None
 
     def on_save(
         self,
         args: Any,
         state: Any,
-        control: Any,  # noqa: ARG002 - as it is called
+        control: Any,  # noqa: ARG002 - the trainer passes it
         model: Any = None,
         **_: Any,
     ) -> None:
-        """Pack the checkpoint that was just saved; errors as `lccodec.adapters.huggingface.pack`."""
+        """Pack the checkpoint just saved; errors as `lccodec.adapters.huggingface.pack`."""
         if not state.is_world_process_zero:
             return
-        self._chain = self._chain or self._make_chain()
+        self._chain = self._chain or self._options.open()
         folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
-        # The best weights are loaded at the end from where the trainer put them.
+        # At the end the trainer loads the best weights from its own files.
         keep = args.load_best_model_at_end
         pack(folder, self._chain, keep_weights=keep, models=() if model is None else [model])
 
 
 def unpacked(folder: str | os.PathLike[str], threads: int = 1) -> str:
-    """Unpack a checkpoint's folder if it is packed, and return it for ``resume_from_checkpoint``.
+    """Unpack a folder if it is packed, and return it for ``resume_from_checkpoint``.
 
     Raises
     ------
     ChainError
-        If the checkpoint is in a chain, and missing there.
+        If the checkpoint is missing from its chain.
     DataError, StorageError
-        If it cannot be read.
+        If the checkpoint is damaged or cannot be read.
     """
-    if os.path.exists(checked_path(folder) / PACKED):  # noqa: PTH110 - Path raises for a long name
+    if os.path.exists(checked_path(folder) / PACKED):  # noqa: PTH110 - Path.exists raises for a name that is too long
         unpack(folder, threads)
     return os.fspath(folder)

@@ -1,4 +1,4 @@
-"""zarr, version 3: chunks of an array as lccodec frames.
+"""zarr 3: chunks of an array as lccodec frames.
 
 >>> import numpy as np, zarr
 >>> from lccodec import UniformDeadzone
@@ -10,10 +10,10 @@
 >>> bool(abs(array[:] - values).max() <= 1e-2), array.nbytes_stored() < values.nbytes / 2
 (True, True)
 
-The array's metadata say ``{"name": "lccodec", "configuration": {"quantizer": ...}}``, and zarr
-finds the codec by that name wherever lccodec is installed. It is the serializer, which makes bytes
-of arrays, and leaves nothing for a compressor to do. Chunks are self-contained, and exact unless
-another quantizer is given. Needs the extra ``zarr``. For version 2 there is the codec of
+The array's metadata say ``{"name": "lccodec", "configuration": {"quantizer": ...}}``. zarr finds
+the codec by that name wherever lccodec is installed. It is a serializer: it makes bytes of arrays,
+and a compressor behind it gains nothing. Chunks are self-contained, and exact unless another
+quantizer is given. Needs the extra ``zarr``. For zarr 2 use the codec in
 :mod:`lccodec.adapters.numcodecs`.
 """
 
@@ -47,18 +47,18 @@ _NAME: Final = "lccodec"
 
 @dataclass(frozen=True)
 class LCCodec(ArrayBytesCodec):
-    """Codes a chunk as a frame; a serializer of zarr.
+    """A serializer of zarr: codes a chunk as a frame.
 
     Parameters
     ----------
     quantizer
-        One of lccodec's, for floating point arrays; all others are exact.
+        One of lccodec's quantizers, for floating point arrays; other arrays are exact.
 
     Raises
     ------
     ArgumentError
-        For another object, a configuration that is none, or an array of a dtype that cannot be
-        stored.
+        For an object that is not a quantizer, an invalid configuration, or an array of a dtype that
+        cannot be stored.
     """
 
     is_fixed_size = False
@@ -66,19 +66,19 @@ class LCCodec(ArrayBytesCodec):
     quantizer: Quantizer = field(default_factory=Lossless)
 
     def __post_init__(self) -> None:
-        quantizer_json(self.quantizer)  # so that it can stand in the metadata
+        quantizer_json(self.quantizer)  # a check that it can be written to the metadata
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Return the codec that an array's metadata name."""
+        """Return the codec that an array's metadata describe."""
         return cls(parse_quantizer(data.get("configuration") or quantizer_json(Lossless())))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what stands in an array's metadata."""
+        """Return the codec's entry in an array's metadata."""
         return {"name": _NAME, "configuration": quantizer_json(self.quantizer)}
 
     def validate(self, *, dtype: Any, **_: Any) -> None:
-        """Refuse an array whose dtype cannot be stored, when it is made."""
+        """Refuse a new array whose dtype cannot be stored."""
         element_type(dtype.to_native_dtype())
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
@@ -94,5 +94,5 @@ class LCCodec(ArrayBytesCodec):
         return chunk_spec.prototype.nd_buffer.from_numpy_array(array)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Refuse: the size of a frame depends on what is in it."""
+        """Refuse: the size of a frame depends on its contents."""
         raise NotImplementedError

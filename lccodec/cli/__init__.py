@@ -1,4 +1,5 @@
-"""The command ``lccodec``: its verbs, what they print, the demo and the network that it trains.
+"""The command ``lccodec``: its verbs, its output, the demo and the network that the demo trains.
 
-Nothing imports it. Imports everything but frameworks, which its adapters import when they are used.
+A new verb goes into a module of ``verbs``. Nothing imports this folder. It may import everything
+but frameworks; adapters import those when they are used.
 """

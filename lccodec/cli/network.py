@@ -1,4 +1,4 @@
-"""What the demo trains: a small network in NumPy alone, and the handwritten digits of the package."""
+"""What the demo trains: a small network in NumPy, and the handwritten digits in the package."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 __all__ = ["Floats", "Network", "Task"]
 
 LAYER_SIZES: Final = (64, 416, 416, 10)
-TRAIN_IMAGES: Final = 1_440  # of 1,797; the others test
+TRAIN_IMAGES: Final = 1_440  # of 1,797; the others are test images
 BATCH_IMAGES: Final = 64
-LEARNING_RATE: Final = 0.02  # small enough for a loss that falls at every iteration: rework is not luck
+LEARNING_RATE: Final = 0.02  # so small that the loss falls at every iteration, and rework is not luck
 SEED: Final = 2009_13003
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -27,7 +27,7 @@ class Network:
     Parameters
     ----------
     vector
-        All parameters, layer by layer, the weight before the bias.
+        All parameters, layer by layer; in each the weight, then the bias.
     """
 
     def __init__(self, vector: Floats) -> None:
@@ -42,7 +42,7 @@ class Network:
 
     @classmethod
     def initial(cls) -> Network:
-        """Return the network every run starts from: He's weights, biases of zero."""
+        """Return the network that every run starts from: He's weights, biases of zero."""
         random = np.random.default_rng(SEED)
         network = cls(np.zeros(sum(inputs * outputs + outputs for inputs, outputs in _layer_shapes()), "f4"))
         for weight, _ in network.layers():
@@ -58,7 +58,7 @@ class Network:
         return network
 
     def to_state(self, iteration: int) -> dict[str, Any]:
-        """Return what is saved: the parameters by name, and how far training has come."""
+        """Return the state to save: the parameters by name, and the iteration."""
         return {"iteration": iteration, "parameters": self.parameters}
 
     def layers(self) -> Iterator[tuple[Floats, Floats]]:
@@ -67,7 +67,7 @@ class Network:
         return zip(arrays, arrays, strict=True)
 
     def activations(self, images: Floats) -> list[Floats]:
-        """Return the input of every layer, ReLU between two, and the logits last."""
+        """Return the input of every layer (with ReLU between layers), then the logits."""
         *hidden, (last_weight, last_bias) = self.layers()
         values = [images]
         for weight, bias in hidden:
@@ -77,7 +77,7 @@ class Network:
 
 
 class Task:
-    """The digits, split into training and test images, and what is measured on them."""
+    """The digits, split into training and test images, with training, loss and accuracy."""
 
     def __init__(self) -> None:
         with (
@@ -94,7 +94,7 @@ class Task:
     def train(self, network: Network, iteration: int) -> None:
         """Do iteration number `iteration` (from 1) of plain SGD, in place.
 
-        Its batch depends on that number only, so a run that resumes meets the same batches.
+        The batch depends only on that number, so a resumed run gets the same batches.
         """
         epoch, batch = divmod(iteration - 1, TRAIN_IMAGES // BATCH_IMAGES)
         order = np.random.default_rng((SEED, epoch)).permutation(TRAIN_IMAGES)
@@ -104,7 +104,7 @@ class Task:
         gradient[np.arange(BATCH_IMAGES), self.labels[chosen]] -= 1
         gradient *= LEARNING_RATE / BATCH_IMAGES
         for (weight, bias), values in zip(reversed(list(network.layers())), reversed(inputs), strict=True):
-            # Taken before the weight moves; the first layer's is not needed, but cheap.
+            # Computed before the weight changes. The first layer does not need it, but it is cheap.
             below = (gradient @ weight.T) * (values > 0)
             weight[:] -= values.T @ gradient
             bias[:] -= gradient.sum(axis=0)
@@ -116,13 +116,13 @@ class Task:
         return -float(_log_softmax(logits)[np.arange(TRAIN_IMAGES), self.labels].mean(dtype=np.float64))
 
     def accuracy(self, network: Network) -> float:
-        """Return the share of test images that `network` names correctly."""
+        """Return the fraction of test images that `network` classifies correctly."""
         guesses = network.activations(self.test_images)[-1].argmax(axis=1)
         return float(np.mean(guesses == self.test_labels))
 
 
 def _layer_shapes() -> Iterator[tuple[int, int]]:
-    """Yield inputs and outputs of each layer."""
+    """Yield the numbers of inputs and outputs of each layer."""
     return itertools.pairwise(LAYER_SIZES)
 
 

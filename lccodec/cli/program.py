@@ -1,7 +1,7 @@
-"""The command ``lccodec`` without its verbs: how they are made, and what becomes of an error in one.
+"""The command ``lccodec`` without its verbs: how a verb is made, and how its errors are reported.
 
-An error is one line on standard error and, with ``--json``, also a document ``{"error": ...}`` on standard
-output.
+An error is one line on standard error. With ``--json`` it is also a document ``{"error": ...}``
+on standard output.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import click
 import lccodec
 
 from ..errors import ArgumentError, DataError, LccodecError, LccodecWarning
-from . import render as tables
+from . import render
 
 __all__ = ["error_document", "error_text", "program", "verb"]
 
-_INTERRUPTED: Final = 130  # as a shell counts a process that a signal ended: 128 and its number
-_PIPE_CLOSED: Final = 141
+_INTERRUPTED: Final = 130  # exit code of a shell for a process ended by a signal: 128 + 2 (SIGINT)
+_PIPE_CLOSED: Final = 141  # the same: 128 + 13 (SIGPIPE)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -33,7 +33,7 @@ class _Program(click.Group):
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         """Run a verb and exit; the parameters are click's."""
         words = list(sys.argv[1:] if args is None else args)
-        extra["standalone_mode"] = False  # else click would print errors, and exit, in its own way
+        extra["standalone_mode"] = False  # otherwise click prints errors and exits in its own way
         try:
             code = super().main(words, **extra)
         except click.ClickException as error:
@@ -52,7 +52,7 @@ class _Program(click.Group):
         sys.exit(code or 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; warnings are lines too, and that the reader of its output is gone is no error."""
+        """Run a verb; print warnings as lines. A closed output pipe is not an error."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("always", LccodecWarning)
@@ -60,32 +60,32 @@ class _Program(click.Group):
                 result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python flushes once more at its exit, which must find an open file.
+            # Python flushes again when it exits, and needs an open file for that.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _PIPE_CLOSED
         return result
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"lccodec: warning: {tables.printable(message)}", err=True)
+    click.echo(f"lccodec: warning: {render.printable(message)}", err=True)
 
 
 def _fail(error: BaseException, message: str, code: int, words: Sequence[str]) -> int:
     if "--json" in words:
-        click.echo(tables.dump_json({"error": error_document(error, message)}))
-    click.echo(f"lccodec: error: {tables.printable(message)}", err=True)
+        click.echo(render.dump_json({"error": error_document(error, message)}))
+    click.echo(f"lccodec: error: {render.printable(message)}", err=True)
     return code
 
 
 def error_document(error: BaseException, message: str) -> dict[str, str | None]:
-    """Return an error for JSON; `message` is told where the error has none of its own."""
+    """Return an error for JSON; `message` is used if the error has no message of its own."""
     rule, where = getattr(error, "rule", None), getattr(error, "where", None)
     message = error.message if isinstance(error, DataError | click.ClickException) else message
     return {"type": type(error).__name__, "rule": rule, "where": where, "message": message}
 
 
 def error_text(error: BaseException) -> str:
-    """Return what an error says, in one line."""
+    """Return the text of an error, in one line."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error) or type(error).__name__
@@ -94,7 +94,7 @@ def error_text(error: BaseException) -> str:
 @click.group(cls=_Program, name="lccodec", no_args_is_help=False)
 @click.version_option(lccodec.__version__, message="%(prog)s %(version)s")
 def program() -> None:
-    """Save training checkpoints as chains of small deltas, restore any step, look at what is stored.
+    """Save training checkpoints as chains of small deltas; restore and inspect any step.
 
     A DIR is a chain: a directory of checkpoints, one file each.
 
@@ -103,6 +103,6 @@ def program() -> None:
 
 
 def verb(function: Function) -> click.Command:
-    """Make a function a verb with ``--json``, which it gets as `as_json`."""
+    """Make a function a verb; the option ``--json`` becomes its parameter `as_json`."""
     option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
     return program.command()(option(function))

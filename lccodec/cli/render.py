@@ -1,7 +1,7 @@
-"""What the command line prints: tables and figures as text, documents as JSON, a progress bar.
+"""The output of the command line: tables and figures as text, documents as JSON, a progress bar.
 
-On a terminal tables fit its width, a long name in several lines. Elsewhere they are plain text, as wide as
-they need. Names come from files that may be hostile: what a terminal would obey is shown escaped.
+On a terminal, tables fit its width, and long names take several lines. Elsewhere tables are plain
+text of any width. Names come from files that may be hostile: control sequences are escaped.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "arrays_text",
+    "checkpoint_document",
     "checkpoints_text",
     "demo_text",
     "difference_text",
@@ -41,13 +42,13 @@ __all__ = [
     "totals",
 ]
 
-_BAR: Final = 40  # characters of the longest bar
-_SHOWN: Final = 3  # names in a line
-_UNBOUNDED: Final = 1 << 20  # columns, where no terminal bounds them
+_MAX_BAR_CHARACTERS: Final = 40  # of a histogram
+_MAX_SHOWN_NAMES: Final = 3  # in a line
+_UNBOUNDED_COLUMNS: Final = 1 << 20  # without a terminal
 
 
 def printable(text: object) -> str:
-    r"""Return text for a terminal: control characters and the like as escapes.
+    r"""Return text for a terminal: characters that are not printable become escapes.
 
     Examples
     --------
@@ -58,12 +59,12 @@ def printable(text: object) -> str:
 
 
 def ratio(nbytes: int, stored: int) -> float | None:
-    """Return how many times smaller the stored bytes are, None where nothing is stored."""
+    """Return how many times smaller the stored bytes are; None if nothing is stored."""
     return nbytes / stored if stored else None
 
 
 def size_text(nbytes: int, stored: int) -> str:
-    """Return stored bytes beside those they stand for.
+    """Return the stored bytes, the bytes they stand for, and the ratio.
 
     Examples
     --------
@@ -74,7 +75,7 @@ def size_text(nbytes: int, stored: int) -> str:
 
 
 def dump_json(document: Any) -> str:
-    """Return a document as JSON; NaN and infinities as strings, bytes as ``{"base64": ...}``.
+    """Return a document as JSON; NaN and infinities become strings, bytes ``{"base64": ...}``.
 
     Examples
     --------
@@ -105,22 +106,29 @@ def _json(value: Any) -> Any:
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield ``update(done, total)`` for a bar on standard error; none is drawn where that is no terminal."""
+    """Yield ``update(done, total)`` for a bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    # Not redirected: rich would send standard output to the bar's console.
+    # Not redirected: otherwise rich sends standard output to the console of the bar.
     console = Console(stderr=True)
     with Progress(console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
+def checkpoint_document(info: CheckpointInfo) -> dict[str, Any]:
+    """Return what is known about a checkpoint for JSON, without its arrays."""
+    document = {**vars(info), "lossy": info.lossy, "ratio": ratio(info.nbytes, info.file_bytes)}
+    del document["arrays"]
+    return document
+
+
 def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
-    """Return the checkpoints of a chain, and their totals."""
+    """Return a table of the checkpoints of a chain, and their totals."""
     table = _table("step", "kind", "values", "parent", "bytes", "ratio", "deltas")
     for info in infos:
         kind, parent = ("key", "-") if info.parent is None else ("delta", info.parent)
@@ -133,7 +141,7 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
 
 
 def totals(infos: Sequence[CheckpointInfo]) -> dict[str, Any]:
-    """Return the numbers of checkpoints and keyframes and their bytes, added up."""
+    """Return the numbers of checkpoints and keyframes, and the sums of their bytes."""
     stored, nbytes = sum(info.file_bytes for info in infos), sum(info.nbytes for info in infos)
     return {
         "checkpoints": len(infos),
@@ -145,14 +153,14 @@ def totals(infos: Sequence[CheckpointInfo]) -> dict[str, Any]:
 
 
 def _policy_name(recorded: Any) -> Any:
-    """Return the name in what a checkpoint recorded of its policy; the record itself where it has none."""
+    """Return the name of the policy that a checkpoint recorded; without one, the record itself."""
     if isinstance(recorded, dict) and "policy" in recorded:  # with roles
         recorded = recorded["policy"]
     return recorded["name"] if isinstance(recorded, dict) and "name" in recorded else recorded
 
 
 def arrays_text(info: CheckpointInfo) -> str:
-    """Return what is known of a checkpoint, and its arrays."""
+    """Return what is known about a checkpoint, and a table of its arrays."""
     facts = {
         "step": "-" if info.step is None else info.step,
         "parent": "none, a keyframe" if info.parent is None else info.parent,
@@ -172,7 +180,7 @@ def arrays_text(info: CheckpointInfo) -> str:
 
 
 def roles_text(info: CheckpointInfo) -> str:
-    """Return how many arrays of each role a checkpoint holds, lossy or exact, in one line."""
+    """Return one line with the numbers of lossy and exact arrays of each role."""
     counts = Counter((array.role, array.lossy) for array in info.arrays)
     parts = [
         f"{count} {role.replace('_', ' ')} {'lossy' if lossy else 'exact'}"
@@ -180,8 +188,9 @@ def roles_text(info: CheckpointInfo) -> str:
     ]
     unnamed = [array.name for array in info.arrays if array.why == UNNAMED]
     if unnamed and any(array.lossy for array in info.arrays):
-        names = ", ".join(map(printable, unnamed[:_SHOWN])) + ", ..." * (len(unnamed) > _SHOWN)
-        parts.append(f"exact as nothing names them: {names}")
+        names = ", ".join(map(printable, unnamed[:_MAX_SHOWN_NAMES]))
+        more = ", ..." if len(unnamed) > _MAX_SHOWN_NAMES else ""
+        parts.append(f"exact as nothing names them: {names}{more}")
     return "; ".join(parts) or "none"
 
 
@@ -268,14 +277,14 @@ def _table(first: str, *others: str, numbers: bool = True) -> Table:
 def _row(table: Table, *cells: object) -> None:
     from rich.text import Text
 
-    table.add_row(*(Text(printable(cell)) for cell in cells))  # not str, in which rich looks for markup
+    table.add_row(*(Text(printable(cell)) for cell in cells))  # in a str rich looks for markup
 
 
 def _render(table: Table) -> str:
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
-    console = Console(force_terminal=terminal, width=None if terminal else _UNBOUNDED)
+    console = Console(force_terminal=terminal, width=None if terminal else _UNBOUNDED_COLUMNS)
     with console.capture() as captured:
         console.print(table)
     return "\n".join(line.rstrip() for line in captured.get().strip("\n").split("\n"))
@@ -293,7 +302,7 @@ def _histogram(bins: Sequence[Bin]) -> str:
     table.columns[0].justify = "right"
     table.add_column("")
     for bar in bins:
-        length = math.ceil(_BAR * bar.count / most)  # whatever is there shows
+        length = math.ceil(_MAX_BAR_CHARACTERS * bar.count / most)  # a count above 0 shows
         _row(table, _number(bar.low), _number(bar.high), f"{bar.count:,}", "#" * length)
     return _render(table)
 

@@ -1,13 +1,14 @@
-"""True exchange between frameworks: the same network in torch and in Flax NNX, weights and Adam's moments.
+"""Exchange of a network's weights and Adam moments between torch and Flax NNX.
 
-Names and layouts differ, not only types. `to_flax` and `to_torch` map the state of a module, `adam_to_flax`
-and `adam_to_torch` the moments of its optimizer, by a table of rules (`RULES`, and before them the user's
-own) that say which name is which and how the array lies on either side (`LAYOUTS`). Everything is mapped by
-exactly one rule, or an error lists all that is not. States are of NumPy arrays; no framework is needed.
+The two frameworks differ in names and layouts of arrays, not only in types. `to_flax` and
+`to_torch` map the state of a module; `adam_to_flax` and `adam_to_torch` map the moments of its
+optimizer. A table of rules (the user's own, then `RULES`) says which name corresponds to which, and
+how the array is laid out on either side (`LAYOUTS`). Every array is mapped by exactly one rule; if
+not, an error lists all problems. States are made of NumPy arrays; no framework is needed.
 
 Examples
 --------
-The same Sequential in both, whose layers Flax keeps in ``layers``:
+The same Sequential in both frameworks; Flax keeps its layers in ``layers``:
 
 >>> import numpy as np, torch
 >>> from flax import nnx
@@ -22,7 +23,7 @@ The same Sequential in both, whose layers Flax keeps in ``layers``:
 >>> np.allclose(theirs(x), ours(torch.tensor(x)).detach(), rtol=1e-5)
 True
 
-What is mapped, what is not and how a rule is found: README.md beside this file.
+README.md beside this file says what is mapped, what is not, and how a rule is found.
 """
 
 from .adam import adam_to_flax, adam_to_torch

@@ -1,9 +1,9 @@
-"""Adam's moments, torch to optax and back, in the layouts of the parameters they belong to.
+"""Adam's moments from torch to optax and back, in the layouts of their parameters.
 
-torch keeps ``exp_avg``, ``exp_avg_sq`` and ``step`` for each parameter by its number; optax keeps one
-``ScaleByAdamState`` of a ``count`` and two trees, ``mu`` and ``nu``. Both compute the same (with optax's
-``eps_root`` 0, as it is by default), so that training goes on. Learning rates, betas and weight decay are the
-new optimizer's own, and so are the counts of optax's schedules.
+torch keeps ``exp_avg``, ``exp_avg_sq`` and ``step`` for each parameter, by its number. optax keeps
+one ``ScaleByAdamState``: a ``count`` and two trees, ``mu`` and ``nu``. Both compute the same (if
+optax's ``eps_root`` is 0, the default), so training can continue. Learning rates, betas and weight
+decay come from the new optimizer, and so do the counts of optax's schedules.
 """
 
 from __future__ import annotations
@@ -22,39 +22,40 @@ from .trees import children, leaves, nested, rebuilt, replaced
 
 __all__ = ["adam_to_flax", "adam_to_torch"]
 
-#: What torch and optax call each moment.
-_MOMENTS: Final = {"exp_avg": "mu", "exp_avg_sq": "nu"}
-_SLASH: Final = SEPARATORS["flax"]
+#: The names of the moments in torch and in optax.
+_MOMENT_NAMES: Final = {"exp_avg": "mu", "exp_avg_sq": "nu"}
+_FLAX_SEPARATOR: Final = SEPARATORS["flax"]
 
 
 def adam_to_flax(
     optimizer: Any, names: Sequence[str] | None = None, rules: Iterable[Rule] = (), like: Any = None
 ) -> Any:
-    """Return the moments of a torch Adam or AdamW as optax has them.
+    """Return the moments of a torch Adam or AdamW as the state of optax's Adam.
 
     Parameters
     ----------
     optimizer
-        The optimizer's ``state_dict``, of NumPy arrays.
+        The optimizer's ``state_dict``, with NumPy arrays.
     names
-        The parameters' names in the optimizer's order: ``[name for name, _ in module.named_parameters()]``.
-        None if the optimizer was given the names, and has them in its state.
+        The names of the parameters in the optimizer's order: ``[name for name, _ in
+        module.named_parameters()]``. None if the state of the optimizer holds the names.
     rules
-        What comes before `RULES`, as for the weights.
+        Rules that come before `RULES`, as for the weights.
     like
-        The optax state that the result is to be like, with Adam's anywhere in it; the result has all else as
-        it is. It is needed wherever `to_flax` needs it.
+        An optax state with Adam's state anywhere in it. The result has its structure, and its
+        values for everything else. It is needed wherever `to_flax` needs it.
 
     Returns
     -------
     nested containers
-        In the structure of `like`, named tuples included; without it, a dict of ``count``, ``mu`` and ``nu``.
+        The structure of `like`, with its named tuples; without `like`, a dict of ``count``, ``mu``
+        and ``nu``.
 
     Raises
     ------
     ArgumentError
-        If a parameter has no moments, if the steps differ, or for AMSGrad, whose maximum torch takes before
-        it corrects the bias and optax after; and as `to_flax`.
+        If a parameter has no moments, or the steps differ; for AMSGrad, because torch takes its
+        maximum before the correction of the bias and optax after it; and as `to_flax`.
     """
     entries = _entries(optimizer, _names(optimizer, names))
     steps = {_count(entry["step"], f"the step of {name!r}") for name, entry in entries.items()}
@@ -62,35 +63,39 @@ def adam_to_flax(
         raise ArgumentError(f"optax counts the steps of all parameters together; torch's are {sorted(steps)}")
     adam: dict[str, Any] = {"count": np.array(steps.pop(), np.int32)}
     template = None if like is None else _adam(like)
-    for ours, theirs in _MOMENTS.items():
+    for ours, theirs in _MOMENT_NAMES.items():
         source = {name: entry[ours] for name, entry in entries.items()}
-        target = None if template is None else leaves(template[theirs], _SLASH)
+        target = None if template is None else leaves(template[theirs], _FLAX_SEPARATOR)
         made = exchange(source, target, tuple(rules), "torch", moments=True)
-        adam[theirs] = nested(made, _SLASH) if template is None else replaced(template[theirs], _SLASH, made)
+        adam[theirs] = (
+            nested(made, _FLAX_SEPARATOR)
+            if template is None
+            else replaced(template[theirs], _FLAX_SEPARATOR, made)
+        )
     return adam if like is None else _with_adam(like, adam)
 
 
 def adam_to_torch(
     state: Any, names: Sequence[str] | None = None, rules: Iterable[Rule] = (), like: Any = None
 ) -> dict[str, Any]:
-    """Return optax's Adam state as that of a torch Adam or AdamW: the inverse of `adam_to_flax`.
+    """Return optax's Adam state as the state of a torch Adam or AdamW: inverse of `adam_to_flax`.
 
     Parameters
     ----------
     state
-        An optax state with Adam's anywhere in it, of NumPy arrays.
+        An optax state of NumPy arrays, with Adam's state anywhere in it.
     names
-        The parameters' names in the optimizer's order; None if `like` has them.
+        The names of the parameters in the optimizer's order; None if `like` has them.
     rules
-        What comes before `RULES`, as for the weights.
+        Rules that come before `RULES`, as for the weights.
     like
-        The optimizer's own ``state_dict``, for its ``param_groups``, without which torch cannot load the
-        result, and for the shapes, if it has taken a step.
+        The ``state_dict`` of the torch optimizer. The result gets its ``param_groups``, without
+        which torch cannot load it. If the optimizer has taken a step, shapes are checked too.
 
     Returns
     -------
     dict
-        ``state`` by number, and the ``param_groups`` of `like`.
+        ``state`` by parameter number, and the ``param_groups`` of `like`.
 
     Raises
     ------
@@ -103,8 +108,8 @@ def adam_to_torch(
     target = {name: _by_number(known, number).get("exp_avg") for number, name in enumerate(names)}
     step = np.array(_count(adam["count"], "optax's count"), np.float32)
     entries = {name: {"step": step.copy()} for name in names}
-    for ours, theirs in _MOMENTS.items():
-        made = exchange(leaves(adam[theirs], _SLASH), target, tuple(rules), "flax", moments=True)
+    for ours, theirs in _MOMENT_NAMES.items():
+        made = exchange(leaves(adam[theirs], _FLAX_SEPARATOR), target, tuple(rules), "flax", moments=True)
         for name in names:
             entries[name][ours] = made[name]
     groups = {} if like is None else {"param_groups": _field(like, "param_groups")}
@@ -131,9 +136,9 @@ def _items(group: Any, key: str) -> Sequence[Any]:
 
 
 def _entries(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return what a torch optimizer keeps for each parameter, by its name."""
+    """Return the entries of a torch optimizer for each parameter, by its name."""
     state = _field(optimizer, "state")
-    wanted = {"step", *_MOMENTS}
+    wanted = {"step", *_MOMENT_NAMES}
     entries = {name: _by_number(state, number) for number, name in enumerate(names)}
     problems = [
         f"parameter {name!r} has {', '.join(sorted(map(str, entry))) or 'no state'}"
@@ -143,7 +148,8 @@ def _entries(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
     if len(state) > len(names):
         problems.append(f"there are {len(state)} parameters, and {len(names)} names")
     if problems:
-        raise ArgumentError(f"Adam keeps {', '.join(sorted(wanted))} and nothing else: {'; '.join(problems)}")
+        keys = ", ".join(sorted(wanted))
+        raise ArgumentError(f"Adam has exactly {keys} for each parameter: {'; '.join(problems)}")
     return entries
 
 
@@ -155,7 +161,7 @@ def _field(optimizer: Any, name: str) -> Any:
 
 
 def _by_number(state: Mapping[Any, Any], number: int) -> Any:
-    """Return a parameter's entry; its number is a string where a file allows only those as keys."""
+    """Return a parameter's entry. Files that allow only string keys have its number as a string."""
     entry = state.get(number, state.get(str(number)))
     return entry if isinstance(entry, Mapping) else {}
 
@@ -168,11 +174,11 @@ def _count(value: Any, what: str) -> int:
 
 
 def _is_adam(node: Any) -> bool:
-    return {name for name, _ in children(node) or ()} == {"count", *_MOMENTS.values()}
+    return {name for name, _ in children(node) or ()} == {"count", *_MOMENT_NAMES.values()}
 
 
 def _adam(tree: Any) -> dict[str, Any]:
-    """Return the fields of the only Adam state in nested containers."""
+    """Return the fields of the single Adam state in nested containers."""
     found = list(_adams(tree))
     if len(found) != 1:
         raise ArgumentError(f"the optax state holds {len(found)} states of Adam (count, mu and nu), not one")
@@ -188,7 +194,7 @@ def _adams(node: Any) -> Iterator[Any]:
 
 
 def _with_adam(node: Any, adam: dict[str, Any]) -> Any:
-    """Return containers with other fields in their Adam state."""
+    """Return nested containers with new fields in their Adam state."""
     inner = children(node)
     if inner is None:
         return node

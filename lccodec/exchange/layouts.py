@@ -1,12 +1,12 @@
-"""Layouts: how the arrays of one layer lie in torch, how they lie in Flax, and the way between, both ways.
+"""Layouts: how the arrays of a layer lie in torch and in Flax, and the conversion both ways.
 
-Each is a permutation of elements, so that what goes over and comes back is the same bit for bit, and does for
-Adam's moments what it does for the weights. The exceptions are ``summed`` and ``summed-gru``, where recurrent
-layers have two biases in torch and one in Flax. From Flax they are exact: the second bias is zero. From torch
-the sum is exact for what the layer computes, but its parts are gone; and as torch trains the sum twice as
-fast, there is no state of Adam with the same next step, and moments are refused.
+Each layout is a permutation of elements: there and back gives the same bits, and Adam's moments are
+converted like the weights. The exceptions are ``summed`` and ``summed-gru``: recurrent layers have
+two biases in torch and one in Flax. From Flax they are exact: the second bias is zero. From torch
+the layer computes the same with the sum, but its two parts are lost. torch also trains the sum
+twice as fast, so no state of Adam gives the same next step, and moments are refused.
 
-Source: torch.nn and flax.nnx, as of torch 2.13 and Flax 0.12; each layout is tested against both.
+Source: torch.nn of torch 2.13 and flax.nnx of Flax 0.12; each layout is tested against both.
 """
 
 from __future__ import annotations
@@ -26,38 +26,42 @@ __all__ = ["LAYOUTS", "Layout", "Shape"]
 
 Shape: TypeAlias = tuple[int, ...]
 Arrays: TypeAlias = Sequence[Array]
-#: What the other side wants; each None if that is not known.
+#: The shapes that the other side wants; None for each that is not known.
 Shapes: TypeAlias = Sequence[Shape | None]
-#: The arrays of one side, the shapes of the other and the size in the rule, to the arrays of the other.
+#: From the arrays of one side, the shapes of the other side and the size in the rule, makes the
+#: arrays of the other side.
 Transform: TypeAlias = Callable[[Arrays, Shapes, int | None], Arrays]
+
+
+_ANY_RANK: Final = range(65)  # NumPy's arrays have at most 64 dimensions
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One way to lay out a layer's arrays.
+    """One pair of ways to lay out a layer's arrays.
 
     Parameters
     ----------
     to_flax, to_torch
-        From one side to the other. They raise ArgumentError, with the reason, for arrays of another form.
+        The conversions. They raise ArgumentError, with the reason, for arrays that do not fit.
     torch, flax
-        How many arrays each side may have.
+        The possible numbers of arrays on each side.
     ranks
-        Dimensions that torch's arrays may have.
-    more
-        Dimensions that Flax's arrays have more.
+        The possible numbers of dimensions of torch's arrays.
+    extra_flax_dimensions
+        How many more dimensions Flax's arrays have.
     sized
         Whether a rule has a size.
     moments
-        Whether Adam's moments go the same way.
+        Whether Adam's moments can be converted too.
     """
 
     to_flax: Transform
     to_torch: Transform
     torch: range = range(1, 2)
     flax: range = range(1, 2)
-    ranks: range = range(65)
-    more: int = 0
+    ranks: range = _ANY_RANK
+    extra_flax_dimensions: int = 0
     sized: Literal["never", "maybe", "always"] = "never"
     moments: bool = True
 
@@ -75,7 +79,7 @@ def _tied_to_flax(arrays: Arrays, *_: object) -> Arrays:
 
 
 def _tied_to_torch(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
-    return [arrays[0]] * len(shapes)  # one object: a checkpoint holds it once
+    return [arrays[0]] * len(shapes)  # one object, so that a checkpoint stores it once
 
 
 def _linear_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
@@ -117,7 +121,7 @@ def _conv_transposed_to_torch(arrays: Arrays, *_: object) -> Arrays:
 
 
 def _turned(kernel: Array, first: int) -> Array:
-    """Turn the window over: torch spreads every input by it, Flax gathers every output."""
+    """Reverse the window: torch spreads every input over it, Flax gathers every output."""
     return np.flip(kernel, tuple(range(first, first + kernel.ndim - 2)))
 
 
@@ -182,14 +186,14 @@ def _summed_to_torch(arrays: Arrays, *_: object) -> Arrays:
 
 
 def _split(total: int, parts: int | None, what: str) -> tuple[int, int]:
-    """Return the number of parts and the size of each."""
+    """Return the number of parts and the size of each part."""
     if not parts or total % parts:
         raise ArgumentError(f"{total} cannot be split into {parts} {what}")
     return parts, total // parts
 
 
 def _blocks(array: Array, number: int) -> list[Array]:
-    """Split the rows evenly: torch has below one another what is apart in Flax."""
+    """Split the rows evenly: torch stacks what Flax has as separate arrays."""
     _, rows = _split(len(array), number, "arrays")
     return [array[i * rows : (i + 1) * rows] for i in range(number)]
 
@@ -200,35 +204,56 @@ def _joined(blocks: Arrays) -> Array:
     return np.ascontiguousarray(np.concatenate(blocks))
 
 
-_VECTOR: Final = range(1, 2)
-_MATRIX: Final = range(2, 3)
-_KERNEL: Final = range(3, 6)
-_TWO: Final = range(2, 3)
-_ANY: Final = range(1, 1 << 16)
+_VECTOR_RANKS: Final = range(1, 2)
+_MATRIX_RANKS: Final = range(2, 3)
+_KERNEL_RANKS: Final = range(3, 6)
+_TWO_ARRAYS: Final = range(2, 3)
+_ANY_NUMBER: Final = range(1, 1 << 16)
 
 #: The layouts by name.
 LAYOUTS: Final = MappingProxyType(
     {
         "same": Layout(_same, _same),
         # One array in Flax has several names in torch.
-        "tied": Layout(_tied_to_flax, _tied_to_torch, torch=_ANY),
-        # (out, in) and (in, out)
-        "linear": Layout(_linear_to_flax, _linear_to_torch, flax=_ANY, ranks=_MATRIX),
-        # The same behind a flattened image of `size` channels: torch counts these first, Flax last.
-        "flattened": Layout(_flattened_to_flax, _flattened_to_torch, ranks=_MATRIX, sized="always"),
+        "tied": Layout(_tied_to_flax, _tied_to_torch, torch=_ANY_NUMBER),
+        # (out, in) in torch and (in, out) in Flax
+        "linear": Layout(_linear_to_flax, _linear_to_torch, flax=_ANY_NUMBER, ranks=_MATRIX_RANKS),
+        # The same after flattening an image of `size` channels: they come first in torch, last in
+        # Flax.
+        "flattened": Layout(_flattened_to_flax, _flattened_to_torch, ranks=_MATRIX_RANKS, sized="always"),
         # (out, in, *window) and (*window, in, out)
-        "conv": Layout(_conv_to_flax, _conv_to_torch, ranks=_KERNEL),
+        "conv": Layout(_conv_to_flax, _conv_to_torch, ranks=_KERNEL_RANKS),
         # (in, out, *window) and (*window turned over, in, out)
-        "conv-transposed": Layout(_conv_transposed_to_flax, _conv_transposed_to_torch, ranks=_KERNEL),
-        # (heads x features, in) and (in, heads, features), the bias without the in; of `size` heads
-        "heads": Layout(_heads_to_flax, _heads_to_torch, flax=_ANY, ranks=range(1, 3), more=1, sized="maybe"),
-        # (out, heads x features) and (heads, features, out), of `size` heads
-        "heads-out": Layout(_heads_out_to_flax, _heads_out_to_torch, ranks=_MATRIX, more=1, sized="maybe"),
+        "conv-transposed": Layout(_conv_transposed_to_flax, _conv_transposed_to_torch, ranks=_KERNEL_RANKS),
+        # (heads x features, in) and (in, heads, features), a bias without `in`; `size` heads
+        "heads": Layout(
+            _heads_to_flax,
+            _heads_to_torch,
+            flax=_ANY_NUMBER,
+            ranks=range(1, 3),
+            extra_flax_dimensions=1,
+            sized="maybe",
+        ),
+        # (out, heads x features) and (heads, features, out); `size` heads
+        "heads-out": Layout(
+            _heads_out_to_flax,
+            _heads_out_to_torch,
+            ranks=_MATRIX_RANKS,
+            extra_flax_dimensions=1,
+            sized="maybe",
+        ),
         # Two biases and their sum.
         "summed": Layout(
-            _summed_to_flax, _summed_to_torch, torch=_TWO, flax=_ANY, ranks=_VECTOR, moments=False
+            _summed_to_flax,
+            _summed_to_torch,
+            torch=_TWO_ARRAYS,
+            flax=_ANY_NUMBER,
+            ranks=_VECTOR_RANKS,
+            moments=False,
         ),
-        # The same, if the second has none for the last of three gates.
-        "summed-gru": Layout(_summed_gru_to_flax, _summed_to_torch, torch=_TWO, ranks=_VECTOR, moments=False),
+        # The same; the second bias must be 0 for the last of three gates.
+        "summed-gru": Layout(
+            _summed_gru_to_flax, _summed_to_torch, torch=_TWO_ARRAYS, ranks=_VECTOR_RANKS, moments=False
+        ),
     }
 )

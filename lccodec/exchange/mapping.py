@@ -1,4 +1,4 @@
-"""A torch module's state to a Flax NNX one and back: every entry by one rule, or an error that lists all."""
+"""Mapping of states between torch and Flax NNX: one rule for each entry, or an error lists all."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ __all__ = ["exchange", "to_flax", "to_torch"]
 
 
 def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
-    """Return a torch module's state as that of the same module in Flax NNX.
+    """Return a torch module's state as the state of the same module in Flax NNX.
 
     Parameters
     ----------
     state
         A ``state_dict`` of NumPy arrays.
     rules
-        What comes before `RULES`.
+        Rules that come before `RULES`.
     like
-        The state that the result is to be like, as ``nnx.to_pure_dict(nnx.state(module))``: its leaves need a
-        shape and a dtype. It decides where names and ranks leave several possibilities, and every entry of it
-        must be filled, but those that a rule leaves out (random streams): the result has them as they are.
+        The target: a state like the result, as ``nnx.to_pure_dict(nnx.state(module))``. Its leaves
+        need a shape and a dtype. It decides where names and ranks leave several possibilities.
+        Every entry of it must be filled; entries that a rule leaves out (random streams) are copied
+        to the result.
 
     Returns
     -------
     nested dict
-        In the structure of `like`, integer keys included; without it, of strings. An array that has the same
-        layout on both sides is handed on, not copied.
+        The structure of `like`, with its integer keys; without `like` all keys are strings. An
+        array with the same layout on both sides is not copied.
 
     Raises
     ------
     ArgumentError
-        Lists every entry that no rule maps, that several map or that has no place in `like`, every entry of
-        `like` that is not filled, and every other shape or dtype.
+        Lists every entry that no rule maps, that several rules map, or that has no place in `like`;
+        every entry of `like` that is not filled; and every shape or dtype that differs from `like`.
 
     Examples
     --------
@@ -54,22 +55,24 @@ def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
 
 
 def to_torch(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
-    """Return the state of a Flax NNX module as that of the same module in torch: the inverse of `to_flax`.
+    """Return a Flax NNX module's state as that of the same module in torch: inverse of `to_flax`.
 
     Parameters
     ----------
     state
-        Nested dicts of NumPy arrays, as ``nnx.to_pure_dict`` makes, or a flat one of names with ``/``.
+        Nested dicts of NumPy arrays, as ``nnx.to_pure_dict`` makes, or a flat dict of names with
+        ``/``.
     rules
-        What comes before `RULES`.
+        Rules that come before `RULES`.
     like
-        The torch module's ``state_dict``: see `to_flax`. ``num_batches_tracked`` is kept from it; without it
-        there is none, which ``load_state_dict`` allows.
+        The target: the torch module's ``state_dict``; see `to_flax`. The result has its
+        ``num_batches_tracked``. Without `like` the result does not have this entry, which
+        ``load_state_dict`` allows.
 
     Returns
     -------
     dict
-        Names to arrays.
+        Arrays by name.
 
     Raises
     ------
@@ -100,20 +103,21 @@ def exchange(
     side: Side,
     moments: bool = False,
 ) -> dict[str, Any]:
-    """Return the leaves of one side as those of the other, by name.
+    """Return the leaves of one side as leaves of the other side, by name.
 
     Parameters
     ----------
     source
         NumPy arrays by name.
     target
-        Leaves with a shape and a dtype by name, None where they are not known; None without a target.
+        Leaves with a shape and a dtype by name; a leaf is None if they are not known. None without
+        a target.
     rules
-        What comes before `RULES`.
+        Rules that come before `RULES`.
     side
-        The source's.
+        The side of the source.
     moments
-        Whether the arrays are moments, which not every layout carries.
+        Whether the arrays are moments. Not every layout can convert them.
 
     Raises
     ------
@@ -125,7 +129,7 @@ def exchange(
 
 @dataclass(frozen=True)
 class _Move:
-    """What becomes what, by which rule; nothing, if the rule leaves it out."""
+    """The sources, the targets and their rule; no targets if the rule leaves the sources out."""
 
     rule: Rule
     sources: tuple[str, ...]
@@ -134,7 +138,7 @@ class _Move:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """An exchange, as `exchange` describes it, and the problems met on the way."""
+    """One call of `exchange`, and the problems that it has found."""
 
     source: Mapping[str, Any]
     target: Mapping[str, Any] | None
@@ -153,7 +157,8 @@ class _Exchange:
         made: dict[str, Any] = {}
         for move in moves:
             if any(found[name] != move for name in move.sources):
-                self.problems.append(f"{_listed(move.sources)}: one rule is for all, another for one of them")
+                names = _listed(move.sources)
+                self.problems.append(f"{names}: one rule is for all, another for one of them")
             else:
                 made |= self._moved(move)
         counts = Counter(name for move in moves for name in move.targets)
@@ -171,7 +176,7 @@ class _Exchange:
         return made
 
     def _move(self, name: str) -> _Move | None:
-        """Return what becomes of an entry: by the first of the user's rules, or the only common one."""
+        """Return the move of an entry: by the user's first fitting rule or the only common one."""
         own = (self._by_rule(rule, name) for rule in self.rules)
         if (move := next(filter(None, own), None)) is not None:
             if not self._is_in_target(move):
@@ -192,7 +197,7 @@ class _Exchange:
         return None
 
     def _by_rule(self, rule: Rule, name: str) -> _Move | None:
-        """Return what a rule makes of an entry, if it is for it and for others that are there."""
+        """Return the move of an entry by a rule, if the rule fits and its other sources exist."""
         if rule.layout == MODULE or not rule.takes(_rank(self.source[name]), self.side):
             return None
         for pattern in rule.patterns(self.side):
@@ -203,7 +208,7 @@ class _Exchange:
             there = translated(binding, self.rules, self.side, self.other)
             sources = [fill(each, binding, self.side) for each in rule.patterns(self.side)]
             targets = [fill(each, there, self.other) for each in rule.patterns(self.other)]
-            if rule.layout == TIED:  # a file may have only one of them
+            if rule.layout == TIED:  # a file may have only one of the tied names
                 sources = [each for each in sources if each in self.source]
                 targets = [each for each in targets if each in (self.target or targets)] or targets
             if all(
@@ -225,7 +230,7 @@ class _Exchange:
         )
 
     def _moved(self, move: _Move) -> dict[str, Any]:
-        """Return the arrays of a move in the layout of the other side, if they fit the target."""
+        """Return the arrays of a move in the other layout; note a problem if they do not fit."""
         if not move.targets:
             return {}
         what = f"{_listed(move.sources)} ({', '.join(_form(self.source[name]) for name in move.sources)})"
@@ -264,7 +269,7 @@ def _rank(leaf: Any) -> int:
 
 
 def _dtype(leaf: Any) -> str:
-    """Return the name of a leaf's dtype, which NumPy, JAX and torch have in common."""
+    """Return the name of a leaf's dtype, which is the same in NumPy, JAX and torch."""
     dtype = getattr(leaf, "dtype", type(leaf).__name__)
     if isinstance(dtype, np.dtype):
         return "bfloat16" if is_bfloat16_bits(dtype) else dtype.name

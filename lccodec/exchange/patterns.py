@@ -1,9 +1,9 @@
-"""Patterns of names: what matches, and the name that they make on the other side.
+"""Patterns of names: which names match, and the names that they make on the other side.
 
-A name is segments with the side's separator between them: ``layer1.0.weight`` in torch, ``layer1/0/kernel``
-in Flax. In a pattern ``*`` stands for some characters of one segment and ``**`` for whole segments, as many
-as there are and also none. The first ``*`` of one side is the first of the other, and so on; ``**`` is
-``**``.
+A name consists of segments, joined by the separator of the side: ``layer1.0.weight`` in torch,
+``layer1/0/kernel`` in Flax. In a pattern ``*`` stands for one or more characters of one segment,
+and ``**`` for any number of whole segments, also none. The first ``*`` on one side corresponds to
+the first on the other side, and so on; ``**`` corresponds to ``**``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SEPARATORS: Final[dict[Side, str]] = {"torch": ".", "flax": "/"}
 
 
 class Binding(NamedTuple):
-    """What the wildcards of a pattern stand for: ``**``, and each ``*``."""
+    """What the wildcards of a pattern stand for: ``**`` (`path`) and each ``*`` (`parts`)."""
 
     path: str
     parts: tuple[str, ...]
@@ -45,12 +45,14 @@ def _parts(found: re.Match[str]) -> tuple[str, ...]:
 
 
 def fill(pattern: str, binding: Binding, side: Side) -> str:
-    """Return the name that a pattern stands for: the inverse of `match`.
+    """Return the name that a pattern makes with a binding: the inverse of `match`.
 
     Examples
     --------
-    >>> fill("**/h/*/kernel", Binding("gpt", ("3",)), "flax"), fill("**/kernel", Binding("", ()), "flax")
-    ('gpt/h/3/kernel', 'kernel')
+    >>> fill("**/h/*/kernel", Binding("gpt", ("3",)), "flax")
+    'gpt/h/3/kernel'
+    >>> fill("**/kernel", Binding("", ()), "flax")
+    'kernel'
     """
     parts = iter(binding.parts)
     segments = (
@@ -61,13 +63,13 @@ def fill(pattern: str, binding: Binding, side: Side) -> str:
 
 
 def wildcards(pattern: str, side: Side) -> tuple[int, int]:
-    """Return how many ``**`` and how many ``*`` a pattern has."""
+    """Return the numbers of ``**`` and of ``*`` in a pattern."""
     segments = pattern.split(SEPARATORS[side])
     return segments.count("**"), sum(segment.count("*") for segment in segments if segment != "**")
 
 
 def fault(pattern: str, side: Side) -> str | None:
-    """Say why a pattern could match in more than one way or in none, or None if it could not."""
+    """Return why a pattern is ambiguous or can never match, or None if it is sound."""
     segments = pattern.split(SEPARATORS[side])
     if not all(segments):
         return "has an empty segment"
@@ -78,12 +80,12 @@ def fault(pattern: str, side: Side) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(pattern: str, separator: str) -> re.Pattern[str]:
-    """Write a pattern as a regular expression, in which ``**`` takes one separator beside it along."""
+    """Return a pattern as a regular expression; ``**`` includes one separator beside it."""
     gap, part = re.escape(separator), f"[^{re.escape(separator)}]+"
     groups = (f"(?P<part{number}>{part})" for number in range(pattern.count("*")))
-    named = iter(["?P<path>"])  # a second **, which only a one-sided pattern has, is not asked for
+    named = iter(["?P<path>"])  # only the first ** is read; only one-sided patterns have a second one
     written = ""
-    pending = ""  # the separator before the next segment, unless a ** before it has taken it
+    pending = ""  # the separator before the next segment, unless a ** has included it
     for number, segment in enumerate(segments := pattern.split(separator)):
         if segment != "**":
             written += pending + re.sub(r"\*", lambda _: next(groups), re.escape(segment).replace(r"\*", "*"))

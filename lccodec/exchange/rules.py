@@ -1,9 +1,10 @@
-"""Rules: which names of torch are which of Flax, and in which layout.
+"""Rules: which names in torch correspond to which names in Flax, and in which layout.
 
-`RULES` are the rules for common layers. A user's own come before them, in their order: the first that matches
-counts. Of the common ones exactly one must be possible. torch calls it ``weight`` whether it is the weight of
-a Linear (a transposed ``kernel`` in Flax) or of an Embedding (an ``embedding`` as it is), so that names and
-ranks alone do not always tell; a target does, or a rule.
+`RULES` are the rules for common layers. A user's own rules come before them, in their order: the
+first one that matches counts. Of the common rules exactly one must be possible. torch uses the name
+``weight`` for a Linear (in Flax a transposed ``kernel``) and for an Embedding (in Flax an
+``embedding``, not transposed). So names and ranks alone are not always enough; then a target or a
+rule of the user decides.
 """
 
 from __future__ import annotations
@@ -22,34 +23,38 @@ from .patterns import SEPARATORS, Binding, Side, fault, fill, match, wildcards
 
 __all__ = ["MODULE", "RULES", "TIED", "Rule", "load_rules", "translated"]
 
+#: The layout of a rule that translates the path of a module.
 MODULE: Final = "module"
+#: The layout of several names for one array.
 TIED: Final = "tied"
 _SIDES: Final[tuple[Side, Side]] = ("torch", "flax")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Names of torch, the names of Flax that they are, and the layout between.
+    """Names in torch, the corresponding names in Flax, and the layout.
 
     Parameters
     ----------
     torch, flax
-        A pattern, or several where one array of one side is several of the other; see
-        `lccodec.exchange.patterns`. None leaves out what the other side's pattern matches, and in a target
-        leaves it as it is.
+        A pattern, or several if one array on one side is several arrays on the other; see
+        `lccodec.exchange.patterns`. None: what the other side's pattern matches is left out, and in
+        a target it is kept as it is.
     layout
-        One of `lccodec.exchange.LAYOUTS`. ``"module"`` says that a module has another path: what ``**``
-        stands for in the other rules is translated by the first module rule that matches it.
+        One of `lccodec.exchange.LAYOUTS`, or ``"module"``: a module has another path on the other
+        side. The path that ``**`` stands for in other rules is translated by the first module rule
+        that matches it.
     size
-        Heads for ``heads`` and ``heads-out``, unless a target tells; channels for ``flattened``.
+        The number of heads for ``heads`` and ``heads-out``, unless a target shows it; the number of
+        channels for ``flattened``.
     rank
-        Match only arrays of so many dimensions, counted in torch. A layout has its own limits besides.
+        Match only arrays with this number of dimensions in torch. The layout also has limits.
 
     Raises
     ------
     ArgumentError
-        If a pattern has no one meaning, both sides do not have the same wildcards, or the layout does not
-        exist or does not take so many arrays.
+        If a pattern is ambiguous, the two sides have different wildcards, the layout does not
+        exist, or it does not take so many arrays.
 
     Examples
     --------
@@ -70,7 +75,7 @@ class Rule:
             raise ArgumentError(f"rule {self.torch!r} to {self.flax!r}: {reason}")
 
     def patterns(self, side: Side) -> tuple[str, ...]:
-        """Return the patterns of a side; none if what matches the other is left out."""
+        """Return the patterns of a side; empty if matches of the other side are left out."""
         value = self.torch if side == "torch" else self.flax
         return (value,) if isinstance(value, str) else value or ()
 
@@ -80,8 +85,8 @@ class Rule:
         return LAYOUTS["same" if self.layout == MODULE else self.layout]
 
     def takes(self, rank: int, side: Side) -> bool:
-        """Whether an array of so many dimensions can be one of the rule's, on a side."""
-        rank -= self.form.more if side == "flax" else 0
+        """Whether the rule takes an array of this rank on a side."""
+        rank -= self.form.extra_flax_dimensions if side == "flax" else 0
         return rank in self.form.ranks and self.rank in (None, rank)
 
     def _fault(self) -> str | None:
@@ -127,9 +132,10 @@ def load_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:
     Raises
     ------
     ArgumentError
-        If the file is neither, or an entry is no rule; names the file and the entry.
+        If the file is not TOML or JSON, or an entry is not a rule. The message names the file and
+        the entry.
     StorageError
-        If the operating system cannot read it.
+        If the operating system cannot read the file.
 
     Examples
     --------
@@ -140,7 +146,7 @@ def load_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:
         flax = "features/layers/**"
         layout = "module"
 
-        [[rule]]  # left out: there is no flax
+        [[rule]]  # left out: flax is not given
         torch = "head.scale"
     """
     try:
@@ -148,7 +154,7 @@ def load_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:
         document = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise StorageError(error.errno, f"cannot read: {error.strerror or error}", str(path)) from error
-    except (ValueError, RecursionError) as error:  # what both parsers raise, and decode
+    except (ValueError, RecursionError) as error:  # of both parsers and decode
         raise ArgumentError(f"{path}: {error}") from None
     entries = document.get("rule") if isinstance(document, dict) and set(document) == {"rule"} else None
     if not isinstance(entries, list):
@@ -173,13 +179,14 @@ def _rule(entry: Any, where: str) -> Rule:
 
 
 def _recurrent(suffix: str, cell: str) -> Iterator[Rule]:
-    """Yield the rules of a recurrent layer, by the suffix of torch's names and the path of Flax's cell."""
+    """Yield the rules of a recurrent layer; `suffix` is of torch's names, `cell` Flax's path."""
     biases = (f"**.bias_ih{suffix}", f"**.bias_hh{suffix}")
-    yield Rule(f"**.weight_ih{suffix}", f"**/{cell}dense_i/kernel", "linear")  # the gates' order is the same
+    # The order of the gates is the same.
+    yield Rule(f"**.weight_ih{suffix}", f"**/{cell}dense_i/kernel", "linear")
     yield Rule(f"**.weight_hh{suffix}", f"**/{cell}dense_h/kernel", "linear")
     yield Rule(biases, f"**/{cell}dense_h/bias", "summed")  # OptimizedLSTMCell
     yield Rule(biases, f"**/{cell}dense_i/bias", "summed-gru")  # GRUCell
-    for letter in "ih":  # LSTMCell: a Linear for each gate
+    for letter in "ih":  # LSTMCell has a Linear for each gate
         gates = [f"**/{cell}{letter}{gate}" for gate in ("i", "f" if letter == "h" else "f_", "g", "o")]
         yield Rule(f"**.weight_{letter}h{suffix}", tuple(f"{gate}/kernel" for gate in gates), "linear")
     yield Rule(biases, tuple(f"{gate}/bias" for gate in gates), "summed")
@@ -196,9 +203,9 @@ RULES: Final = (
     Rule("**.bias", "**/bias", rank=1),
     Rule("**.running_mean", "**/mean"),
     Rule("**.running_var", "**/var"),
-    Rule("**.num_batches_tracked", None),  # Flax has none; torch uses it only without a momentum
+    Rule("**.num_batches_tracked", None),  # Flax does not have it; torch uses it only without a momentum
     Rule(None, "**/rngs/**"),  # the random streams of Dropout, attention and recurrent layers
-    # MultiheadAttention, and with kdim or vdim
+    # MultiheadAttention, also with kdim or vdim
     Rule("**.in_proj_weight", tuple(f"**/{name}/kernel" for name in _QUERY_KEY_VALUE), "heads"),
     Rule("**.in_proj_bias", tuple(f"**/{name}/bias" for name in _QUERY_KEY_VALUE), "heads"),
     *(Rule(f"**.{name[0]}_proj_weight", f"**/{name}/kernel", "heads") for name in _QUERY_KEY_VALUE),

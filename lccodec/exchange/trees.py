@@ -1,4 +1,4 @@
-"""Nested containers as leaves by name, and back; with NNX's integer keys and optax's named tuples."""
+"""Nested containers as leaves by name, and back; also with integer keys and named tuples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["children", "leaves", "nested", "rebuilt", "replaced"]
 
 
 def children(node: Any) -> list[tuple[str, Any]] | None:
-    """Return what a container holds, by key, field or position; None of a leaf."""
+    """Return the children of a container by key, field or position; None for a leaf."""
     if isinstance(node, Mapping):
         return [(str(key), child) for key, child in node.items()]
     if isinstance(node, list | tuple):
@@ -22,12 +22,12 @@ def children(node: Any) -> list[tuple[str, Any]] | None:
 
 
 def leaves(tree: Any, separator: str) -> dict[str, Any]:
-    """Return the leaves of nested containers by name; None is no leaf.
+    """Return the leaves of nested containers by name; None is not a leaf.
 
     Raises
     ------
     ArgumentError
-        If two leaves have one name, or the nesting has no end.
+        If two leaves have the same name, or the nesting is endless.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def nested(found: Mapping[str, Any], separator: str) -> dict[str, Any]:
     Raises
     ------
     ArgumentError
-        If a name is that of a leaf and of a container.
+        If a leaf and a container have the same name.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def nested(found: Mapping[str, Any], separator: str) -> dict[str, Any]:
 
 
 def replaced(tree: Any, separator: str, values: Mapping[str, Any]) -> Any:
-    """Return containers like those of a tree, with other leaves: the inverse of `leaves`.
+    """Return containers with the structure of a tree and other leaves: the inverse of `leaves`.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def replaced(tree: Any, separator: str, values: Mapping[str, Any]) -> Any:
 
 
 def rebuilt(node: Any, inner: list[Any]) -> Any:
-    """Return a container of the kind of another that holds something else; of a mapping, a dict."""
+    """Return a container of the same kind with other children; for a mapping, a dict."""
     if isinstance(node, Mapping):
         return dict(zip(node, inner, strict=True))
     if hasattr(node, "_fields"):

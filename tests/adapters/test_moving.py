@@ -1,10 +1,8 @@
-"""Tensors that a thread trains while adapters save them: a mixture of moments at worst, never unreadable."""
+"""A thread trains tensors while adapters save them: files may mix moments, and can be read."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +27,20 @@ from lccodec.adapters.numcodecs import LCCodec
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
 from lccodec.adapters.zarr import LCCodec as ZarrCodec
 
+from ..support.background import repeated
+
 SAVES = 5
 POLICIES = ["lossless", "lc-3", "balanced"]
 
 
-@contextmanager
-def training(*arrays: Any) -> Iterator[None]:
+def training(*arrays: Any) -> AbstractContextManager[None]:
     """Add to the arrays in a loop, in the background."""
-    stop = threading.Event()
 
     def train() -> None:
-        while not stop.is_set():
-            for array in arrays:
-                np.add(array, 0.01, out=array) if isinstance(array, np.ndarray) else array.add_(0.01)
+        for array in arrays:
+            np.add(array, 0.01, out=array) if isinstance(array, np.ndarray) else array.add_(0.01)
 
-    thread = threading.Thread(target=train)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return repeated(train)
 
 
 def tensors() -> dict[str, torch.Tensor]:

@@ -2,9 +2,7 @@
 
 import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -14,7 +12,6 @@ import safetensors.numpy
 
 import lccodec
 from lccodec.adapters import safetensors as adapter
-from lccodec.adapters.files.formats import replacing
 from lccodec.errors import ArgumentError, FormatError, StorageError
 
 from ..support.strategies import ALL_DTYPES, bits_of, random_array
@@ -136,77 +133,6 @@ def test_other_dtypes_are_refused_by_name(tmp_path):
         adapter.load_file(path)
 
 
-def _shards(directory: Path, **index: object) -> Path:
-    """A state in two shards, and an index that may be wrong."""
-    adapter.save_file({"a": np.arange(3), "b": np.ones(2)}, directory / "m-1.safetensors", {"format": "pt"})
-    adapter.save_file(
-        {"c": np.zeros(4, np.uint8)},
-        directory / "m-2.safetensors",
-        {"format": "pt", "lccodec.types": '{"float8_e5m2":["c"]}'},
-    )
-    weights = {"c": "m-2.safetensors", "a": "m-1.safetensors", "b": "m-1.safetensors"}
-    path = directory / "model.safetensors.index.json"
-    path.write_text(json.dumps({"metadata": {"total_size": 44}, "weight_map": weights, **index}))
-    return path
-
-
-def test_the_shards_of_an_index_are_one_state(tmp_path):
-    path = _shards(tmp_path)
-    back = adapter.load_file(path)
-    assert {name: array.tolist() for name, array in back.items()} == {
-        "a": [0, 1, 2],
-        "b": [1, 1],
-        "c": [0] * 4,
-    }
-    assert adapter.load_metadata(path) == {
-        "format": "pt",
-        "total_size": "44",
-        "lccodec.types": '{"float8_e5m2":["c"]}',
-    }
-
-
-def test_a_shard_that_is_missing_is_named(tmp_path):
-    path = _shards(tmp_path)
-    (tmp_path / "m-2.safetensors").unlink()
-    with pytest.raises(StorageError, match=r"1 of 2 shards are missing: m-2\.safetensors"):
-        adapter.load_file(path)
-    with pytest.raises(StorageError, match=r"m-2\.safetensors"):
-        adapter.load_metadata(path)
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (None, "not an index"),
-        ([], "not an index"),
-        ({"a": ["m-1.safetensors"]}, "not an index"),
-        ({"a": 3}, "not the name of a .safetensors file"),
-        ({"a": "../m-1.safetensors"}, "not the name of a .safetensors file"),
-        ({"a": "/etc/passwd"}, "not the name of a .safetensors file"),
-        ({"a": ".."}, "not the name of a .safetensors file"),
-        ({"a": "..\\m"}, "not the name of a .safetensors file"),
-        ({"a": "m\0"}, "not the name of a .safetensors file"),
-        ({"a": "m-1.safetensors", "x": "m-1.safetensors"}, "only one of index and shard has b, x"),
-        ({"a": "model.safetensors.index.json"}, "not the name of a .safetensors file"),
-    ],
-)
-def test_an_index_that_does_not_fit(tmp_path, weights, message):
-    with pytest.raises(FormatError, match=message):
-        adapter.load_file(_shards(tmp_path, weight_map=weights))
-
-
-def test_an_index_that_is_none(tmp_path):
-    path = tmp_path / "model.safetensors.index.json"
-    for text in ("", "[]", "[" * 100000, "\xff"):
-        path.write_text(text, encoding="latin-1")
-        for load in (adapter.load_file, adapter.load_metadata):
-            with pytest.raises(FormatError, match="not an index"):
-                load(path)
-    path.unlink()
-    with pytest.raises(StorageError, match="cannot read"):
-        adapter.load_file(path)
-
-
 @pytest.mark.parametrize(
     ("state", "message"),
     [
@@ -281,17 +207,6 @@ def test_a_file_is_replaced_and_has_ordinary_permissions(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_without_the_library_the_error_names_the_extra():
-    code = (
-        "import sys; sys.modules['safetensors'] = None\n"
-        "try: import lccodec.adapters.safetensors\n"
-        "except Exception as error: print(type(error).__name__, error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("DependencyError")
-    assert "lccodec[safetensors]" in done.stdout
-
-
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o400, 0o666])
 def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, mode):
     path = tmp_path / "a.safetensors"
@@ -300,24 +215,6 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, mode):
     adapter.save_file({"w": np.ones(3)}, path)
     assert path.stat().st_mode & 0o7777 == mode
     assert adapter.load_file(path)["w"].tolist() == [1, 1, 1]
-
-
-def test_what_is_written_is_never_open_to_more_readers_than_the_file(tmp_path):
-    path = tmp_path / "secret"
-    path.write_bytes(b"")
-    path.chmod(0o600)
-    with replacing(path) as temporary:
-        assert temporary.stat().st_mode & 0o777 == 0o600
-    (tmp_path / "link").symlink_to(path)
-    with replacing(tmp_path / "link") as temporary:
-        assert temporary.stat().st_mode & 0o777 == 0o600
-        temporary.write_bytes(b"new")
-    assert not (tmp_path / "link").is_symlink()  # the link is replaced, not what it points to
-    assert path.read_bytes() == b""
-    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    with replacing(tmp_path / "dangling") as temporary:
-        temporary.write_bytes(b"new")
-    assert (tmp_path / "dangling").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("shape", [[1] * 65, [0, 2**63 - 1], [0, 2**63], [0, 2**64 - 1]])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,15 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import ArgumentError, Chain, ChainError, LccodecError
+from lccodec import (
+    ArgumentError,
+    Chain,
+    ChainError,
+    ChecksumError,
+    LccodecError,
+)
+
+from ..support.walks import chain_of
 
 
 @pytest.fixture(name="directory", scope="module")
@@ -130,6 +140,7 @@ def test_an_array_by_its_index(directory: Path) -> None:
 
 # --- odd arguments --------------------------------------------------------------------------------
 
+
 ODD = [
     None, "", "a\0b", "x" * 300, "\ud800", 3, -1, 3.5, float("nan"), True, b"x", b"", [], [None], (), {},
     {"a": 1}, object(), int, np.array(3), np.array([1, 2]), np.array("a"), np.float32(1), np.dtype("f4"),
@@ -206,3 +217,62 @@ def test_all_of_the_reading_surface_is_tried() -> None:
         for part in name.split("."):
             function = getattr(function, part)
         assert set(inspect.signature(function).parameters) - left_out == set(parameters), name
+
+
+# --- one file -------------------------------------------------------------------------------------
+
+
+def test_open_reads_one_array(tmp_path: Path) -> None:
+    _, states = chain_of(tmp_path)
+    with lccodec.open(tmp_path / "000000000002.lcc.h5") as file:
+        assert file.keys() == ["layer/weight", "layer/bias", "fixed"]
+        np.testing.assert_array_equal(file.get("layer/weight"), states[2]["layer"]["weight"])
+        assert file.metadata() == {}
+        with pytest.raises(ArgumentError, match="layer/weights"):
+            file.get("layer/weights")
+        with pytest.raises(ArgumentError, match="not an array"):
+            file.get("epoch")
+
+
+def test_bfloat16_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bits = np.array([0x3F80, 0x4000], np.uint16).view(lccodec.BFLOAT16_BITS)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with Chain(tmp_path) as chain:
+        chain.save(0, {"w": bits})
+        with pytest.raises(lccodec.DependencyError, match=r"lccodec\[bfloat16\]"):
+            chain.restore()
+        assert chain.restore(dtype="float32")["w"].tolist() == [1.0, 2.0]
+
+
+def test_a_large_frame_is_read_and_decoded_block_by_block(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
+    with lccodec.Chain(tmp_path) as chain:
+        stored = chain.save(1, {"w": values})
+        tracemalloc.start()
+        restored = chain.restore(1)["w"]
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    np.testing.assert_array_equal(restored, values)
+    assert stored > 50 << 20
+    assert peak - values.nbytes < 40 << 20
+
+
+def test_frames_read_in_parts_are_verified_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lccodec.container.reader._MAX_WHOLE_BYTES", 0)
+    rng = np.random.default_rng(0)
+    state = {"w": rng.standard_normal(5000), "n": rng.integers(0, 9, 3000), "raw": rng.integers(0, 2**63, 9)}
+    with lccodec.Chain(tmp_path, policy="lc-3") as chain:
+        chain.save(1, state)
+        chain.save(2, {**state, "w": state["w"] + 0.01 * rng.standard_normal(5000)})
+        np.testing.assert_array_equal(chain.restore(1)["w"], state["w"])
+        np.testing.assert_array_equal(chain.restore(2)["n"], state["n"])
+        np.testing.assert_array_equal(chain.restore(2)["raw"], state["raw"])
+        path = tmp_path / "000000000001.lcc.h5"
+        data = bytearray(path.read_bytes())
+        data[1072 + 3000] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(ChecksumError) as caught:
+            chain.restore(1)
+    assert caught.value.rule == "LCC-MAN-08"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lccodec.chain.directory import (
     check_name,
     checkpoint_path,
+    directory_names,
     directory_steps,
     in_chain,
     step_index,
     steps_of,
 )
+from lccodec.constants import MAX_STEP
 from lccodec.errors import ArgumentError, FormatError, StorageError
 
 STEPS = [0, 7, 999_999_999_999, 1_000_000_000_000, (1 << 53) - 1]
@@ -35,6 +40,44 @@ def test_a_name_is_read_as_it_is_written(step: int) -> None:
 def test_other_names_are_no_steps(name: str) -> None:
     assert steps_of(Path("run"), [name]) == {}
     check_name(name, 3)  # a file of another name may hold any step
+
+
+@given(st.sets(st.integers(0, MAX_STEP), max_size=5))
+def test_a_file_is_found_by_the_name_it_was_given(steps: set[int]) -> None:
+    names = [checkpoint_path(Path("run"), step).name for step in steps]
+    assert steps_of(Path("run"), names) == {step: checkpoint_path(Path("run"), step) for step in steps}
+    assert list(steps_of(Path("run"), names)) == sorted(steps)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "7.lcc.h5",
+        "0000000000007.lcc.h5",
+        "000000000007.h5",
+        "000000000007.lcc.h5.tmp",
+        "000000000007.lcc.h5\n",
+        "-00000000007.lcc.h5",
+        "00000000000٣.lcc.h5",
+        "99999999999999999.lcc.h5",
+    ],
+)
+def test_names_that_are_not_those_of_checkpoints(name: str) -> None:
+    assert steps_of(Path("run"), [name]) == {}
+    assert not in_chain(Path("run") / name)
+
+
+def test_files_of_a_directory(tmp_path: Path) -> None:
+    for name in ("000000000012.lcc.h5", "000000000003.lcc.h5", "notes.txt"):
+        (tmp_path / name).touch()
+    assert list(directory_steps(tmp_path)) == [3, 12]
+    assert sorted(directory_names(tmp_path)) == ["000000000003.lcc.h5", "000000000012.lcc.h5", "notes.txt"]
+    assert in_chain(tmp_path / "000000000099.lcc.h5")
+    assert not in_chain(tmp_path / "notes.txt")
+    assert not in_chain(tmp_path / "none" / "000000000003.lcc.h5")
+    with pytest.raises(StorageError, match="cannot list") as caught:
+        directory_steps(tmp_path / "none")
+    assert caught.value.errno == errno.ENOENT
 
 
 def test_steps_rise(tmp_path: Path) -> None:

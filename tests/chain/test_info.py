@@ -12,7 +12,7 @@ from lccodec import Chain
 from lccodec.chain.info import array_heads
 from lccodec.frame.header import FrameHeader
 
-from .test_replay import FakeLink, links_of, walk
+from ..support.links import FakeLink, links_of, walk
 
 
 def test_the_heads_of_a_run_are_found_together() -> None:

@@ -7,7 +7,6 @@ the next delta is exactly what a reader has.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +35,7 @@ from lccodec.frame.encode import encode
 from lccodec.parallel import PIECE
 from lccodec.quantizers.weighted import Weighted
 
+from ..support.background import repeated
 from ..support.frames import encode_components
 from ..support.strategies import bits_of, dtype_of, installed
 
@@ -61,7 +61,7 @@ QUANTIZERS: dict[str, Any] = {
 
 
 class Moving(np.ndarray):
-    """Memory that changes after every call that reads it: the worst that a training thread can do."""
+    """Memory that changes after every call that reads it: the worst that training can do."""
 
     move: Callable[[], None]
 
@@ -118,7 +118,7 @@ def moving(moments: list[np.ndarray]) -> Moving:
 
 
 def moments_of(name: str, size: int, first: int = 0) -> tuple[np.ndarray, list[np.ndarray]]:
-    """A reference, and an array at several moments: a little off, far off, and with every hard value."""
+    """A reference, and an array at several moments: near, far, and with every hard value."""
     rng = np.random.default_rng(7)
     dtype = dtype_of(name)
     reference = rng.standard_normal(size) + 3
@@ -208,25 +208,20 @@ def test_integers(name: str) -> None:
 @contextmanager
 def training(arrays: list[np.ndarray]) -> Iterator[None]:
     """A thread that moves arrays all the time."""
-    stop = threading.Event()
+    rng = np.random.default_rng(0)
 
-    def run() -> None:
-        rng = np.random.default_rng(0)
-        while not stop.is_set():
-            for array in arrays:
-                np.add(array, array.dtype.type(0.01), out=array)
-                array[:: int(rng.integers(2, 9))] *= array.dtype.type(rng.choice([-1.1, 3, 0.2]))
-                np.clip(array, -1000, 1000, out=array)
+    def move() -> None:
+        for array in arrays:
+            np.add(array, array.dtype.type(0.01), out=array)
+            array[:: int(rng.integers(2, 9))] *= array.dtype.type(rng.choice([-1.1, 3, 0.2]))
+            np.clip(array, -1000, 1000, out=array)
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    thread = threading.Thread(target=run)
-    thread.start()
     try:
-        yield
+        with repeated(move):
+            yield
     finally:
-        stop.set()
-        thread.join()
         sys.setswitchinterval(interval)
 
 

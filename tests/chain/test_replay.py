@@ -1,80 +1,25 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lccodec import ChecksumError, ExponentBuckets, FormatError, Lossless, Policy, UniformDeadzone
-from lccodec.chain.coding import encode_plan
-from lccodec.chain.decoded import DecodedArray
+import lccodec
+from lccodec import (
+    Chain,
+    ChecksumError,
+    ExponentBuckets,
+    FormatError,
+    Lossless,
+    UniformDeadzone,
+)
 from lccodec.chain.info import array_heads
-from lccodec.chain.plan import RUN_ARRAY, candidates, make_plan
+from lccodec.chain.plan import RUN_ARRAY
 from lccodec.chain.replay import replay, wants_keyframe
-from lccodec.frame.header import FrameHeader, parse_header
-from lccodec.policy.roles import Assignment
 
+from ..support.links import Arrays, FakeLink, links_of, walk
 from ..support.strategies import ALL_DTYPES, bits_of, installed, random_array
-
-Arrays = dict[str, np.ndarray]
-
-
-@dataclass
-class FakeLink:
-    """A checkpoint in memory: its frames, and the number of each array's frame (``None``: unchanged)."""
-
-    numbers: dict[str, int | None]
-    frames: list[bytes]
-    place: str = "link"
-    index_names: list[str] = field(init=False)
-    names: dict[str, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.index_names = list(self.numbers)
-        self.names = {name: index for index, name in enumerate(self.numbers)}
-
-    def frame_of(self, index: int) -> int | None:
-        return self.numbers[self.index_names[index]]
-
-    def members(self, number: int) -> list[int]:
-        return [index for index, name in enumerate(self.index_names) if self.numbers[name] == number]
-
-    def frame(self, number: int) -> bytes:
-        return self.frames[number]
-
-    def header(self, number: int) -> FrameHeader:
-        return parse_header(self.frames[number])
-
-
-def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list[Arrays]]:
-    """A chain of states, and what the writer has as decoded after each step."""
-    links, decoded = [], []
-    parents: dict[str, DecodedArray] = {}
-    for step, state in enumerate(states):
-        names = list(state)
-        policy = Policy("of all", patterns={"*": quantizer})
-        arrays = candidates(state, dict.fromkeys(names, Assignment("weight", "")), parents)
-        plan = make_plan(arrays, policy, step - 1 if step else None)
-        numbers: dict[str, int | None] = dict.fromkeys(names)
-        frames = []
-        for number, (pieces, found) in enumerate(encode_plan(plan, dict(parents), "normal", 1)):
-            frames.append(b"".join(pieces))
-            numbers |= dict.fromkeys(found, number)
-            parents |= found
-        links.append(FakeLink(numbers, frames, f"step {step}"))
-        decoded.append({name: parents[name].array().copy() for name in names})
-    return links, decoded
-
-
-def walk(steps: int, shapes: tuple[tuple[int, ...], ...] = ((300,),)) -> list[Arrays]:
-    rng = np.random.default_rng(0)
-    state = {f"w{i}": np.zeros(shape, np.float32) for i, shape in enumerate(shapes)}
-    states = []
-    for _ in range(steps):
-        state = {name: a + rng.standard_normal(a.shape, np.float32) for name, a in state.items()}
-        states.append(state)
-    return states
 
 
 def restored(links: list[FakeLink]) -> Arrays:
@@ -124,7 +69,7 @@ def test_each_array_of_a_run_has_its_own_buckets(bits: int) -> None:
 @pytest.mark.parametrize("size", [1, 700])
 @pytest.mark.parametrize("quantizer", [ExponentBuckets(3), UniformDeadzone(relative_step=1.0)])
 def test_each_array_of_a_long_run_is_coded_as_in_a_short_one(size: int, quantizer: object) -> None:
-    """More arrays and values than are handled at a time: neither the first nor the last is special."""
+    """More arrays and values than are handled at a time: first and last are not special."""
     states = walk(2, tuple((size,) for _ in range(600)))
     states[1]["w599"][0] = np.nan
     whole = links_of(states, quantizer)[1][1]
@@ -211,3 +156,22 @@ def test_keyframe_rule() -> None:
     assert wants_keyframe(32, 0, 10, 32)
     assert wants_keyframe(1, 11, 10, 32)
     assert wants_keyframe(0, 0, 10, 0)
+
+
+def test_a_frame_of_a_wrong_form_for_its_parent_is_refused(tmp_path: Path) -> None:
+    """A hostile delta with right hashes: its frame has another shape than the parent's array."""
+    from lccodec.container.manifest import Manifest, Parent
+    from lccodec.container.reader import open_checkpoint
+    from lccodec.container.writer import CheckpointWriter
+
+    with Chain(tmp_path, policy="lossless") as chain:
+        chain.save(0, {"w": np.zeros(4, np.float32)})
+    with open_checkpoint(tmp_path / "000000000000.lcc.h5") as reader:
+        root = reader.root
+    other = np.zeros(5, np.float32)
+    with CheckpointWriter(tmp_path / "000000000001.lcc.h5") as writer:
+        entry = writer.write_frame(lccodec.encode(other + 1, lccodec.Lossless(), other))
+        writer.commit(Manifest(1, Parent(0, root), "lossless", {}, {"w": 0}, [], (1,), (entry,)))
+    with pytest.raises(FormatError) as caught:
+        chain.restore(1)
+    assert caught.value.rule == "LCC-CHN-03"

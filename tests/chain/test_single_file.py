@@ -14,7 +14,7 @@ import lccodec
 from lccodec import ArgumentError, ChainError, FormatError, LccodecError
 
 from ..support.strategies import ALL_DTYPES, installed, random_array
-from .test_chain import assert_same, walk
+from ..support.walks import assert_same, walk
 
 
 @given(st.lists(st.sampled_from(installed(ALL_DTYPES)), max_size=6), st.integers(0, 2**32))

@@ -1,4 +1,4 @@
-"""What a chain goes on from: a save that is reported can be restored, whatever became of the files before."""
+"""What a chain goes on from: a save that is reported can be restored, whatever happens to files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lccodec import (
 from lccodec.chain import chain as store
 from lccodec.policy.presets import POLICIES
 
-from .test_chain import assert_same, walk
+from ..support.walks import assert_same, walk
 
 NAMES = [f"{step:012d}.lcc.h5" for step in range(10)]
 
@@ -35,7 +35,7 @@ def flip(path: Path, place: float = 0.5) -> None:
 
 
 def test_another_file_in_the_place_of_the_latest_is_noticed(tmp_path: Path) -> None:
-    """Another process takes a step back and saves it anew: this one remembers a step that is gone."""
+    """Another process saves a step anew: this one remembers a step that is gone."""
     states = walk(4)
     one = Chain(tmp_path, policy="lossless")
     one.save(0, states[0])

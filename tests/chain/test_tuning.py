@@ -8,7 +8,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, tune
 
-from ..policy.test_balanced import State, adam_states
+from ..support.adam import State, adam_states
 
 STATES = adam_states(3)
 

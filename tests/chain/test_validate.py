@@ -8,7 +8,7 @@ import pytest
 import lccodec
 from lccodec import ArgumentError, Chain, validate
 
-from .test_chain import walk
+from ..support.walks import walk
 
 
 def chain(directory: Path) -> list[Path]:

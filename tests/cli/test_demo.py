@@ -8,7 +8,6 @@ import pytest
 
 import lccodec
 from lccodec.cli import demo
-from lccodec.cli import network as digits
 from lccodec.errors import ArgumentError
 
 ITERATIONS = 64  # a failure after 34 iterations, on the steep part
@@ -100,15 +99,3 @@ def test_a_directory_in_use_is_refused(tmp_path):
 def test_a_run_too_short_to_fail_in_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="16 iterations"):
         demo.run(tmp_path, iterations=15)
-
-
-def test_gradient_is_the_slope_of_the_loss(monkeypatch):
-    # With one batch of all images, a small step along the gradient lowers the loss by rate * |g|^2.
-    monkeypatch.setattr(digits, "BATCH_IMAGES", digits.TRAIN_IMAGES)
-    monkeypatch.setattr(digits, "LEARNING_RATE", 1e-3)
-    task, network = digits.Task(), digits.Network.initial()
-    start, before = network.vector.copy(), task.loss(network)
-    task.train(network, 1)
-    step = network.vector - start
-    expected = float(step.astype(np.float64) @ step) / digits.LEARNING_RATE
-    assert before - task.loss(network) == pytest.approx(expected, rel=0.05)

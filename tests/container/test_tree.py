@@ -11,26 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from lccodec.constants import MAX_INTEGER_DIGITS, MAX_NESTING
 from lccodec.container.scalars import parse_scalars
 from lccodec.container.tree import array_names, flatten, parse_tree, select, unflatten
 from lccodec.errors import ArgumentError, FormatError, LimitError
 
-# --- strategies -----------------------------------------------------------------------------------
-
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
-ARRAYS = st.builds(
-    lambda shape, dtype: np.arange(math.prod(shape)).reshape(shape).astype(dtype),
-    st.lists(st.integers(0, 3), max_size=3).map(tuple),
-    st.sampled_from(["f4", "f8", "i8", "u1", "?", "c8"]),
-)
-STATES = st.recursive(
-    SCALARS | ARRAYS,
-    lambda child: st.lists(child) | st.lists(child).map(tuple) | st.dictionaries(st.text(), child),
-    max_leaves=20,
-)
+from ..support.strategies import STATES
 
 
 def same(left: Any, right: Any) -> bool:
@@ -133,6 +120,7 @@ def test_limits_are_reached_and_not_passed() -> None:
 
 # --- names ----------------------------------------------------------------------------------------
 
+
 MODEL = {
     "m": {"a/b": np.zeros(1), "a~b": np.zeros(2), "": np.zeros(3)},
     "lr": 0.1,
@@ -178,6 +166,7 @@ def test_unknown_names_are_listed_with_the_closest() -> None:
 
 
 # --- what cannot be saved -------------------------------------------------------------------------
+
 
 CYCLE: list[Any] = []
 CYCLE.append({"again": CYCLE})
@@ -254,41 +243,3 @@ def test_hostile_nesting() -> None:
     with pytest.raises(LimitError) as caught:
         parse_tree(tree, 0, 1, "here")
     assert caught.value.rule == "LCC-LIM-05"
-
-
-@pytest.mark.parametrize(
-    ("scalars", "rule"),
-    [
-        ({}, "LCC-STA-04"),
-        (None, "LCC-STA-04"),
-        ([1.5], "LCC-STA-04"),
-        ([[]], "LCC-STA-04"),
-        ([{}], "LCC-STA-04"),
-        ([{"f": 1}], "LCC-STA-04"),
-        ([{"x": "1.0"}], "LCC-STA-04"),
-        ([{"f": "1.0", "b": ""}], "LCC-STA-04"),
-        ([{"f": "1"}], "LCC-STA-05"),
-        ([{"f": "1.00"}], "LCC-STA-05"),
-        ([{"f": " 1.0"}], "LCC-STA-05"),
-        ([{"f": "1_0.0"}], "LCC-STA-05"),
-        ([{"f": "NaN"}], "LCC-STA-05"),
-        ([{"f": "-nan"}], "LCC-STA-05"),
-        ([{"f": "infinity"}], "LCC-STA-05"),
-        ([{"f": "1e400"}], "LCC-STA-05"),
-        ([{"f": "٣.0"}], "LCC-STA-05"),
-        ([{"f": ""}], "LCC-STA-05"),
-        ([{"f": "9" * 10**7}], "LCC-STA-05"),
-        ([{"b": "QQ"}], "LCC-STA-05"),
-        ([{"b": "QR=="}], "LCC-STA-05"),
-        ([{"b": "Q Q=="}], "LCC-STA-05"),
-        ([{"b": "QQ==\n"}], "LCC-STA-05"),
-        ([{"b": "é==="}], "LCC-STA-05"),
-        (["\udfff"], "LCC-STA-06"),
-        ([10**MAX_INTEGER_DIGITS], "LCC-LIM-07"),
-    ],
-)
-def test_hostile_scalars(scalars: Any, rule: str) -> None:
-    with pytest.raises((FormatError, LimitError)) as caught:
-        parse_scalars(scalars, "here")
-    assert caught.value.rule == rule
-    assert caught.value.where.startswith("here")

@@ -125,7 +125,7 @@ def test_attention(bias, other):
     assert np.abs(np.asarray(theirs(query, key, value)) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-# --- recurrent layers -------------------------------------------------------------------------------------
+# --- recurrent layers -----------------------------------------------------------------------------
 
 
 class Stacked(nnx.Module):
@@ -248,7 +248,7 @@ def test_a_gru_that_flax_cannot_hold():
         to_flax(torch_state(nn.ModuleDict({"rnn": ours})), like=flax_state(theirs))
 
 
-# --- layouts on their own ---------------------------------------------------------------------------------
+# --- layouts on their own -------------------------------------------------------------------------
 
 #: For each layout: torch's shapes, how many arrays Flax has, and a size.
 CASES = {
@@ -292,7 +292,7 @@ def test_there_and_back(name, data, dtype):
     assert [a.shape for a in back] == [a.shape for a in arrays]
     again = layout.to_flax(back, [None] * number, size)
     assert [bits_of(a).tobytes() for a in again] == [bits_of(a).tobytes() for a in there]
-    assert all(a.ndim == arrays[0].ndim + layout.more for a in there)
+    assert all(a.ndim == arrays[0].ndim + layout.extra_flax_dimensions for a in there)
     assert all(a.flags.c_contiguous for a in (*there, *back))
 
 

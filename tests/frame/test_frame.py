@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import zlib
 
 import numpy as np
 import pytest
@@ -28,6 +27,7 @@ from lccodec.constants import MAX_EXPANSION
 from lccodec.frame.checksum import array_sum
 from lccodec.frame.header import FrameHeader, parse_header
 
+from ..support.frames import sealed
 from ..support.strategies import ALL_DTYPES, INTEGERS, array_and_reference, bits_of, dtype_of, random_array
 
 LOSSY = [
@@ -37,11 +37,6 @@ LOSSY = [
     UniformDeadzone(max_error=1e-2),
     LogSteps(0.5),
 ]
-
-
-def sealed(frame: bytes) -> bytes:
-    """The frame with its CRC made right, so that damage gets past it."""
-    return frame[:-4] + struct.pack("<I", zlib.crc32(frame[:-4]))
 
 
 @given(array_and_reference())

@@ -15,7 +15,7 @@ from lccodec.policy.balanced import STEPS
 from lccodec.policy.record import Record, read_record
 from lccodec.policy.roles import Assignment
 
-from ..chain.test_chain import walk
+from ..support.walks import walk
 
 
 def state(seed: int = 0) -> dict[str, Any]:

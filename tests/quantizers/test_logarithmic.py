@@ -13,8 +13,7 @@ from lccodec.element_types import components, octaves
 from lccodec.frame.decode import decode_components
 from lccodec.frame.header import parse_header
 
-from ..frame.test_frame import sealed
-from ..support.frames import encode_components
+from ..support.frames import encode_components, sealed
 from ..support.strategies import array_and_reference, bits_of, dtype_of, random_array
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]

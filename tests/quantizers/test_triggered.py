@@ -28,7 +28,7 @@ from lccodec.element_types import components
 from lccodec.policy.presets import resolve_policy
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json
 
-from ..policy.test_balanced import adam_states
+from ..support.adam import adam_states
 from ..support.strategies import dtype_of
 
 FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]

@@ -12,7 +12,7 @@ from lccodec.parallel import PIECE
 from lccodec.policy.presets import resolve_policy
 from lccodec.quantizers.weighted import Weighted
 
-from ..policy.test_balanced import adam_states
+from ..support.adam import adam_states
 from ..support.strategies import dtype_of
 
 STEP = UniformDeadzone(relative_step=2.0)

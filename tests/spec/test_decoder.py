@@ -1,4 +1,4 @@
-"""The package against spec/decoder, which was written from the text alone: both make the same of bytes."""
+"""The package reads bytes as spec/decoder does, which was written from the text alone."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import TAIL
 from lccodec.frame.header import FrameHeader, parse_header
 
-from ..container.test_tree import STATES
-from ..support.strategies import ALL_DTYPES, array_and_reference, installed, random_array
+from ..support.strategies import ALL_DTYPES, STATES, array_and_reference, installed, random_array
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "spec" / "vectors"
@@ -47,8 +46,8 @@ MUTATIONS = 10_000
 MANIFESTS = 2_000
 MAX_DECODED = 1 << 16  # of a mutation that is decoded: the second decoder takes its time
 
-#: Pairs of rules, lccodec's first, that a frame may be refused by where the text leaves open which of them
-#: goes first. There are none: section 12 gives an order to all of them.
+#: Pairs of rules, lccodec's first, that a frame may be refused by where the text leaves open which
+#: of them goes first. There are none: section 12 gives an order to all of them.
 OPEN_ORDERS: frozenset[tuple[str, str]] = frozenset()
 
 #: What mutations write into manifests.
@@ -167,7 +166,7 @@ def test_there_are_vectors() -> None:
 
 @pytest.mark.parametrize("name", ALL_DTYPES)
 def test_larger_frames_of_the_encoder(decoder: ModuleType, name: str) -> None:
-    """Matrices of 3,000 elements of whose rows some move more than others, so that streams are classed."""
+    """Matrices of 3,000 elements; some rows move more than others, so that streams are classed."""
     reference = random_array(name, (60, 50), 1, special=0.002)
     active = np.random.default_rng(2).random((60, 50)) < np.repeat([0.03, 0.6], 30)[:, None]
     array = np.where(active, random_array(name, (60, 50), 3, special=0.01), reference)
@@ -214,7 +213,7 @@ def test_files_of_any_state(
 
 
 def walk(steps: int) -> Iterator[dict[str, Any]]:
-    """Yield states of something like Adam, small arrays of many types beside it; the tree changes once."""
+    """Yield states like Adam's, with small arrays of many types; the tree changes once."""
     rng = np.random.default_rng(0)
     weight = [rng.normal(0, 0.05, shape) for shape in ((30, 50), (7,), (), (3, 4, 5), (0, 2))]
     moment = [np.exp(rng.normal(-9, 1, array.shape)) for array in weight]
@@ -271,7 +270,7 @@ def sealed(frame: bytes) -> bytes:
 
 
 def fitted(frame: bytes, reference: bytes | None) -> bytes | None:
-    """A reference of the length that a frame asks for, made of that of the frame it was made from."""
+    """A reference of the length that a frame asks for, made of the original frame's reference."""
     header = header_of(frame)
     source = reference or bytes(range(251))
     fitted = (source * (header.nbytes // len(source) + 1))[: header.nbytes]
@@ -381,7 +380,8 @@ def test_mutations_of_manifests(decoder: ModuleType, tmp_path: Path, monkeypatch
             other = error.rule
         if found.startswith("LCC-") and other.startswith("LCC-"):
             rules.add(found)
-            # A frame cut elsewhere has another digest. The package looks at headers before it reads frames.
+            # A frame cut elsewhere has another digest. The package looks at headers before it reads
+            # frames.
             if found != other != "LCC-MAN-08":
                 differences.append((found, other, manifest))
         else:
@@ -402,7 +402,8 @@ def changed(name: str, changes: dict[int, int], end: int | None = None) -> bytes
 @pytest.mark.parametrize(
     ("frame", "rule"),
     [
-        # The block begins at 20: form, columns (u16), classes, bounds (2), cells (2 u32), levels of the rows.
+        # The block begins at 20: form, columns (u16), classes, bounds (2), cells (2 u32), levels of
+        # the rows.
         (changed("planes-classed-column", {29: 0xFF, 34: 0x11}), "LCC-STR-01"),
         (changed("planes-classed-column", {29: 0xFF}), "LCC-STR-07"),
         (changed("planes-classed-column", {25: 0, 16: 6}), "LCC-STR-07"),

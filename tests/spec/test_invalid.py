@@ -39,8 +39,8 @@ NOT_COVERED = {
     (
         "LCC-LIM-06",
         "LimitError",
-    ): "2^20 + 1 arrays make two megabytes of manifest (container/test_container.py)",
-    ("LCC-H5-01", "FormatError"): "a FIFO or a device is no file to keep (container/test_container.py)",
+    ): "2^20 + 1 arrays make two megabytes of manifest (container/test_manifest.py)",
+    ("LCC-H5-01", "FormatError"): "a FIFO or a device is no file to keep (container/test_reader.py)",
 }
 
 any_frame = pytest.mark.parametrize("entry", FRAMES, ids=lambda entry: entry["name"])

@@ -1,7 +1,9 @@
-"""Frames of components, as tests ask for them."""
+"""Frames of components, as tests ask for them, and frames damaged behind a right checksum."""
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,3 +25,8 @@ def encode_components(
 ) -> Iterator[bytes]:
     content = Content(bits, kind, tuple(shapes), reference, run)
     return encode_content(content, quantizer, out, **settings)
+
+
+def sealed(frame: bytes) -> bytes:
+    """The frame with its CRC made right, so that damage gets past it."""
+    return frame[:-4] + struct.pack("<I", zlib.crc32(frame[:-4]))

@@ -1,7 +1,8 @@
-"""Hypothesis strategies shared by the tests: arrays of every element type, with their hard values."""
+"""Hypothesis strategies: arrays of every element type with their hard values, and states."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def bits_of(array: np.ndarray) -> np.ndarray:
 
 
 def random_array(name: str, shape: tuple[int, ...], seed: int, special: float = 0.1) -> np.ndarray:
-    """An array of ordinary values with a share of arbitrary bit patterns (NaN, Inf, subnormals, -0.0)."""
+    """Ordinary values with a share of arbitrary bit patterns (NaN, Inf, subnormals, -0.0)."""
     rng = np.random.default_rng(seed)
     dtype = dtype_of(name)
     if name == "bool":
@@ -78,3 +79,17 @@ def array_and_reference(
     scale = draw(st.sampled_from([1e-3, 1e-1]))
     with np.errstate(all="ignore"):
         return array, (array + (other * np.array(scale).astype(array.dtype))).astype(array.dtype)
+
+
+#: Leaves of states, and states of any form.
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+ARRAYS = st.builds(
+    lambda shape, dtype: np.arange(math.prod(shape)).reshape(shape).astype(dtype),
+    st.lists(st.integers(0, 3), max_size=3).map(tuple),
+    st.sampled_from(["f4", "f8", "i8", "u1", "?", "c8"]),
+)
+STATES = st.recursive(
+    SCALARS | ARRAYS,
+    lambda child: st.lists(child) | st.lists(child).map(tuple) | st.dictionaries(st.text(), child),
+    max_leaves=20,
+)

@@ -1,9 +1,9 @@
-"""The record of a distributed checkpoint: what DCP's metadata say, as a state of plain values.
+"""The record of a distributed checkpoint: DCP's metadata as a state of plain values.
 
-``{"kind", "version", "base", "parts", "entries", "planner_data"}``: `base` is the directory of the ranks'
-chains, relative to that of the record; `parts` are the files there, each with its root; an entry of a tensor
-has its dtype, size and chunks (offsets, sizes, number of the part), any other its value or the part with its
-pickle.
+``{"kind", "version", "base", "parts", "entries", "planner_data"}``: `base` is the directory of the
+ranks' chains, relative to the directory of the record. `parts` are the files there, each with its
+root hash. The entry of a tensor has its dtype, size and chunks (offsets, sizes, number of the
+part). Any other entry has its value, or the number of the part with its pickle.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True)
 class Part:
-    """The file of a rank, relative to the chain's directory, and its root."""
+    """The file of a rank, relative to the directory of the chains, and its root hash."""
 
     file: str
     root: str
@@ -43,13 +43,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Value:
-    """A plain value; it lies in the record."""
+    """A plain value, stored in the record itself."""
 
     value: Any
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value comes back from a checkpoint as what it is, and holds no tensor or array."""
+    """Whether a checkpoint restores a value as the same value, and it holds no tensor or array."""
     try:
         return not flatten(adapter.to_numpy(value)[0]).arrays
     except ArgumentError:
@@ -57,7 +57,7 @@ def is_plain(value: Any) -> bool:
 
 
 def to_record(metadata: Metadata, base: str) -> dict[str, Any]:
-    """Return the state that stands for a checkpoint: what DCP's metadata say, in plain values."""
+    """Return DCP's metadata as a state of plain values."""
     parts: dict[Part, int] = {}
     entries: dict[str, Any] = {}
     for fqn, entry in metadata.state_dict_metadata.items():
@@ -79,7 +79,7 @@ def to_record(metadata: Metadata, base: str) -> dict[str, Any]:
             "chunks": chunks,
         }
     if not is_plain(metadata.planner_data):
-        raise ArgumentError("the planner's data are not made of plain values: they cannot be stored")
+        raise ArgumentError("the planner's data cannot be stored: they are not made of plain values")
     return {
         "kind": KIND,
         "version": _VERSION,
@@ -91,7 +91,7 @@ def to_record(metadata: Metadata, base: str) -> dict[str, Any]:
 
 
 def from_record(record: Any, path: Path) -> tuple[Metadata, Path]:
-    """Return DCP's metadata and the directory of the chain; the inverse of `to_record`."""
+    """Return DCP's metadata and the directory of the chains: the inverse of `to_record`."""
     if not isinstance(record, dict) or record.get("kind") != KIND:
         raise FormatError(RULE, str(path), "not the record of a distributed checkpoint")
     if record.get("version") != _VERSION:
@@ -109,7 +109,7 @@ def from_record(record: Any, path: Path) -> tuple[Metadata, Path]:
             dtype = getattr(torch, entry["dtype"], None)
             if not isinstance(dtype, torch.dtype):
                 raise UnsupportedError(
-                    RULE, f"{path}: {fqn!r}", f"no dtype of this PyTorch: {entry['dtype']}"
+                    RULE, f"{path}: {fqn!r}", f"this PyTorch has no dtype {entry['dtype']}"
                 )
             chunks = []
             for offsets, sizes, part in entry["chunks"]:

@@ -1,8 +1,11 @@
-"""Files of other formats: states as named arrays, shards, the format that a suffix tells.
+"""Files of every format: read, written, and converted for another framework.
 
-Imports the chain and the exchange; the adapters of npz and safetensors import it.
+`formats` chooses the format by the suffix of a file, and `conversion` converts a state.
+`named_arrays`, `structure` (what names alone do not say), `shards` and `disk` are what the formats
+have in common. Imports the chain, the exchange and ``adapters/tree``; npz and safetensors import
+it.
 """
 
-from .suffixes import check_suffix, load_file, save_file
+from .formats import check_suffix, load_file, save_file
 
 __all__ = ["check_suffix", "load_file", "save_file"]

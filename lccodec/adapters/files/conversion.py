@@ -1,4 +1,4 @@
-"""The state of a file for another framework, by `lccodec.exchange`."""
+"""Conversion of the state of a file for another framework, with `lccodec.exchange`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from typing import Any, Final
 from ...errors import ArgumentError
 from ...exchange import Rule, adam_to_flax, adam_to_torch, to_flax, to_torch
 from ..tree.plain import BYTE_TYPES, from_plain, to_plain
-from .suffixes import load_file
+from .formats import load_file
 
 __all__ = ["Exchange", "convert"]
 
-#: Types whose elements are not those of the array that stands for them, so that no layout applies.
-_BITS: Final = BYTE_TYPES | {"complex32"}
+#: Types that are stored as arrays with other elements: no layout applies to these.
+_TYPES_AS_BITS: Final = BYTE_TYPES | {"complex32"}
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """How to bring a state from one framework to the other.
+    """How to convert a state from one framework to the other.
 
     Parameters
     ----------
     source
-        The framework it is of: ``"torch"`` or ``"flax"``.
+        The framework of the state: ``"torch"`` or ``"flax"``.
     rules
-        What comes before the common rules.
+        Rules that come before the common rules.
     like
-        A file with a state of the other framework that the result is to be like.
+        A file with a state of the other framework. The result gets its structure.
     model, optimizer
-        Entries of the state with the module's and, for Adam's moments, the optimizer's; `like` has the same.
-        Without a model the whole state is the module's. torch's optimizer must know the parameters' names.
+        The entry of the state that holds the module's state and, for Adam's moments, the entry of
+        the optimizer's state; `like` has the same entries. Without `model` the whole state is the
+        module's. torch's optimizer must know the names of the parameters.
     """
 
     source: str
@@ -49,29 +50,30 @@ class Exchange:
 def convert(
     state: Any, metadata: Mapping[str, str], exchange: Exchange
 ) -> tuple[Any, dict[str, str], list[str]]:
-    """Return the state of a file as one of the other framework.
+    """Return the state of a file as a state of the other framework.
 
     Parameters
     ----------
     state, metadata
-        As `lccodec.adapters.files.load_file` gives them.
+        As `lccodec.adapters.files.load_file` returns them.
 
     Returns
     -------
     tuple
-        The state and the metadata to keep with it, and the entries of the old state that it does not have.
+        The state, the metadata to store with it, and the entries of the old state that were left
+        out.
 
     Raises
     ------
     ArgumentError
-        As `lccodec.exchange`; for entries that are not there, and arrays of a type that is stored as bits.
+        As `lccodec.exchange`; for missing entries, and for arrays of a type that is stored as bits.
     FormatError
         If the metadata do not fit the state.
     DataError, StorageError
-        If the file to be like is damaged or cannot be read.
+        If the file `like` is damaged or cannot be read.
     """
     state, kinds = _typed(state, metadata)
-    if unfit := sorted(set(kinds.values()) & _BITS):
+    if unfit := sorted(set(kinds.values()) & _TYPES_AS_BITS):
         raise ArgumentError(f"arrays of {', '.join(unfit)} are stored as bits, which no rule can lay out")
     like, kinds = (None, {}) if exchange.like is None else _typed(*load_file(exchange.like))
     to_other, adam_to_other = (
@@ -91,7 +93,7 @@ def convert(
 
 
 def _typed(state: Any, metadata: Mapping[str, str]) -> tuple[Any, dict[int, str]]:
-    """Return a state with its integer keys, and the types of arrays by identity, as its note has them."""
+    """Return a state with its integer keys, and by identity the types of arrays in its note."""
     kinds: dict[int, str] = {}
 
     def leaf(array: Any, kind: str | None, _: str) -> Any:

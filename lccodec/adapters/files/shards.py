@@ -1,7 +1,7 @@
-"""Index files of sharded states, ``model.safetensors.index.json``: which tensor lies in which file beside it.
+"""Index files of sharded states, ``model.safetensors.index.json``: which file holds a tensor.
 
-``{"metadata": {...}, "weight_map": {tensor: file}}``, as Hugging Face writes it. The names of files come from
-outside: they are names in the directory of the index, never paths.
+``{"metadata": {...}, "weight_map": {tensor: file}}``, as Hugging Face writes it. The names of files
+are not trusted: they must be names in the directory of the index, never paths.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ...errors import FormatError, StorageError
-from .formats import regular_file
+from .disk import regular_file
 
 __all__ = ["INDEX_SUFFIX", "is_index", "load_shards", "read_index"]
 
 INDEX_SUFFIX: Final = ".index.json"
 _RULE: Final = "safetensors"
-_SHARD: Final = re.compile(r"[^/\\:\0]+\.safetensors")  # no directory and no drive, and no index again
+_SHARD_NAME: Final = re.compile(r"[^/\\:\0]+\.safetensors")  # no directory, no drive, and not another index
 
 Value = TypeVar("Value")
 
 
 def is_index(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of an index, by its name."""
+    """Whether a path has the name of an index."""
     return str(path).endswith(INDEX_SUFFIX)
 
 
 def read_index(path: str | os.PathLike[str]) -> tuple[dict[Path, list[str]], dict[str, str]]:
-    """Return the files of an index, each with the names of its tensors, and the metadata as strings.
+    """Return the files of an index with the names of their tensors, and its metadata.
 
     Raises
     ------
     FormatError
-        If it is no index, or a file is not named as one beside it.
+        If it is not an index, or the name of a file is not one in the same directory.
     StorageError
         If the operating system cannot read it.
     """
@@ -53,10 +53,12 @@ def read_index(path: str | os.PathLike[str]) -> tuple[dict[Path, list[str]], dic
             files.setdefault(file, []).append(name)
         kept = {key: v if type(v) is str else json.dumps(v) for key, v in metadata.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise FormatError(_RULE, where, "not an index of shards: no object with a weight_map") from None
+        raise FormatError(_RULE, where, "not an index of shards: it has no weight_map") from None
     for file in files:
-        if type(file) is not str or not _SHARD.fullmatch(file):
-            raise FormatError(_RULE, where, f"not the name of a .safetensors file beside it: {file!r}")
+        if type(file) is not str or not _SHARD_NAME.fullmatch(file):
+            raise FormatError(
+                _RULE, where, f"not the name of a .safetensors file in the same directory: {file!r}"
+            )
     return {Path(path).with_name(file): names for file, names in files.items()}, kept
 
 
@@ -71,7 +73,7 @@ def load_shards(path: str | os.PathLike[str], load: Callable[[Path], dict[str, V
     Raises
     ------
     FormatError
-        If the index and a shard do not have the same tensors; names them.
+        If the index and a shard do not have the same tensors. The message names them.
     StorageError
         If a shard is missing.
     """

@@ -1,8 +1,37 @@
-"""JAX: pytrees of arrays, of Flax and optax among them. `lccodec.adapters.jax` is all that a user imports.
+"""JAX: any pytree of parameters, NNX and optax states, random keys; JAX arrays go in and come out.
 
-The folder's modules are its own, but for those of Orbax. Needs the extra ``jax``.
+>>> import tempfile, jax, jax.numpy as jnp, optax, lccodec
+>>> import lccodec.adapters.jax as adapter
+>>> params = {"w": jnp.ones((3, 2)), "b": jnp.zeros(2, jnp.bfloat16)}
+>>> tree = {"params": params, "opt": optax.adamw(1e-3).init(params), "step": 7}
+>>> tree["key"] = jax.random.key(0)
+>>> with lccodec.Chain(tempfile.mkdtemp(), policy="lossless", adapter=adapter) as chain:
+...     _ = chain.save(7, tree)
+...     state = chain.restore()  # plain containers: a named tuple becomes a dict
+>>> abstract = {**jax.eval_shape(lambda: {**tree, "step": 0}), "step": 0}
+>>> restored = adapter.load_into(abstract, state)  # with the target's types, or an error
+>>> type(restored["opt"][0]).__name__, restored["params"]["b"].dtype, restored["step"]
+('ScaleByAdamState', dtype(bfloat16), 7)
+
+The names in a checkpoint are the key paths of `jax.tree_util`. The value of an NNX Variable has the
+name of the Variable, as in ``nnx.to_pure_dict``. The types of nodes are not stored, and no module
+is imported because a file names it: a tree comes back as dicts, lists and tuples, or with the types
+of a target. What a node holds beside its children (static fields) also comes from the target.
+
+Users import this folder, not its modules. Needs the extra ``jax``.
 """
 
-from .states import from_numpy, load, load_file, load_into, roles, save, save_file, to_numpy
+from ...errors import DependencyError
+
+try:
+    import jax  # noqa: F401 - all modules of the folder need both
+    import ml_dtypes  # noqa: F401
+except ImportError:
+    raise DependencyError("needs JAX: pip install 'lccodec[jax]'") from None
+
+from .roles import roles
+from .single_file import load, load_file, save, save_file
+from .states import from_numpy, to_numpy
+from .target import load_into
 
 __all__ = ["from_numpy", "load", "load_file", "load_into", "roles", "save", "save_file", "to_numpy"]

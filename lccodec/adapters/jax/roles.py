@@ -1,11 +1,12 @@
-"""Roles that JAX's structures tell: the types of Flax NNX, collections of Linen, and states of optax.
+"""Roles from JAX's structures: types of Flax NNX, collections of Linen, and states of optax.
 
-- An NNX ``Param`` is a weight, every other ``Variable`` is exact: a ``BatchStat`` is a running variance.
-  An optimizer's variables do not say what they are; their names do (`lccodec.policy.vocabulary`).
-- Of the variables of a Linen module, ``params`` are weights, every other collection is exact. The ``params``
-  of a Flax ``TrainState`` are weights too.
-- A named tuple of optax holds moments in fields of known names; all else in it is exact. What has the same
-  structure and shapes as such a field are the optimizer's parameters: they are weights.
+- An NNX ``Param`` is a weight. Every other ``Variable`` is exact: a ``BatchStat`` is a running
+  variance. The types of an optimizer's variables do not give their roles; their names do
+  (`lccodec.policy.vocabulary`).
+- Of the variables of a Linen module, ``params`` are weights, and every other collection is exact.
+  The ``params`` of a Flax ``TrainState`` are weights too.
+- A named tuple of optax holds moments in fields with known names; all else in it is exact. Arrays
+  with the structure and shapes of such a field are the optimizer's parameters: they are weights.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from .tree import children_of, inside
 
 __all__ = ["roles"]
 
-#: Fields of optax's named tuples that hold something of the form of the parameters (optax 0.2).
-_FIELDS: Final[dict[str, Role]] = {
+#: Roles of the fields of optax's named tuples that have the structure of the parameters (optax
+#: 0.2).
+_FIELD_ROLES: Final[dict[str, Role]] = {
     "mu": "first_moment",
     "trace": "first_moment",
     "ema": "first_moment",
@@ -37,15 +39,15 @@ _FIELDS: Final[dict[str, Role]] = {
     "v_row": "second_moment",
     "v_col": "second_moment",
 }
-#: Classes that call them otherwise.
-_CLASSES: Final[dict[str, dict[str, Role]]] = {
+#: Classes that name these fields differently.
+_CLASS_FIELD_ROLES: Final[dict[str, dict[str, Role]]] = {
     "ScaleByAdanState": {"m": "first_moment", "v": "first_moment", "n": "second_moment"},
     "ScaleBySM3State": {"mu": "second_moment", "nu": "first_moment"},
 }
-#: Fields that do not have a moment of each parameter.
-_FACTORED: Final = frozenset(["v", "v_row", "v_col"])
+#: Fields that do not hold one moment for each element of each parameter.
+_FACTORED_FIELDS: Final = frozenset(["v", "v_row", "v_col"])
 
-#: What Flax calls the collections of a module's variables.
+#: Names of the collections of a Flax module's variables.
 _COLLECTIONS: Final = frozenset(
     [
         *("params", "batch_stats", "cache", "intermediates", "perturbations", "spectral_stats", "state"),
@@ -53,7 +55,7 @@ _COLLECTIONS: Final = frozenset(
         *("params_axes", "fp8_params", "_overwrite_with_gradient"),
     ]
 )
-#: What normalization layers of Flax call their statistics.
+#: Names of the statistics of Flax's normalization layers.
 _STATISTICS: Final = frozenset(["mean", "var", "count", "ra_mean", "ra_var"])
 
 _Keys = tuple[str, ...]
@@ -61,18 +63,19 @@ _PARAM: Final = Assignment("weight", "nnx.Param")
 
 
 def roles(tree: Any) -> dict[str, Assignment]:
-    """Return the roles of the floating point arrays of a tree that its structure tells, by name.
+    """Return by name the roles of floating point arrays that follow from a tree's structure.
 
     Parameters
     ----------
     tree
-        What you save.
+        The tree that you save.
 
     Examples
     --------
     >>> import optax, jax.numpy as jnp
     >>> params = {"table": jnp.ones(2)}
-    >>> for name, found in roles({"net": params, "run": optax.sgd(0.1, momentum=0.9).init(params)}).items():
+    >>> optimizer = optax.sgd(0.1, momentum=0.9)
+    >>> for name, found in roles({"net": params, "run": optimizer.init(params)}).items():
     ...     print(f"{name:17} {found.role:12} {found.why}")
     run/0/trace/table first_moment TraceState.trace of optax
     net/table         weight       a parameter of the optimizer, by structure
@@ -88,7 +91,7 @@ def _is_inexact(value: Any) -> bool:
 
 
 def _variable(value: Any) -> Assignment | None:
-    """Return the role that the type of an NNX Variable tells."""
+    """Return the role that follows from the type of an NNX Variable, or None."""
     names = [kind.__name__ for kind in type(value).__mro__ if kind.__module__.startswith("flax.nnx")]
     if "Variable" not in names or "OptState" in names:
         return None
@@ -96,22 +99,22 @@ def _variable(value: Any) -> Assignment | None:
 
 
 class _Search:
-    """What is found on the way through a tree."""
+    """Walks through a tree and collects roles."""
 
     def __init__(self) -> None:
         self.found: dict[_Keys, Assignment] = {}
-        self._moments: dict[_Keys, dict[_Keys, tuple[int, ...]]] = {}  # below each field of optax
-        self._arrays: dict[_Keys, tuple[int, ...]] = {}  # that nothing tells of
+        self._moments: dict[_Keys, dict[_Keys, tuple[int, ...]]] = {}  # by field of optax
+        self._arrays: dict[_Keys, tuple[int, ...]] = {}  # whose role is not known yet
 
     def visit(self, value: Any, keys: _Keys, place: Assignment | None, optax: bool = False) -> None:
-        """`place` is what the place of `value` tells, `optax` whether it is a field of optax."""
+        """Visit a node; `place` is the role of its place, `optax` says that optax holds it."""
         node = inside(value)
         if fields := _fields(value):
             for key, child in children_of(node):
                 role = fields.get(key, "other")
                 why = f"{type(value).__name__}.{key} of optax"
                 self.visit(child, below(keys, key), Assignment(role, why), optax=True)
-                if key in fields and key not in _FACTORED:
+                if key in fields and key not in _FACTORED_FIELDS:
                     shapes = {inner: array.shape for inner, array in _arrays(child, ()) if _is_inexact(array)}
                     self._moments[(*keys, key)] = shapes
             return
@@ -128,7 +131,7 @@ class _Search:
                 self._arrays[keys] = node.shape
 
     def find_parameters(self) -> None:
-        """Assign the arrays that moments are of."""
+        """Assign roles to the arrays that are the parameters of moments."""
         seen = set()
         for moment in self._moments.values():
             if not moment or (shape := frozenset(moment.items())) in seen:
@@ -159,19 +162,19 @@ def _arrays(value: Any, keys: _Keys) -> Iterator[tuple[_Keys, Any]]:
 def _fields(value: Any) -> Mapping[str, Role] | None:
     """Return the roles of the fields of a named tuple of optax."""
     if hasattr(value, "_fields") and type(value).__module__.partition(".")[0] == "optax":
-        return _CLASSES.get(type(value).__name__, _FIELDS)
+        return _CLASS_FIELD_ROLES.get(type(value).__name__, _FIELD_ROLES)
     return None
 
 
 def _collections(value: Any, node: Mapping[Any, Any]) -> Mapping[str, Assignment]:
-    """Return what a node tells of its children, if they are Linen's collections."""
+    """Return the roles of a node's children, if they are collections of Linen."""
     if "params" not in node:
         return {}
     if any(kind.__name__ == "TrainState" for kind in type(value).__mro__):
         return {"params": Assignment("weight", "TrainState.params")}
     if not node.keys() <= _COLLECTIONS:
         return {}
-    # Alone it could be a pure dict of NNX, where statistics lie among the parameters.
+    # Alone, ``params`` could be a pure dict of NNX, where statistics lie among the parameters.
     if len(node) == 1 and any(keys[-1:] and keys[-1] in _STATISTICS for keys, _ in _arrays(node, ())):
         return {}
     return {

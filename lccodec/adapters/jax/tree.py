@@ -1,4 +1,4 @@
-"""Pytrees one level at a time: what `jax.tree_util` knows of a node."""
+"""Pytrees, one level at a time: the children of a node, as `jax.tree_util` knows them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["children_of", "described", "inside", "leaves", "rebuild"]
 
 
 def _flatten(node: Any) -> tuple[list[tuple[Any, Any]] | None, Any]:
-    """Return the children of a node, each with its key, and how to make a node of others; None of a leaf."""
+    """Return the keyed children of a node (None for a leaf), and its structure."""
     found, structure = tree_flatten_with_path(node, is_leaf=lambda child: child is not node)
     if node is None or any(not path for path, _ in found):
         return None, structure
@@ -24,13 +24,13 @@ def _flatten(node: Any) -> tuple[list[tuple[Any, Any]] | None, Any]:
 
 
 def described(leaf: Any) -> str:
-    """Return the type and shape of an array in words, in which its byte order does not count."""
+    """Return the type and shape of an array in words, without its byte order."""
     dtype = leaf.dtype.newbyteorder("=") if isinstance(leaf.dtype, np.dtype) else leaf.dtype
     return f"{dtype} {tuple(leaf.shape)}"
 
 
 def _is_wrapper(children: list[tuple[Any, Any]]) -> bool:
-    """Whether a node is nothing but its value, as an NNX Variable is: it has its value's name."""
+    """Whether a node only wraps a value, as an NNX Variable: its value has the name of the node."""
     return len(children) == 1 and children[0][0] == GetAttrKey("value")
 
 
@@ -39,7 +39,7 @@ def _key(key: Any) -> Any:
 
 
 def inside(value: Any) -> Any:
-    """Return a node as a dict, list or tuple of its children, a wrapper as its value, and a leaf as it is."""
+    """Return a node as a dict, list or tuple of its children, a wrapper as its value."""
     if isinstance(value, dict) or type(value) in (list, tuple):
         return value
     children, _ = _flatten(value)
@@ -73,13 +73,13 @@ def leaves(tree: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
 
 
 def rebuild(tree: Any, leaf: Callable[[str, Any], Any], keys: tuple[str, ...] = ()) -> Any:
-    """Return a tree of the same structure and types, each leaf what `leaf` makes of its name and itself."""
+    """Return a tree of the same structure; `leaf` makes each leaf of its name and the old one."""
     children, structure = _flatten(tree)
     if children is None:
         return leaf(leaf_name(keys), tree)
     if _is_wrapper(children):
         return structure.unflatten([rebuild(children[0][1], leaf, keys)])
-    # By position, as `inside` names children that have no names.
+    # Children without names are named by position, as in `inside`.
     named = all(isinstance(key, DictKey | GetAttrKey) for key, _ in children)
     return structure.unflatten(
         rebuild(child, leaf, (*keys, str(_key(key) if named else position)))

@@ -1,33 +1,4 @@
-"""Orbax: handlers for its `CheckpointManager`, and for the checkpointables of its v1 API.
-
->>> import tempfile, jax, jax.numpy as jnp
->>> import orbax.checkpoint as ocp
->>> from lccodec.adapters.orbax import LCRestore, LCSave
->>> state = {"params": {"w": jnp.ones((3, 2))}, "key": jax.random.key(0), "epoch": 1}
->>> options = ocp.CheckpointManagerOptions(max_to_keep=2)
->>> with ocp.CheckpointManager(tempfile.mkdtemp(), options=options) as manager:
-...     for step in range(3):
-...         _ = manager.save(step, args=LCSave(state))
-...     manager.wait_until_finished()
-...     restored = manager.restore(manager.latest_step(), args=LCRestore(state))
-...     manager.all_steps(), restored["params"]["w"].shape, restored["epoch"]
-([1, 2], (3, 2), 1)
-
-Each process writes a file of its own; Orbax makes the step visible when all have finished. What is saved is
-copied when it is handed over, and encoded and written in the background. A step stands alone, so that Orbax
-can delete others as it likes. For deltas, give the handler a chain::
-
-    handler = LCCheckpointHandler(chain=..., policy="balanced")
-    manager = ocp.CheckpointManager(directory, item_handlers=handler)
-
-Then the states lie there, where Orbax deletes nothing, and each step has links (`lccodec.adapters.link`).
-
-In the v1 API, register the handler under the name of a checkpointable (``state`` is taken by Orbax's own)::
-
-    registry = ocp.handlers.local_registry().add(LCHandler, checkpointable_name="training")
-
-Needs the extra ``orbax``.
-"""
+"""The handlers: one for the `CheckpointManager` of Orbax, one for its v1 API."""
 
 from __future__ import annotations
 
@@ -38,21 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
+import orbax.checkpoint as ocp
 
 from ...chain.chain import Chain
+from ...chain.replay import KEYFRAME_EVERY
 from ...container.system import checked_path
-from ...errors import DependencyError
 from ...policy.policy import Policy
 from ...policy.roles import Assignment
-
-try:
-    import jax
-    import orbax.checkpoint as ocp
-except ImportError:
-    raise DependencyError("needs Orbax: pip install 'lccodec[orbax]'") from None
-
-from ..link import linked_chain, save_linked
+from ..link import save_linked
+from ..options import ChainOptions
 from .parts import part_path
 from .pytree import abstract_tree, part_roles, read_tree, take_part
 
@@ -64,17 +31,9 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     Parameters
     ----------
-    chain
-        Directory for the processes' chains of deltas; without it each checkpoint stands alone.
-    policy, keyframe_every
-        As for `Chain`, but exact unless a lossy policy is asked for.
-    threads
-        How many to encode and decode with, 0 for one each core.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy, or one without a chain.
+    chain, policy, keyframe_every, threads
+        See `lccodec.adapters.options.ChainOptions`, also for errors. Each process has its own chain
+        in the directory.
     """
 
     def __init__(
@@ -82,17 +41,14 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         chain: str | os.PathLike[str] | None = None,
         policy: str | Policy = "lossless",
         *,
-        keyframe_every: int = 32,
+        keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
     ) -> None:
-        self._directory = None if chain is None else checked_path(chain)
-        self._options = policy, keyframe_every, threads
-        self._threads = threads
-        linked_chain(chain, *self._options)  # a check: the process is not known yet
+        self._options = ChainOptions(chain, policy, keyframe_every, threads)
         self._chain: Chain | None = None
 
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:
-        """Copy the tree, and return what waits until it is written."""
+        """Copy the tree; return a future that waits until it is written."""
         state = take_part(args.item)
         roles = part_roles(args.item, state)
 
@@ -108,8 +64,8 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     def _write(self, state: dict[str, Any], roles: Mapping[str, Assignment], directory: Path) -> None:
         process = state["process"]
-        if self._directory is not None and self._chain is None:
-            self._chain = linked_chain(self._directory / f"process-{process}", *self._options)()
+        if self._chain is None:
+            self._chain = self._options.open_part(f"process-{process}")
         save_linked(state, part_path(directory, process), {}, self._chain, roles)
 
     def restore(self, directory: Any, args: LCRestore | None = None) -> Any:
@@ -118,13 +74,13 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         Raises
         ------
         ArgumentError
-            If the checkpoint does not fit the target; lists all that does not.
+            If the checkpoint does not fit the target. The message lists every misfit.
         ChainError
-            If a file is missing or of another checkpoint.
+            If a file is missing or belongs to another checkpoint.
         DataError
             If stored bytes break a rule.
         """
-        return read_tree(checked_path(directory), args and args.item, self._threads)
+        return read_tree(checked_path(directory), args and args.item, self._options.threads)
 
     def metadata(self, directory: Any) -> Any:
         """Return the tree with `jax.ShapeDtypeStruct` in the place of arrays."""
@@ -134,7 +90,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 @ocp.args.register_with_handler(LCCheckpointHandler, for_save=True)
 @dataclass
 class LCSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
-    """What to save: a pytree of arrays and plain values."""
+    """The argument of a save: a pytree of arrays and plain values."""
 
     item: Any
 
@@ -142,9 +98,10 @@ class LCSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
 @ocp.args.register_with_handler(LCCheckpointHandler, for_restore=True)
 @dataclass
 class LCRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
-    """How to restore: a tree like the one that was saved, of `jax.ShapeDtypeStruct` or of arrays.
+    """The argument of a restore: a tree like the saved one, of `jax.ShapeDtypeStruct` or arrays.
 
-    Shapes and dtypes must be the same; shardings may differ. Without it, NumPy arrays in dicts and lists.
+    Shapes and dtypes must be the same; shardings may differ. Without a tree, the restore returns
+    NumPy arrays in dicts and lists.
     """
 
     item: Any = None
@@ -153,8 +110,8 @@ class LCRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
 class LCHandler:
     """Saves and loads a pytree in Orbax's v1 API; a `CheckpointableHandler`.
 
-    Orbax takes a class and makes it itself: what `LCCheckpointHandler` would be told stands in `options` of a
-    subclass.
+    Orbax makes the object itself, without arguments. A subclass gives the arguments of
+    `LCCheckpointHandler` in `options`.
     """
 
     options: ClassVar[Mapping[str, Any]] = {}
@@ -163,7 +120,7 @@ class LCHandler:
         self._handler = LCCheckpointHandler(**self.options)
 
     async def save(self, directory: Any, checkpointable: Any) -> Awaitable[None]:
-        """Copy the tree, and return what writes it."""
+        """Copy the tree; return an awaitable that writes it."""
         state = take_part(checkpointable)
         roles = part_roles(checkpointable, state)
 
@@ -174,7 +131,7 @@ class LCHandler:
         return write()
 
     async def load(self, directory: Any, abstract_checkpointable: Any = None) -> Awaitable[Any]:
-        """Return what reads the tree; errors as `LCCheckpointHandler.restore`."""
+        """Return an awaitable that reads the tree; errors as `LCCheckpointHandler.restore`."""
 
         async def read() -> Any:
             return read_tree(checked_path(directory), abstract_checkpointable)
@@ -191,6 +148,6 @@ class LCHandler:
         return all(isinstance(leaf, kinds) for leaf in jax.tree_util.tree_leaves(checkpointable))
 
     def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool:
-        """Return whether all leaves say what to make of an array, or are plain values."""
+        """Return whether all leaves are abstract arrays or plain values."""
         leaves = jax.tree_util.tree_leaves(abstract_checkpointable)
         return all(isinstance(leaf, jax.ShapeDtypeStruct) or self.is_handleable(leaf) for leaf in leaves)

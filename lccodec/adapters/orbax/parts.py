@@ -1,8 +1,9 @@
-"""The parts of a pytree in a directory, one file for each process, and the table of its leaves.
+"""The parts of a pytree in a directory, one file per process, and the table of its leaves.
 
-The part of process 0 has the table, in JSON: the path of each leaf and, unless it is a plain value, which
-lies beside the table, the dtype, shape and shards of its array: offsets, sizes, and the process whose part
-has it. Keys of `jax.random` have the dtype and shape of their data, and the name of their implementation.
+The part of process 0 holds the table as JSON: the path and the entry of each leaf. The entry of a
+plain value is empty; the value lies beside the table. The entry of an array has its dtype, shape
+and shards; a shard is offsets, sizes, and the process whose part holds it. Random keys
+(`jax.random`) have the dtype and shape of their data, and the name of their implementation.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from ...errors import ArgumentError, ChainError, FormatError, LccodecError, Stor
 from ..link import open_linked
 
 __all__ = [
-    "EMPTY",
+    "EMPTY_CONTAINERS",
     "KIND",
     "VERSION",
-    "WHOLE",
+    "WHOLE_ARRAY",
     "Entry",
     "Index",
     "KeyPath",
@@ -45,8 +46,8 @@ Index: TypeAlias = tuple[slice, ...]
 
 KIND: Final = "jax.pytree"
 VERSION: Final = 1
-WHOLE: Final = (slice(None),) * 64  # more dimensions than an array has
-EMPTY: Final = {"dict": dict, "list": list, "tuple": tuple}
+WHOLE_ARRAY: Final = (slice(None),) * 64  # as many dimensions as an array can have
+EMPTY_CONTAINERS: Final = {"dict": dict, "list": list, "tuple": tuple}
 
 _RULE: Final = "jax"
 
@@ -62,12 +63,12 @@ def path_name(path: KeyPath) -> str:
 
 
 def shard_key(name: str, offsets: list[int], entry: Entry) -> str:
-    """Return the key of a shard in its part: the leaf's name, and where it begins if there are several."""
+    """Return the key of a shard in its part: the leaf's name, and the offsets of one of several."""
     return name if len(entry["shards"]) == 1 else f"{name}/{','.join(map(str, offsets))}"
 
 
 class Parts:
-    """The parts of a tree, opened as they are needed; a context manager."""
+    """The parts of a tree, opened when they are needed; a context manager."""
 
     def __init__(self, directory: Path, threads: int = 1) -> None:
         self._directory = directory
@@ -92,12 +93,12 @@ class Parts:
         return str(part_path(self._directory, process))
 
     def _open(self, process: int) -> dict[str, Any]:
-        """Open a part, and return what is in it beside arrays."""
+        """Open a part and return all of it but the arrays."""
         where = self._place(process)
         try:
             file = self._stack.enter_context(open_linked(where, self._threads))
         except StorageError as error:
-            if os.path.exists(where):  # noqa: PTH110 - of Path it raises where the name is too long
+            if os.path.exists(where):  # noqa: PTH110 - Path.exists raises for a name that is too long
                 raise
             raise ChainError(f"{self._directory}: the part of process {process} is missing") from error
         try:
@@ -124,7 +125,7 @@ class Parts:
         return jax.ShapeDtypeStruct(tuple(entry["shape"]), _dtype(entry["dtype"]))  # type: ignore[no-untyped-call]
 
     def fetch(self, requests: list[tuple[str, Entry, list[Index]]]) -> None:
-        """Read the shards that regions need: all of a part at once, as small arrays share frames."""
+        """Read the shards that regions need, part by part, because small arrays share frames."""
         keys: dict[int, dict[str, tuple[str, Entry, list[int]]]] = {}
         for name, entry, regions in requests:
             for region in regions if "shards" in entry else []:
@@ -137,22 +138,24 @@ class Parts:
             try:
                 found = self._files[process].state(wanted)
             except ArgumentError as error:
-                raise FormatError(_RULE, self._place(process), f"not what the table says: {error}") from error
+                raise FormatError(
+                    _RULE, self._place(process), f"does not match the table: {error}"
+                ) from error
             for leaf, (key, entry, sizes) in wanted.items():
                 array, dtype = found[leaf], _dtype(entry["dtype"])
                 if array.dtype == np.uint8 and dtype.itemsize == 1 and dtype.kind == "V":
                     array = array.view(dtype)
                 if array.dtype != dtype or list(array.shape) != sizes:
-                    raise FormatError(_RULE, f"{self._place(process)}: {key!r}", "not what the table says")
+                    raise FormatError(_RULE, f"{self._place(process)}: {key!r}", "does not match the table")
                 self._arrays[key] = array
 
     def leaf(self, path: KeyPath, entry: Entry) -> Any:
-        """Return a plain value, or an array with all of its shards, which have been fetched."""
+        """Return a plain value, or a whole array, whose shards have been fetched."""
         if "empty" in entry:
-            return EMPTY[entry["empty"]]()
+            return EMPTY_CONTAINERS[entry["empty"]]()
         if "shards" not in entry:
             return self._values[leaf_name((path_name(path),))]
-        whole = self.region(path_name(path), entry, WHOLE)
+        whole = self.region(path_name(path), entry, WHOLE_ARRAY)
         return (
             jax.random.wrap_key_data(jax.numpy.asarray(whole), impl=entry["impl"])
             if "impl" in entry
@@ -160,7 +163,7 @@ class Parts:
         )
 
     def region(self, name: str, entry: Entry, index: Index) -> Array:
-        """Return a region of an array, put together of the shards that it overlaps."""
+        """Return a region of an array, assembled from the shards that it overlaps."""
         starts, sizes = _box(index, entry["shape"])
         out: Array | None = None
         for shard in _overlaps(entry, index):
@@ -174,7 +177,7 @@ class Parts:
 
 
 class _Shard(NamedTuple):
-    """A shard, and the corners of what a region has of it."""
+    """A shard, and the corners of its overlap with a region."""
 
     offsets: list[int]
     sizes: list[int]
@@ -184,7 +187,7 @@ class _Shard(NamedTuple):
 
 
 def _box(index: Index, shape: list[int]) -> tuple[list[int], list[int]]:
-    """Return offsets and sizes of a region."""
+    """Return the offsets and sizes of a region."""
     bounds = [part.indices(size) for part, size in zip(index, shape, strict=False)]
     return [start for start, _, _ in bounds], [stop - start for start, stop, _ in bounds]
 
@@ -209,14 +212,18 @@ def _parse_table(
     try:
         table = [(list(path), dict(entry)) for path, entry in json.loads(text)]
         for path, entry in table:
-            sound = all(type(key) in (str, int) for key in path) and entry.get("empty", "dict") in EMPTY
+            sound = (
+                all(type(key) in (str, int) for key in path)
+                and entry.get("empty", "dict") in EMPTY_CONTAINERS
+            )
             if not entry:
                 sound &= leaf_name((path_name(path),)) in values
             if "shards" in entry:
                 _dtype(entry["dtype"])
                 if "impl" in entry:
                     jax.random.key(0, impl=entry["impl"])
-                # Shards with keys of their own add up to the array: no memory is taken without bytes for it.
+                # Distinct shards add up to the array: no memory is allocated without stored bytes
+                # for it.
                 sound &= len({tuple(offsets) for offsets, _, _ in entry["shards"]}) == len(entry["shards"])
                 sound &= sum(math.prod(sizes) for _, sizes, _ in entry["shards"]) == math.prod(entry["shape"])
                 for offsets, sizes, process in entry["shards"]:

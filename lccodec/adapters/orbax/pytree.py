@@ -1,7 +1,7 @@
-"""A pytree of JAX as parts, one for each process, and back on any number of processes and devices.
+"""A pytree of JAX as parts, one per process, and back on any number of processes and devices.
 
-A process stores the shards on its own devices, of replicas the first; what every process has as a whole is
-stored by process 0. What the files hold is in :mod:`lccodec.adapters.orbax.parts`.
+A process stores the shards on its own devices; of replicas, the first is stored. Process 0 stores
+what every process has as a whole. :mod:`lccodec.adapters.orbax.parts` says what the files hold.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..jax.roles import roles
 from ..jax.tree import described, leaves
 from ..tree.plain import check_same
 from .parts import (
-    EMPTY,
+    EMPTY_CONTAINERS,
     KIND,
     VERSION,
-    WHOLE,
+    WHOLE_ARRAY,
     Entry,
     Index,
     KeyPath,
@@ -37,14 +37,19 @@ from .parts import (
 
 __all__ = ["abstract_tree", "part_roles", "read_tree", "take_part"]
 
+_UNKNOWN_NAME: Final = Assignment("other", "of another name in the tree")
+
 
 def take_part(tree: Any) -> dict[str, Any]:
-    """Return what this process stores of a tree, as a state; copied, so that its buffers may be donated.
+    """Return the part of a tree that this process stores, as a state.
+
+    It is a copy, so that the buffers of the tree may be donated.
 
     Raises
     ------
     ArgumentError
-        For a leaf that is neither an array, a number, a bool, a str nor bytes, or two leaves of one name.
+        For a leaf that is not an array, number, bool, str, bytes or None, or two leaves with the
+        same name.
     """
     process = jax.process_index()
     table: list[tuple[KeyPath, Entry]] = []
@@ -67,7 +72,7 @@ def take_part(tree: Any) -> dict[str, Any]:
             entry = {}
             if leaf is not None and type(leaf) not in (bool, int, float, str, bytes):
                 found = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
-                raise ArgumentError(f"leaf {name!r} is a {found}, neither an array nor a plain value")
+                raise ArgumentError(f"leaf {name!r} is a {found}: not an array and not a plain value")
             values[name] = leaf
         table.append((path, entry))
     first = process == 0
@@ -83,23 +88,21 @@ def take_part(tree: Any) -> dict[str, Any]:
 
 
 def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
-    """Return the role of every array in what `take_part` made of a tree, by its name there.
+    """Return the role of every array in the part that `take_part` made of a tree, by name.
 
-    That name is the path of a leaf and the place of a shard, so roles are looked for in the tree.
+    A name in the part is the path of a leaf and the offsets of a shard. The roles come from the
+    tree.
     """
-    told = roles(tree)
-    found = assign_roles([name for name, leaf in leaves(tree) if hasattr(leaf, "shape")], None, told)
+    structural = roles(tree)
+    found = assign_roles([name for name, leaf in leaves(tree) if hasattr(leaf, "shape")], None, structural)
     by_path = {name.replace("~1", "/").replace("~0", "~"): assignment for name, assignment in found.items()}
     kept: dict[str, Assignment] = {}
     for key in part["arrays"]:
-        ends = (key, key.rpartition("/")[0])  # with and without the place of a shard
-        # The value of an NNX Variable has a name of its own here.
+        ends = (key, key.rpartition("/")[0])  # with and without the offsets of a shard
+        # The value of an NNX Variable has its own name here.
         name = next((n for end in ends for n in (end, end.removesuffix("/value")) if n in by_path), None)
-        kept[leaf_name(("arrays", key))] = by_path[name] if name is not None else _UNKNOWN
+        kept[leaf_name(("arrays", key))] = by_path[name] if name is not None else _UNKNOWN_NAME
     return kept
-
-
-_UNKNOWN: Final = Assignment("other", "of another name in the tree")
 
 
 def read_tree(directory: Path, target: Any = None, threads: int = 1) -> Any:
@@ -108,24 +111,24 @@ def read_tree(directory: Path, target: Any = None, threads: int = 1) -> Any:
     Parameters
     ----------
     target
-        A tree of the same names, whose leaves say what to make: `jax.Array` and `jax.ShapeDtypeStruct` arrays
-        of their sharding, NumPy arrays such, all else plain values. Without it, NumPy arrays (and keys) in
-        dicts and lists.
+        A tree with the same names. Where it has a `jax.Array` or `jax.ShapeDtypeStruct`, the result
+        has an array with its sharding; where it has a NumPy array, a NumPy array; elsewhere a plain
+        value. Without a target, the result is NumPy arrays (and random keys) in dicts and lists.
     threads
-        How many to decode with, 0 for one each core.
+        The number of threads that decode; 0 for one per core.
 
     Raises
     ------
     ArgumentError
-        Lists all leaves that are missing, not expected, or of another shape or dtype.
+        Lists all leaves that are missing, unexpected, or of another shape or dtype.
     ChainError
-        If the part of a process is missing, or of another checkpoint.
+        If the part of a process is missing or belongs to another checkpoint.
     DataError
         If stored bytes break a rule.
     """
     with Parts(directory, threads) as parts:
         if target is None:
-            parts.fetch([(path_name(path), entry, [WHOLE]) for path, entry in parts.table])
+            parts.fetch([(path_name(path), entry, [WHOLE_ARRAY]) for path, entry in parts.table])
             return _containers([(path, parts.leaf(path, entry)) for path, entry in parts.table])
         flat, structure = jax.tree_util.tree_flatten_with_path(target, is_leaf=_is_leaf)
         wanted = {path_name(_path(keys)): leaf for keys, leaf in flat}
@@ -142,16 +145,16 @@ def read_tree(directory: Path, target: Any = None, threads: int = 1) -> Any:
 
 
 def abstract_tree(directory: Path) -> Any:
-    """Return what `read_tree` would without a target, arrays as `jax.ShapeDtypeStruct`."""
+    """Return what `read_tree` returns without a target, with `jax.ShapeDtypeStruct` for arrays."""
     with Parts(directory) as parts:
         return _containers([(path, parts.abstract(path, entry)) for path, entry in parts.table])
 
 
 def _regions(leaf: Any, entry: Entry) -> list[Index]:
-    """Return the regions of an array that this process needs to make a leaf of a target."""
+    """Return the regions of an array that this process needs for a leaf of the target."""
     sharding = getattr(leaf, "sharding", None)
     if sharding is None or "impl" in entry:
-        return [WHOLE]
+        return [WHOLE_ARRAY]
     return list(sharding.addressable_devices_indices_map(tuple(entry["shape"])).values())
 
 
@@ -161,20 +164,20 @@ def _leaves(tree: Any) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _is_leaf(value: Any) -> bool:
-    """None and empty containers are no leaves to JAX, but what a target has in their place must fit."""
+    """Whether a value counts as a leaf although JAX sees none in it: None, empty containers."""
     return value is None or bool(_empty(value))
 
 
 def _empty(value: Any) -> str | None:
-    """Return the kind of an empty container; optax has empty named tuples."""
-    for name, kind in EMPTY.items():
+    """Return the kind of an empty container, or None; optax has empty named tuples."""
+    for name, kind in EMPTY_CONTAINERS.items():
         if isinstance(value, kind) and not value:
             return name
     return None
 
 
 def _path(keys: tuple[Any, ...]) -> KeyPath:
-    """Return the way to a leaf: positions as integers, keys and attributes as strings."""
+    """Return the path of a leaf: positions as integers, keys and attributes as strings."""
     path: KeyPath = []
     for key in keys:
         if isinstance(key, jax.tree_util.SequenceKey):
@@ -185,7 +188,7 @@ def _path(keys: tuple[Any, ...]) -> KeyPath:
 
 
 def _shards(leaf: Any) -> tuple[Entry, list[Callable[[], Array]]]:
-    """Return the entry of an array in the table, and for each shard what copies it from its device."""
+    """Return the table's entry of an array, and for each shard a function that copies it."""
     entry: Entry = {}
     if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         entry["impl"] = str(jax.random.key_impl(leaf))
@@ -207,7 +210,7 @@ def _shards(leaf: Any) -> tuple[Entry, list[Callable[[], Array]]]:
 
 
 def _storable(array: Array, name: str) -> Array:
-    """Return an array of a type of the format: float8 and its like as their bits."""
+    """Return an array of a type that the format has: float8 and similar types as bits."""
     if array.dtype.kind == "V" and array.dtype.itemsize == 1:
         return array.view(np.uint8)
     try:
@@ -218,7 +221,7 @@ def _storable(array: Array, name: str) -> Array:
 
 
 def _words(leaf: Any) -> str:
-    """Describe a leaf, so that leaves that fit each other are described alike."""
+    """Describe a leaf; leaves that fit each other have the same description."""
     if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
         return described(leaf)
     return _empty(leaf) or ("a plain value" if _is_plain(leaf) else type(leaf).__name__)
@@ -229,7 +232,7 @@ def _is_plain(leaf: Any) -> bool:
 
 
 def _make(leaf: Any, path: KeyPath, entry: Entry, parts: Parts) -> Any:
-    """Return a leaf as the target has it."""
+    """Return a leaf in the form that the target has."""
     if "shards" not in entry:
         return leaf if "empty" in entry else parts.leaf(path, entry)
     if isinstance(leaf, np.ndarray | np.generic):
@@ -241,12 +244,12 @@ def _make(leaf: Any, path: KeyPath, entry: Entry, parts: Parts) -> Any:
         return jax.device_put(parts.leaf(path, entry), sharding)
     name = path_name(path)
     return jax.make_array_from_callback(
-        tuple(entry["shape"]), sharding, lambda index: parts.region(name, entry, index or WHOLE)
+        tuple(entry["shape"]), sharding, lambda index: parts.region(name, entry, index or WHOLE_ARRAY)
     )
 
 
 def _containers(leaves: list[tuple[KeyPath, Any]]) -> Any:
-    """Return leaves in dicts and lists by their paths."""
+    """Return leaves in nested dicts and lists, by their paths."""
     if len(leaves) == 1 and not leaves[0][0]:
         return leaves[0][1]
     groups: dict[str | int, list[tuple[KeyPath, Any]]] = {}

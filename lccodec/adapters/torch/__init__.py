@@ -1,21 +1,38 @@
-"""PyTorch: state dicts, modules, optimizers. `lccodec.adapters.torch` is all that a user imports.
+"""PyTorch: states of modules, optimizers and schedulers; tensors go in and come out.
 
-The folder's modules are its own, but for those of DCP and Lightning. Needs the extra ``torch``.
+>>> import tempfile, torch, lccodec
+>>> import lccodec.adapters.torch as adapter
+>>> model = torch.nn.Linear(3, 2)
+>>> optimizer = torch.optim.AdamW(model.parameters())
+>>> model(torch.ones(1, 3)).sum().backward()
+>>> optimizer.step()
+>>> with lccodec.Chain(tempfile.mkdtemp(), policy="lossless", adapter=adapter) as chain:
+...     _ = chain.save(1, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+...     state = chain.restore()
+>>> resumed = torch.nn.Linear(3, 2)
+>>> target = {"model": resumed, "optimizer": torch.optim.AdamW(resumed.parameters())}
+>>> _ = adapter.load_into(target, state)  # all of it, or an error that lists every misfit
+>>> torch.equal(resumed.weight, model.weight)
+True
+
+Nothing is pickled. The memory of a CPU tensor is read in place; tensors on other devices are copied
+to the CPU. Tensors that share all their memory, such as tied weights, are stored once and restored
+as one tensor. A tensor comes back contiguous and without its gradient.
+
+Users import this folder, not its modules. Needs the extra ``torch``.
 """
 
-from .states import (
-    OnDevice,
-    check,
-    from_numpy,
-    load,
-    load_file,
-    load_into,
-    roles,
-    roles_of,
-    save,
-    save_file,
-    to_numpy,
-)
+from ...errors import DependencyError
+
+try:
+    import torch  # noqa: F401 - all modules of the folder need it
+except ImportError:
+    raise DependencyError("needs PyTorch: pip install 'lccodec[torch]'") from None
+
+from .roles import roles, roles_of
+from .single_file import load, load_file, save, save_file
+from .states import OnDevice, check, from_numpy, to_numpy
+from .target import load_into
 
 __all__ = [
     "OnDevice",

@@ -1,7 +1,8 @@
-"""What is known of the states of PyTorch's optimizers: the roles of entries, and what fits a parameter.
+"""The states of PyTorch's optimizers: the roles of their entries, and what fits a parameter.
 
-The state of an optimizer is ``{"state": {index: {entry: value}}, "param_groups": [{"params": [index]}]}``:
-indices number the parameters, group by group; groups have settings besides. Source: torch.optim of 2.13.
+The state of an optimizer is ``{"state": {index: {entry: value}}, "param_groups": [{"params":
+[index]}]}``: the indices number the parameters, group by group. A group also has settings. Source:
+torch.optim of torch 2.13.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from ...policy.roles import Role
 
 __all__ = ["ELEMENTWISE", "describe", "load_optimizer", "misfits"]
 
-#: Entries that are of the form of their parameter. A second moment is what an update is divided by, mostly by
-#: its root: it is never negative, and an error near zero does harm.
+#: Entries with the shape of their parameter, and their roles. An update is divided by a second
+#: moment, mostly by its root: it is never negative, and errors near zero do harm.
 ELEMENTWISE: Final[dict[str, Role]] = {
     "exp_avg": "first_moment",  # Adam, AdamW, NAdam, RAdam, SparseAdam, Adamax
     "momentum_buffer": "first_moment",  # SGD, RMSprop, Muon
     "grad_avg": "first_moment",  # RMSprop, centered
-    "exp_avg_sq": "second_moment",  # Adam and its kin
+    "exp_avg_sq": "second_moment",  # Adam and its variants
     "max_exp_avg_sq": "second_moment",  # AMSGrad
     "exp_inf": "second_moment",  # Adamax
     "square_avg": "second_moment",  # RMSprop, Adadelta
@@ -39,8 +40,9 @@ def describe(value: Any) -> str:
     return "no tensor"
 
 
-#: Settings that tell optimizers apart: with one that the target does not have, a state is of another kind.
-_TELLING: Final = frozenset(
+#: Settings that only some optimizers have. A state with one that the target lacks is of another
+#: kind.
+_DISTINCTIVE: Final = frozenset(
     [
         *("betas", "momentum", "dampening", "nesterov", "alpha", "centered", "rho", "lr_decay"),
         *("lambd", "t0", "etas", "step_sizes", "amsgrad", "momentum_decay", "beta2_decay"),
@@ -50,10 +52,10 @@ _TELLING: Final = frozenset(
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
-    """Load a state that fits; a setting that its groups lack stays the target's.
+    """Load a state that fits. Settings that its groups lack keep the values of the target.
 
-    PyTorch knows what the options that it added over the years were before, and takes those first. Entries of
-    parameters that the optimizer does not have are left out.
+    For options that it added over the years, PyTorch itself fills in the former behaviour; that
+    counts first. Entries for parameters that the optimizer does not have are left out.
     """
     own = [dict(group) for group in optimizer.param_groups]
     known = {index for group in state["param_groups"] for index in group["params"]}
@@ -67,11 +69,11 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
 def misfits(
     optimizer: torch.optim.Optimizer, state: Any, keys: tuple[str, ...], strict: bool = True
 ) -> Iterator[str]:
-    """Yield everything in a state that is not of this optimizer with these parameters.
+    """Yield everything in a state that does not fit this optimizer with these parameters.
 
-    PyTorch itself looks at the number of parameters only, and casts moments to the type of their parameter.
-    Settings that are missing are no misfit, unless there are others that tell of another optimizer. What is
-    missing or not expected is one only if `strict`.
+    PyTorch itself checks only the number of parameters, and casts moments to the type of their
+    parameter. A missing setting is a misfit only if other settings show that the state is of
+    another kind of optimizer. Missing and unexpected entries are misfits only if `strict`.
     """
     where = leaf_name(keys) or "the state"
     groups = optimizer.param_groups
@@ -91,7 +93,7 @@ def misfits(
     parameters: dict[Any, torch.Tensor] = {}
     for position, (group, saved) in enumerate(zip(groups, state["param_groups"], strict=True)):
         place = leaf_name((*keys, "param_groups", str(position)))
-        if strict and (saved.keys() - group.keys()) & _TELLING:
+        if strict and (saved.keys() - group.keys()) & _DISTINCTIVE:
             yield from (f"missing: {place}/{key}" for key in group if key not in saved)
         parameters.update(zip(saved["params"], group["params"], strict=True))
     for index, entries in state["state"].items():

@@ -1,13 +1,13 @@
-"""Roles that PyTorch's structures tell: the types of tensors, modules, and the states of optimizers.
+"""Roles from PyTorch's structures: types of tensors, modules, and states of optimizers.
 
-In the state of an optimizer every entry has a role by its name (`ROLES`), and all else is exact. Its
-parameters are the weights of the model beside it. They are found
+In the state of an optimizer, the name of an entry gives its role (`_ENTRY_ROLES`); all else there
+is exact. The parameters of the optimizer are the weights of the model beside it. They are found
 
-- by name, where the optimizer has the names: ``state_dict`` of DCP and FSDP, and ``param_names``;
-- by shape, where it has numbers: if the model has as many tensors of a shape as the optimizer has parameters
-  of that shape, those are its parameters.
+- by name, if the optimizer has the names: ``state_dict`` of DCP and FSDP, and ``param_names``;
+- by shape, if the optimizer has numbers: if the model has as many tensors of a shape as the
+  optimizer has parameters of that shape, those tensors are its parameters.
 
-Where the numbers differ, the names of the tensors decide (`lccodec.policy.vocabulary`).
+If the counts differ, the names of the tensors decide (`lccodec.policy.vocabulary`).
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from .optimizer import ELEMENTWISE
 
 __all__ = ["module_roles", "roles", "roles_of", "unwrapped"]
 
-_ROLES: Final[dict[str, Role]] = {
+_ENTRY_ROLES: Final[dict[str, Role]] = {
     **ELEMENTWISE,
     "row_var": "second_moment",
     "col_var": "second_moment",
     "variance": "second_moment",
 }  # Adafactor
-_FLAT: Final = re.compile(rf"(?:(.*)\.)?state\.(.+)\.({'|'.join(_ROLES)})")
-#: What wrappers put before the name of a parameter.
-_WRAPPERS: Final = re.compile(r"(?:^|(?<=\.))(module|_orig_mod|_fsdp_wrapped_module)\.")
+_FLAT_ENTRY: Final = re.compile(rf"(?:(.*)\.)?state\.(.+)\.({'|'.join(_ENTRY_ROLES)})")
+#: What wrappers put in front of the name of a parameter.
+_WRAPPER_PREFIXES: Final = re.compile(r"(?:^|(?<=\.))(module|_orig_mod|_fsdp_wrapped_module)\.")
 
 _Keys = tuple[str, ...]
 
 
 def roles(state: Any) -> dict[str, Assignment]:
-    """Return the roles of the floating point tensors of a state that its structure tells, by name.
+    """Return by name the roles of floating point tensors that follow from a state's structure.
 
     Parameters
     ----------
     state
-        States of modules and optimizers, nested as you save them. Of a state made with
-        ``module.state_dict(keep_vars=True)`` the types tell what is trained.
+        States of modules and optimizers, nested as you save them. A state that was made with
+        ``module.state_dict(keep_vars=True)`` shows by its types what is trained.
 
     Examples
     --------
@@ -70,14 +70,14 @@ def roles(state: Any) -> dict[str, Assignment]:
 
 
 def roles_of(module: torch.nn.Module, prefix: str = "") -> dict[str, Role]:
-    """Return the role of every tensor in the state of a module: parameters are weights, buffers exact.
+    """Return the role of every tensor of a module: parameters are weights, buffers are exact.
 
-    For ``roles=`` of a chain, where types tell more than names do.
+    Use it for ``roles=`` of a chain, where types say more than names.
 
     Parameters
     ----------
     prefix
-        The name of the module's state in what is saved, as ``"model"``.
+        The name of the module's state in the saved state, as ``"model"``.
 
     Examples
     --------
@@ -90,45 +90,45 @@ def roles_of(module: torch.nn.Module, prefix: str = "") -> dict[str, Role]:
 
 
 def module_roles(module: torch.nn.Module) -> dict[str, Assignment]:
-    """Return the same by the names that the module has for its tensors, and why."""
+    """Return role and reason by the names that the module gives its tensors."""
     kept: dict[object, tuple[str, torch.Tensor]] = {}
     for name, value in module.state_dict(keep_vars=True).items():
         if isinstance(value, torch.Tensor):
-            kept.setdefault(_memory(value), (name, value))  # tied tensors are stored under the first name
+            kept.setdefault(_memory(value), (name, value))  # tied tensors are stored under their first name
     buffer = Assignment("other", "a buffer of a torch module")
     return {name: _typed(value, name) or buffer for name, value in kept.values()}
 
 
 def _typed(value: torch.Tensor, name: str) -> Assignment | None:
-    """Return the role that the type of a tensor tells."""
+    """Return the role that follows from the type of a tensor, or None."""
     if isinstance(value, torch.nn.Parameter):
         if not value.requires_grad:
             return Assignment("other", "a torch.nn.Parameter without gradient")
-        if is_exact(name):  # some statistics are parameters that no loss reaches
+        if is_exact(name):  # some statistics are parameters without influence on the loss
             return Assignment("other", "a torch.nn.Parameter with the name of a statistic")
         return Assignment("weight", "torch.nn.Parameter")
     return Assignment("other", "torch.nn.Buffer") if isinstance(value, torch.nn.Buffer) else None
 
 
 def _memory(tensor: torch.Tensor) -> object:
-    """Return what tied tensors have in common."""
+    """Return a key that is equal for tied tensors."""
     return (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()) if tensor.numel() else object()
 
 
 def _is_inexact(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_nested:
-        return False  # others are refused, or have no shape
+        return False  # these are refused elsewhere, or have no shape
     return value.is_floating_point() or value.is_complex()
 
 
 class _Search:
-    """What is found on the way through a state."""
+    """Walks through a state and collects roles."""
 
     def __init__(self) -> None:
         self.found: dict[str, Assignment] = {}
-        self._names: set[str] = set()  # of optimizers' parameters
-        self._shapes: Counter[torch.Size] = Counter()  # of optimizers' parameters that have numbers
-        self._tensors: dict[object, tuple[_Keys, torch.Tensor]] = {}  # outside of optimizers
+        self._names: set[str] = set()  # of the optimizers' parameters
+        self._shapes: Counter[torch.Size] = Counter()  # of the optimizers' parameters that have numbers
+        self._tensors: dict[object, tuple[_Keys, torch.Tensor]] = {}  # outside optimizers
 
     def visit(self, value: Any, keys: _Keys) -> None:
         if isinstance(value, dict) and isinstance(value.get("state"), dict) and "param_groups" in value:
@@ -158,8 +158,8 @@ class _Search:
                 self._names.add(unwrapped(index))
             entries = found if isinstance(found, dict) else {"": found}
             for entry, child in entries.items():
-                role = _ROLES.get(entry, "other")
-                why = f"torch optimizer: {entry}" if entry in _ROLES else "inside a torch optimizer"
+                role = _ENTRY_ROLES.get(entry, "other")
+                why = f"torch optimizer: {entry}" if entry in _ENTRY_ROLES else "inside a torch optimizer"
                 self._assign(child, below(inner, str(entry)) if entry else inner, Assignment(role, why))
             shapes = [
                 entries[entry].shape for entry in ELEMENTWISE if isinstance(entries.get(entry), torch.Tensor)
@@ -183,20 +183,20 @@ class _Search:
             self.found[leaf_name(keys)] = assignment
 
     def _entry(self, keys: _Keys) -> Assignment | None:
-        """Return the role of an entry of an optimizer whose state is flat: ``state.fc.weight.exp_avg``."""
-        match = _FLAT.fullmatch(".".join(keys))
+        """Return the role of an entry in a flat optimizer state: ``state.fc.weight.exp_avg``."""
+        match = _FLAT_ENTRY.fullmatch(".".join(keys))
         if match is None:
             return None
         before, parameter, entry = match.groups()
-        known = meaning(entry).moment is not None  # ``sum`` is a word for other things too
+        known = meaning(entry).moment is not None  # ``sum`` has other meanings too
         if not known and not any(meaning(part).optimizer for part in (before or "").split(".")):
             return None
         if not parameter.isdecimal():
             self._names.add(unwrapped(parameter))
-        return Assignment(_ROLES[entry], f"torch optimizer: {entry}")
+        return Assignment(_ENTRY_ROLES[entry], f"torch optimizer: {entry}")
 
     def find_parameters(self) -> None:
-        """Assign the parameters of the optimizers outside of them."""
+        """Assign roles to the tensors outside optimizers that are their parameters."""
         left: dict[torch.Size, list[str]] = {}
         exact: Counter[torch.Size] = Counter()
         for keys, tensor in self._tensors.values():
@@ -207,7 +207,8 @@ class _Search:
                 self.found[name] = Assignment("weight", "a parameter of the optimizer, by name")
             else:
                 left.setdefault(tensor.shape, []).append(name)
-        # If parameters are not in the state, buffers of their shape could be taken for them.
+        # If some parameters are not in the state, buffers of their shape could be mistaken for
+        # them.
         if any(len(left.get(shape, ())) + exact[shape] < n for shape, n in self._shapes.items()):
             return
         for shape, count in self._shapes.items():
@@ -217,12 +218,12 @@ class _Search:
 
 
 def unwrapped(name: str) -> str:
-    """Return the name of a tensor without what wrappers of its module (DDP, FSDP, `compile`) put before."""
-    return _WRAPPERS.sub("", name)
+    """Return the name of a tensor without the prefixes of wrappers (DDP, FSDP, `compile`)."""
+    return _WRAPPER_PREFIXES.sub("", name)
 
 
 def _ends(keys: _Keys) -> Iterator[str]:
-    """Yield the names that a tensor may have in its module."""
+    """Yield the possible names of a tensor in its module."""
     for start in range(len(keys)):
         yield unwrapped(".".join(keys[start:]))
     if len(keys) == 1:  # as DCP flattens states

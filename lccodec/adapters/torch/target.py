@@ -1,4 +1,4 @@
-"""A state into modules, optimizers and tensors: all of it or, if anything differs, nothing."""
+"""A state goes into modules, optimizers and tensors as a whole; if anything differs, not at all."""
 
 from __future__ import annotations
 
@@ -17,37 +17,41 @@ Target = TypeVar("Target")
 
 Keys: TypeAlias = tuple[str, ...]
 
-#: Entries that ``load_state_dict`` of a scheduler needs. Of all others it takes what there is.
-_NEEDED: Final = ("lr_lambdas", "_schedulers")
+#: Entries that ``load_state_dict`` of a scheduler needs. All others may be missing.
+_NEEDED_OF_SCHEDULERS: Final = ("lr_lambdas", "_schedulers")
 
 
 def load_into(target: Target, state: Any, *, strict: bool = True, prefix: str = "") -> Target:
-    """Load a state into modules, optimizers, schedulers and tensors, after a check of all of it.
+    """Check all of a state, then load it into modules, optimizers, schedulers and tensors.
 
     Parameters
     ----------
     target
-        A module, an optimizer, anything else with ``state_dict`` and ``load_state_dict``, a tensor, or a
-        nested dict, list or tuple of such and of plain values, as ``{"model": model, "optimizer": optimizer,
-        "step": 0}``. Tensors are overwritten where they are; those on the meta device are replaced.
+        A module, an optimizer, anything else with ``state_dict`` and ``load_state_dict``, a tensor,
+        or a nested dict, list or tuple of these and of plain values, as ``{"model": model,
+        "optimizer": optimizer, "step": 0}``. Tensors are overwritten in place; tensors on the meta
+        device are replaced.
     state
-        What was saved of the same. It may lack settings of an optimizer's groups, and attributes of a
-        scheduler: those stay the target's. It may have more of both than the target.
+        The saved state of the same things. Settings of an optimizer's groups and attributes of a
+        scheduler may be missing: the target keeps its own. The state may also have more of both
+        than the target.
     strict
-        False: entries that only one of the two has are passed over. Shapes and types must still fit.
+        If False, entries that only one of the two has are skipped. Shapes and types must still fit.
     prefix
-        Of which part of the state the target is. An entry, or the path of one, as ``"model"`` or
-        ``"run/model"``. With a dot at the end, all keys that begin with it, as ``"module."``.
+        The part of the state that belongs to the target: an entry or the path of one, as
+        ``"model"`` or ``"run/model"``. A prefix that ends in a dot, as ``"module."``, stands for
+        all keys that begin with it.
 
     Returns
     -------
     object
-        `target`; its dicts and lists have the state's plain values.
+        `target`. Its dicts and lists now hold the plain values of the state.
 
     Raises
     ------
     ArgumentError
-        Lists every entry that is missing, not expected, or of another shape or dtype; `target` is untouched.
+        Lists every entry that is missing, unexpected, or of another shape or dtype. `target` is
+        unchanged.
 
     Examples
     --------
@@ -64,7 +68,7 @@ def load_into(target: Target, state: Any, *, strict: bool = True, prefix: str = 
 
 
 def _part(state: Any, prefix: Any) -> tuple[Any, Keys]:
-    """Return the part of a state that a prefix names, and the way to it."""
+    """Return the part of a state that a prefix names, and the path to it."""
     if not isinstance(prefix, str):
         raise ArgumentError(f"not a prefix: {prefix!r}")
     path, dotted = prefix.rpartition("/")[::2] if prefix.endswith(".") else (prefix, "")
@@ -74,7 +78,7 @@ def _part(state: Any, prefix: Any) -> tuple[Any, Keys]:
         keys, state = (*keys, names[0]), state[names.pop(0)]
     if not names and not dotted:
         return state, keys
-    # What `Chain.restore` returns for a choice of names is flat: paths, with `/` in a key as ~1.
+    # `Chain.restore(keys=...)` returns a flat dict of paths, in which `/` in a key is ~1.
     start = "".join(f"{name}/" for name in names) + dotted
     items = state.items() if isinstance(state, dict) else ()
     part = {key.removeprefix(start): value for key, value in items if str(key).startswith(start)}
@@ -86,7 +90,7 @@ def _part(state: Any, prefix: Any) -> tuple[Any, Keys]:
 
 
 class _Check:
-    """The leaves of a target and of a state, by name and in words."""
+    """The leaves of a target and of a state by name, each described in words."""
 
     def __init__(self, strict: bool) -> None:
         self.wanted: dict[str, str] = {}
@@ -98,12 +102,14 @@ class _Check:
         if isinstance(target, torch.optim.Optimizer):
             self.more += misfits(target, state, keys, self._strict)
         elif _is_stateful(target):
-            # What a module or scheduler holds beside tensors is its own business.
+            # Only tensors are compared inside modules and schedulers.
             wanted = target.state_dict()
             if isinstance(state, dict) and not isinstance(target, torch.nn.Module):
-                state = {key: state[key] for key in state if key in wanted}  # it may hold more
+                state = {key: state[key] for key in state if key in wanted}  # it may have more entries
                 if isinstance(target, torch.optim.lr_scheduler.LRScheduler):
-                    wanted = {key: wanted[key] for key in wanted if key in state or key in _NEEDED}
+                    wanted = {
+                        key: wanted[key] for key in wanted if key in state or key in _NEEDED_OF_SCHEDULERS
+                    }
             self._compare_items(wanted, state, keys, whole=True)
         elif isinstance(target, dict):
             self._compare_items(target, state, keys)
@@ -157,7 +163,7 @@ def _fill(target: Any, state: Any, strict: bool) -> Any:
     elif isinstance(target, dict):
         target.update({k: _fill(child, state[k], strict) for k, child in target.items() if k in state})
     elif isinstance(target, list | tuple):
-        length = len(state)  # fewer than the target has, if not strict
+        length = len(state)  # may be fewer than the target has, if not strict
         items = [_fill(child, state[i], strict) for i, child in enumerate(target[:length])]
         if isinstance(target, tuple):
             return (*items, *target[length:])

@@ -1,21 +1,22 @@
-"""What framework adapters share: a framework's state as one of NumPy arrays, and a note of what that loses.
+"""A framework's state as a plain state of NumPy arrays, and a note of what that would lose.
 
-A checkpoint holds dicts with string keys, lists, tuples, scalars and arrays of the element types of SPEC 5.2.
-A framework has a little more: dicts with integer keys (the parameters of an optimizer), types such as float8,
-values such as a `collections.Counter` (:mod:`lccodec.adapters.tree.values`). All are stored in the nearest
-form, under the same names, and a note in the metadata says what they are: under the key `TYPES`, a JSON
-object from a type to the names of what is of that type. So the arrays can be read without any framework, and
-what one framework wrote another one understands. Nothing is imported by a name that a file gives.
+A checkpoint holds dicts with string keys, lists, tuples, scalars and arrays of the element types of
+SPEC 5.2. Frameworks have a little more: dicts with integer keys (the parameters of an optimizer),
+types such as float8, values such as a `collections.Counter` (:mod:`lccodec.adapters.tree.values`).
+These are stored in the nearest plain form under the same names, and a note in the metadata says
+what they are. The note has the key `TYPES`; it is a JSON object from a type to the names of the
+entries of that type. So the arrays can be read without any framework, and one framework understands
+what another one wrote. No module is imported because a file names it.
 
 =========================  =======================================================================
 type                       stored as
 =========================  =======================================================================
 ``int``                    a dict: its keys in decimal
-``numpy``                  an array of NumPy in a state of a framework
-``scalar``                 a scalar of NumPy there: an array without dimensions
+``numpy``                  a NumPy array in a state of a framework
+``scalar``                 a NumPy scalar there: an array without dimensions
 a type of ``BYTE_TYPES``   uint8, the bit pattern of each element (or pair of elements)
 ``complex32``              float16, with a last dimension of 2: real, imaginary
-``key<...>``               uint32, the data of JAX random keys of that implementation
+``key<...>``               uint32, the data of JAX random keys with that implementation
 ``torch.Size``             a tuple
 ``torch.dtype``,           a string
 ``torch.device``
@@ -39,12 +40,22 @@ from ...element_types import Array, in_host_order
 from ...errors import ArgumentError, FormatError
 from .values import OF_INT, from_stored, to_stored
 
-__all__ = ["BYTE_TYPES", "TYPES", "below", "check_same", "from_plain", "read_types", "to_plain", "with_types"]
+__all__ = [
+    "BYTE_TYPES",
+    "TYPES",
+    "below",
+    "check_same",
+    "from_plain",
+    "names_by_type",
+    "read_types",
+    "to_plain",
+    "with_types",
+]
 
-#: The key of the note in the metadata of a checkpoint; also what errors in it name as their rule.
+#: The key of the note in the metadata of a checkpoint. Errors in the note name it as their rule.
 TYPES: Final = "lccodec.types"
 
-#: Types of one byte that NumPy does not have, by the name that every framework gives them.
+#: One-byte types that NumPy does not have, under the names that all frameworks use.
 BYTE_TYPES: Final = frozenset(
     [
         *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
@@ -53,31 +64,32 @@ BYTE_TYPES: Final = frozenset(
     ]
 )
 
-_INT: Final = "int"
-_MAX_DIGITS: Final = 20  # of an integer key: a sign and 64 bits; longer ones take long to convert
+_INT_KEYS: Final = "int"
+_MAX_KEY_DIGITS: Final = 20  # of an integer key: a sign and 64 bits; converting longer texts is slow
 
 Keys: TypeAlias = tuple[str, ...]
 Leaf: TypeAlias = Callable[[Any], tuple[Any, str | None]]
 ArrayLeaf: TypeAlias = Callable[[Array, str | None, str], Any]
-Own: TypeAlias = Mapping[str, Callable[[Any], Any]]
+Constructors: TypeAlias = Mapping[str, Callable[[Any], Any]]
 
 
 def to_plain(
     state: Any, metadata: Mapping[str, str] | None, inside: Callable[[Any], Any], leaf: Leaf
 ) -> tuple[Any, dict[str, str]]:
-    """Return a framework's state as a checkpoint holds it, and `metadata` with the note.
+    """Return a framework's state as a plain state, and `metadata` with the note.
 
     Parameters
     ----------
     inside
-        Returns a container of the framework as a dict, list or tuple, and everything else as it is.
+        Returns a container of the framework as a dict, list or tuple, and any other value as it is.
     leaf
-        Returns a leaf as an array, a scalar or a tuple of such, with its type if the note must name it.
+        Returns a leaf as an array, a scalar or a tuple of these, and its type if the note must name
+        it.
 
     Raises
     ------
     ArgumentError
-        Where `leaf` raises one; names the place.
+        If `leaf` raises it. The message names the place.
     """
     kept = metadata_strings(metadata)
     walk = _ToPlain(inside, leaf)
@@ -85,7 +97,8 @@ def to_plain(
     return plain, with_types(kept, walk.types)
 
 
-# The walks are classes: a function that calls itself lives, with all it has seen, until garbage is collected.
+# The walks are classes: a nested function that calls itself would stay in memory, with all its
+# data, until the next garbage collection.
 class _ToPlain:
     def __init__(self, inside: Callable[[Any], Any], leaf: Leaf) -> None:
         self.types: dict[str, list[str]] = {}
@@ -103,10 +116,11 @@ class _ToPlain:
             raise _refused(keys, error) from None
         if isinstance(value, dict):
             if not keys and "" in value and kind is not None:
-                # The root and what is below its empty key have one name, and the note has one type for it.
+                # The root and the entry below its empty key have the same name, and the note has
+                # one type for it.
                 value = list(value.items())
             elif kind is None and value and all(type(key) is int for key in value):
-                kind = _INT
+                kind = _INT_KEYS
         if isinstance(value, dict):
             if len(plain := {str(key): child for key, child in value.items()}) != len(value):
                 raise _refused(keys, "has keys that are the same as strings")
@@ -123,12 +137,12 @@ def _refused(keys: Keys, message: object) -> ArgumentError:
 
 
 def below(keys: Keys, key: str) -> Keys:
-    """Return the way to a child, one step longer.
+    """Return the path of a child: one key longer.
 
     Raises
     ------
     ArgumentError
-        If the nesting is deeper than a checkpoint's, or has no end.
+        If the nesting is deeper than a checkpoint allows, or endless.
     """
     if len(keys) >= MAX_NESTING:
         raise _refused(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
@@ -136,54 +150,59 @@ def below(keys: Keys, key: str) -> Keys:
 
 
 def from_plain(
-    state: Any, metadata: Mapping[str, str], name: str, leaf: ArrayLeaf, own: Own | None = None
+    state: Any,
+    metadata: Mapping[str, str],
+    name: str,
+    leaf: ArrayLeaf,
+    constructors: Constructors | None = None,
 ) -> Any:
-    """Return a state of a checkpoint as a framework has it: the inverse of `to_plain`.
+    """Return a plain state as a state of a framework: the inverse of `to_plain`.
 
     Parameters
     ----------
     state
-        As it was restored, bfloat16 as `lccodec.BFLOAT16_BITS`.
+        The restored state, with bfloat16 as `lccodec.BFLOAT16_BITS`.
     name
-        Of `state` in what was saved; empty for the whole.
+        The name of `state` in the saved state; empty if `state` is the whole.
     leaf
-        Returns an array, given its type in the note and its name, as the framework has it. It is called once
-        for an array that is in several places.
-    own
-        For each type of the framework's own that is no array, what makes it of what is stored. Without it,
-        that is what comes back.
+        Converts an array to the framework's, given its type in the note and its name. It is called
+        once for an array that is in several places.
+    constructors
+        For each type of the framework that is not an array, the function that makes it from the
+        stored value. Without a function the stored value is returned.
 
     Raises
     ------
     ArgumentError
-        If it is not the state of a checkpoint: a dict has keys that are not strings.
+        If a dict has keys that are not strings: then it is not the state of a checkpoint.
     FormatError
         If the note does not fit the state.
     """
     if type(name) is not str:
         raise ArgumentError(f"not the name of an entry: {name!r}")
-    return _FromPlain(read_types(metadata), leaf, own or {}).node(
+    return _FromPlain(read_types(metadata), leaf, constructors or {}).node(
         state, tuple(map(_key, name.split("/"))) if name else ()
     )
 
 
 class _FromPlain:
-    def __init__(self, types: Mapping[str, str], leaf: ArrayLeaf, own: Own) -> None:
+    def __init__(self, types: Mapping[str, str], leaf: ArrayLeaf, constructors: Constructors) -> None:
         self._made: dict[tuple[int, str | None], Any] = {}
-        self._types, self._leaf, self._own = types, leaf, own
+        self._types, self._leaf, self._constructors = types, leaf, constructors
 
     def node(self, value: Any, keys: Keys) -> Any:
         kind = self._types.get(leaf_name(keys))
         if isinstance(value, dict):
             if not all(isinstance(key, str) for key in value):
-                raise _refused(keys, "has keys that are not strings, so it is of no checkpoint")
+                raise _refused(keys, "has keys that are not strings, so it is not from a checkpoint")
             inner = {key: self.node(child, (*keys, key)) for key, child in value.items()}
-            # Where the root has an empty key, the two have one name, and the note is of what is below.
+            # If the root has an empty key, both have the same name, and the note is about the entry
+            # below.
             if kind is None or (not keys and "" in inner):
                 return inner
-            if kind == _INT or kind.endswith(OF_INT):
+            if kind == _INT_KEYS or kind.endswith(OF_INT):
                 inner = {_integer(key, leaf_name(keys)): child for key, child in inner.items()}
-            return inner if kind == _INT else self._value(kind, inner, keys)
+            return inner if kind == _INT_KEYS else self._value(kind, inner, keys)
         if isinstance(value, list | tuple):
             items = type(value)(self.node(child, (*keys, str(i))) for i, child in enumerate(value))
             return items if kind is None else self._value(kind, items, keys)
@@ -194,12 +213,12 @@ class _FromPlain:
         return self._made[id(value), kind]
 
     def _value(self, kind: str, stored: Any, keys: Keys) -> Any:
-        if kind not in self._own:
+        if kind not in self._constructors:
             return from_stored(kind, stored, leaf_name(keys))
         try:
-            return self._own[kind](stored)
+            return self._constructors[kind](stored)
         except (ValueError, TypeError, AttributeError, RuntimeError) as error:
-            raise FormatError(TYPES, leaf_name(keys), f"is noted as {kind}, and is not") from error
+            raise FormatError(TYPES, leaf_name(keys), f"is noted as {kind} but is not one") from error
 
 
 def _key(text: str) -> str:
@@ -208,7 +227,7 @@ def _key(text: str) -> str:
 
 def _integer(key: str, name: str) -> int:
     try:
-        if len(key) <= _MAX_DIGITS and str(int(key)) == key:
+        if len(key) <= _MAX_KEY_DIGITS and str(int(key)) == key:
             return int(key)
     except ValueError:
         pass
@@ -216,30 +235,38 @@ def _integer(key: str, name: str) -> int:
 
 
 def read_types(metadata: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the type of each name that the note in the metadata of a checkpoint has.
+    """Return the type of each name in the note in the metadata of a checkpoint.
 
     Raises
     ------
     ArgumentError
-        If the metadata are no dict.
+        If the metadata are not a dict.
     FormatError
-        If it is no such note.
+        If the note is malformed.
     """
     if not isinstance(metadata, Mapping):
-        raise ArgumentError(f"metadata are a dict of strings, not a {type(metadata).__name__}")
+        raise ArgumentError(f"metadata must be a dict of strings, not a {type(metadata).__name__}")
     text = metadata.get(TYPES, "{}")
     return _parse(text if isinstance(text, str) else "")
 
 
+def names_by_type(types: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the names of each type, from pairs of a name and its type; the note has this form."""
+    names: dict[str, list[str]] = {}
+    for name, kind in types:
+        names.setdefault(kind, []).append(name)
+    return names
+
+
 def with_types(metadata: Mapping[str, str], types: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return metadata with a note of the names of each type; with no note if there are none."""
+    """Return metadata with a note of the names of each type, or without it if there are none."""
     kept = {key: text for key, text in metadata.items() if key != TYPES}
     return {**kept, TYPES: json.dumps(types, separators=(",", ":"))} if types else kept
 
 
 @functools.lru_cache(maxsize=8)
 def _parse(text: str) -> Mapping[str, str]:
-    """Return the type of each name in a note, which is of a file and thus not to be trusted."""
+    """Return the type of each name in a note, which comes from a file and is not trusted."""
     try:
         note = json.loads(text)
         names = {name: kind for kind, group in note.items() for name in group}
@@ -251,17 +278,17 @@ def _parse(text: str) -> Mapping[str, str]:
 
 
 def check_same(wanted: Mapping[str, str], found: Mapping[str, str], more: Iterable[str] = ()) -> None:
-    """Compare the leaves of a target with those of a state, each described in words.
+    """Compare the leaves of a target with the leaves of a state, each described in words.
 
     Parameters
     ----------
     more
-        Mismatches that are known already.
+        Misfits that are already known.
 
     Raises
     ------
     ArgumentError
-        Lists all that is missing, not expected, or of another shape or type.
+        Lists everything that is missing, unexpected, or of another shape or type.
     """
     problems = [
         *(f"missing: {name} ({wanted[name]})" for name in wanted if name not in found),

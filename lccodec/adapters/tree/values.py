@@ -1,22 +1,23 @@
-"""Plain values of Python and NumPy that a checkpoint has no place for: what is stored for them.
+"""Values of Python and NumPy that a checkpoint does not have, and how they are stored.
 
-A scheduler counts milestones in a `collections.Counter`, hyperparameters hold paths, dates and enums. Each is
-stored as scalars, lists and dicts, with its kind in the note of :mod:`lccodec.adapters.tree.plain`. The kinds
-are a fixed list. Nothing is imported by a name that a file gives: an enum is looked up among those that the
-program has defined, a named tuple comes back as one of the same name and fields.
+A scheduler counts milestones in a `collections.Counter`; hyperparameters hold paths, dates and
+enums. Each value is stored as scalars, lists and dicts, with its kind in the note of
+:mod:`lccodec.adapters.tree.plain`. The list of kinds is fixed. No module is imported because a file
+names it: an enum is looked up among the enums that the program has defined, and a named tuple comes
+back as a new class with the same name and fields.
 
 =========================  =======================================================================
 kind                       stored as
 =========================  =======================================================================
-``OrderedDict``,           a dict; its keys in decimal, and ``of int`` behind the kind, if all are
-``Counter``,               integers; a list of pairs for other keys
+``OrderedDict``,           a dict; if all keys are integers, they are decimal strings and the
+``Counter``,               kind ends in ``of int``; for keys of other types, a list of pairs
 ``defaultdict<factory>``
-``dict``                   a list of pairs: it has keys that are neither all strings nor all integers
+``dict``                   a list of pairs, if the keys are not all strings and not all integers
 ``SimpleNamespace``,       a dict
 ``Namespace``,
 ``namedtuple<name>``
 ``set``, ``frozenset``     a list, sorted
-``deque``                  a tuple: the greatest length, a list
+``deque``                  a tuple: the maximum length, a list
 ``range``, ``slice``       a list: start, stop, step
 ``timedelta``              a list: days, seconds, microseconds
 ``Fraction``               a list: numerator, denominator
@@ -60,10 +61,10 @@ __all__ = ["OF_INT", "from_stored", "to_stored"]
 
 _RULE: Final = "lccodec.types"  # the note that says what is stored
 
-#: Behind the kind of a dict whose keys are integers.
+#: The end of the kind of a dict whose keys are integers.
 OF_INT: Final = " of int"
 
-_FACTORIES: Final[dict[str, Any]] = {
+_DEFAULT_FACTORIES: Final[dict[str, Any]] = {
     "None": None,
     **{kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, set)},
     "Counter": collections.Counter,
@@ -76,8 +77,8 @@ Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
 
 
-def _text(make: Callable[[Any], Any], kind: type = str) -> Decode:
-    """Return a decoder of strings only: constructors take more, `bytearray` a size as large as memory."""
+def _text_decoder(make: Callable[[Any], Any], kind: type = str) -> Decode:
+    """Return a decoder of strings only: `bytearray` would also take a size as large as memory."""
 
     def decode(stored: Any) -> Any:
         if type(stored) is not kind:
@@ -87,8 +88,8 @@ def _text(make: Callable[[Any], Any], kind: type = str) -> Decode:
     return decode
 
 
-def _listed(make: Callable[..., Any], kinds: tuple[type, ...] = (int,)) -> Decode:
-    """Return a decoder of lists of such values."""
+def _list_decoder(make: Callable[..., Any], kinds: tuple[type, ...] = (int,)) -> Decode:
+    """Return a decoder that takes lists of values of these types only."""
 
     def decode(stored: Any) -> Any:
         if type(stored) is not list or not all(type(item) in kinds for item in stored):
@@ -98,8 +99,8 @@ def _listed(make: Callable[..., Any], kinds: tuple[type, ...] = (int,)) -> Decod
     return decode
 
 
-def _iso(value: Any) -> str:
-    """Return a date or time as text, if that is all there is to it."""
+def _iso_text(value: Any) -> str:
+    """Return a date or time as text; refuse one that text cannot express."""
     text: str = value.isoformat()
     if repr(type(value).fromisoformat(text)) != repr(value):
         raise ArgumentError(
@@ -108,7 +109,7 @@ def _iso(value: Any) -> str:
     return text
 
 
-def _sorted(value: Any) -> list[Any]:
+def _sorted_items(value: Any) -> list[Any]:
     """Return the elements of a set in an order that is the same in every process."""
     return sorted(value, key=lambda item: (type(item).__qualname__, repr(item)))
 
@@ -120,81 +121,81 @@ def _dtype_text(dtype: np.dtype[Any]) -> str:
                 return text
         except TypeError:
             pass
-    raise ArgumentError(f"is the dtype {dtype}, which has fields or is not NumPy's")
+    raise ArgumentError(f"is the dtype {dtype}, which has fields or is not one of NumPy's")
 
 
-def _counted(value: Any) -> list[Any]:
+def _encode_time64(value: Any) -> list[Any]:
     return [value.dtype.str, int(value.view(np.int64))]
 
 
-def _time64(stored: Any) -> Any:
+def _decode_time64(stored: Any) -> Any:
     text, count = stored
     if type(text) is not str or not re.fullmatch(r"[<>=|]?[mM]8(\[[0-9a-zA-Z]+\])?", text):
         raise TypeError("not a dtype of times")
     return np.array(count, np.int64).view(np.dtype(text).newbyteorder("="))[()]
 
 
-def _deque(stored: Any) -> Any:
+def _decode_deque(stored: Any) -> Any:
     length, items = stored
     return collections.deque(items, maxlen=length)
 
 
-#: Exact types, each with its kind, what is stored, and what makes it again.
-_VALUES: Final[dict[type, tuple[str, Encode, Decode]]] = {
-    set: ("set", _sorted, set),
-    frozenset: ("frozenset", _sorted, frozenset),
-    collections.deque: ("deque", lambda v: (v.maxlen, list(v)), _deque),
-    range: ("range", lambda v: [v.start, v.stop, v.step], _listed(range)),
+#: Exact types, each with its kind, its encoder and its decoder.
+_CODECS: Final[dict[type, tuple[str, Encode, Decode]]] = {
+    set: ("set", _sorted_items, set),
+    frozenset: ("frozenset", _sorted_items, frozenset),
+    collections.deque: ("deque", lambda v: (v.maxlen, list(v)), _decode_deque),
+    range: ("range", lambda v: [v.start, v.stop, v.step], _list_decoder(range)),
     slice: ("slice", lambda v: [v.start, v.stop, v.step], lambda stored: slice(*stored)),
-    complex: ("complex", repr, _text(complex)),
-    bytearray: ("bytearray", bytes, _text(bytearray, bytes)),
-    decimal.Decimal: ("Decimal", str, _text(decimal.Decimal)),
+    complex: ("complex", repr, _text_decoder(complex)),
+    bytearray: ("bytearray", bytes, _text_decoder(bytearray, bytes)),
+    decimal.Decimal: ("Decimal", str, _text_decoder(decimal.Decimal)),
     fractions.Fraction: (
-        "Fraction", lambda v: [v.numerator, v.denominator], _listed(fractions.Fraction),
+        "Fraction", lambda v: [v.numerator, v.denominator], _list_decoder(fractions.Fraction),
     ),
-    uuid.UUID: ("UUID", str, _text(uuid.UUID)),
-    datetime.datetime: ("datetime", _iso, _text(datetime.datetime.fromisoformat)),
-    datetime.date: ("date", _iso, _text(datetime.date.fromisoformat)),
-    datetime.time: ("time", _iso, _text(datetime.time.fromisoformat)),
+    uuid.UUID: ("UUID", str, _text_decoder(uuid.UUID)),
+    datetime.datetime: ("datetime", _iso_text, _text_decoder(datetime.datetime.fromisoformat)),
+    datetime.date: ("date", _iso_text, _text_decoder(datetime.date.fromisoformat)),
+    datetime.time: ("time", _iso_text, _text_decoder(datetime.time.fromisoformat)),
     datetime.timedelta: (
-        "timedelta", lambda v: [v.days, v.seconds, v.microseconds], _listed(datetime.timedelta),
+        "timedelta", lambda v: [v.days, v.seconds, v.microseconds], _list_decoder(datetime.timedelta),
     ),
-    type(pathlib.Path()): ("Path", str, _text(pathlib.Path)),
-    pathlib.PurePosixPath: ("PurePosixPath", str, _text(pathlib.PurePosixPath)),
-    pathlib.PureWindowsPath: ("PureWindowsPath", str, _text(pathlib.PureWindowsPath)),
+    type(pathlib.Path()): ("Path", str, _text_decoder(pathlib.Path)),
+    pathlib.PurePosixPath: ("PurePosixPath", str, _text_decoder(pathlib.PurePosixPath)),
+    pathlib.PureWindowsPath: ("PureWindowsPath", str, _text_decoder(pathlib.PureWindowsPath)),
     types.SimpleNamespace: ("SimpleNamespace", lambda v: dict(vars(v)), lambda d: types.SimpleNamespace(**d)),
     argparse.Namespace: ("Namespace", lambda v: dict(vars(v)), lambda d: argparse.Namespace(**d)),
-    np.str_: ("numpy.str", str, _text(np.str_)),
-    np.bytes_: ("numpy.bytes", bytes, _text(np.bytes_, bytes)),
-    np.datetime64: ("numpy.datetime64", _counted, _time64),
-    np.timedelta64: ("numpy.timedelta64", _counted, _time64),
+    np.str_: ("numpy.str", str, _text_decoder(np.str_)),
+    np.bytes_: ("numpy.bytes", bytes, _text_decoder(np.bytes_, bytes)),
+    np.datetime64: ("numpy.datetime64", _encode_time64, _decode_time64),
+    np.timedelta64: ("numpy.timedelta64", _encode_time64, _decode_time64),
 }  # fmt: skip
-_DECODERS: Final[dict[str, Decode]] = {kind: decode for kind, _, decode in _VALUES.values()}
+_DECODERS: Final[dict[str, Decode]] = {kind: decode for kind, _, decode in _CODECS.values()}
 
 
 def to_stored(value: Any) -> tuple[str, Any] | None:
-    """Return the kind of a value and what is stored for it; None where it is not of the list.
+    """Return the kind of a value and its stored form; None if the value is not on the list.
 
     Raises
     ------
     ArgumentError
-        For a value of the list that cannot be told in full.
+        For a value on the list that cannot be stored in full.
     """
     kind = type(value)
-    if kind in _VALUES:
-        name, encode, _ = _VALUES[kind]
+    if kind in _CODECS:
+        name, encode, _ = _CODECS[kind]
         return name, encode(value)
     if kind is dict:
         return None if _is_plain(value) else ("dict", list(value.items()))
     if kind is collections.OrderedDict or kind is collections.Counter:
-        return _mapping(kind.__name__, value)
+        return _encode_mapping(kind.__name__, value)
     if kind is collections.defaultdict:
-        for name, factory in _FACTORIES.items():
+        for name, factory in _DEFAULT_FACTORIES.items():
             if value.default_factory is factory:
-                return _mapping(f"defaultdict<{name}>", value)
+                return _encode_mapping(f"defaultdict<{name}>", value)
         raise ArgumentError(f"is a defaultdict whose factory, {value.default_factory!r}, cannot be stored")
     if isinstance(value, enum.Enum):
-        return "enum", _member(value)
+        return "enum", _encode_enum(value)
     if isinstance(value, np.dtype):
         return "numpy.dtype", _dtype_text(value)
     if issubclass(kind, tuple) and kind is not tuple and _is_namedtuple(value):
@@ -206,7 +207,7 @@ def _is_plain(value: dict[Any, Any]) -> bool:
     return all(type(key) is str for key in value) or all(type(key) is int for key in value)
 
 
-def _mapping(kind: str, value: dict[Any, Any]) -> tuple[str, Any]:
+def _encode_mapping(kind: str, value: dict[Any, Any]) -> tuple[str, Any]:
     if not _is_plain(value):
         return kind, list(value.items())
     return kind + (OF_INT if value and type(next(iter(value))) is int else ""), dict(value)
@@ -215,44 +216,44 @@ def _mapping(kind: str, value: dict[Any, Any]) -> tuple[str, Any]:
 def _is_namedtuple(value: Any) -> bool:
     fields = getattr(value, "_fields", None)
     try:
-        return fields is not None and _named(type(value).__name__, tuple(fields)) is not None
+        return fields is not None and _namedtuple_class(type(value).__name__, tuple(fields)) is not None
     except (ValueError, TypeError):
         return False
 
 
 @functools.lru_cache(maxsize=64)
-def _named(name: str, fields: tuple[str, ...]) -> Any:
+def _namedtuple_class(name: str, fields: tuple[str, ...]) -> Any:
     return collections.namedtuple(name, fields)
 
 
-def _member(member: enum.Enum) -> list[Any]:
+def _encode_enum(member: enum.Enum) -> list[Any]:
     kind, value = type(member), member.value
-    name = member.name if member.name in kind.__members__ else None  # of several flags there is no name
+    name = member.name if member.name in kind.__members__ else None  # a combination of flags has no name
     plain = isinstance(value, bool | int | float | str | bytes | None)
     return [f"{kind.__module__}.{kind.__qualname__}", name, value if plain else None]
 
 
 def from_stored(kind: str, stored: Any, name: str) -> Any:
-    """Return the value of a kind; what is stored, where the kind is not of the list.
+    """Return the value of a kind; the stored form if the kind is not on the list.
 
     Raises
     ------
     FormatError
-        If what is stored is not of that kind.
+        If the stored form does not fit the kind.
     """
     try:
-        return _made(kind, stored)
+        return _decoded(kind, stored)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
-        raise FormatError(_RULE, name, f"is noted as {kind}, and is not: {error}") from error
+        raise FormatError(_RULE, name, f"is noted as {kind} but is not one: {error}") from error
 
 
-def _made(kind: str, stored: Any) -> Any:
+def _decoded(kind: str, stored: Any) -> Any:
     if kind in _DECODERS:
         return _DECODERS[kind](stored)
     if kind == "enum":
-        return _enum(*stored)
+        return _decode_enum(*stored)
     if kind == "numpy.dtype":
-        return _text(np.dtype)(stored)
+        return _text_decoder(np.dtype)(stored)
     if kind == "dict":
         return dict(stored)
     kind = kind.removesuffix(OF_INT)
@@ -261,13 +262,13 @@ def _made(kind: str, stored: Any) -> Any:
     if kind == "Counter":
         return collections.Counter(dict(stored))
     if found := _DEFAULTDICT.fullmatch(kind):
-        return collections.defaultdict(_FACTORIES[found[1]], stored)
+        return collections.defaultdict(_DEFAULT_FACTORIES[found[1]], stored)
     if found := _NAMEDTUPLE.fullmatch(kind):
-        return _named(found[1], tuple(stored))(**stored)
+        return _namedtuple_class(found[1], tuple(stored))(**stored)
     return stored
 
 
-def _enum(name: str, member: str | None, value: Any) -> Any:
+def _decode_enum(name: str, member: str | None, value: Any) -> Any:
     for kind in _enums(enum.Enum):
         if f"{kind.__module__}.{kind.__qualname__}" == name:
             if member is not None and member in kind.__members__:
@@ -275,7 +276,7 @@ def _enum(name: str, member: str | None, value: Any) -> Any:
             if issubclass(kind, enum.Flag) and type(value) is int:
                 return kind(value)
     warnings.warn(
-        f"{name} is no enum of this program, which has {value!r} instead of its member {member}: "
+        f"{name} is no enum of this program, so its member {member} is loaded as {value!r}: "
         "import its module before you load",
         LccodecWarning,
         stacklevel=2,
@@ -284,7 +285,7 @@ def _enum(name: str, member: str | None, value: Any) -> Any:
 
 
 def _enums(base: type[enum.Enum]) -> Iterator[type[enum.Enum]]:
-    """Yield the enums that this program has defined, the newest of a name first."""
+    """Yield the enums that this program has defined; of the same name, the newest first."""
     for kind in reversed(base.__subclasses__()):
         yield from _enums(kind)
         yield kind

@@ -1,0 +1,175 @@
+"""The reader: finds the items of a rank's plan in the chains of the ranks that saved them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.storage import StorageReader
+from torch.futures import Future
+
+from ...chain.checkpoint import open_file
+from ...chain.directory import directory_steps
+from ...container.system import StrPath, storage_errors
+from ...container.tree import leaf_name
+from ...element_types import Array
+from ...errors import ArgumentError, ChainError, FormatError
+from .. import torch as adapter
+from ..link import open_named
+from ..tree.single_file import restored
+from .items import item_name, torch_bytes
+from .location import Location
+from .record import RULE, Part, Value, from_record
+
+__all__ = ["LCStorageReader"]
+
+_MAX_SHOWN_NAMES: Final = 3  # of files, in an error
+
+
+class LCStorageReader(Location, StorageReader):
+    """Reads the checkpoints of `LCStorageWriter` for `dcp.load`, on any number of ranks.
+
+    A rank decodes everything it needs before it overwrites any tensor.
+
+    Parameters
+    ----------
+    path
+        The directory of the checkpoint; ``checkpoint_id=`` of a load replaces it.
+    step
+        The number of the save to that path; the last by default.
+    threads
+        The number of threads that decode; 0 for one per core.
+    allow_pickle
+        Hand stored pickles to the planner. A pickle can run any program: use it only for files you
+        trust.
+
+    Raises
+    ------
+    ChainError
+        When loading: if there is no checkpoint, or the file of a rank is missing or is not the
+        committed one.
+    DataError
+        If stored bytes break a rule.
+    ArgumentError
+        For a pickle without `allow_pickle`, or a tensor of another size than the planner's.
+    """
+
+    def __init__(
+        self, path: StrPath, *, step: int | None = None, threads: int = 1, allow_pickle: bool = False
+    ) -> None:
+        super().__init__(path)
+        self._step = step
+        self._threads = threads
+        self._allow_pickle = allow_pickle
+        self._base = self._path
+        self._metadata = Metadata({})
+
+    def read_metadata(self) -> Metadata:
+        """Return the metadata that the record holds."""
+        steps = directory_steps(self._path) if self._path.is_dir() else {}
+        step = max(steps, default=None) if self._step is None else self._step
+        if step is None or step not in steps:
+            named = "" if self._step is None else f" of step {self._step}"
+            found = "" if steps else f": {_what_is(self._path)}"
+            raise ChainError(f"{self._path} holds no checkpoint{named} that every rank has finished{found}")
+        with open_file(steps[step]) as file:
+            record = restored(adapter.from_numpy, file)
+        metadata, self._base = from_record(record, steps[step])
+        metadata.storage_meta = StorageMeta(checkpoint_id=self._path)
+        return metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, *_: Any, **__: Any) -> None:
+        """Keep the metadata: they say where each item lies."""
+        self._metadata = metadata
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Return the plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Return the plans as they are."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Read all items of the plan, then give them to the planner."""
+        by_part: dict[Part, list[ReadItem]] = {}
+        values: list[tuple[ReadItem, io.BytesIO]] = []
+        for item in plan.items:
+            stored = self._metadata.storage_data[item.storage_index]
+            if isinstance(stored, Value):
+                values.append((item, torch_bytes(stored.value)))
+            else:
+                by_part.setdefault(stored, []).append(item)
+        tensors: list[tuple[ReadItem, torch.Tensor, torch.Tensor]] = []
+        for part, items in by_part.items():
+            with open_named(self._base / part.file, part.root, self._path, self._threads) as file:
+                names = [leaf_name((item_name(item.storage_index),)) for item in items]
+                try:
+                    arrays, notes = file.state(set(names), "bits"), file.metadata()
+                except ArgumentError as error:
+                    where = str(self._base / part.file)
+                    raise FormatError(RULE, where, f"not what the record says: {error}") from error
+            for item, name in zip(items, names, strict=True):
+                found = adapter.from_numpy(arrays[name], notes, name)
+                if item.type == LoadItemType.BYTE_IO:
+                    values.append((item, self._pickle(item, found)))
+                else:
+                    tensors.append((item, planner.resolve_tensor(item).detach(), self._source(item, found)))
+        for item, target, source in tensors:
+            if target.size() != source.size():
+                name, sizes = item.dest_index.fqn, (list(target.size()), list(source.size()))
+                raise ArgumentError(
+                    f"{name!r}: the part to load has size {sizes[1]}, the target has {sizes[0]}"
+                )
+        for item, target, source in tensors:
+            target.copy_(source)
+            planner.commit_tensor(item, target)
+        for item, value in values:
+            planner.load_bytes(item, value)
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    def _source(self, item: ReadItem, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the region of a stored chunk that an item asks for."""
+        region = tensor[tuple(map(slice, item.storage_offsets, _sums(item.storage_offsets, item.lengths)))]
+        if region.size() != item.lengths:
+            message = f"the size is {list(tensor.size())}, not as the record says"
+            raise FormatError(RULE, f"{self._path}: {item.storage_index.fqn!r}", message)
+        return region
+
+    def _pickle(self, item: ReadItem, array: Array) -> io.BytesIO:
+        if not self._allow_pickle:
+            raise ArgumentError(
+                f"{self._path}: {item.storage_index.fqn!r} is stored as a pickle, which can run any program; "
+                "if you trust the file, load it with LCStorageReader(..., allow_pickle=True)"
+            )
+        return io.BytesIO(array.tobytes())
+
+
+def _what_is(directory: Path) -> str:
+    """Return what lies in the place of a checkpoint, in words."""
+    with storage_errors("cannot read", directory):
+        if not directory.exists():
+            return "there is no such directory"
+        if not directory.is_dir():
+            return "it is not a directory"
+        names = sorted(path.name for path in directory.iterdir())
+    if ".metadata" in names:
+        return (
+            "this is a checkpoint of torch's own FileSystemWriter; load it with FileSystemReader "
+            "(and save it again with LCStorageWriter)"
+        )
+    if not names:
+        return "the directory is empty"
+    more = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
+    return f"there are other files: {', '.join(names[:_MAX_SHOWN_NAMES])}{more}"
+
+
+def _sums(left: Sequence[int], right: Sequence[int]) -> list[int]:
+    return [a + b for a, b in zip(left, right, strict=True)]

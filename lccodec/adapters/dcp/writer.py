@@ -1,0 +1,166 @@
+"""The writer: the items of every rank go into a chain of that rank; the record comes last."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
+from torch.distributed.checkpoint.staging import BlockingAsyncStager
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from ...chain.chain import Chain
+from ...chain.directory import checkpoint_path
+from ...chain.replay import KEYFRAME_EVERY
+from ...container.reader import open_checkpoint
+from ...container.system import StrPath, checked_path
+from ...element_types import Array
+from ...errors import ArgumentError
+from ...policy.policy import Policy
+from ...policy.roles import Assignment
+from .. import torch as adapter
+from ..options import ChainOptions
+from .items import item_name, item_roles, plain_value
+from .location import Location
+from .record import KIND, Part, Value, to_record
+
+__all__ = ["LCStorageWriter"]
+
+
+# `dcp.async_save` copies the state with BlockingAsyncStager, which knows all kinds of sharded
+# tensors.
+class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
+    """Writes the checkpoints of `dcp.save` and `dcp.async_save`.
+
+    Parameters
+    ----------
+    path
+        The directory of the checkpoint in DCP's sense; ``checkpoint_id=`` of a save replaces it.
+        Saves to the same path are numbered from 0, and the last one is loaded by default.
+    chain
+        The directory of the ranks' chains; by default `path`. Checkpoints of several paths can
+        share it: then each is a delta to the one before, and one path can be deleted without harm
+        to the others.
+    policy, keyframe_every, threads
+        The options of every rank's chain: see `lccodec.adapters.options.ChainOptions`, also for
+        errors.
+    allow_pickle
+        Store anything that is not a tensor and not a plain value as the bytes that the planner
+        makes.
+
+    Raises
+    ------
+    ArgumentError
+        When saving: for a value that only a pickle can hold, or without collectives.
+    StorageError
+        If the operating system refuses to write.
+    """
+
+    def __init__(  # one parameter for each option of its users
+        self,
+        path: StrPath,
+        chain: StrPath | None = None,
+        policy: str | Policy = "lossless",
+        *,
+        keyframe_every: int = KEYFRAME_EVERY,
+        threads: int = 1,
+        allow_pickle: bool = False,
+    ) -> None:
+        super().__init__(path)
+        self._chain_directory = None if chain is None else checked_path(chain)
+        self._options = ChainOptions(path if chain is None else chain, policy, keyframe_every, threads)
+        self._allow_pickle = allow_pickle
+        self._rank = 0
+        self._chain: Chain | None = None  # of this rank; it keeps the last state for the next delta
+
+    def __getstate__(self) -> dict[str, Any]:
+        # `dcp.async_save` sends the writer to a process, which reads the last state from the disk.
+        return {**self.__dict__, "_chain": None}
+
+    def set_up_storage_writer(self, *_: Any, **kwargs: Any) -> None:
+        """Learn the rank.
+
+        Raises
+        ------
+        ArgumentError
+            Without collectives: nobody would know whether every rank has finished.
+        """
+        if not kwargs.get("use_collectives", True):
+            raise ArgumentError(
+                "a checkpoint is committed when every rank has finished: this needs collectives"
+            )
+        self._rank = kwargs.get("rank") or 0
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Return the plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Return the plans as they are."""
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Append the rank's items to its chain."""
+        state: dict[str, torch.Tensor | Array] = {}
+        values: dict[MetadataIndex, Value] = {}
+        for item in plan.items:
+            name = item_name(item.index)
+            if name in state:
+                raise ArgumentError(f"two items of the plan would both be named {name!r}")
+            data: Any = planner.resolve_data(item)
+            if item.type != WriteItemType.BYTE_IO:
+                state[name] = data
+            elif (value := plain_value(data)) is not None:
+                values[item.index] = value
+            elif self._allow_pickle:
+                state[name] = np.frombuffer(data.getvalue(), np.uint8)
+            else:
+                raise ArgumentError(
+                    f"{name!r} is not a tensor and not made of int, float, bool, str, bytes, None, list, "
+                    "tuple and dict: to store it as a pickle, use "
+                    "LCStorageWriter(..., allow_pickle=True)"
+                )
+        part, share = None, 0
+        if state:
+            part, size = self._append(state, item_roles({item.index for item in plan.items}, state))
+            share = size // len(state)
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(
+            [
+                WriteResult(item.index, 0 if item.index in values else share, values.get(item.index, part))
+                for item in plan.items
+            ]
+        )
+        return future
+
+    def _append(
+        self, state: dict[str, torch.Tensor | Array], roles: dict[str, Assignment]
+    ) -> tuple[Part, int]:
+        """Save to the rank's chain; return the file and its size."""
+        base = self._chain_directory or self._path
+        directory = base / f"rank-{self._rank}"
+        if self._chain is None or self._chain.directory != directory:
+            self._chain = self._options.open_in(directory, adapter)
+        # Every rank counts its own steps: after a save that was cut short, some chains are longer.
+        step = max(self._chain.steps, default=-1) + 1
+        size = self._chain.save(step, state, {"rank": str(self._rank)}, known=roles)
+        path = checkpoint_path(directory, step)
+        with open_checkpoint(path) as file:
+            return Part(path.relative_to(base).as_posix(), file.root.hex()), size
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Commit the checkpoint; called when every rank has finished."""
+        metadata.storage_data = {result.index: result.storage_data for rank in results for result in rank}
+        metadata.storage_meta = self.storage_meta()
+        directory = self._chain_directory or self._path
+        record = to_record(metadata, os.path.relpath(directory, self._path))
+        with Chain(self._path, "lossless", keyframe_every=0) as records:
+            records.save(max(records.steps, default=-1) + 1, *adapter.to_numpy(record, {"kind": KIND}))
+
+    def storage_meta(self) -> StorageMeta | None:
+        """Return what planners learn about the storage."""
+        return StorageMeta(checkpoint_id=self._path)

@@ -1,0 +1,82 @@
+"""Files on the disk: only regular files are read, and a file is written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from ...container.system import checked_path, flag, storage_errors
+from ...errors import StorageError
+
+__all__ = ["regular_file", "replacing"]
+
+
+@contextmanager
+def regular_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file for reading. A FIFO or device is refused: reading it may never end.
+
+    Raises
+    ------
+    StorageError
+        If it is not a regular file, or the operating system cannot read it.
+    """
+    path = checked_path(path)
+    with storage_errors("cannot read", path), open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise StorageError(errno.EINVAL, "cannot read: not a regular file", str(path))
+        yield file
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    """Open a file with O_NONBLOCK: without it, opening a FIFO waits for a writer."""
+    return os.open(name, flags | flag("O_NONBLOCK"))
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the path of an empty temporary file that replaces `path` after it is written.
+
+    It gets the mode of the file that it replaces. A symbolic link is replaced by a file with the
+    mode of the file that the link points to.
+
+    Raises
+    ------
+    ArgumentError
+        If no file can have this name.
+    StorageError
+        If the operating system refuses to write. An existing file is unchanged, and no temporary
+        file is left.
+    """
+    target = checked_path(path)
+    temporary = target.parent / f".tmp-{secrets.token_hex(8)}"
+    with storage_errors("cannot write", target):
+        try:
+            kept = _mode(target)
+            # Until it is complete, only its owner can read it: the replaced file may have been
+            # private.
+            temporary.touch(0o666 if kept is None else 0o600, exist_ok=False)
+            if kept is not None:
+                temporary.chmod(kept | 0o600)  # a read-only file is replaced too
+            mode = temporary.stat().st_mode if kept is None else kept
+            yield temporary
+            with temporary.open("r+b") as file:
+                temporary.chmod(mode)  # safetensors creates a new file that only its owner can read
+                os.fsync(file.fileno())  # after a crash the new name must not be on an empty file
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _mode(path: Path) -> int | None:
+    """Return the permissions of a regular file, or None if there is no such file."""
+    try:
+        status = path.stat()
+    except OSError:  # writing there raises the error
+        return None
+    return stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,171 @@
+"""The structure of a state: a note in the metadata of a .safetensors file.
+
+The file itself holds tensors by name, in no order, and strings. The note is a JSON object under the
+key `STATE`. ``tree`` is the tree of a checkpoint (LCC-STA-01). ``scalars`` holds by name the
+scalars that no tensor can hold (None, str, bytes, an integer of more than 64 bits), written as in a
+manifest (LCC-STA-04). ``types`` is the note of :mod:`lccodec.adapters.tree.plain`. An int, float or
+bool is a tensor without dimensions, so that other programs can read it. A flat dict of arrays needs
+no note.
+
+Other programs copy metadata to files with other tensors. A note that does not fit its file is
+ignored; the state is then flat.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ...container.scalars import Json, parse_scalar, scalar_json, scalar_value
+from ...container.tree import array_names, flatten, leaf_name, parse_tree, select, unflatten
+from ...element_types import Array
+from ...errors import ArgumentError, DataError, FormatError
+from ..tree.plain import names_by_type, read_types, with_types
+from .named_arrays import plain_names
+
+__all__ = ["STATE", "choose", "rebuild", "with_structure"]
+
+#: The key of the note in the metadata. Errors in the note name it as their rule.
+STATE: Final = "lccodec.state"
+
+#: The type of a scalar, by the dtype of its tensor.
+_SCALAR_KINDS: Final = {"int64": int, "uint64": int, "float64": float, "bool": bool}
+
+
+def with_structure(state: Any, scalars: Mapping[str, Any], metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return metadata with the note of a state, or without it if the names say everything.
+
+    Parameters
+    ----------
+    scalars
+        The scalars that are not tensors, by name.
+    """
+    kept = {key: text for key, text in metadata.items() if key != STATE}
+    tree = flatten(state).tree
+    if isinstance(tree, dict) and all(type(node) is int for node in tree.values()):
+        return kept
+    entries = {n: scalar_json(v) if isinstance(v, float | bytes) else v for n, v in scalars.items()}
+    note = {"tree": tree, "scalars": entries, "types": names_by_type(read_types(metadata).items())}
+    return {**kept, STATE: json.dumps(note, ensure_ascii=False, separators=(",", ":"))}
+
+
+def rebuild(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+    """Return the state of a file, and its metadata without the note.
+
+    Raises
+    ------
+    FormatError
+        If the note is malformed.
+    LimitError
+        If it is nested deeper than a checkpoint may be.
+    """
+    kept = {key: text for key, text in metadata.items() if key != STATE}
+    if STATE not in metadata:
+        return dict(tensors), kept
+    try:
+        note = json.loads(metadata[STATE])
+        tree, scalars, types = note["tree"], dict(note["scalars"]), dict(note["types"])
+        for name, entry in scalars.items():
+            parse_scalar(entry, name)
+        arrays, nulls = _counts(tree)
+        parse_tree(tree, arrays, nulls, "tree")
+        with_note = with_types(kept, types)
+        read_types(with_note)
+    except DataError as error:
+        raise type(error)(STATE, "metadata", str(error)) from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise FormatError(STATE, "metadata", "not the note of a state") from error
+    state = _joined(tree, arrays, nulls, tensors, scalars)
+    if state is not None:
+        return state[0], with_note
+    values = {name: scalar_value(entry) for name, entry in scalars.items()}
+    return {**values, **tensors}, kept
+
+
+def _counts(tree: Json) -> tuple[int, int]:
+    """Return the numbers of arrays and scalars in an untrusted tree."""
+    indices, nulls, nodes = set(), 0, [tree]
+    while nodes:
+        node = nodes.pop()
+        if node is None:
+            nulls += 1
+        elif isinstance(node, dict):
+            nodes += node.values()
+        elif isinstance(node, list):
+            nodes += node[1:]
+        else:
+            indices.add(node)
+    return len(indices), nulls
+
+
+def _joined(
+    tree: Json, arrays: int, nulls: int, tensors: Mapping[str, Array], scalars: Mapping[str, Json]
+) -> tuple[Any] | None:
+    """Return the state in a 1-tuple, as it may be None; None if the tensors do not fit the tree."""
+    indices = {name: [index] for name, index in array_names({"": tree}).items()}
+    _, places = select({"": tree}, [None] * nulls, [""])
+    try:
+        names = plain_names({name[1:]: indices.get(name) for name in [*places, *indices]})
+    except ArgumentError:
+        return None
+    if names.keys() != tensors.keys() | scalars.keys() or tensors.keys() & scalars.keys():
+        return None
+    found: list[Any] = [None] * arrays
+    entries = []
+    for name, index in names.items():
+        if index is None:
+            entry = scalars[name] if name in scalars else _number(tensors[name])
+            if entry is _NO_NUMBER:
+                return None
+            entries.append(entry)
+        elif name not in tensors:
+            return None
+        elif found[index[0]] is None:  # an array in two places is one array again
+            found[index[0]] = tensors[name]
+    return (unflatten(tree, found, entries),)
+
+
+_NO_NUMBER: Final = object()
+
+
+def _number(tensor: Array) -> Json:
+    kind = _SCALAR_KINDS.get(tensor.dtype.name)
+    if kind is None or tensor.shape != ():
+        return _NO_NUMBER
+    value = kind(tensor[()])
+    return scalar_json(value) if kind is float else value
+
+
+def choose(
+    leaves: Mapping[str, Any], metadata: Mapping[str, str], keys: Iterable[str] = ()
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return leaves by name as a flat state with shorter names, and its metadata.
+
+    Parameters
+    ----------
+    keys
+        Prefixes to remove from names, with the ``/`` or ``.`` that follows. If a leaf is itself a
+        key, the last part of its name is kept.
+
+    Raises
+    ------
+    ArgumentError
+        If two leaves would have the same name.
+    """
+    prefixes = sorted((key.rstrip("./") for key in keys), key=len, reverse=True)
+    short: dict[str, str] = {}  # names without prefixes
+    for name in leaves:
+        starts = (p for p in prefixes if name.startswith((f"{p}/", f"{p}.")))
+        cut = next((len(p) + 1 for p in starts), name.rfind("/") + 1 if name in prefixes else 0)
+        short[name] = name[cut:]
+    names: dict[str, str] = {}
+    for name, key in short.items():
+        (plain,) = plain_names({key: None})
+        if plain in names:
+            raise ArgumentError(f"two entries of the state would both be named {plain!r}")
+        names[plain] = name
+    found = read_types(metadata)
+    types = {leaf_name((plain,)): found[name] for plain, name in names.items() if name in found}
+    chosen = {plain: leaves[name] for plain, name in names.items()}
+    return chosen, with_types(metadata, names_by_type(types.items()))

@@ -1,0 +1,59 @@
+"""A pytree in one checkpoint file: save, save_file, load, load_file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..tree import single_file
+from ..tree.plain import from_plain
+from ..tree.single_file import FromNumpy
+from .states import from_numpy, host_leaf, to_numpy
+from .target import load_into
+
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
+    """Return a pytree as the bytes of a lossless checkpoint file; errors as `to_numpy`."""
+    return single_file.save(to_numpy, state, metadata)
+
+
+def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
+    """Write a pytree to a lossless checkpoint file, atomically.
+
+    The errors are those of `to_numpy` and `lccodec.save_file`.
+    """
+    single_file.save_file(to_numpy, state, path, metadata)
+
+
+def load(data: bytes, target: Any = None) -> Any:
+    """Return the pytree in the bytes of a checkpoint file; target and errors as in `load_file`."""
+    return single_file.load(_to_target(target), data)
+
+
+def load_file(path: str | os.PathLike[str], target: Any = None) -> Any:
+    """Return the pytree in a checkpoint file; any framework may have written it.
+
+    Parameters
+    ----------
+    path
+        The file.
+    target
+        As in `load_into`: arrays go straight to the devices of its shardings. None gives plain
+        containers.
+
+    Raises
+    ------
+    ArgumentError
+        As `from_numpy` and `load_into`.
+    DataError, ChainError, StorageError
+        As `lccodec.load_file`.
+    """
+    return single_file.load_file(_to_target(target), path)
+
+
+def _to_target(target: Any) -> FromNumpy:
+    if target is None:
+        return from_numpy
+    return lambda state, metadata: load_into(target, from_plain(state, metadata, "", host_leaf))

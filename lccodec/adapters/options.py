@@ -1,0 +1,75 @@
+"""The chain options that several adapters take: documented and checked once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..chain.chain import Chain
+from ..chain.replay import KEYFRAME_EVERY
+from ..container.system import checked_path
+from ..errors import ArgumentError
+from ..policy.policy import Policy
+from ..policy.presets import resolve_policy
+
+__all__ = ["ChainOptions"]
+
+
+@dataclass(frozen=True)
+class ChainOptions:
+    """Where and how an adapter stores a chain of deltas.
+
+    The adapters for DCP, Orbax, Lightning, transformers and accelerate take these parameters under
+    the same names and with the same defaults.
+
+    Parameters
+    ----------
+    chain
+        The directory of the chain. The first save makes it. Without it each checkpoint is a
+        lossless file that stands alone; DCP then keeps the chains in the directory of the
+        checkpoint.
+    policy
+        A preset (a name in `lccodec.POLICIES`) or a `Policy`, as for `Chain`. The default is exact.
+        A lossy policy needs a chain.
+    keyframe_every
+        The largest number of deltas that a restore may replay, as for `Chain`.
+    threads
+        The number of threads that encode and decode; 0 for one per core.
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown policy, a lossy policy without a chain, or a chain that is not a local path.
+    """
+
+    chain: str | os.PathLike[str] | None = None
+    policy: str | Policy = "lossless"
+    keyframe_every: int = KEYFRAME_EVERY
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.chain is not None:
+            checked_path(self.chain)
+        policy = resolve_policy(self.policy)
+        if self.chain is None and policy != resolve_policy("lossless"):
+            raise ArgumentError(f"policy {policy.name!r} is for deltas, and they need a chain")
+
+    def open(self) -> Chain | None:
+        """Open the chain; return None if there is no chain."""
+        return None if self.chain is None else self.open_in(Path(self.chain))
+
+    def open_part(self, name: str) -> Chain | None:
+        """Open the chain of one process in a subdirectory; return None if there is no chain."""
+        return None if self.chain is None else self.open_in(Path(self.chain, name))
+
+    def open_in(self, directory: Path, adapter: Any = None) -> Chain:
+        """Open a chain with these options in the given directory."""
+        return Chain(
+            directory,
+            self.policy,
+            keyframe_every=self.keyframe_every,
+            threads=self.threads,
+            adapter=adapter,
+        )

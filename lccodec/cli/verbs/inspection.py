@@ -1,0 +1,119 @@
+"""The verbs that show and check what is stored: ls, info, show, diff, check."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import numpy as np
+
+from ...chain.directory import directory_steps
+from ...chain.info import CheckpointInfo
+from ...chain.survey import survey
+from ...chain.validate import validate
+from ...errors import LccodecError
+from ...inspect.difference import Leaves, compare_states
+from ...inspect.summary import summarize
+from .. import render
+from ..program import error_document, error_text, verb
+from .parameters import CHAIN, CHAIN_OR_FILE, STEP, open_checkpoint
+
+__all__ = ["check", "diff", "info", "ls", "show"]
+
+
+@verb
+@click.argument("directory", metavar="DIR", type=CHAIN)
+def ls(directory: Path, as_json: bool) -> int:
+    """List the checkpoints of a chain."""
+    steps = directory_steps(directory)
+    found: dict[Path, CheckpointInfo | LccodecError] = {}
+    with render.progress("reading") as update:
+        for done, visit in enumerate(survey(directory, steps), 1):
+            try:
+                visit.check()
+                found[visit.path] = visit.info()
+            except LccodecError as problem:  # the other checkpoints are still listed
+                found[visit.path] = problem
+            update(done, len(steps))
+    listed = [(step, found[path]) for step, path in steps.items() if path in found]
+    infos = [info for _, info in listed if isinstance(info, CheckpointInfo)]
+    errors = [(step, error) for step, error in listed if isinstance(error, LccodecError)]
+    document = {
+        "directory": str(directory),
+        "checkpoints": [render.checkpoint_document(info) for info in infos],
+        "totals": render.totals(infos),
+        "errors": [{"step": step, **error_document(error, error_text(error))} for step, error in errors],
+    }
+    click.echo(render.dump_json(document) if as_json else render.checkpoints_text(infos))
+    for _, error in errors:
+        click.echo(f"lccodec: error: {render.printable(error_text(error))}", err=True)
+    return 1 if errors else 0
+
+
+@verb
+@click.argument("path", type=CHAIN_OR_FILE)
+@click.option("--step", type=STEP, help="[default: the latest]")
+def info(path: Path, step: int | None, as_json: bool) -> None:
+    """Show what is known about a checkpoint and its arrays, without decoding them."""
+    with open_checkpoint(path, step) as file:
+        found = file.info()
+    document = {"path": str(path), **render.checkpoint_document(found), "arrays": found.arrays}
+    click.echo(render.dump_json(document) if as_json else render.arrays_text(found))
+
+
+@verb
+@click.argument("path", type=CHAIN_OR_FILE)
+@click.argument("name")
+@click.option("--step", type=STEP, help="[default: the latest]")
+def show(path: Path, name: str, step: int | None, as_json: bool) -> None:
+    """Show one array: dtype, shape, range, and a histogram; or the value of a scalar."""
+    with open_checkpoint(path, step) as file:
+        leaves, found = Leaves(file), file.info().step
+        leaf = leaves[name] if name in leaves else file.get(name)  # its error suggests the nearest name
+    place = {"path": str(path), "step": found, "name": name}
+    if not isinstance(leaf, np.ndarray):
+        click.echo(render.dump_json({**place, "value": leaf}) if as_json else render.printable(repr(leaf)))
+        return
+    figures = summarize(leaf)
+    document = {**place, **asdict(figures)}
+    click.echo(render.dump_json(document) if as_json else render.summary_text(name, found, figures))
+
+
+@verb
+@click.argument("directory", metavar="DIR", type=CHAIN)
+@click.argument("old", metavar="STEP", type=STEP)
+@click.argument("new", metavar="STEP", type=STEP)
+def diff(directory: Path, old: int, new: int, as_json: bool) -> None:
+    """Show what changed between two steps of a chain, and by how much."""
+    with (
+        open_checkpoint(directory, old) as before,
+        open_checkpoint(directory, new) as after,
+        render.progress("comparing") as update,
+    ):
+        difference = compare_states(Leaves(before), Leaves(after), update)
+    document = {"directory": str(directory), "old": old, "new": new, **asdict(difference)}
+    click.echo(render.dump_json(document) if as_json else render.difference_text(difference))
+
+
+@verb
+@click.argument("paths", metavar="PATH...", type=CHAIN_OR_FILE, nargs=-1, required=True)
+@click.option("--deep", is_flag=True, help="Also decode every array.")
+def check(paths: tuple[Path, ...], deep: bool, as_json: bool) -> int:
+    """Check chains or checkpoint files; print every problem, not only the first."""
+    found = []
+    with render.progress("checking") as update:
+        for done, path in enumerate(paths, 1):
+            found.append((path, validate(path, deep=deep)))
+            update(done, len(paths))
+    count = sum(len(problems) for _, problems in found)
+    if as_json:
+        results = [{"path": str(path), "problems": problems} for path, problems in found]
+        click.echo(render.dump_json({"sound": not count, "deep": deep, "paths": results}))
+    else:
+        for path, problems in found:
+            for p in problems:
+                click.echo(render.printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
+            if not problems:
+                click.echo(render.printable(f"{path}: sound"))
+    return 1 if count else 0

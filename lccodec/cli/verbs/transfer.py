@@ -1,0 +1,205 @@
+"""The verbs that move states between files and chains: save, restore, convert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import click
+
+from ...adapters.files.conversion import Exchange
+from ...adapters.files.conversion import convert as convert_state
+from ...adapters.files.formats import check_suffix, load_file, save_file
+from ...adapters.files.named_arrays import steps_in_names
+from ...adapters.files.structure import choose
+from ...chain.chain import Chain
+from ...chain.checkpoint import CheckpointFile
+from ...chain.directory import directory_steps
+from ...exchange import load_rules
+from ...policy.presets import POLICIES
+from .. import render
+from ..program import verb
+from .parameters import CHAIN, FILE, NEW, STEP, open_checkpoint, threads_option
+
+__all__ = ["convert", "restore", "save"]
+
+_FRAMEWORK: Final = click.Choice(["torch", "flax"])
+
+
+@verb
+@click.argument("directory", metavar="DIR", type=NEW)
+@click.argument("files", metavar="FILE...", type=FILE, nargs=-1, required=True)
+@click.option("--step", type=STEP, help="Step of the first file; each further file is one step later.")
+@click.option(
+    "--policy",
+    type=click.Choice(list(POLICIES)),
+    help="How lossy deltas may be.  [default: the policy of the chain, or lossless for a new one]",
+)
+@threads_option
+def save(
+    directory: Path,
+    files: tuple[Path, ...],
+    step: int | None,
+    policy: str | None,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Save files (.npz, .safetensors, its index of shards, .lcc.h5) into a chain, each as one step.
+
+    Without --step, the step of a file is the last number in its name, if every name has a number;
+    files are saved in the order of these steps. If not, the steps follow the latest step of the
+    chain.
+    """
+    for file in files:  # a wrong suffix is reported before anything is written
+        check_suffix(file)
+    latest = max(directory_steps(directory), default=None) if directory.is_dir() else None
+    first = step if step is not None else 0 if latest is None else latest + 1
+    steps = steps_in_names(files) if step is None else None
+    steps = steps or {first + i: file for i, file in enumerate(files)}
+    saved = []
+    if policy is None and latest is None:
+        policy = "lossless"  # nobody has allowed these files to lose anything
+    chain = Chain(directory, policy=policy, threads=threads)
+    with chain, render.progress("saving") as update:
+        for done, (number, file) in enumerate(steps.items(), 1):
+            chain.save(number, *load_file(file))
+            saved.append((file, chain.info(number)))
+            update(done, len(steps))
+    if as_json:
+        results = [{"file": str(file), **render.checkpoint_document(info)} for file, info in saved]
+        click.echo(render.dump_json({"directory": str(directory), "saved": results}))
+        return
+    for file, info in saved:
+        kind = "keyframe" if info.parent is None else f"delta to {info.parent}"
+        size = render.size_text(info.nbytes, info.file_bytes)
+        click.echo(f"step {info.step}, {kind}: {size}  {render.printable(file)}")
+    click.echo(f"policy {chain.policy.name}: {render.roles_text(saved[-1][1])}")
+
+
+@verb
+@click.argument("directory", metavar="DIR", type=CHAIN)
+@click.option("--step", type=STEP, help="[default: the latest]")
+@click.option(
+    "-o", "--output", metavar="FILE", type=NEW, required=True, help="A .npz, .safetensors or .lcc.h5 file."
+)
+@click.option(
+    "--key",
+    "keys",
+    metavar="NAME",
+    multiple=True,
+    help="Only this array, or all arrays below this entry; repeatable.",
+)
+@click.option("--strip", is_flag=True, help="Remove the --key from the front of names: 'model/' or 'model.'.")
+@click.option("--dtype", type=click.Choice(["float32"]), help="Write bfloat16 arrays as float32.")
+@threads_option
+def restore(  # one parameter for each option: click passes them by name
+    directory: Path,
+    step: int | None,
+    output: Path,
+    keys: tuple[str, ...],
+    strip: bool,
+    dtype: Literal["float32"] | None,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Restore a step of a chain into a file (.npz, .safetensors, .lcc.h5), replacing the file.
+
+    A --key is an array, an entry with everything below it, or the part of names before a dot:
+    'model' also means 'model.weight'. For only the weights of a training state: --key model
+    --strip.
+    """
+    check_suffix(output, write=True)
+    if strip and not keys:
+        raise click.UsageError("--strip needs --key: it removes the key from the front of names")
+    with open_checkpoint(directory, step, threads) as file:
+        info, metadata = file.info(), file.metadata()
+        # bfloat16 as bits can be written without ml_dtypes.
+        state = file.state(_names(file, keys) or None, dtype or "bits")
+    if keys:
+        state, metadata = choose(state, metadata, keys if strip else ())
+    kept = _save_file(state, output, metadata)
+    size = output.stat().st_size
+    document = {"directory": str(directory), "step": info.step, "file": str(output), "bytes": size}
+    text = f"step {info.step}: {size:,} bytes  {render.printable(output)}"
+    click.echo(render.dump_json({**document, "metadata": kept}) if as_json else text)
+
+
+def _names(file: CheckpointFile, keys: tuple[str, ...]) -> list[str]:
+    """Return names for keys. A key without an entry means arrays that start with it and a dot."""
+    arrays = file.keys()
+    names = []
+    for key in keys:
+        entry = any(name == key or name.startswith(f"{key}/") for name in arrays)
+        dotted = [name for name in arrays if name.startswith(f"{key.removesuffix('.')}.")]
+        names += [key] if entry or not dotted else dotted
+    return names
+
+
+def _save_file(state: Any, output: Path, metadata: dict[str, str]) -> dict[str, str]:
+    """Write a file and return its metadata; print a note about metadata that were left out."""
+    kept = save_file(state, output, metadata)
+    if left := [render.printable(key) for key in metadata if key not in kept]:
+        click.echo(
+            f"lccodec: note: {output.suffix} has no place for metadata, left out: {', '.join(left)}", err=True
+        )
+    return kept
+
+
+@verb
+@click.argument("source", metavar="FILE", type=FILE)
+@click.argument("output", metavar="OUTPUT", type=NEW)
+@click.option("--from", "source_framework", type=_FRAMEWORK, help="The framework of the state in FILE ...")
+@click.option("--to", "output_framework", type=_FRAMEWORK, help="... and the framework that OUTPUT is for.")
+@click.option("--rules", type=FILE, help="Your rules for names and layouts, in TOML or JSON.")
+@click.option(
+    "--like",
+    type=FILE,
+    help="A state of the other framework: OUTPUT gets its structure and is checked against it.",
+)
+@click.option(
+    "--model", metavar="NAME", help="The entry with the module's state.  [default: the whole state]"
+)
+@click.option(
+    "--optimizer", metavar="NAME", help="The entry with the state of Adam; its moments are converted too."
+)
+def convert(  # one parameter for each option: click passes them by name
+    source: Path,
+    output: Path,
+    source_framework: str | None,
+    output_framework: str | None,
+    rules: Path | None,
+    like: Path | None,
+    model: str | None,
+    optimizer: str | None,
+    as_json: bool,
+) -> None:
+    """Convert a file to another format, lossless and with its metadata.
+
+    The suffix gives the format: .npz, .safetensors, .lcc.h5, or .safetensors.index.json, whose
+    shards are one state. OUTPUT is replaced if it exists. With --from and --to the state is
+    converted to the same module in the other framework, by rules for names and layouts.
+    """
+    check_suffix(output, write=True)
+    exchange, left_out = None, list[str]()
+    if source_framework and output_framework and source_framework != output_framework:
+        own = () if rules is None else load_rules(rules)
+        exchange = Exchange(source_framework, own, like, model, optimizer)
+    elif any((source_framework, output_framework, rules, like, model, optimizer)):
+        raise click.UsageError("an exchange needs --from one framework and --to the other")
+    state, metadata = load_file(source)
+    if exchange is not None:
+        state, metadata, left_out = convert_state(state, metadata, exchange)
+        if left_out:
+            names = ", ".join(map(render.printable, left_out))
+            click.echo(f"lccodec: note: only the model and its optimizer, left out: {names}", err=True)
+    kept = _save_file(state, output, metadata)
+    size = output.stat().st_size
+    document = {
+        "source": str(source),
+        "file": str(output),
+        "bytes": size,
+        "metadata": kept,
+        "left_out": left_out,
+    }
+    text = f"{render.printable(source)}: {size:,} bytes  {render.printable(output)}"
+    click.echo(render.dump_json(document) if as_json else text)

@@ -1,0 +1,422 @@
+"""torch.distributed.checkpoint saves and loads through lccodec: alone, on ranks, and after accidents."""
+
+import collections
+import copy
+import datetime
+import io
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+import lccodec
+from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
+from lccodec.errors import (
+    ArgumentError,
+    ChainError,
+    ChecksumError,
+    FormatError,
+    LccodecWarning,
+    UnsupportedError,
+)
+
+WORKER = Path(__file__).parents[2] / "support" / "dcp_ranks.py"
+
+
+def save(state, path, **options):
+    return dcp.save(state, storage_writer=LCStorageWriter(path, **options), no_dist=True)
+
+
+def load(state, path, **options):
+    dcp.load(state, storage_reader=LCStorageReader(path, **options), no_dist=True)
+    return state
+
+
+def failure(call, *args, **options):
+    """What a rank raised, out of DCP's wrapping."""
+    with pytest.raises(dcp.CheckpointException) as caught:
+        call(*args, **options)
+    return caught.value.failures[0][0]
+
+
+def run_ranks(part, directory, ranks):
+    command = [sys.executable, "-W", "ignore", str(WORKER), part, str(directory)]
+    processes = [
+        subprocess.Popen([*command, str(rank), str(ranks)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for rank in range(ranks)
+    ]
+    outputs = [process.communicate(timeout=120)[0].decode() for process in processes]
+    return [process.returncode for process in processes], "\n".join(outputs)
+
+
+def test_three_ranks_save_one_dies_and_two_load(tmp_path):
+    codes, output = run_ranks("save", tmp_path, 3)
+    assert codes == [0, 9, 0], output
+    assert output.count("interrupted") == 2, output
+    # The two that lived have written their part, but nobody committed it.
+    assert len(list(tmp_path.glob("chain/rank-[02]/000000000002.lcc.h5"))) == 2
+    assert not (tmp_path / "2").exists()
+    codes, output = run_ranks("load", tmp_path, 2)
+    assert codes == [0, 0], output
+    for rank in (0, 1, 2):
+        with lccodec.Chain(tmp_path / "chain" / f"rank-{rank}") as chain:
+            assert chain.info(1).parent == 0
+            assert lccodec.validate(chain.directory, deep=True) == []
+    # What two ranks saved in the end is one state, also for one that is alone.
+    from ...support.dcp_ranks import values
+
+    state = {
+        "model": {name: torch.zeros_like(value) for name, value in values(4).items() if name != "legacy"}
+    }
+    load(state, tmp_path / "4")
+    assert all(torch.equal(tensor, values(4)[name]) for name, tensor in state["model"].items())
+
+
+DTYPES = [
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
+    torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
+    torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2,
+]  # fmt: skip
+
+
+def bits(tensor):
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(), (0, 3), (7, 5)])
+def test_every_dtype_comes_back_bit_for_bit(tmp_path, dtype, shape):
+    size = dtype.itemsize * torch.Size(shape).numel()
+    raw = torch.randint(0, 256, (size,), dtype=torch.uint8)
+    tensor = (raw % 2 if dtype == torch.bool else raw).view(dtype).reshape(shape)
+    save({"x": tensor}, tmp_path)
+    found = load({"x": torch.empty(shape, dtype=dtype)}, tmp_path)["x"]
+    assert (found.dtype, found.shape) == (dtype, tensor.shape)
+    assert torch.equal(bits(found), bits(tensor))
+
+
+def test_views_and_tied_tensors(tmp_path):
+    whole = torch.randn(6, 8)
+    state = {
+        "t": whole.T,
+        "strided": whole[::2, 1::3],
+        "conj": torch.randn(3, dtype=torch.cfloat).conj(),
+        "tied": whole,
+    }
+    save(state, tmp_path)
+    found = load({name: torch.zeros_like(tensor) for name, tensor in state.items()}, tmp_path)
+    assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
+
+
+def test_plain_values_come_back_without_a_pickle(tmp_path):
+    plain = {"epoch": 3, "lr": 0.1, "betas": (0.9, 0.999), "name": "a", "none": None, "raw": b"\x00\xff",
+             "on": True, "sizes": [1, 2], "nan": float("inf"), "rng": (3, (1, 2), None)}  # fmt: skip
+    save(plain, tmp_path)
+    found = load(dict.fromkeys(plain), tmp_path)
+    assert found == plain
+    assert {name: type(value) for name, value in found.items()} == {n: type(v) for n, v in plain.items()}
+    files = [path.read_bytes() for path in tmp_path.rglob("*.h5")]
+    assert files and not any(b"torch" in data.replace(b"torch.distributed", b"") for data in files)
+
+
+def test_counters_sizes_and_dtypes_come_back_without_a_pickle(tmp_path):
+    values = (torch.Size([2]), torch.float16, collections.Counter("ab"), collections.OrderedDict(a=1), {3: 4})
+    save({"values": values}, tmp_path)
+    assert repr(load({"values": None}, tmp_path)["values"]) == repr(values)
+
+
+def test_pickles_are_stored_and_loaded_only_when_allowed(tmp_path):
+    day = datetime.date(2026, 11, 22)
+    state = {"x": torch.ones(2), "day": day}
+    error = failure(save, state, tmp_path)
+    assert isinstance(error, ArgumentError)
+    assert "'day'" in str(error)
+    assert "allow_pickle" in str(error)
+    assert not list(tmp_path.glob("*.h5"))
+    save(state, tmp_path, allow_pickle=True)
+    target = {"x": torch.zeros(2), "day": None}
+    error = failure(load, target, tmp_path)
+    assert isinstance(error, ArgumentError)
+    assert "'day'" in str(error)
+    assert torch.equal(target["x"], torch.zeros(2))
+    found = load(target, tmp_path, allow_pickle=True)
+    assert found["day"] == day
+    assert type(found["day"]) is datetime.date
+
+
+class Json(dcp.DefaultSavePlanner):
+    """A planner with bytes and dtypes of its own."""
+
+    def transform_object(self, write_item, object):
+        return io.BytesIO(b"mine") if write_item.tensor_data is None else object.half()
+
+
+class Mine(dcp.DefaultLoadPlanner):
+    def load_bytes(self, read_item, value):
+        self.original_state_dict[read_item.dest_index.fqn] = value.getvalue()
+
+
+def test_the_planner_decides_what_is_written_and_what_becomes_of_it(tmp_path):
+    state = {"x": torch.ones(3, dtype=torch.half).float(), "object": object()}
+    dcp.save(state, storage_writer=LCStorageWriter(tmp_path, allow_pickle=True), planner=Json(), no_dist=True)
+    target = {"x": torch.zeros(3), "object": None}
+    reader = LCStorageReader(tmp_path, allow_pickle=True)
+    dcp.load(target, storage_reader=reader, planner=Mine(), no_dist=True)
+    assert target["object"] == b"mine"
+    assert torch.equal(target["x"], state["x"])
+    with lccodec.Chain(tmp_path / "rank-0") as chain:
+        assert chain.info().arrays[0].dtype == "float16"
+
+
+def network():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def train(model, optimizer, steps):
+    for step in steps:
+        batch = torch.randn(32, 8, generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        (model(batch) - batch.sum(1, keepdim=True)).square().mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, asynchronous):
+    model, optimizer = network()
+    train(model, optimizer, range(20))
+    expected = model.state_dict()
+
+    model, optimizer = network()
+    writer = LCStorageWriter(tmp_path / "latest", chain=tmp_path / "chain")
+    for step in range(0, 15, 5):
+        train(model, optimizer, range(step, step + 5))
+        weights, moments = get_state_dict(model, optimizer)
+        state = {"model": weights, "optimizer": moments, "step": step + 5}
+        options = {"checkpoint_id": tmp_path / str(step + 5), "storage_writer": writer, "no_dist": True}
+        if asynchronous:
+            dcp.async_save(state, **options).result()
+        else:
+            dcp.save(state, **options)
+    train(model, optimizer, range(100, 103))  # lost
+
+    model, optimizer = network()
+    weights, moments = get_state_dict(model, optimizer)
+    state = load({"model": weights, "optimizer": moments, "step": None}, tmp_path / "15")
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    train(model, optimizer, range(state["step"], 20))
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_chain_shared_by_checkpoints_holds_deltas_and_each_can_go(tmp_path):
+    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain", policy="lc-2")
+    weight = torch.randn(300, 300)
+    for step in range(3):
+        weight += 0.01 * torch.randn(300, 300)
+        dcp.save({"w": weight}, checkpoint_id=tmp_path / str(step), storage_writer=writer, no_dist=True)
+    sizes = [path.stat().st_size for path in sorted(tmp_path.glob("chain/rank-0/*"))]
+    assert max(sizes[1:]) < sizes[0] / 8
+    shutil.rmtree(tmp_path / "0")
+    found = load({"w": torch.zeros(300, 300)}, tmp_path / "2")["w"]
+    assert 0 < (found - weight).abs().max() < 0.1
+    # The whole tree can be moved, and another writer goes on where the first stopped.
+    shutil.move(tmp_path, tmp_path.with_name("moved"))
+    moved = tmp_path.with_name("moved")
+    assert torch.equal(load({"w": torch.zeros(300, 300)}, moved / "2")["w"], found)
+    with pytest.warns(LccodecWarning, match="goes on with 'lossless'"):
+        save({"w": weight}, moved / "3", chain=moved / "chain", policy="lossless")
+    assert torch.equal(load({"w": torch.zeros(300, 300)}, moved / "3")["w"], weight)
+    with lccodec.Chain(moved / "chain" / "rank-0") as chain:
+        assert chain.info().parent == 2
+
+
+class Codebook(torch.nn.Module):
+    """Statistics that are no running mean by name, and a parameter with a name of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(20, 30))
+        self.register_buffer("embed", torch.rand(20, 30))
+        self.register_buffer("usage", torch.rand(400))
+
+
+def test_buffers_of_a_lossy_checkpoint_are_exact_and_parameters_need_no_known_names(tmp_path):
+    """As `get_state_dict` names them: ``state.<parameter>.<entry>``."""
+    torch.manual_seed(0)
+    model = Codebook()
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.01)
+    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain", policy="lc-3")
+    for step in range(2):
+        model.table.sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.embed.mul_(1.01)
+            model.usage.mul_(1.01)
+        weights, moments = get_state_dict(model, optimizer)
+        state = {"model": weights, "optimizer": moments}
+        dcp.save(state, checkpoint_id=tmp_path / str(step), storage_writer=writer, no_dist=True)
+    empty = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
+    found = load({"model": empty}, tmp_path / "1")["model"]
+    assert torch.equal(found["embed"], model.embed) and torch.equal(found["usage"], model.usage)
+    assert 0 < (found["table"] - model.table).abs().max() < 0.01
+    with lccodec.Chain(tmp_path / "chain" / "rank-0") as chain:
+        methods = {array.name: array.method for array in chain.info().arrays}
+    assert methods["optimizer.state.table.sum"] == "codebook"  # Adagrad's
+
+
+def test_a_writer_can_be_sent_to_a_process(tmp_path):
+    """As `dcp.async_save` does with AsyncCheckpointerType.PROCESS."""
+    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain")
+    for step in range(2):
+        dcp.save({"x": torch.ones(3) * step}, checkpoint_id=tmp_path / str(step), storage_writer=writer)
+        writer = copy.deepcopy(writer)  # in the way of pickle
+    assert load({"x": torch.zeros(3)}, tmp_path / "1")["x"][0] == 1
+    with lccodec.Chain(tmp_path / "chain" / "rank-0") as chain:
+        assert chain.info(1).parent == 0
+
+
+def test_saves_to_one_path_are_numbered(tmp_path):
+    for value in (1.0, 2.0):
+        save({"x": torch.full((3,), value)}, tmp_path)
+    assert load({"x": torch.zeros(3)}, tmp_path)["x"][0] == 2
+    assert load({"x": torch.zeros(3)}, tmp_path, step=0)["x"][0] == 1
+    with pytest.raises(dcp.CheckpointException, match="no checkpoint of step 7"):
+        load({"x": torch.zeros(3)}, tmp_path, step=7)
+
+
+def test_names_with_slashes_and_tildes(tmp_path):
+    state = {"a/b": torch.ones(2), "a~1b": torch.zeros(2), "é": 3}
+    save(state, tmp_path)
+    found = load({"a/b": torch.zeros(2), "a~1b": torch.ones(2), "é": None}, tmp_path)
+    assert torch.equal(found["a/b"], state["a/b"]) and torch.equal(found["a~1b"], state["a~1b"])
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Checkpoints of two runs, of the same names and sizes."""
+    for name in ("one", "other"):
+        save({"a": torch.randn(40, 40), "b": torch.ones(3), "n": 1}, tmp_path / name)
+    return tmp_path / "one", tmp_path / "other"
+
+
+def check_refused(path, kind, *words):
+    target = {"b": torch.zeros(3), "a": torch.zeros(40, 40), "n": None}
+    before = copy.deepcopy(target)
+    error = failure(load, target, path)
+    if isinstance(error, AssertionError):  # DCP's, around what reading the metadata raised
+        assert isinstance(error.__context__, kind | None)
+    else:
+        assert isinstance(error, kind), error
+    assert all(word in str(error) for word in words), error
+    assert all(torch.equal(target[n], before[n]) for n in "ab") and target["n"] is None
+
+
+def test_the_file_of_a_rank_is_missing(two):
+    (two[0] / "rank-0" / "000000000000.lcc.h5").unlink()
+    check_refused(two[0], ChainError, "missing", "rank-0")
+
+
+def test_the_file_of_a_rank_is_of_another_run(two):
+    shutil.copy(*[path / "rank-0" / "000000000000.lcc.h5" for path in reversed(two)])
+    check_refused(two[0], ChainError, "another run", "rank-0")
+
+
+def test_the_file_of_a_rank_is_damaged(two):
+    path = two[0] / "rank-0" / "000000000000.lcc.h5"
+    data = bytearray(path.read_bytes())
+    data[5000] ^= 1
+    path.write_bytes(data)
+    check_refused(two[0], ChecksumError, "LCC-MAN-08")
+
+
+def test_no_checkpoint_there(tmp_path):
+    check_refused(tmp_path / "nothing", ChainError, "holds no checkpoint", "there is no such directory")
+    check_refused(tmp_path, ChainError, "holds no checkpoint", "the directory is empty")
+    (tmp_path / "notes.txt").write_text("")
+    check_refused(tmp_path, ChainError, "holds no checkpoint", "other files: notes.txt")
+    for number in range(9):
+        (tmp_path / f"m{number}").write_text("")
+    check_refused(tmp_path, ChainError, "m0, m1, m2 and 7 more")
+    check_refused(tmp_path / "notes.txt", ChainError, "not a directory")
+
+
+def test_a_checkpoint_of_torchs_own_writer_is_told(tmp_path):
+    dcp.save({"x": torch.ones(2)}, checkpoint_id=tmp_path, no_dist=True)
+    check_refused(tmp_path, ChainError, "a checkpoint of torch's own FileSystemWriter",
+                  "load it with FileSystemReader")  # fmt: skip
+
+
+def test_the_chain_of_a_rank_is_told(tmp_path):
+    save({"x": torch.ones(2)}, tmp_path)
+    check_refused(tmp_path / "rank-0", FormatError, "not the record", "of a distributed checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "word"),
+    [
+        (lambda record: record.update(version=9), UnsupportedError, "version 9"),
+        (lambda record: record.update(kind="else"), FormatError, "not the record"),
+        (lambda record: record.update(parts=[]), FormatError, "does not hold together"),
+        (lambda record: record["entries"]["a"].update(dtype="float3"), UnsupportedError, "float3"),
+        (lambda record: record["entries"]["a"].update(dtype="nn"), UnsupportedError, "nn"),
+        (lambda record: record["entries"]["a"].update(size="x"), FormatError, "does not hold together"),
+        (lambda record: record["entries"]["a"]["chunks"][0].pop(), FormatError, "does not hold together"),
+    ],
+)
+def test_a_record_that_is_not_as_it_should_be(two, change, kind, word):
+    path = two[0] / "000000000000.lcc.h5"
+    record = lccodec.load_file(path)
+    change(record)
+    path.unlink()
+    with lccodec.Chain(two[0]) as chain:
+        chain.save(0, record)
+    check_refused(two[0], kind, word)
+
+
+def test_a_tensor_that_its_part_does_not_have(two):
+    path = two[0] / "000000000000.lcc.h5"
+    record = lccodec.load_file(path)
+    record["entries"]["else"] = record["entries"]["a"]
+    path.unlink()
+    with lccodec.Chain(two[0]) as chain:
+        chain.save(0, record)
+    error = failure(load, {"else": torch.zeros(40, 40)}, two[0])
+    assert isinstance(error, FormatError), error
+
+
+def test_a_chunk_that_is_smaller_than_the_record_says(two):
+    path = two[0] / "000000000000.lcc.h5"
+    record = lccodec.load_file(path)
+    record["entries"]["a"].update(size=[50, 40], chunks=[[[0, 0], [50, 40], 0]])
+    path.unlink()
+    with lccodec.Chain(two[0]) as chain:
+        chain.save(0, record)
+    error = failure(load, {"a": torch.zeros(50, 40)}, two[0])
+    assert isinstance(error, FormatError)
+
+
+def test_what_cannot_be_saved_is_refused_by_name(tmp_path):
+    for tensor in (torch.zeros(3, device="meta"), torch.zeros(3).to_sparse()):
+        error = failure(save, {"bad": tensor}, tmp_path)
+        assert isinstance(error, ArgumentError)
+        assert "'bad'" in str(error)
+    with pytest.raises(ArgumentError, match="collectives"):
+        dcp.save(
+            {"x": torch.ones(2)},
+            storage_writer=LCStorageWriter(tmp_path),
+            no_dist=True,
+            use_collectives=False,
+        )
+    with pytest.raises(ArgumentError, match="unknown policy"):
+        LCStorageWriter(tmp_path, policy="nonsense")
+
+
+def test_dcp_knows_what_can_be_a_checkpoint(tmp_path):
+    assert LCStorageWriter.validate_checkpoint_id(tmp_path)
+    assert not LCStorageReader.validate_checkpoint_id("gs://bucket/step")

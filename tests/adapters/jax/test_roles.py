@@ -1,0 +1,213 @@
+"""What the structure of a tree tells about its arrays: which are trained, moments or statistics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen, nnx
+from flax.training.train_state import TrainState
+
+import lccodec
+from lccodec.adapters import jax as adapter
+from lccodec.adapters.jax.tree import leaves
+from lccodec.policy.roles import assign_roles
+
+from ...support.jax_trees import assert_same_tree
+
+
+def roles_of(tree: Any) -> dict[str, str]:
+    return {name: assignment.role for name, assignment in adapter.roles(tree).items()}
+
+
+def test_roles_come_from_the_structure_whatever_the_names_are():
+    params = {"table": jnp.ones((200, 150))}
+
+    def roles(optimizer: Any) -> dict[str, str]:
+        found = roles_of({"net": params, "x": optimizer.init(params), "y": {"table": jnp.ones(3)}})
+        assert found.get("net/table") == ("weight" if parameters else None)
+        return {name: role for name, role in found.items() if name.startswith("x/")}
+
+    parameters = True
+    assert roles(optax.adamw(1e-3)) == {"x/0/mu/table": "first_moment", "x/0/nu/table": "second_moment"}
+    assert roles(optax.rmsprop(1e-3)) == {"x/0/nu/table": "second_moment"}
+    assert roles(optax.sm3(1e-3)) == {
+        "x/0/mu/table/0": "second_moment", "x/0/mu/table/1": "second_moment", "x/0/nu/table": "first_moment",
+    }  # fmt: skip
+    assert roles(optax.adan(1e-3)) == {
+        "x/0/m/table": "first_moment", "x/0/v/table": "first_moment", "x/0/n/table": "second_moment",
+        "x/0/g/table": "other",
+    }  # fmt: skip
+    nested = roles(optax.inject_hyperparams(optax.adam)(learning_rate=0.1))
+    assert nested["x/inner_state/0/nu/table"] == "second_moment"
+    assert nested["x/hyperparams/learning_rate"] == "other"
+    parts = optax.multi_transform({"a": optax.adam(1e-3)}, {"table": "a"})
+    assert roles(parts)["x/inner_states/a/inner_state/0/mu/table"] == "first_moment"
+    every = roles(optax.MultiSteps(optax.lion(1e-3), every_k_schedule=2))
+    assert every["x/acc_grads/table"] == "other"
+    parameters = False  # no field has their form
+    found = roles(optax.adafactor(1e-3))
+    assert {found[f"x/0/{name}/table"] for name in ("v_row", "v_col", "v")} == {"second_moment"}
+    roles(optax.sgd(0.1))
+
+
+def test_copies_of_the_parameters_that_are_averages_are_no_weights():
+    params = {"table": jnp.ones((200, 150)), "more": [jnp.ones(3)]}
+    tree = {
+        "net": params,
+        "net_ema": params,
+        "half": {"table": params["table"]},
+        "x": optax.adam(1).init(params),
+    }
+    found = roles_of(tree)
+    assert [found.get(f"{name}/table") for name in ("net", "net_ema", "half")] == ["weight", None, None]
+    assert found["net/more/0"] == "weight"
+
+
+class Quantized(nnx.Variable):
+    """A collection of somebody's own."""
+
+
+class Typed(nnx.Module):
+    """Variables of every kind, with names that tell nothing."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.a = nnx.Param(jnp.ones(3))
+        self.b = nnx.BatchStat(jnp.ones(3))
+        self.weight = Quantized(jnp.ones(3))
+        self.ema = nnx.Param(jnp.ones(3))
+        self.lora = nnx.LoRA(3, 2, 3, rngs=rngs)
+
+
+@pytest.mark.parametrize("of", [nnx.state, lambda model: model], ids=["state", "module"])
+def test_types_of_nnx_tell_what_is_trained(of):
+    model = Typed(nnx.Rngs(0))
+    tree = {"net": of(model), "moments": optax.adam(1e-3).init(nnx.state(model, nnx.Param))}
+    found = roles_of(tree)
+    assert found.pop("net/lora/lora_a") == found.pop("net/lora/lora_b") == "weight"
+    assert {name: role for name, role in found.items() if name.startswith("net")} == {
+        "net/a": "weight", "net/b": "other", "net/weight": "other",
+    }  # fmt: skip
+    assert (found["moments/0/mu/a"], found["moments/0/nu/a"]) == ("first_moment", "second_moment")
+    names = [name for name, _ in leaves(tree)]
+    assert assign_roles(names, None, adapter.roles(tree))["net/ema"].role == "other"
+    assert adapter.roles(tree)["net/b"].why == "nnx.BatchStat"
+
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:
+        table = self.param("table", jax.nn.initializers.normal(), (4, 300))
+        x = linen.BatchNorm(use_running_average=not train)(x @ table)
+        return linen.Dense(1)(jax.nn.relu(x))
+
+
+def test_of_linens_collections_only_params_are_weights():
+    variables = Linen().init(jax.random.key(0), jnp.ones((2, 4)), train=True)
+    weights = {f"params/{n}" for n in ("BatchNorm_0/bias", "BatchNorm_0/scale", "Dense_0/bias",
+                                       "Dense_0/kernel", "table")}  # fmt: skip
+    found = roles_of(variables)
+    assert {name for name, role in found.items() if role == "weight"} == weights
+    assert found["batch_stats/BatchNorm_0/var"] == "other"
+    assert set(roles_of({"params": variables["params"]})) == weights
+    state = TrainState.create(apply_fn=None, params=variables["params"], tx=optax.sgd(0.1))
+    assert set(roles_of(state)) == weights
+    both = roles_of({**variables, "opt": optax.sgd(0.1).init(variables["params"])})
+    assert both == {}  # not Linen's collections alone: names decide
+    assert roles_of({"params": {"bn": {"mean": jnp.ones(3), "x": jnp.ones(3)}}}) == {}  # perhaps NNX's
+
+
+def outputs_after_a_chain(directory: Path, tree: Any, states: list[Any]) -> Any:
+    with lccodec.Chain(directory, "balanced", adapter=adapter) as chain:
+        for step, state in enumerate(states):
+            chain.save(step, state)
+        assert chain.info().parent is not None
+        return adapter.load_into(tree, chain.restore())
+
+
+class Norm(nnx.Module):
+    """A network whose batch statistics are far from 1, as those of real data are."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.a = nnx.Linear(4, 300, rngs=rngs)
+        self.bn = nnx.BatchNorm(300, momentum=0.5, rngs=rngs)
+        self.b = nnx.Linear(300, 2, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.b(jax.nn.relu(self.bn(self.a(x))))
+
+
+@nnx.jit
+def learn(model: Norm, optimizer: nnx.Optimizer, x: jax.Array) -> None:
+    optimizer.update(model, nnx.grad(lambda m: ((m(x) - 1) ** 2).mean())(model))
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_batch_statistics_of_nnx_are_exact_and_outputs_stay(tmp_path, pure):
+    """A variance of 1e-5 that is restored as 0.1 makes an output of its own."""
+    model = Norm(nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adam(1e-4), wrt=nnx.Param)
+    states = []
+    model.train()
+    for step in range(60):
+        learn(model, optimizer, 0.01 * jax.random.normal(jax.random.key(step), (64, 4)))
+        if step < 57:
+            continue
+        tree = {"model": nnx.state(model), "optimizer": nnx.state(optimizer)}
+        pure_tree = {name: nnx.to_pure_dict(part) for name, part in tree.items()}
+        states.append(jax.tree.map(jnp.array, pure_tree if pure else tree))
+    found = outputs_after_a_chain(tmp_path, states[-1], states)
+    for name in ("mean", "var"):
+        before, after = (np.asarray(s["model"]["bn"][name][...]) for s in (states[-1], found))
+        np.testing.assert_array_equal(after, before)
+    x = 0.01 * jax.random.normal(jax.random.key(99), (64, 4))
+    model.eval()
+    nnx.update(model, states[-1]["model"])
+    before = model(x)
+    nnx.update(model, found["model"])
+    assert np.linalg.norm(model(x) - before) < 0.05 * np.linalg.norm(before)
+    moments = (
+        found["optimizer"]["opt_state"][0]["mu"]["a"]["kernel"],
+        states[-1]["optimizer"]["opt_state"][0]["mu"]["a"]["kernel"],
+    )
+    assert not np.array_equal(*(m[...] for m in moments))
+
+
+def test_batch_statistics_of_linen_are_exact_and_outputs_stay(tmp_path):
+    module, optimizer = Linen(), optax.adam(1e-4)
+    variables = module.init(jax.random.key(0), jnp.ones((2, 4)))
+    params, stats = variables["params"], variables["batch_stats"]
+    moments, states = optimizer.init(params), []
+
+    @jax.jit
+    def step(params: Any, stats: Any, moments: Any, x: Any) -> Any:
+        def loss(params: Any) -> Any:
+            variables = {"params": params, "batch_stats": stats}
+            y, changed = module.apply(variables, x, train=True, mutable=["batch_stats"])
+            return ((y - 1) ** 2).mean(), changed["batch_stats"]
+
+        gradients, changed = jax.grad(loss, has_aux=True)(params)
+        updates, moments = optimizer.update(gradients, moments)
+        return optax.apply_updates(params, updates), changed, moments
+
+    for number in range(60):
+        x = 0.01 * jax.random.normal(jax.random.key(number), (64, 4))
+        params, stats, moments = step(params, stats, moments, x)
+        if number >= 57:
+            states.append({"params": params, "batch_stats": stats, "opt": moments})
+    params, stats = states[-1]["params"], states[-1]["batch_stats"]
+    found = outputs_after_a_chain(tmp_path, states[-1], states)
+    assert_same_tree(found["batch_stats"], stats)
+    assert not np.array_equal(found["params"]["table"], params["table"])
+
+    def output(state: Any) -> Any:
+        x = 0.01 * jax.random.normal(jax.random.key(99), (64, 4))
+        return module.apply({"params": state["params"], "batch_stats": state["batch_stats"]}, x)
+
+    before = output(states[-1])
+    assert np.linalg.norm(output(found) - before) < 0.05 * np.linalg.norm(before)

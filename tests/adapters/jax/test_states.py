@@ -1,0 +1,241 @@
+"""A tree of JAX comes back as it was saved: every type and bit, on every device."""
+
+from __future__ import annotations
+
+import socket
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import lccodec
+from lccodec.adapters import jax as adapter
+from lccodec.errors import ArgumentError, FormatError
+
+from ...support.jax_processes import finish, run
+from ...support.jax_trees import (
+    BYTES,
+    DTYPES,
+    FLOATS,
+    INTEGERS,
+    assert_same,
+    assert_same_tree,
+    parts,
+    random_array,
+    train,
+)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0, 3), (4, 5)])
+@pytest.mark.usefixtures("x64")
+def test_every_dtype_keeps_every_bit(name, shape):
+    tree = {"x": jnp.asarray(random_array(name, shape))}
+    assert tree["x"].dtype.name == name
+    data = adapter.save(tree)
+    assert_same(adapter.load(data), tree)
+    assert_same(adapter.load(data, target=jax.eval_shape(lambda: tree)), tree)
+
+
+@pytest.mark.usefixtures("x64")
+def test_every_dtype_through_a_chain_of_deltas(tmp_path):
+    names = [*INTEGERS, *FLOATS, *BYTES]
+    trees = [{n: jnp.asarray(random_array(n, (30, 7), seed)) for n in names} for seed in range(3)]
+    with lccodec.Chain(tmp_path, policy="lossless", adapter=adapter) as chain:
+        for step, tree in enumerate(trees):
+            chain.save(step, tree)
+        for step, tree in enumerate(trees):
+            assert_same(chain.restore(step), tree)
+        part = chain.restore(1, keys=["float8_e5m2", "bfloat16"])
+    assert_same(part, {name: trees[1][name] for name in ("bfloat16", "float8_e5m2")})
+
+
+def test_an_array_on_the_cpu_is_not_copied():
+    for name in ("float32", "bfloat16", "float8_e4m3fn"):
+        array = jnp.asarray(random_array(name, (64, 32)))
+        plain = adapter.to_numpy({"x": array})[0]["x"]
+        assert plain.__array_interface__["data"][0] == array.unsafe_buffer_pointer()
+
+
+def test_a_large_array_that_was_loaded_is_not_copied(tmp_path):
+    lccodec.save_file({"x": np.arange(1e5, dtype=np.float32)}, tmp_path / "a.lcc.h5")
+    with lccodec.open(tmp_path / "a.lcc.h5") as file:
+        state = file.state()
+    array = adapter.from_numpy(state, {})["x"]
+    assert array.unsafe_buffer_pointer() == state["x"].ctypes.data
+
+
+def test_numpy_arrays_of_the_other_byte_order():
+    values = np.linspace(-1, 1, 5, dtype="f4")
+    other = {"x": values.astype(values.dtype.newbyteorder("S"))}
+    assert adapter.from_numpy(other, {})["x"].tolist() == values.tolist()
+    for target in (other, {"x": values}, {"x": jnp.zeros(5)}):
+        assert adapter.load(adapter.save(other), target)["x"].tolist() == values.tolist()
+        assert adapter.load_into(target, other)["x"].tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("name", ["float64", "int64", "complex128"])
+def test_64_bits_are_not_rounded_to_32(name):
+    data = lccodec.save({"x": np.ones(2, name)})
+    with pytest.raises(ArgumentError, match=f"array 'x' is {name}, which JAX has only with jax_enable_x64"):
+        adapter.load(data)
+    with pytest.raises(ArgumentError, match="jax_enable_x64"):
+        adapter.load(data, target={"x": jax.ShapeDtypeStruct((2,), name)})
+    assert adapter.load(data, target={"x": np.zeros(2, name)})["x"].dtype == name
+
+
+class Twice:
+    """A node with two children of one name."""
+
+
+jax.tree_util.register_pytree_with_keys(
+    Twice,
+    lambda _: (((jax.tree_util.DictKey("a"), 1), (jax.tree_util.DictKey("a"), 2)), None),
+    lambda *_: Twice(),
+)
+
+
+def _deleted() -> jax.Array:
+    array = jnp.ones(3)
+    array.delete()
+    return array
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: jax.ShapeDtypeStruct((2,), jnp.float32), "'m/x' is abstract"),
+        (_deleted, "'m/x' has been deleted"),
+        (lambda: np.array([None]), "'m/x' has dtype object"),
+        (object, "'m/x' is a builtins.object"),
+        (lambda: jax.nn.relu, "'m/x' is a "),
+        (lambda: jnp.float32, "'m/x' is a "),
+        (Twice, "'m/x' is a Twice with several children of one name"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_by_name(make, message):
+    with pytest.raises(ArgumentError, match=message):
+        adapter.save({"m": {"x": make()}})
+
+
+def test_what_is_traced_is_refused():
+    @jax.jit
+    def step(x: jax.Array) -> jax.Array:
+        adapter.save({"x": x})
+        return x
+
+    with pytest.raises(ArgumentError, match="'x' is traced"):
+        step(jnp.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("note", "array", "error"),
+    [
+        ('{"float8_e5m2": ["x"]}', np.ones(2, np.float32), FormatError),
+        ('{"key<threefry2x32>": ["x"]}', np.ones(2, np.float32), FormatError),
+        ('{"key<threefry2x32>": ["x"]}', np.ones((), np.uint32), FormatError),
+        ('{"key<threefry2x32>": ["x"]}', np.ones(3, np.uint32), ArgumentError),
+        ('{"key<nonsense>": ["x"]}', np.ones(2, np.uint32), ArgumentError),
+        ('{"complex32": ["x"]}', np.ones(2, np.float16), ArgumentError),
+        ('{"float4_e2m1fn_x2": ["x"]}', np.ones(2, np.uint8), ArgumentError),
+        ('{"load": ["x"]}', np.ones(2, np.uint8), ArgumentError),
+    ],
+)
+def test_a_note_that_does_not_fit(note, array, error):
+    with pytest.raises(error, match="array 'x'"):
+        adapter.load(lccodec.save({"x": array}, {"lccodec.types": note}))
+
+
+SHARDED = """
+import sys, jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from lccodec.adapters import jax as adapter
+assert len(jax.devices()) == 4
+mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
+rows, both, copies = (NamedSharding(mesh, P(*spec)) for spec in (("x",), ("x", "y"), ()))
+array = jnp.arange(48.0).reshape(8, 6)
+tree = {"w": jax.device_put(array, both), "b": jax.device_put(array[0], copies)}
+tree["k"] = jax.device_put(jax.random.key(1), copies)
+adapter.save_file(tree, sys.argv[1])
+target = {
+    "w": jax.ShapeDtypeStruct((8, 6), jnp.float32, sharding=rows),
+    "b": jax.ShapeDtypeStruct((6,), jnp.float32, sharding=rows),
+    "k": tree["k"],
+}
+for back in (adapter.load_file(sys.argv[1], target=target), adapter.load_into(target, tree)):
+    assert [back[n].sharding for n in target] == [rows, rows, copies], back
+    assert all((np.asarray(back[n]) == np.asarray(tree[n])).all() for n in "wb")
+    assert (jax.random.key_data(back["k"]) == jax.random.key_data(tree["k"])).all()
+try:
+    adapter.load_file(sys.argv[1], target={**target, "b": jax.ShapeDtypeStruct((6,), jnp.float32, sharding=
+        NamedSharding(Mesh(np.array(jax.devices()), ("z",)), P("z")))})
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+PROCESSES = """
+import sys, jax, jax.numpy as jnp, numpy as np
+jax.distributed.initialize(sys.argv[2], 2, int(sys.argv[3]))
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from lccodec.adapters import jax as adapter
+mesh = Mesh(np.array(jax.devices()), ("x",))
+split, copies = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
+data = np.arange(8.0, dtype=np.float32)
+own = lambda sharding: jax.make_array_from_callback((8,), sharding, lambda index: data[index])
+try:
+    adapter.to_numpy({"w": own(split)})
+except Exception as error:
+    print(type(error).__name__, error)
+path = sys.argv[1] + sys.argv[3]
+adapter.save_file({"w": own(copies)}, path)
+back = adapter.load_file(path, target={"w": jax.ShapeDtypeStruct((8,), jnp.float32, sharding=split)})["w"]
+part = back.addressable_data(0)
+assert (np.asarray(part) == data[back.addressable_shards[0].index]).all() and part.shape == (4,)
+print("done")
+"""
+
+
+def test_sharded_arrays_are_gathered_and_go_where_the_target_says(tmp_path):
+    output = finish(run(SHARDED, str(tmp_path / "a.lcc.h5"), devices=4))
+    assert output.startswith("ArgumentError the state does not fit the target\n  b: ")
+
+
+def test_an_array_of_two_processes(tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    processes = [run(PROCESSES, str(tmp_path / "a"), address, str(rank)) for rank in range(2)]
+    for process in processes:
+        output = finish(process)
+        assert "ArgumentError state entry 'w' is an array of several processes" in output
+        assert output.endswith("done\n")
+
+
+RESUME = """
+import sys, jax, lccodec
+from flax import nnx
+from lccodec.adapters import jax as adapter
+from tests.support.jax_trees import parts, train
+model, optimizer = parts(5)
+chain = lccodec.Chain(sys.argv[1], policy="lossless", adapter=adapter)
+target = {"model": nnx.state(model), "optimizer": nnx.state(optimizer)}
+state = adapter.load_into(target, chain.restore())
+nnx.update(model, state["model"])
+nnx.update(optimizer, state["optimizer"])
+train(model, optimizer, range(4, 8))
+adapter.save_file({"model": nnx.state(model), "optimizer": nnx.state(optimizer)}, sys.argv[2])
+"""
+
+
+def test_a_run_that_is_resumed_in_a_new_process_is_the_run_that_was_not_interrupted(tmp_path):
+    model, optimizer = parts(0)
+    with lccodec.Chain(tmp_path / "run", policy="lossless", adapter=adapter) as chain:
+        for step in range(8):
+            train(model, optimizer, range(step, step + 1))
+            if step < 4:
+                chain.save(step, {"model": nnx.state(model), "optimizer": nnx.state(optimizer)})
+    finish(run(RESUME, str(tmp_path / "run"), str(tmp_path / "end.lcc.h5")))
+    tree = {"model": nnx.state(model), "optimizer": nnx.state(optimizer)}
+    assert_same_tree(adapter.load_file(tmp_path / "end.lcc.h5", target=tree), tree)

@@ -1,0 +1,183 @@
+"""Orbax saves and restores through lccodec: managers of both APIs, one process and two."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import orbax.checkpoint.experimental.v1 as ocp1
+import pytest
+
+import lccodec
+from lccodec.adapters.orbax import LCCheckpointHandler, LCHandler, LCRestore, LCSave
+from lccodec.errors import ArgumentError, ChainError
+
+from ...support.orbax_states import abstract, check_same, manager, state
+
+WORKER = Path(__file__).parents[2] / "support" / "orbax_processes.py"
+
+
+@pytest.mark.parametrize("target", [abstract, lambda tree: tree], ids=["abstract", "arrays"])
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_a_manager_saves_restores_and_keeps_so_many(tmp_path, target, asynchronous):
+    saved = state()
+    with manager(tmp_path, max_to_keep=2, enable_async_checkpointing=asynchronous) as steps:
+        for step in range(4):
+            saved["epoch"] = step
+            steps.save(step, args=LCSave(saved))
+        steps.wait_until_finished()
+        assert steps.all_steps() == [2, 3]
+        check_same(steps.restore(3, args=LCRestore(target(saved))), saved)
+        assert steps.restore(2, args=LCRestore(target(saved)))["epoch"] == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
+    for path in tmp_path.rglob("*.h5"):
+        assert lccodec.validate(path, deep=True) == []
+
+
+def loss(weights, batch):
+    hidden = jnp.tanh(batch @ weights["in"])
+    return jnp.mean((hidden @ weights["out"] - jnp.sum(batch, 1)) ** 2)
+
+
+OPTIMIZER = optax.adamw(0.01)
+
+
+@jax.jit
+def update(state):
+    key, draw = jax.random.split(state["key"])
+    gradients = jax.grad(loss)(state["weights"], jax.random.normal(draw, (32, 8)))
+    updates, moments = OPTIMIZER.update(gradients, state["moments"], state["weights"])
+    return {"weights": optax.apply_updates(state["weights"], updates), "moments": moments, "key": key}
+
+
+def fresh():
+    weights = {"in": jax.random.normal(jax.random.key(1), (8, 16)), "out": jnp.ones(16)}
+    return {"weights": weights, "moments": OPTIMIZER.init(weights), "key": jax.random.key(0)}
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained):
+    expected = fresh()
+    for _ in range(20):
+        expected = update(expected)
+
+    chain = tmp_path / "chain" if chained else None
+    with manager(tmp_path / "steps", LCCheckpointHandler(chain), max_to_keep=1) as steps:
+        current = fresh()
+        for step in range(1, 14):
+            current = update(current)
+            if step % 4 == 0:
+                steps.save(step, args=LCSave(current))
+    with manager(tmp_path / "steps", LCCheckpointHandler(chain), max_to_keep=1) as steps:
+        assert steps.all_steps() == [12]
+        current = steps.restore(12, args=LCRestore(abstract(fresh())))
+        for _ in range(13, 21):
+            current = update(current)
+        steps.save(20, args=LCSave(current))
+    check_same(current, expected)
+    if chained:
+        with lccodec.Chain(chain / "process-0") as kept:
+            assert [kept.info(step).parent for step in kept.steps[:3]] == [None, 0, 1]
+
+
+def test_deltas_are_small_and_survive_the_deletion_of_other_steps(tmp_path):
+    handler = LCCheckpointHandler(tmp_path / "chain", policy="lc-2")
+    weight = np.random.default_rng(0).standard_normal((200, 200), np.float32)
+    with manager(tmp_path / "steps", handler, max_to_keep=1) as steps:
+        for step in range(3):
+            weight += 0.01 * np.random.default_rng(step).standard_normal((200, 200), np.float32)
+            steps.save(step, args=LCSave({"w": weight}))
+        steps.wait_until_finished()
+        found = steps.restore(2, args=LCRestore())["w"]
+    assert 0 < np.abs(found - weight).max() < 0.1
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "chain" / "process-0").iterdir())]
+    assert max(sizes[1:]) < sizes[0] / 8
+    with pytest.raises(ArgumentError, match="need a chain"):
+        LCCheckpointHandler(policy="lc-2")
+
+
+def context(handler=LCHandler):
+    registry = ocp1.handlers.local_registry()
+    registry.add(handler, checkpointable_name="training")
+    options = ocp1.Context()
+    options.checkpointables.registry = registry
+    return options
+
+
+def test_version_1_of_the_api(tmp_path):
+    saved = state()
+    with context():
+        ocp1.save_checkpointables(tmp_path / "a", {"training": saved, "config": {"lr": 1}})
+        ocp1.save_checkpointables_async(tmp_path / "b", {"training": saved}).result()
+        for name in "ab":
+            assert list((tmp_path / name / "training").glob("process-0.lcc.h5"))
+            found = ocp1.load_checkpointables(tmp_path / name, {"training": abstract(saved)})
+            check_same(found["training"], saved)
+        found = ocp1.load_checkpointables(tmp_path / "a")
+        assert found["config"] == {"lr": 1}
+        assert np.array_equal(found["training"]["params"]["w"], saved["params"]["w"])
+        seen = ocp1.checkpointables_metadata(tmp_path / "a").metadata["training"]
+        assert seen["params"]["b"].dtype == jnp.bfloat16
+
+
+def test_the_checkpointer_of_version_1_keeps_so_many(tmp_path):
+    keep = ocp1.training.preservation_policies.LatestN(2)
+    with ocp1.training.Checkpointer(tmp_path, context=context(), preservation_policy=keep) as steps:
+        for step in range(4):
+            steps.save_checkpointables(step, {"training": {"x": jnp.full(3, step)}})
+        found = steps.load_checkpointables(3, {"training": {"x": jnp.zeros(3, int)}})
+        assert found["training"]["x"].tolist() == [3, 3, 3]
+        assert [checkpoint.step for checkpoint in steps.checkpoints] == [2, 3]
+
+
+def test_a_handler_of_version_1_with_a_chain(tmp_path):
+    class Deltas(LCHandler):
+        options = {"chain": tmp_path / "chain", "policy": "lc-3"}  # noqa: RUF012
+
+    with context(Deltas):
+        for step in range(2):
+            ocp1.save_checkpointables(tmp_path / str(step), {"training": {"x": np.full(9, step / 2)}})
+        found = ocp1.load_checkpointables(tmp_path / "1", {"training": {"x": np.zeros(9)}})
+    assert np.allclose(found["training"]["x"], 0.5)
+    with lccodec.Chain(tmp_path / "chain" / "process-0") as chain:
+        assert len(chain.steps) == 2
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+def test_two_processes_save_their_shards_and_restore_others(tmp_path):
+    command = [sys.executable, "-W", "ignore", str(WORKER), str(tmp_path), str(free_port())]
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    processes = [
+        subprocess.Popen(
+            [*command, str(process), "2"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        for process in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0].decode() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
+    from ...support.orbax_processes import values
+
+    # One process alone reads what two wrote; without one of their files it cannot.
+    for name in ("alone", "deltas"):
+        with manager(tmp_path / name) as steps:
+            found = steps.restore(2, args=LCRestore())
+            for key, value in values(2).items():
+                assert np.array_equal(found["model"][key], value)
+            place = tmp_path / name / "2" / "default" / "process-1.lcc.h5"
+            shutil.copy(tmp_path / name / "2" / "default" / "process-0.lcc.h5", place)
+            with pytest.raises(ChainError, match="of another process"):
+                steps.restore(2, args=LCRestore())
+            place.unlink()
+            with pytest.raises(ChainError, match="process 1 is missing"):
+                steps.restore(2, args=LCRestore())

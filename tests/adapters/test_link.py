@@ -1,0 +1,128 @@
+"""A state lies in a file, or in a chain with a link to it; other checkpoints are refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.adapters.link import open_linked, open_named, save_linked
+from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
+from lccodec.policy.roles import Assignment
+
+
+def state(step):
+    weight = np.random.default_rng(0).standard_normal(3000)
+    weight[:step] = step
+    return {"w": weight, "step": step}
+
+
+def opened(path):
+    with open_linked(path) as file:
+        return file.state()["step"], file.metadata()
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """Three states of a run in a chain, each with its link."""
+    links = tmp_path / "links"
+    links.mkdir()
+    with lccodec.Chain(tmp_path / "chain", "lossless") as chain:
+        for step in range(3):
+            save_linked(state(step), links / f"{step}.lcc.h5", {"run": str(step)}, chain)
+    return links
+
+
+def test_without_a_chain_the_file_is_the_state(tmp_path):
+    save_linked(state(3), tmp_path / "a.lcc.h5", {"run": "x"}, None)
+    assert opened(tmp_path / "a.lcc.h5") == (3, {"run": "x"})
+    assert lccodec.load_file(tmp_path / "a.lcc.h5")["step"] == 3
+
+
+def test_with_a_chain_the_files_are_links_and_the_states_are_deltas(linked):
+    for step in range(3):
+        assert opened(linked / f"{step}.lcc.h5") == (step, {"run": str(step)})
+        with lccodec.open(linked / f"{step}.lcc.h5") as link:
+            named = json.loads(link.metadata()["lccodec.link"])
+        assert (named["chain"], named["step"]) == ("../chain", step)
+    with lccodec.Chain(linked.parent / "chain") as chain:
+        assert [chain.info(step).parent for step in chain.steps] == [None, 0, 1]
+
+
+def test_a_link_that_is_deleted_harms_no_other(linked):
+    (linked / "1.lcc.h5").unlink()
+    assert opened(linked / "2.lcc.h5")[0] == 2
+
+
+def test_links_and_their_chain_can_be_moved_together(linked):
+    place = shutil.move(linked.parent / "links", linked.parent / "chain" / "links")
+    with pytest.raises(ChainError, match="is missing"):
+        open_linked(f"{place}/0.lcc.h5")
+    shutil.move(place, linked.parent / "links")
+    other = linked.parent.with_name("elsewhere")
+    shutil.move(linked.parent, other)
+    assert opened(other / "links" / "1.lcc.h5")[0] == 1
+
+
+def test_what_a_link_replaces_stays_until_the_state_is_stored(linked, tmp_path):
+    before = (linked / "0.lcc.h5").read_bytes()
+    with lccodec.Chain(tmp_path / "chain", "lossless") as chain:
+        with pytest.raises(ArgumentError):
+            save_linked({"x": object()}, linked / "0.lcc.h5", {}, chain)
+        assert (linked / "0.lcc.h5").read_bytes() == before
+        save_linked(state(7), linked / "0.lcc.h5", {}, chain)
+    assert opened(linked / "0.lcc.h5") == (7, {})
+
+
+def test_roles_of_a_framework_go_into_the_chain(tmp_path):
+    rng = np.random.default_rng(0)
+    with lccodec.Chain(tmp_path / "chain", "lc-2") as chain:
+        for step in range(2):
+            arrays = {"odd": rng.standard_normal(3000), "other": rng.standard_normal(3000)}
+            save_linked(arrays, tmp_path / f"{step}.lcc.h5", {}, chain, {"odd": Assignment("weight", "told")})
+        lossy = {array.name: array.lossy for array in chain.info().arrays}
+    assert lossy == {"odd": True, "other": False}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "[" * 100_000,
+        '{"chain": "../chain", "step": 0}',
+        '{"chain": 1, "step": 0, "root": ""}',
+        '{"chain": "../chain", "step": "x", "root": ""}',
+    ],
+)
+def test_a_link_that_names_nothing(linked, text):
+    lccodec.save_file(None, linked / "0.lcc.h5", {"lccodec.link": text})
+    with pytest.raises(FormatError, match="not a link to a checkpoint of a chain") as caught:
+        open_linked(linked / "0.lcc.h5")
+    assert caught.value.rule == "lccodec.link"
+
+
+def test_the_checkpoint_of_a_link_is_missing_or_another(linked):
+    target = linked.parent / "chain" / "000000000000.lcc.h5"
+    with lccodec.Chain(linked.parent / "other") as chain:
+        chain.save(0, state(9))
+    shutil.copy(linked.parent / "other" / target.name, target)
+    with pytest.raises(ChainError, match="of another run"):
+        open_linked(linked / "0.lcc.h5")
+    target.unlink()
+    with pytest.raises(ChainError, match=r"0\.lcc\.h5: .*000000000000\.lcc\.h5.* is missing"):
+        open_linked(linked / "0.lcc.h5")
+    target.mkdir()  # it is there, and cannot be read
+    with pytest.raises((StorageError, FormatError)):
+        open_linked(linked / "0.lcc.h5")
+
+
+def test_a_file_by_its_root(linked):
+    path = linked.parent / "chain" / "000000000001.lcc.h5"
+    with lccodec.open(path) as file:
+        root = file.info().root
+    with open_named(path, root, "by") as file:
+        assert file.state()["step"] == 1
+    with pytest.raises(ChainError, match=r"^by: "):
+        open_named(path, "0" * 64, "by")

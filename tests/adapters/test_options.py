@@ -1,0 +1,46 @@
+"""The options of an adapter's chain: checked when they are given, used when there is something to save."""
+
+import numpy as np
+import pytest
+
+from lccodec.adapters import torch as adapter
+from lccodec.adapters.options import ChainOptions
+from lccodec.errors import ArgumentError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None, "lc-2", 10, 1), "policy 'lc-2' is for deltas, and they need a chain"),
+        ((None, "balanced", 10, 1), "they need a chain"),
+        ((None, "lc-9", 10, 1), "unknown policy 'lc-9'"),
+        (("s3://bucket/run", "lossless", 10, 1), "is an address"),
+        (("", "lossless", 10, 1), "not a path"),
+    ],
+)
+def test_options_are_checked_before_there_is_anything_to_save(arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        ChainOptions(*arguments)
+
+
+def test_nothing_is_made_before_the_first_save(tmp_path):
+    options = ChainOptions(tmp_path / "run", "lc-2", keyframe_every=5, threads=2)
+    chain = options.open()
+    assert not (tmp_path / "run").exists()
+    assert (chain.directory, chain.policy.name) == (tmp_path / "run", "lc-2")
+    assert (chain.keyframe_every, chain.threads) == (5, 2)
+    chain.save(0, {"x": np.ones(3)})
+    assert (tmp_path / "run").is_dir()
+
+
+def test_processes_have_chains_of_their_own(tmp_path):
+    options = ChainOptions(tmp_path / "run", keyframe_every=5)
+    for chain in (options.open_part("process-1"), options.open_in(tmp_path / "run" / "process-1", adapter)):
+        assert chain.directory == tmp_path / "run" / "process-1"
+        assert (chain.policy.name, chain.keyframe_every) == ("lossless", 5)
+    assert chain.adapter is adapter
+
+
+def test_without_a_directory_there_is_no_chain():
+    assert ChainOptions().open() is None
+    assert ChainOptions().open_part("process-0") is None

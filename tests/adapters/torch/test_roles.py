@@ -1,0 +1,215 @@
+"""What a state of PyTorch tells about its tensors: which are trained, which are moments."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+import lccodec
+from lccodec.adapters import torch as adapter
+from lccodec.policy.roles import assign_roles, check_matches
+
+from ...support.torch_states import assert_same, network, train
+
+
+def role_of(state: Any) -> dict[str, str]:
+    return {name: assignment.role for name, assignment in adapter.roles(state).items()}
+
+
+def every_role(state: Any) -> dict[str, str]:
+    """Roles by structure, and by name where that does not tell."""
+    names = lccodec.container.tree.flatten(adapter.to_numpy(state)[0]).names
+    return {name: found.role for name, found in assign_roles(names, None, adapter.roles(state)).items()}
+
+
+def test_roles_come_from_the_structure_whatever_the_names_are(tmp_path):
+    model = torch.nn.Linear(40, 40)
+    optimizer = torch.optim.Adagrad(model.parameters())
+    train_state = {"net": model.state_dict(), "trainer": {"inner": optimizer.state_dict()}}
+    assert role_of(train_state) == {
+        "trainer/inner/state/0/step": "other", "trainer/inner/state/0/sum": "second_moment",
+        "trainer/inner/state/1/step": "other", "trainer/inner/state/1/sum": "second_moment",
+        "net/weight": "weight", "net/bias": "weight",
+    }  # fmt: skip
+    exact = {}
+    policy = lccodec.Policy("p", {"weight": lccodec.ExponentBuckets(bits=2)})
+    with lccodec.Chain(tmp_path, policy=policy, adapter=adapter) as chain:
+        for step in range(2):
+            chain.save(step, train_state)
+            with torch.no_grad():
+                for state in optimizer.state.values():
+                    state["sum"] += torch.rand_like(state["sum"])
+                model.weight += torch.rand_like(model.weight)
+            exact = {name: t.clone() for name, t in optimizer.state[model.weight].items()}
+        chain.save(2, train_state)
+        back = chain.restore()
+    assert_same(back["trainer"]["inner"]["state"][0], exact)
+    assert not torch.equal(back["net"]["weight"], model.weight)
+
+
+class Quantized(torch.nn.Module):
+    """A codebook that is a running mean, as VQ-VAEs have, with names of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.theta = torch.nn.Parameter(torch.randn(8, 40))
+        self.norm = torch.nn.BatchNorm1d(40)
+        self.register_buffer("embed", torch.randn(16, 40))
+        self.register_buffer("embed_avg", self.embed.clone())
+        self.register_buffer("cluster_size", torch.ones(16))
+        self.usage = torch.nn.Parameter(torch.ones(300), requires_grad=False)
+
+    def forward(self, x):
+        x = self.norm(x @ self.theta)
+        with torch.no_grad():
+            chosen = torch.nn.functional.one_hot(torch.cdist(x, self.embed).argmin(1), 16).float()
+            self.cluster_size.lerp_(chosen.sum(0), 0.1)
+            self.embed_avg.lerp_(chosen.T @ x, 0.1)
+            self.embed.copy_(self.embed_avg / (self.cluster_size + 1e-5)[:, None])
+            self.usage += chosen.sum()
+        return (x - self.embed[chosen.argmax(1)]).square().mean()
+
+
+def quantized_states(optimizer_of, keep_vars: bool = False):
+    torch.manual_seed(0)
+    model = Quantized()
+    optimizer = optimizer_of([p for p in model.parameters() if p.requires_grad])
+    for step in range(9):
+        optimizer.zero_grad()
+        model(torch.randn(32, 8, generator=torch.Generator().manual_seed(step))).backward()
+        optimizer.step()
+        if step % 3 == 2:
+            state = {"net": model.state_dict(keep_vars=keep_vars), "optimizer": optimizer.state_dict()}
+            yield model, state
+
+
+@pytest.mark.parametrize("policy", ["balanced", "lc-3"])
+@pytest.mark.parametrize("keep_vars", [False, True])
+def test_statistics_and_codebooks_are_exact(tmp_path, policy, keep_vars):
+    policy = dataclasses.replace(lccodec.POLICIES[policy], smallest=0)
+    with lccodec.Chain(tmp_path, policy, adapter=adapter) as chain:
+        for step, (_, state) in enumerate(quantized_states(torch.optim.AdamW, keep_vars)):
+            chain.save(step, state)
+        back = chain.restore()
+    differ = {name for name, tensor in state["net"].items() if not torch.equal(tensor, back["net"][name])}
+    assert differ == {"theta", "norm.weight", "norm.bias"}
+    assert not torch.equal(
+        back["optimizer"]["state"][0]["exp_avg"], state["optimizer"]["state"][0]["exp_avg"]
+    )
+
+
+def test_parameters_are_told_by_their_shapes_only_where_the_numbers_are_the_same():
+    *_, (_, state) = quantized_states(torch.optim.Adam)
+    assert role_of(state)["net/theta"] == "weight"
+    assert "net/embed" not in role_of(state)
+    assert adapter.roles(state)["net/theta"].why == "a parameter of the optimizer, by shape"
+    more = {**state, "spare": torch.ones(8, 40)}  # two of the shape, and one parameter
+    assert every_role(more)["net/theta"] == every_role(more)["spare"] == "other"
+    assert every_role(more)["net/norm.weight"] == "weight"  # by its name
+    two = {**state, "net_ema": {"theta": state["net"]["theta"] + 1}}
+    assert (every_role(two)["net/theta"], every_role(two)["net_ema/theta"]) == ("weight", "other")
+    # A parameter that is not in the state: buffers of its shape could be taken for it.
+    del state["net"]["theta"]
+    state["net"]["other"] = torch.ones(40)
+    assert set(role_of(state).values()) == {"first_moment", "second_moment", "other"}
+
+
+def test_parameters_are_told_by_the_names_that_an_optimizer_has():
+    torch.manual_seed(0)
+    model = Quantized()
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.1)  # without momentum there is no entry of any shape
+    wrapped = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
+    for net in (model.state_dict(), wrapped):
+        found = role_of({"a": {"b": net}, "sgd": optimizer.state_dict()})
+        names = [name.removeprefix("a/b/").removeprefix("module.") for name in found]
+        assert names == [name for name, _ in trained]
+        assert set(found.values()) == {"weight"}
+
+
+def test_a_state_of_parameters_tells_their_types():
+    found = {
+        name: (a.role, a.why) for name, a in adapter.roles(Quantized().state_dict(keep_vars=True)).items()
+    }
+    buffer = ("other", "a buffer beside torch.nn.Parameter")
+    assert found == {
+        "theta": ("weight", "torch.nn.Parameter"),
+        "norm.weight": ("weight", "torch.nn.Parameter"),
+        "norm.bias": ("weight", "torch.nn.Parameter"),
+        "usage": ("other", "a torch.nn.Parameter without gradient"),
+        **dict.fromkeys(["embed", "embed_avg", "cluster_size"], buffer),
+        **dict.fromkeys(["norm.running_mean", "norm.running_var"], buffer),
+    }
+    state = {"a": torch.nn.Parameter(torch.ones(2)), "b": torch.nn.Buffer(torch.ones(2))}
+    assert role_of(state) == {"a": "weight", "b": "other"}
+    assert role_of([state["b"], torch.nn.Parameter(torch.ones(2))]) == {"0": "other", "1": "weight"}
+    named = torch.nn.ParameterDict({"cluster_size": torch.ones(3), "w": torch.ones(3)})
+    assert role_of(named.state_dict(keep_vars=True)) == {"cluster_size": "other", "w": "weight"}
+
+
+def test_a_module_tells_the_roles_for_a_chain(tmp_path):
+    *_, (model, state) = quantized_states(torch.optim.SGD)
+    roles = adapter.roles_of(model, "net")
+    assert roles["net/theta"] == "weight"
+    assert {roles[f"net/{name}"] for name in ("embed", "usage", "norm.running_var")} == {"other"}
+    check_matches("roles", roles, lccodec.container.tree.flatten(adapter.to_numpy(state)[0]).names)
+    policy = dataclasses.replace(lccodec.POLICIES["lc-3"], smallest=0)
+    with lccodec.Chain(tmp_path, policy, roles=roles, adapter=adapter) as chain:
+        for step in range(2):
+            state["net"] = {name: tensor * (1 + step) for name, tensor in state["net"].items()}
+            chain.save(step, state)
+        back = chain.restore()["net"]
+    assert {n for n, t in state["net"].items() if not torch.equal(t, back[n])} == {
+        "theta", "norm.weight", "norm.bias",
+    }  # fmt: skip
+
+
+def test_tied_tensors_have_one_role():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False))
+    model[1].weight = model[0].weight
+    assert adapter.roles_of(model) == {"0.weight": "weight"}
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    state = {"net": {"x": model[0].weight.data, "y": model[0].weight.data}, "adam": optimizer.state_dict()}
+    assert role_of(state)["net/x"] == "weight"
+
+
+def test_adafactor_has_second_moments_of_rows_and_columns():
+    model = network()
+    optimizer = torch.optim.Adafactor(model.parameters())
+    train(model, optimizer, range(2))
+    found = role_of({"net": model.state_dict(), "optimizer": optimizer.state_dict()})
+    assert [found[f"optimizer/state/0/{n}"] for n in ("step", "row_var", "col_var")] == [
+        "other", "second_moment", "second_moment",
+    ]  # fmt: skip
+    assert found["optimizer/state/1/variance"] == "second_moment"
+
+
+def test_the_optimizers_of_a_gan():
+    parts, state = {}, {}
+    for name in ("G", "D"):
+        model = parts[name] = network()
+        optimizer = torch.optim.Adam(model.parameters())
+        train(model, optimizer, range(2))
+        state[f"net_{name}"] = model.state_dict()
+        state[f"optimizer_{name}"] = optimizer.state_dict()
+    found = every_role(state)
+    for name, role in found.items():
+        assert name.startswith("optimizer_") or "running" in name or "num_b" in name or role == "weight", name
+    assert found["optimizer_G/state/0/exp_avg"] == "first_moment"
+    assert found["optimizer_D/state/0/step"] == "other"
+    # The same without what is known of states: names alone.
+    names = list(found)
+    assert {name: a.role for name, a in assign_roles(names).items()} == found
+
+
+def test_states_that_only_look_like_an_optimizers():
+    odd = {"state": {0: torch.ones(3), 1: {"exp_avg": None, "x": [torch.ones(2)]}}, "param_groups": 3}
+    assert role_of(odd) == {"state/0": "other", "state/1/x/0": "other"}
+    assert role_of({"state": {"sum": torch.ones(2)}, "model.state.fc.sum": torch.ones(2)}) == {}
+    flat = {"optimizer.state.fc.table.sum": torch.ones(2), "model.fc.table": torch.ones(2)}
+    assert role_of(flat) == {"optimizer.state.fc.table.sum": "second_moment", "model.fc.table": "weight"}

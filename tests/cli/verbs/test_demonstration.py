@@ -1,0 +1,40 @@
+"""The verb demo, with and without --json."""
+
+import dataclasses
+
+import lccodec
+from lccodec.cli import demo
+
+from ...support.commands import run, run_json, state
+
+
+def quick_demo(directory, *, progress):
+    """Stand in for the experiment, which has tests of its own."""
+    if directory.exists():
+        raise lccodec.ArgumentError("the demo needs an empty directory")
+    with lccodec.Chain(directory, policy="lc-3") as chain:
+        for step in (10, 20, 30):
+            chain.save(step, state(step))
+            progress(step, 30)
+    outcome = demo.Outcome("chain", 4, 1000, 11.5, 2, 0.918, 0.36, 3)
+    never = dataclasses.replace(outcome, scheme="SCAR, same bytes", rework_iterations=None)
+    figures = (2005, 8020, 30, 10, 22, 0.91, 0.35)
+    return demo.Report(str(directory), "lc-3", *figures, (outcome, never), 3, 9000, 2.67, 0.93, 0.94)
+
+
+def test_demo(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "run", quick_demo)
+    monkeypatch.chdir(tmp_path)
+    stdout, _ = run("demo")
+    assert "\nchain " in stdout
+    assert "\nSCAR, same bytes " in stdout
+    assert "accuracy at the end: 93.00 %, without the failure 94.00 %" in stdout
+    commands = [line.split()[1:] for line in stdout.splitlines() if line.startswith("  lccodec ")]
+    assert [words[0] for words in commands[:5]] == ["ls", "info", "show", "diff", "check"]
+    for words in commands[:5]:
+        run(*words)
+    document = run_json("demo")
+    assert document["directory"] == "lccodec-demo-2"
+    assert document["outcomes"][0]["scheme"] == "chain"
+    _, stderr = run("demo", "--directory", "lccodec-demo", code=2)
+    assert "needs an empty directory" in stderr

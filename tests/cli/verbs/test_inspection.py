@@ -1,0 +1,155 @@
+"""The verbs that show and check: ls, info, show, diff, check, with and without --json."""
+
+import re
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.container.manifest import parse_manifest
+
+from ...support.commands import damage, run, run_json, step_file
+
+
+def test_ls(chain):
+    stdout, stderr = run("ls", chain)
+    lines = stdout.splitlines()
+    assert lines[0].split() == ["step", "kind", "values", "parent", "bytes", "ratio", "deltas"]
+    assert [line.split()[:4] for line in lines[1:4]] == [
+        ["10", "key", "exact", "-"],
+        ["20", "delta", "lossy", "10"],
+        ["30", "delta", "lossy", "20"],
+    ]
+    assert lines[-1].startswith("3 checkpoints, 1 of them keyframes: ")
+    assert stderr == ""
+    document = run_json("ls", chain)
+    assert [entry["step"] for entry in document["checkpoints"]] == [10, 20, 30]
+    assert [entry["deltas"] for entry in document["checkpoints"]] == [0, 1, 2]
+    assert [entry["lossy"] for entry in document["checkpoints"]] == [False, True, True]
+    assert document["checkpoints"][1]["file_bytes"] == step_file(chain, 20).stat().st_size
+    assert document["totals"]["file_bytes"] == sum(path.stat().st_size for path in chain.iterdir())
+    assert document["errors"] == []
+
+
+def test_ls_lists_what_is_whole(chain):
+    step_file(chain, 20).write_bytes(step_file(chain, 20).read_bytes()[:-1])
+    stdout, stderr = run("ls", chain, code=1)
+    assert "10" in stdout
+    assert stderr.count("lccodec: error: ") == 2  # the damaged one, and the one that needs it
+    document = run_json("ls", chain, code=1)
+    assert [entry["step"] for entry in document["checkpoints"]] == [10]
+    assert [entry["step"] for entry in document["errors"]] == [20, 30]
+    assert document["errors"][0]["rule"].startswith("LCC-")
+
+
+def test_ls_reads_each_file_once(chain, monkeypatch):
+    parsed = []
+
+    def counted(data, where):
+        parsed.append(where)
+        return parse_manifest(data, where)
+
+    monkeypatch.setattr("lccodec.container.reader.parse_manifest", counted)
+    run("ls", chain)
+    assert len(parsed) == len(set(parsed)) == 3
+
+
+def test_ls_of_an_empty_directory(tmp_path):
+    assert run("ls", tmp_path)[0] == "no checkpoints\n"
+    assert run_json("ls", tmp_path)["totals"]["ratio"] is None
+
+
+def test_info(chain):
+    stdout, _ = run("info", chain)
+    assert "parent           20\n" in stdout
+    assert "metadata author  me\n" in stdout
+    assert "model/weight  float32  40 x 50" in stdout
+    assert re.search(r"model/weight .* codebook, delta +lossy ", stdout)
+    assert re.search(r"model/bias .* unchanged +exact ", stdout)
+    assert "unchanged" in stdout
+    document = run_json("info", chain, "--step", 10)
+    assert (document["step"], document["parent"], document["policy"]) == (10, None, "lc-3")
+    assert document["metadata"] == {"author": "me"}
+    assert document["arrays"][1] == {
+        "name": "model/bias",
+        "dtype": "float64",
+        "shape": [5],
+        "method": document["arrays"][1]["method"],
+        "relative": False,
+        "stored_bytes": document["arrays"][1]["stored_bytes"],
+        "nbytes": 40,
+        "lossy": False,
+        "role": "weight",
+        "why": "named 'bias'",
+        "quantizer": "ExponentBuckets()",
+    }
+    assert run_json("info", step_file(chain, 30))["step"] == 30
+    lccodec.save_file({}, chain / "single.lcc.h5")
+    assert run_json("info", chain / "single.lcc.h5")["step"] is None
+    assert "-" in run("info", chain / "single.lcc.h5")[0]
+
+
+def test_show(chain):
+    stdout, _ = run("show", chain, "model/weight", "--step", 10)
+    assert "dtype     float32\n" in stdout
+    assert "shape     40 x 50\n" in stdout
+    assert stdout.count("#") > 100
+    document = run_json("show", chain, "model/weight")
+    assert document["size"] == 2000
+    assert sum(bar["count"] for bar in document["distribution"]["histogram"]) == 2000
+    assert run_json("show", step_file(chain, 10), "model/bias")["distribution"]["std"] == 0
+
+
+def test_show_of_a_scalar(chain):
+    assert run("show", chain, "lr")[0] == "0.1\n"
+    assert run_json("show", chain, "note")["value"] == "text"
+    assert run_json("show", chain, "key")["value"] == {"base64": "YQ=="}
+
+
+def test_show_of_what_is_not_finite(tmp_path):
+    lccodec.save_file({"x": np.array([np.nan, np.inf]), "e": np.ones((0, 2))}, tmp_path / "a.lcc.h5")
+    document = run_json("show", tmp_path / "a.lcc.h5", "x")
+    assert (document["nans"], document["infinities"], document["distribution"]) == (1, 1, None)
+    assert "NaN       1\n" in run("show", tmp_path / "a.lcc.h5", "x")[0]
+    assert "0 x 2" in run("show", tmp_path / "a.lcc.h5", "e")[0]
+
+
+def test_diff(chain):
+    stdout, _ = run("diff", chain, 10, 30)
+    assert "model/weight" in stdout
+    assert "step     10   30" in stdout
+    assert "unchanged: 1 arrays, 3 scalars" in stdout
+    document = run_json("diff", chain, 10, 30)
+    (weight,) = document["changed"]
+    assert (weight["name"], weight["changed"], weight["share"]) == ("model/weight", 1000, 0.5)
+    assert weight["max_abs"] == pytest.approx(0.001, rel=1e-3)
+    assert document["scalars"] == [{"name": "step", "old": 10, "new": 30}]
+    assert (document["unchanged"], document["unchanged_scalars"]) == (1, 3)
+
+
+def test_diff_of_states_of_another_form(tmp_path):
+    with lccodec.Chain(tmp_path) as chain:
+        chain.save(1, {"a": np.ones(2), "gone": 1, "loss": float("nan"), "b": np.array([1.0])})
+        chain.save(2, {"a": np.ones(3), "new": None, "loss": float("inf"), "b": np.array([np.inf])})
+    stdout, _ = run("diff", tmp_path, 1, 2)
+    assert "a        float64 (2,)  float64 (3,)" in stdout
+    assert "appeared:\n  new\n" in stdout
+    assert "disappeared:\n  gone\n" in stdout
+    document = run_json("diff", tmp_path, 1, 2)
+    assert document["scalars"] == [{"name": "loss", "old": "NaN", "new": "Infinity"}]
+    assert document["replaced"] == [{"name": "a", "old": "float64 (2,)", "new": "float64 (3,)"}]
+    assert document["changed"][0]["max_abs"] is None
+
+
+def test_check(chain):
+    assert run("check", chain)[0] == f"{chain}: sound\n"
+    document = run_json("check", chain, step_file(chain, 10), "--deep")
+    assert (document["sound"], document["deep"], len(document["paths"])) == (True, True, 2)
+    damage(step_file(chain, 20))
+    stdout, _ = run("check", chain, code=1)
+    assert "[LCC-" in stdout
+    document = run_json("check", chain, step_file(chain, 10), code=1)
+    assert not document["sound"]
+    problem = document["paths"][0]["problems"][0]
+    assert set(problem) == {"rule", "where", "message"}
+    assert document["paths"][1]["problems"] == []

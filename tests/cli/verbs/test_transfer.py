@@ -1,0 +1,197 @@
+"""The verbs that move states: save, restore, convert, with and without --json."""
+
+import re
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.adapters import npz, safetensors
+
+from ...support.commands import run, run_json, step_file
+
+
+@pytest.mark.parametrize("adapter", [npz, safetensors])
+def test_save_and_restore(tmp_path, adapter):
+    suffix = "." + adapter.__name__.rpartition(".")[2]
+    arrays = {"a/b": np.arange(1000.0), "n": np.array(3)}
+    for step in (9, 10):
+        adapter.save_file({**arrays, "n": np.array(step)}, tmp_path / f"v2_step{step}{suffix}")
+    files = [tmp_path / f"v2_step{step}{suffix}" for step in (10, 9)]
+    document = run_json("save", tmp_path / "run", *files, "--policy", "lossless")
+    assert [(entry["step"], entry["parent"]) for entry in document["saved"]] == [(9, None), (10, 9)]
+    assert document["saved"][1]["policy"] == "lossless"
+    assert document["saved"][0]["ratio"] > 1
+    document = run_json("restore", tmp_path / "run", "-o", tmp_path / f"out{suffix}")
+    assert document["step"] == 10
+    assert document["bytes"] == (tmp_path / f"out{suffix}").stat().st_size
+    back = adapter.load_file(tmp_path / f"out{suffix}")
+    assert set(back) == set(arrays)
+    assert back["n"] == 10
+    assert np.array_equal(back["a/b"], arrays["a/b"])
+    stdout, _ = run("restore", tmp_path / "run", "--step", 9, "-o", tmp_path / f"out{suffix}")
+    assert stdout.startswith("step 9: ")
+    assert adapter.load_file(tmp_path / f"out{suffix}")["n"] == 9
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "steps"),
+    [
+        (["a1b20.npz", "x3.npz"], [], [3, 20]),
+        (["a1.npz", "b.npz"], [], [0, 1]),
+        (["a7.npz", "a2.npz"], ["--step", 5], [5, 6]),
+    ],
+)
+def test_the_steps_of_files(tmp_path, names, options, steps):
+    for name in names:
+        npz.save_file({"x": np.ones(2)}, tmp_path / name)
+    files = [tmp_path / name for name in names]
+    document = run_json("save", tmp_path / "run", *files, *options)
+    assert [entry["step"] for entry in document["saved"]] == steps
+    npz.save_file({"x": np.ones(2)}, tmp_path / "next.npz")
+    stdout, _ = run("save", tmp_path / "run", tmp_path / "next.npz")
+    assert stdout.startswith(f"step {steps[-1] + 1}, delta to {steps[-1]}: ")
+
+
+def test_two_files_of_one_step_are_refused_before_anything_is_written(tmp_path):
+    files = [tmp_path / f"part{i}-of-2.npz" for i in (1, 2)]
+    for file in files:
+        npz.save_file({"x": np.ones(2)}, file)
+    _, stderr = run("save", tmp_path / "run", *files, code=2)
+    assert "both of step 2" in stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_policy_of_a_chain_goes_on(tmp_path):
+    for step in (1, 2, 3):
+        npz.save_file({"x": np.ones(2)}, tmp_path / f"{step}.npz")
+    run("save", tmp_path / "run", tmp_path / "1.npz", "--policy", "lossless")
+    assert run_json("save", tmp_path / "run", tmp_path / "2.npz")["saved"][0]["policy"] == "lossless"
+    _, stderr = run("save", tmp_path / "run", tmp_path / "3.npz", "--policy", "lc-2")
+    assert "warning" in stderr and "'lossless', and goes on with 'lc-2'" in stderr
+    assert len(stderr.splitlines()) == 1
+    _, stderr = run("save", tmp_path / "run", tmp_path / "3.npz", "--step", 4)
+    assert not stderr
+    assert run_json("info", tmp_path / "run")["policy"] == "lc-2"
+
+
+def test_save_and_info_say_what_is_lossy(tmp_path):
+    values = 1 + np.random.default_rng(0).random(600)
+    files = [tmp_path / "1.npz", tmp_path / "2.npz"]
+    for file in files:
+        names = ("fc/weight", "opt/exp_avg_sq", "bn/running_var", "x")
+        npz.save_file(dict.fromkeys(names, values), file)
+        values = values * 1.5
+    stdout, _ = run("save", tmp_path / "run", *files, "--policy", "lc-3")
+    line = "2 other exact; 1 second moment lossy; 1 weight lossy; exact as nothing names them: x"
+    assert stdout.splitlines()[-1] == f"policy lc-3: {line}"
+    stdout, _ = run("info", tmp_path / "run")
+    assert re.search(rf"^arrays +{line}$", stdout, re.MULTILINE)
+    assert re.search(r"fc~1weight .* weight +named 'weight' +codebook, delta +lossy ", stdout)
+    assert re.search(r"bn~1running_var .* other +'running_var' is exact +planes", stdout)
+    run("save", tmp_path / "exact", *files)
+    assert "running_var" not in run("info", tmp_path / "exact", "--step", 1)[0].split("name ")[0]
+
+
+def test_files_are_kept_exactly_unless_asked_otherwise(tmp_path):
+    for step in (1, 2):
+        safetensors.save_file(
+            {"weight": np.random.default_rng(step).normal(size=(90, 90))}, tmp_path / f"{step}.safetensors"
+        )
+    saved = run_json("save", tmp_path / "run", tmp_path / "1.safetensors", tmp_path / "2.safetensors")[
+        "saved"
+    ]
+    assert [info["policy"] for info in saved] == ["lossless", "lossless"]
+    weight = safetensors.load_file(tmp_path / "2.safetensors")["weight"]
+    np.testing.assert_array_equal(lccodec.Chain(tmp_path / "run").restore()["weight"], weight)
+
+
+def test_a_checkpoint_of_a_chain_is_not_restored_over(chain):
+    before = step_file(chain, 10).read_bytes()
+    for name in ("000000000010.lcc.h5", "000000000099.lcc.h5"):
+        _, stderr = run("restore", chain, "--step", 20, "-o", chain / name, code=2)
+        assert "is a checkpoint of a chain" in stderr
+    assert step_file(chain, 10).read_bytes() == before
+    assert lccodec.Chain(chain).steps == [10, 20, 30]
+
+
+def test_a_restore_onto_a_private_file_leaves_it_private(chain, tmp_path):
+    target = tmp_path / "mine.lcc.h5"
+    target.write_bytes(b"")
+    target.chmod(0o600)
+    run("restore", chain, "-o", target)
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_metadata_and_bfloat16_travel_with_safetensors(tmp_path, monkeypatch):
+    path, back = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    safetensors.save_file({"x": np.linspace(0, 1, 9).astype(ml_dtypes.bfloat16)}, path, {"format": "pt"})
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    run("save", tmp_path / "run", path)
+    assert run_json("restore", tmp_path / "run", "-o", back)["metadata"] == {"format": "pt"}
+    assert back.read_bytes() == path.read_bytes()
+    _, stderr = run("restore", tmp_path / "run", "-o", tmp_path / "b.npz", code=2)
+    assert "'x' is bfloat16" in stderr
+    _, stderr = run("restore", tmp_path / "run", "-o", tmp_path / "b.npz", "--dtype", "float32")
+    assert "left out: format" in stderr
+    assert npz.load_file(tmp_path / "b.npz")["x"].dtype == np.float32
+
+
+def test_convert_there_and_back_keeps_every_byte(tmp_path):
+    a, b, c = (str(tmp_path / name) for name in ("a.safetensors", "b.lcc.h5", "c.safetensors"))
+    arrays = {"w/x": np.linspace(0, 1, 900, dtype=ml_dtypes.bfloat16), "f8": np.arange(250, dtype=np.uint8)}
+    metadata = {"format": "pt", "lccodec.types": '{"float8_e5m2":["f8"]}'}
+    safetensors.save_file(arrays, a, metadata)
+    document = run_json("convert", a, b)
+    assert document == {
+        "source": a,
+        "file": b,
+        "bytes": Path(b).stat().st_size,
+        "metadata": metadata,
+        "left_out": [],
+    }
+    assert run("convert", b, c)[0].startswith(f"{b}: ")
+    assert Path(a).read_bytes() == Path(c).read_bytes()
+    assert run("check", b, "--deep")[0] == f"{b}: sound\n"
+
+
+def test_convert_of_an_index_and_to_npz(tmp_path):
+    safetensors.save_file({"w": np.arange(3.0)}, tmp_path / "m-1.safetensors", {"format": "pt"})
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"w": "m-1.safetensors"}}')
+    run("convert", index, tmp_path / "m.lcc.h5")
+    with lccodec.open(tmp_path / "m.lcc.h5") as file:
+        assert (file.keys(), file.metadata()) == (["w"], {"format": "pt"})
+    _, stderr = run("convert", tmp_path / "m.lcc.h5", tmp_path / "m.npz")
+    assert stderr == "lccodec: note: .npz has no place for metadata, left out: format\n"
+    assert np.load(tmp_path / "m.npz")["w"].tolist() == [0, 1, 2]
+    (tmp_path / "m-1.safetensors").unlink()
+    _, stderr = run("convert", index, tmp_path / "n.lcc.h5", code=1)
+    assert "1 of 1 shards are missing: m-1.safetensors" in stderr
+    assert not (tmp_path / "n.lcc.h5").exists()
+    _, stderr = run("convert", tmp_path / "m.lcc.h5", index, code=2)
+    assert "not one of .npz, .safetensors, .lcc.h5\n" in stderr
+
+
+def test_threads_change_no_byte(chain, tmp_path):
+    for threads in ("1", "2", "0"):
+        output = tmp_path / f"{threads}.safetensors"
+        run("restore", chain, "-o", output, "--key", "model", "-j", threads)
+        run("save", tmp_path / threads, output, "--step", "5", "-j", threads)
+    files = [(tmp_path / n / "000000000005.lcc.h5").read_bytes() for n in ("1", "2", "0")]
+    assert files[0] == files[1] == files[2]
+    run("restore", chain, "-o", tmp_path / "x.npz", "-j", "-1", code=2)
+
+
+def test_restore_of_some_keys(chain, tmp_path):
+    _, stderr = run("restore", chain, "-o", tmp_path / "a.npz", code=2)
+    assert "'note' is a str" in stderr
+    run("restore", chain, "-o", tmp_path / "a.npz", "--key", "model", "--key", "step")
+    assert list(npz.load_file(tmp_path / "a.npz")) == ["model/weight", "model/bias", "step"]
+    npz.save_file({"a/b": np.ones(2), "c": np.ones(1)}, tmp_path / "flat.npz")
+    run("save", tmp_path / "flat", tmp_path / "flat.npz")
+    run("restore", tmp_path / "flat", "-o", tmp_path / "a.npz", "--key", "a~1b")
+    assert list(npz.load_file(tmp_path / "a.npz")) == ["a/b"]

@@ -1,0 +1,235 @@
+"""The manifest: its bytes, what it inherits, and hostile ones (LCC-MAN)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec.constants import (
+    MAX_ARRAYS,
+    MAX_NESTING,
+    MAX_STEP,
+    PAYLOAD_OFFSET,
+    ROOT_SIZE,
+    SKELETON_SIZE,
+)
+from lccodec.container.manifest import parse_manifest
+from lccodec.container.reader import open_bytes
+from lccodec.container.trailer import Trailer
+from lccodec.errors import (
+    DataError,
+    FormatError,
+    UnsupportedError,
+)
+
+from ..support.checkpoints import DELTA, FILE, FRAMES, KEYFRAME
+
+
+def with_manifest(data: bytes, payload: bytes = b"".join(FRAMES)) -> bytes:
+    """A file around a hostile manifest, with lengths and a root that fit."""
+    head = FILE[:PAYLOAD_OFFSET]
+    trailer = Trailer(len(payload), len(data)).to_bytes()[:-ROOT_SIZE]
+    tail = bytes(SKELETON_SIZE - PAYLOAD_OFFSET) + data + trailer
+    return head + payload + tail + hashlib.sha256(head + tail).digest()
+
+
+def test_manifest_bytes() -> None:
+    digests = [base64.urlsafe_b64encode(hashlib.sha256(f).digest()[:16]).decode().rstrip("=") for f in FRAMES]
+    assert KEYFRAME.to_bytes().decode() == (
+        '{"lccodec":[1,0],"step":7,"parent":null,"policy":"lc-3","metadata":{"run":"é"},'
+        '"tree":{"a":0,"b":["l",1,null],"c":["t",2,0]},"scalars":[{"f":"0.1"}],'
+        f'"arrays":[1,2,3],"frames":[[11,"{digests[0]}"],[1,"{digests[1]}"],[15,"{digests[2]}"]]}}'
+    )
+    assert DELTA.to_bytes().decode() == (
+        f'{{"lccodec":[1,0],"step":8,"parent":{{"step":7,"root":"{bytes(range(32)).hex()}"}},"policy":"lc-3",'
+        f'"scalars":[{{"f":"0.1"}}],"arrays":[0,1,0],"frames":[[1,"{digests[1]}"]]}}'
+    )
+
+
+def test_an_inherited_tree_is_checked() -> None:
+    assert DELTA.inherit(KEYFRAME.tree, "here").tree == KEYFRAME.tree
+    assert KEYFRAME.inherit({}, "here") is KEYFRAME
+    with pytest.raises(FormatError, match=r"here: tree.*LCC-STA-02"):
+        DELTA.inherit({"a": 0}, "here")
+
+
+def changed(**fields: Any) -> bytes:
+    """The keyframe's manifest with other JSON values; ... leaves a key out."""
+    document = json.loads(KEYFRAME.to_bytes()) | fields
+    document = {key: value for key, value in document.items() if value is not ...}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def text(old: str, new: str) -> bytes:
+    return KEYFRAME.to_bytes().replace(old.encode(), new.encode("utf-8", "surrogatepass"), 1)
+
+
+ROOT = "00" * 32
+DIGEST = json.loads(KEYFRAME.to_bytes())["frames"][0][1]
+HOSTILE_MANIFESTS: list[tuple[bytes, str]] = [
+    (b"", "LCC-MAN-01"),
+    (b"\xff", "LCC-MAN-01"),
+    (b"\xef\xbb\xbf{}", "LCC-MAN-01"),
+    (b"nul", "LCC-MAN-01"),
+    (b'{"a', "LCC-MAN-01"),
+    (b"[1,", "LCC-MAN-01"),
+    (b"[1}", "LCC-MAN-01"),
+    (b"NaN", "LCC-MAN-01"),
+    (text("7", "7 "), "LCC-MAN-01"),
+    (text('"step"', '"\\u0073tep"'), "LCC-MAN-01"),
+    (text("é", "\\u00e9"), "LCC-MAN-01"),
+    (text("é", "\\ud800"), "LCC-MAN-01"),
+    (text("é", "\ud800"), "LCC-MAN-01"),
+    (text("é", "\n"), "LCC-MAN-01"),
+    (text('"step":7', '"step":7,"step":7'), "LCC-MAN-01"),
+    (text('"a":0', '"a":0,"a":0'), "LCC-MAN-01"),
+    (text('"lc-3"', "NaN"), "LCC-MAN-01"),
+    (text('"lc-3"', "-Infinity"), "LCC-MAN-01"),
+    (text('"lc-3"', "1e999"), "LCC-MAN-01"),
+    (text('"lc-3"', "1e2"), "LCC-MAN-01"),
+    (text('"lc-3"', "-0"), "LCC-MAN-01"),
+    (KEYFRAME.to_bytes() + b"\n", "LCC-MAN-01"),
+    (changed(step=-1), "LCC-MAN-02"),
+    (changed(step=True), "LCC-MAN-02"),
+    (changed(step=7.0), "LCC-MAN-02"),
+    (changed(step=MAX_STEP + 1), "LCC-MAN-02"),
+    (b"7", "LCC-MAN-03"),
+    (b"[]", "LCC-MAN-03"),
+    (b"{}", "LCC-MAN-03"),
+    (changed(more=1), "LCC-MAN-03"),
+    (changed(step=...), "LCC-MAN-03"),
+    (changed(policy=...), "LCC-MAN-03"),
+    (changed(scalars=...), "LCC-MAN-03"),
+    (text('"step":7,"parent":null', '"parent":null,"step":7'), "LCC-MAN-03"),
+    (changed(parent=7), "LCC-MAN-04"),
+    (changed(parent={}), "LCC-MAN-04"),
+    (changed(parent={"root": ROOT, "step": 1}), "LCC-MAN-04"),
+    (changed(parent={"step": None, "root": ROOT}), "LCC-MAN-02"),
+    (changed(parent={"step": 1, "root": 7}), "LCC-MAN-04"),
+    (changed(parent={"step": 1, "root": ROOT[1:]}), "LCC-MAN-04"),
+    (changed(parent={"step": 1, "root": ROOT + "\n"}), "LCC-MAN-04"),
+    (changed(parent={"step": 1, "root": "AB" * 32}), "LCC-MAN-04"),
+    (changed(frames=None), "LCC-MAN-05"),
+    (changed(frames=[0]), "LCC-MAN-05"),
+    (changed(frames=[None]), "LCC-MAN-05"),
+    (changed(frames=[False]), "LCC-MAN-05"),
+    (changed(frames=[1]), "LCC-MAN-05"),
+    (changed(arrays=None), "LCC-MAN-10"),
+    (changed(arrays=[1, 2]), "LCC-MAN-10"),
+    (changed(arrays=[1, 3, 2]), "LCC-MAN-10"),
+    (changed(arrays=[1, 2, 4]), "LCC-MAN-10"),
+    (changed(arrays=[0, 1, 2]), "LCC-MAN-10"),
+    (changed(arrays=[1, 1, 1]), "LCC-MAN-10"),
+    (changed(arrays=[True, 2, 3]), "LCC-MAN-10"),
+    (changed(arrays=[1.0, 2, 3]), "LCC-MAN-10"),
+    (changed(arrays=[1, 2, 3, 3]), "LCC-STA-02"),
+    (changed(frames=[[1]]), "LCC-MAN-05"),
+    (changed(frames=[[0, DIGEST]]), "LCC-MAN-05"),
+    (changed(frames=[[-1, DIGEST]]), "LCC-MAN-05"),
+    (changed(frames=[[True, DIGEST]]), "LCC-MAN-05"),
+    (changed(frames=[[1.0, DIGEST]]), "LCC-MAN-05"),
+    (changed(frames=[[1 << 53, DIGEST]]), "LCC-MAN-05"),
+    (changed(frames=[[26, DIGEST], [1, DIGEST], [1, DIGEST]]), "LCC-MAN-05"),
+    (changed(metadata={}), "LCC-MAN-06"),
+    (changed(metadata=None), "LCC-MAN-06"),
+    (changed(metadata={"a": 1}), "LCC-MAN-06"),
+    (changed(tree=...), "LCC-MAN-07"),
+    (changed(frames=[[1, 7]]), "LCC-MAN-08"),
+    (changed(frames=[[1, DIGEST + "=="]]), "LCC-MAN-08"),
+    (changed(frames=[[1, DIGEST[1:]]]), "LCC-MAN-08"),
+    (changed(frames=[[1, "+" * 22]]), "LCC-MAN-08"),
+    (changed(frames=[[1, "é" * 22]]), "LCC-MAN-08"),
+    (changed(frames=[[1, "A" * 21 + "B"]]), "LCC-MAN-08"),
+    (changed(lccodec=[2, 0]), "LCC-MAN-09"),
+    (changed(lccodec=[1, 1]), "LCC-MAN-09"),
+    (changed(lccodec=[1]), "LCC-MAN-09"),
+    (changed(lccodec=[True, 0]), "LCC-MAN-09"),
+    (changed(lccodec="1.0"), "LCC-MAN-09"),
+    (changed(tree=7), "LCC-STA-02"),
+    (changed(tree={"a": 0.0}), "LCC-STA-01"),
+    (changed(scalars=[]), "LCC-STA-03"),
+    (changed(scalars=[1.5]), "LCC-STA-04"),
+    (changed(scalars=[{"f": "1"}]), "LCC-STA-05"),
+    (text('"lc-3"', "[" * 65 + "]" * 65), "LCC-LIM-05"),
+    (text('"lc-3"', "[" * 100_000 + "]" * 100_000), "LCC-LIM-05"),
+    (text('"lc-3"', '{"a":' * 100_000), "LCC-LIM-05"),
+    (b"[" * 10**6, "LCC-LIM-05"),
+    (b'"' + b"\\" * 10**6, "LCC-MAN-01"),
+    (b'"' + b'\\"' * 10**6, "LCC-MAN-01"),
+    (changed(arrays=[1] * (MAX_ARRAYS + 1)), "LCC-LIM-06"),
+    (changed(arrays=[1] * MAX_ARRAYS), "LCC-MAN-10"),
+    (text('"step":7', '"step":' + "7" * 5000), "LCC-LIM-07"),
+    (text('"lc-3"', "-" + "7" * 10**6), "LCC-LIM-07"),
+]
+
+
+@pytest.mark.parametrize(("data", "rule"), HOSTILE_MANIFESTS, ids=itertools.count())
+def test_hostile_manifests(data: bytes, rule: str) -> None:
+    with pytest.raises(DataError) as caught:
+        open_bytes(with_manifest(data), "file")
+    assert caught.value.rule == rule
+    assert caught.value.where.startswith("file: manifest")
+
+
+def test_of_several_broken_rules_the_first_is_named() -> None:
+    """The order of SPEC 8, Precedence."""
+    members: list[tuple[str, dict[str, Any]]] = [
+        ("LCC-MAN-03", {"more": 1}),
+        ("LCC-MAN-09", {"lccodec": [1]}),
+        ("LCC-MAN-02", {"step": -1}),
+        ("LCC-MAN-06", {"metadata": {}}),
+        ("LCC-MAN-04", {"parent": 7}),
+        ("LCC-STA-04", {"scalars": [1.5]}),
+        ("LCC-MAN-05", {"frames": [[0, DIGEST]]}),
+        ("LCC-MAN-10", {"arrays": [0]}),
+        ("LCC-STA-01", {"tree": True}),
+    ]
+    for number, (rule, _) in enumerate(members):
+        broken = {name: value for _, member in members[number:] for name, value in member.items()}
+        with pytest.raises(DataError) as caught:
+            parse_manifest(changed(**broken), "here")
+        assert caught.value.rule == rule
+
+
+def test_unknown_keys_and_versions_are_unsupported() -> None:
+    for data in (changed(more=1), changed(lccodec=[2, 0])):
+        with pytest.raises(UnsupportedError):
+            parse_manifest(data, "here")
+
+
+def test_a_newer_minor_version_without_anything_new_is_read() -> None:
+    manifest = replace(KEYFRAME, minor=1)
+    trailer = Trailer(KEYFRAME.payload_length, len(manifest.to_bytes()), minor=1).to_bytes()[:-ROOT_SIZE]
+    middle = PAYLOAD_OFFSET + KEYFRAME.payload_length
+    tail = FILE[middle : middle + 600] + manifest.to_bytes() + trailer
+    root = hashlib.sha256(FILE[:PAYLOAD_OFFSET] + tail).digest()
+    assert open_bytes(FILE[:middle] + tail + root).manifest == manifest
+
+
+def test_brackets_in_strings_do_not_nest() -> None:
+    deep: Any = "[{" * 1000 + '"\\'
+    for _ in range(MAX_NESTING):
+        deep = [deep]
+    manifest = replace(KEYFRAME, policy=deep)
+    assert parse_manifest(manifest.to_bytes(), "here") == manifest
+
+
+@given(st.data())
+def test_mutated_manifests_are_refused_or_canonical(data: st.DataObject) -> None:
+    original = bytearray(KEYFRAME.to_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        position = data.draw(st.integers(0, len(original) - 1))
+        original[position : position + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
+    try:
+        manifest = parse_manifest(bytes(original), "here")
+    except DataError:
+        return
+    assert manifest.to_bytes() == original

@@ -1,0 +1,373 @@
+"""One checkpoint file is written: bytes, commits that fail, are killed or lose power."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lccodec.constants import (
+    ROOT_SIZE,
+    TEMPORARY_PREFIX,
+)
+from lccodec.container.manifest import INHERITED, FrameEntry, Manifest
+from lccodec.container.reader import check_skeleton, open_bytes, open_checkpoint
+from lccodec.container.system import System
+from lccodec.container.writer import CheckpointWriter, remove_stale_temporaries, to_bytes
+from lccodec.errors import (
+    ArgumentError,
+    StorageError,
+)
+
+from ..support.checkpoints import (
+    DELTA,
+    EMPTY,
+    ENTRIES,
+    FRAMES,
+    KEYFRAME,
+    RUN,
+    frames_of,
+    listing,
+    read_all,
+    write,
+)
+from ..support.systems import Disk, Faulty, power_losses
+
+# --- the bytes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("manifest", [KEYFRAME, DELTA, RUN, EMPTY, replace(EMPTY, tree=None, scalars=["x"])])
+def test_round_trip(tmp_path: Path, manifest: Manifest) -> None:
+    frames = frames_of(manifest)
+    path = tmp_path / "one.lcc.h5"
+    root = write(path, frames, manifest)
+    data = path.read_bytes()
+    assert data == to_bytes(frames, manifest)
+    assert listing(tmp_path) == [path.name]
+    for reader in (open_checkpoint(path), open_bytes(data), open_bytes(memoryview(data))):
+        assert reader.manifest == manifest
+        assert reader.root == root == data[-ROOT_SIZE:]
+        assert reader.file_size == len(data)
+        assert check_skeleton(reader) is None
+        assert read_all(reader) == frames
+
+
+def test_two_processes_write_the_same_file(tmp_path: Path) -> None:
+    program = (
+        "import sys; from lccodec.container.writer import *; from lccodec.container.manifest import *\n"
+        "frames = [bytes([i]) * i for i in range(1, 50)]\n"
+        "with CheckpointWriter(sys.argv[1]) as writer:\n"
+        "    entries = tuple(map(writer.write_frame, frames))\n"
+        "    tree = {str(i): i for i in range(49)}\n"
+        "    arrays = tuple(range(1, len(entries) + 1))\n"
+        "    writer.commit(Manifest(1, None, {'bits': 3}, {'k': 'v'}, tree, [], arrays, entries))\n"
+    )
+    paths = [tmp_path / "a.lcc.h5", tmp_path / "b.lcc.h5"]
+    for path in paths:
+        subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"policy": float("nan")},
+        {"policy": object()},
+        {"metadata": {"a": 1}},
+        {"metadata": {"a": "\ud800"}},
+        {"step": -1},
+        {"step": 1 << 53},
+        {"tree": {"a": 0}},
+        {"scalars": [1.5]},
+        {"frames": ENTRIES[:2]},
+        {"arrays": (1, 2, 0)},
+        {"frames": ENTRIES[::-1]},
+        {"tree": INHERITED},
+    ],
+)
+def test_what_could_not_be_read_is_not_written(tmp_path: Path, fields: dict[str, Any]) -> None:
+    manifest = replace(KEYFRAME, **fields)
+    with pytest.raises(ArgumentError):
+        to_bytes(FRAMES, manifest)
+    with pytest.raises(ArgumentError):
+        write(tmp_path / "one.lcc.h5", manifest=manifest)
+    assert not listing(tmp_path)
+
+
+# --- paths ----------------------------------------------------------------------------------------
+
+
+def test_an_existing_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "one.lcc.h5"
+    path.write_bytes(b"precious")
+    with pytest.raises(ArgumentError, match="already exists"), CheckpointWriter(path):
+        pass
+    path.unlink()
+    with pytest.raises(ArgumentError, match="already exists"), CheckpointWriter(path) as writer:
+        path.write_bytes(b"came in between")
+        writer.commit(EMPTY)
+    assert path.read_bytes() == b"came in between"
+    root = write(path, overwrite=True)
+    assert open_checkpoint(path).root == root
+    assert listing(tmp_path) == [path.name]
+
+
+def test_leaving_without_a_commit_leaves_nothing(tmp_path: Path) -> None:
+    with CheckpointWriter(tmp_path / "one.lcc.h5") as writer:
+        writer.write_frame(b"frame")
+    with pytest.raises(KeyboardInterrupt), CheckpointWriter(tmp_path / "one.lcc.h5") as writer:
+        raise KeyboardInterrupt
+    assert not listing(tmp_path)
+    with pytest.raises(ArgumentError, match="closed"):
+        writer.write_frame(b"frame")
+
+
+def test_stale_temporaries(tmp_path: Path) -> None:
+    stale = tmp_path / f"{TEMPORARY_PREFIX}stale"
+    stale.write_bytes(b"left by a kill")
+    (tmp_path / "unrelated").write_bytes(b"")
+    (tmp_path / f"{TEMPORARY_PREFIX}directory").mkdir()
+    with CheckpointWriter(tmp_path / "one.lcc.h5") as writer:
+        assert remove_stale_temporaries(tmp_path) == [stale.name]
+        writer.commit(EMPTY)
+    assert remove_stale_temporaries(tmp_path) == []
+    assert listing(tmp_path) == [f"{TEMPORARY_PREFIX}directory", "one.lcc.h5", "unrelated"]
+
+
+def test_a_temporary_cleaned_up_before_it_was_locked_is_made_again(tmp_path: Path) -> None:
+    class Cleaned(System):
+        locks = 0
+
+        def lock(self, fd: int, wait: bool) -> None:
+            self.locks += 1
+            if self.locks == 1:
+                remove_stale_temporaries(tmp_path)
+            System.lock(fd, wait)
+
+    system = Cleaned()
+    write(tmp_path / "one.lcc.h5", system=system)
+    assert system.locks == 2
+    assert listing(tmp_path) == ["one.lcc.h5"]
+
+
+def test_a_full_file_size_limit(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys; from lccodec.container.writer import *\n"
+        "from lccodec.errors import StorageError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "try:\n"
+        "    with CheckpointWriter(sys.argv[1]) as writer:\n"
+        "        writer.write_frame(bytes(200_000))\n"
+        "except StorageError as error:\n"
+        "    print(error.errno)\n"
+    )
+    path = tmp_path / "one.lcc.h5"
+    command = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{errno.EFBIG}\n"
+    assert not listing(tmp_path)
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def committed(path: Path) -> bool:
+    if not path.exists():
+        return False
+    with open_checkpoint(path) as reader:
+        return reader.manifest == KEYFRAME
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+@pytest.mark.parametrize("sticky", [False, True])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool, overwrite: bool) -> None:
+    healthy = Faulty(code, lambda *_: False)
+    write(tmp_path / "healthy", system=healthy, overwrite=overwrite)
+    assert {"open", "seek", "write", "fsync", "close", "replace" if overwrite else "link"} <= set(healthy.log)
+    for position, operation in enumerate(healthy.log):
+        directory = tmp_path / f"{position}"
+        directory.mkdir()
+        path = directory / "one.lcc.h5"
+        if overwrite:
+            write(path, (), EMPTY)
+        before = listing(directory)
+
+        # A sticky fault lasts, but lets the temporary be removed: a full disk does.
+        def fails(name: str, number: int, position: int = position) -> bool:
+            return number == position or (sticky and number > position and name != "unlink")
+
+        system = Faulty(code, fails)
+        writer = CheckpointWriter(path, system=system, overwrite=overwrite)
+        error = None
+        try:
+            with writer:
+                for frame in FRAMES:
+                    writer.write_frame(frame)
+                writer.commit(KEYFRAME)
+        except StorageError as caught:
+            error = caught
+            assert caught.errno == code
+            assert str(path) in str(caught)
+        left = [name for name in listing(directory) if name.startswith(TEMPORARY_PREFIX)]
+        assert not left or operation == "unlink"
+        assert remove_stale_temporaries(directory) == left
+        assert committed(path) == (writer.root is not None)
+        if writer.root is None:
+            assert error is not None
+            assert listing(directory) == before
+        else:
+            assert (error is not None) == ("durability unknown" in str(error))
+
+
+def test_only_failures_that_do_not_matter_are_passed_over(tmp_path: Path) -> None:
+    healthy = Faulty(0, lambda *_: False)
+    write(tmp_path / "healthy", system=healthy)
+    passed = []
+    for position, operation in enumerate(healthy.log):
+        try:
+            write(tmp_path / f"{position}", system=Faulty(errno.EIO, lambda _, i, at=position: i == at))
+        except StorageError:
+            continue
+        passed.append(operation)
+    assert passed == ["lock", "close", "unlink"]
+
+
+def test_a_system_that_sees_no_file_does_not_hang_the_writer(tmp_path: Path) -> None:
+    """`lexists` is false where `lstat` fails, whatever for."""
+    blind = Faulty(0, lambda *_: False)
+    blind.exists = lambda _: False
+    with pytest.raises(StorageError, match="cannot be seen"):
+        write(tmp_path / "one.lcc.h5", system=blind)
+    assert not listing(tmp_path)
+    assert not blind.descriptors
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "one.lcc.h5"
+    path.write_bytes(b"of another")
+    path.chmod(mode)
+    write(path, overwrite=True)
+    assert committed(path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_the_size_of_a_committed_file_is_known_without_asking_for_it(tmp_path: Path) -> None:
+    for frames, manifest in ((FRAMES, KEYFRAME), ((), EMPTY)):
+        path = tmp_path / f"{len(frames)}.lcc.h5"
+        with CheckpointWriter(path) as writer:
+            for frame in frames:
+                writer.write_frame(frame)
+            assert writer.size == 0
+            writer.commit(manifest)
+        assert writer.size == path.stat().st_size
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_without_hard_links_the_file_is_renamed(tmp_path: Path, code: int) -> None:
+    path = tmp_path / "one.lcc.h5"
+    write(path, system=Faulty(code, lambda name, _: name == "link"))
+    assert committed(path)
+    assert listing(tmp_path) == [path.name]
+    writer = CheckpointWriter(tmp_path / "two", system=Faulty(code, lambda name, _: name == "link"))
+    with pytest.raises(ArgumentError, match="already exists"), writer:
+        (tmp_path / "two").write_bytes(b"came in between")
+        writer.commit(EMPTY)
+    assert (tmp_path / "two").read_bytes() == b"came in between"
+
+
+def test_directories_that_cannot_be_synced_are_passed_over(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def second_fsync(name: str, _: int) -> bool:
+        seen.append(name)
+        return name == "fsync" and seen.count("fsync") == 2
+
+    write(tmp_path / "one.lcc.h5", system=Faulty(errno.EINVAL, second_fsync))
+    assert committed(tmp_path / "one.lcc.h5")
+
+
+# --- kill and power loss --------------------------------------------------------------------------
+
+
+BIG = (bytes(range(256)) * 20, b"small")
+BIG_MANIFEST = replace(EMPTY, step=2, tree=["l", 0, 1], arrays=(1, 2), frames=tuple(map(FrameEntry.of, BIG)))
+OLD = to_bytes((), replace(EMPTY, step=1))
+NEW = to_bytes(BIG, BIG_MANIFEST)
+
+
+def violations(overwrite: bool, ignore: str = "", power: bool = True) -> tuple[int, int]:
+    """Count the crash states, and those in which a checkpoint is broken or a committed one lost."""
+    files = {"one.lcc.h5": OLD} if overwrite else {}
+    disk = Disk(files, ignore)
+    write(Path("one.lcc.h5"), BIG, BIG_MANIFEST, system=disk, overwrite=overwrite)
+    tried = broken = 0
+    for length in range(len(disk.log) + 1):
+        log = disk.log[:length]
+        for kept in power_losses(log) if power else [log]:
+            tried += 1
+            found = disk.after(kept).get("one.lcc.h5")
+            allowed = [NEW] if length == len(disk.log) else [NEW, files.get("one.lcc.h5")]
+            broken += found not in allowed
+    return tried, broken
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("power", [False, True])
+def test_no_crash_breaks_or_loses_a_checkpoint(overwrite: bool, power: bool) -> None:
+    tried, broken = violations(overwrite, power=power)
+    assert tried > (300 if power else 10)
+    assert broken == 0
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("ignore", ["sync", "sync directory"])
+def test_without_a_sync_the_crash_test_finds_violations(overwrite: bool, ignore: str) -> None:
+    assert violations(overwrite, ignore)[1] > 0
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_kill_at_every_operation_leaves_a_whole_file_or_none(tmp_path: Path, overwrite: bool) -> None:
+    """On the real file system: the process dies at an operation, before the clean-up can run."""
+
+    class Killed(BaseException):
+        pass
+
+    for position in itertools.count():
+        directory = tmp_path / f"{position}"
+        directory.mkdir()
+        path = directory / "one.lcc.h5"
+        if overwrite:
+            write(path, (), EMPTY)
+
+        def dying(name: str, number: int, position: int = position) -> bool:
+            if number >= position:
+                raise Killed(name)
+            return False
+
+        system = Faulty(0, dying)
+        writer = CheckpointWriter(path, system=system, overwrite=overwrite)
+        try:
+            with writer:
+                for frame in FRAMES:
+                    writer.write_frame(frame)
+                writer.commit(KEYFRAME)
+            break
+        except Killed:
+            for descriptor in system.descriptors:
+                os.close(descriptor)  # as the end of the process does
+        if path.exists():
+            with open_checkpoint(path) as reader:
+                assert reader.manifest in ((EMPTY, KEYFRAME) if overwrite else (KEYFRAME,))
+        remove_stale_temporaries(directory)
+        assert set(listing(directory)) <= {path.name}
+    assert position > 10

@@ -1,0 +1,147 @@
+"""Huffman runs: round trips over lanes, damage, and rules (LCC-HUF, LCC-LAN)."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec.entropy import lanes
+from lccodec.entropy.bits import Cursor
+from lccodec.entropy.huffman import choose_lengths
+from lccodec.entropy.lanes import decode, encode
+from lccodec.errors import DataError, FormatError, LimitError
+
+
+def run(data: np.ndarray, lengths: np.ndarray | None = None) -> bytes:
+    counts = np.bincount(data, minlength=256)
+    return b"".join(encode(data, counts, choose_lengths(counts) if lengths is None else lengths))
+
+
+@given(st.integers(2, 3000), st.integers(2, 256), st.floats(0.3, 60), st.integers(0, 2**32))
+def test_round_trip(count: int, alphabet: int, scale: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = np.minimum(rng.exponential(scale, count), alphabet - 1).astype(np.uint8)
+    data[:2] = 0, alphabet - 1
+    stored = run(data)
+    cursor = Cursor(memoryview(stored), "run")
+    np.testing.assert_array_equal(decode(cursor, count), data)
+    assert cursor.remaining == 0
+
+
+@pytest.mark.parametrize("longest", [1, 7, 8, 9, 15])
+def test_round_trip_of_every_word_form(longest: int) -> None:
+    lengths = np.zeros(256, np.uint8)
+    lengths[: longest + 1] = [*range(1, longest + 1), longest]
+    data = np.random.default_rng(0).integers(0, longest + 1, 50_000).astype(np.uint8)
+    stored = run(data, lengths)
+    np.testing.assert_array_equal(decode(Cursor(memoryview(stored), "run"), data.size), data)
+
+
+def test_uneven_lanes_take_wide_sizes() -> None:
+    data = np.zeros(40_000, np.uint8)
+    lanes_apart = 100  # what the encoder makes of it is its choice; some lanes are far longer than others
+    data[::lanes_apart] = np.random.default_rng(0).integers(0, 256, data[::lanes_apart].size)
+    np.testing.assert_array_equal(decode(Cursor(memoryview(run(data)), "run"), data.size), data)
+
+
+@given(st.integers(0, 2**32), st.integers(0, 300), st.integers(0, 255))
+def test_damage_is_an_error_or_other_symbols(seed: int, place: int, value: int) -> None:
+    data = np.random.default_rng(seed).integers(0, 9, 400).astype(np.uint8)
+    stored = bytearray(run(data))
+    stored[place % len(stored)] = value
+    try:
+        out = decode(Cursor(memoryview(bytes(stored)), "run"), data.size)
+    except DataError:
+        return
+    assert out.shape == data.shape
+
+
+@pytest.mark.parametrize(
+    ("stored", "error", "rule"),
+    [
+        (b"\x00\x01", FormatError, "LCC-HUF-02"),  # one symbol is no code
+        (b"\x01\x21\x01\x00\x01\x00\x00\x00", FormatError, "LCC-HUF-02"),  # lengths 1 and 2 leave a code over
+        (b"\x02\x11\x01\x01\x00\x01\x00\x00\x00", FormatError, "LCC-HUF-02"),  # three codes of one bit
+        (b"\x03\x11\x00\x01\x00\x01\x00\x00\x00", FormatError, "LCC-HUF-04"),  # the last symbol has no code
+        (
+            b"\x02\x11\x12\x01\x00\x01\x00\x00\x00",
+            FormatError,
+            "LCC-HUF-04",
+        ),  # the spare half byte is not zero
+        (b"\x01\x11\x00\x00\x01\x00\x00\x00", LimitError, "LCC-LAN-02"),  # no lanes
+        (b"\x01\x11\x09\x00\x01\x00\x00\x00", LimitError, "LCC-LAN-02"),  # more lanes than symbols
+        (b"\x01\x11\x01\x00\x01\x00\x09\x00", FormatError, "LCC-LAN-03"),  # sizes of 9 bits
+        (b"\x01\x11\x02\x00\x01\x00\x01\x04\x03\x03", FormatError, "LCC-LAN-03"),  # a bit behind the sizes
+        (b"\x01\x11\x01\x00\x02\x00\x00\xff\xff", FormatError, "LCC-LAN-04"),  # a byte too many
+        (b"\x01\x11\x01\x00\x01\x00\x00\x18", FormatError, "LCC-LAN-04"),  # padding that is not zero
+    ],
+)
+def test_broken_runs_name_their_rule(stored: bytes, error: type[DataError], rule: str) -> None:
+    with pytest.raises(error) as caught:
+        decode(Cursor(memoryview(stored), "run"), 4)
+    assert caught.value.rule == rule
+
+
+def test_every_prefix_is_truncated() -> None:
+    stored = run(np.random.default_rng(0).integers(0, 9, 400).astype(np.uint8))
+    for length in range(len(stored)):
+        with pytest.raises(DataError) as caught:
+            decode(Cursor(memoryview(stored[:length]), "run"), 400)
+        assert caught.value.rule == "LCC-FRM-02"
+
+
+@given(
+    st.integers(2, 6000),
+    st.integers(2, 256),
+    st.floats(0.3, 60),
+    st.integers(0, 2**32),
+    st.integers(-1, 10**6),
+)
+def test_both_ways_through_the_lanes_find_the_same(
+    count: int, alphabet: int, scale: float, seed: int, damaged: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    data = np.minimum(rng.exponential(scale, count), alphabet - 1).astype(np.uint8)
+    data[:2] = 0, alphabet - 1
+    stored = bytearray(run(data))
+    if damaged >= 0:  # half of all bits are codes, most others sizes
+        stored[-1 - damaged % (len(stored) // 2)] ^= 1 << damaged % 8
+    found: list[object] = []
+    for places in (0, 1 << 20):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lanes, "_STEP_COST_BITS", places)
+            try:
+                found.append(decode(Cursor(memoryview(stored), "run"), count).tobytes())
+            except DataError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
+    if damaged < 0:
+        assert found[0] == data.tobytes()
+
+
+@pytest.mark.parametrize("lane", [b"\x00", b"\x80"])
+@pytest.mark.parametrize("places", [0, 1 << 20])
+def test_a_lane_that_goes_on_behind_the_data_is_refused(
+    monkeypatch: pytest.MonkeyPatch, lane: bytes, places: int
+) -> None:
+    monkeypatch.setattr(lanes, "_STEP_COST_BITS", places)
+    # Codes of 1, 2 and 2 bits; a lane of two bytes, in which all symbols have room, and one of one
+    # byte.
+    stored = b"\x02\x21\x02" + b"\x02\x00\x01\x00\x01" + b"\x01" + b"\0\0" + lane
+    for count in (18, 20, 24):
+        with pytest.raises(FormatError, match="LCC-LAN-04"):
+            decode(Cursor(memoryview(stored), "run"), count)
+
+
+def test_more_symbols_than_stored_bits_take_no_memory() -> None:
+    stored = b"\x01\x11" + b"\x00\x20\x00\x00\x00"  # codes of one bit; 8,192 lanes of no bytes
+    tracemalloc.start()
+    with pytest.raises(FormatError, match="LCC-LAN-04"):
+        decode(Cursor(memoryview(stored), "run"), 1 << 24)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20

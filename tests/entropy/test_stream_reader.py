@@ -1,0 +1,41 @@
+"""Streams that are read: hostile ones, and any bytes (LCC-STR)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec.entropy.bits import Cursor
+from lccodec.entropy.forms import dense
+from lccodec.entropy.stream_reader import read_stream
+from lccodec.errors import DataError, FormatError, LimitError, UnsupportedError
+
+
+@pytest.mark.parametrize(
+    ("stored", "count", "error", "rule"),
+    [
+        (b"\x09", 4, UnsupportedError, "LCC-STR-01"),
+        (b"\x02", 0, FormatError, "LCC-STR-02"),
+        (b"\x04\x03\x01\xff\xff", 4, FormatError, "LCC-STR-05"),  # packing width
+        (b"\x04\x02\x01\xff", 3, FormatError, "LCC-STR-05"),  # filling not zero
+        (b"\x04\x02" * 5, 4, LimitError, "LCC-STR-03"),
+        (b"\x03\x09\x00\x00\x00\x00", 4, FormatError, "LCC-STR-06"),  # low bits
+        (b"\x03\x00\x05\x00\x00\x00", 4, FormatError, "LCC-STR-06"),  # more gaps than symbols
+        (b"\x03\x00\x01\x00\x00\x00\x00\x04\x00\x01", 4, FormatError, "LCC-STR-06"),  # past the end
+        (b"\x03\x01\x01\x00\x00\x00\x00\x00\x02\x00\x01", 4, FormatError, "LCC-STR-06"),  # a bit behind
+    ],
+)
+def test_broken_streams_name_their_rule(stored: bytes, count: int, error: type[DataError], rule: str) -> None:
+    with pytest.raises(error) as caught:
+        read_stream(Cursor(memoryview(stored), "stream"), count)
+    assert caught.value.rule == rule
+
+
+@given(st.binary(max_size=60), st.integers(0, 5000))
+def test_any_bytes_are_symbols_or_an_error(stored: bytes, count: int) -> None:
+    try:
+        run = read_stream(Cursor(memoryview(stored), "stream"), count)
+    except DataError:
+        return
+    assert dense(run, count).shape == (count,)

@@ -1,0 +1,58 @@
+"""Checkpoint files of three frames, in memory and written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent
+from lccodec.container.reader import CheckpointReader
+from lccodec.container.writer import CheckpointWriter, to_bytes
+
+FRAMES = (b"first frame", b"2", b"the third frame")
+ENTRIES = tuple(map(FrameEntry.of, FRAMES))
+KEYFRAME = Manifest(
+    step=7,
+    parent=None,
+    policy="lc-3",
+    metadata={"run": "é"},
+    tree={"a": 0, "b": ["l", 1, None], "c": ["t", 2, 0]},
+    scalars=[{"f": "0.1"}],
+    arrays=(1, 2, 3),
+    frames=ENTRIES,
+)
+DELTA = replace(
+    KEYFRAME,
+    step=8,
+    parent=Parent(7, bytes(range(32))),
+    tree=INHERITED,
+    metadata={},
+    arrays=(0, 1, 0),
+    frames=ENTRIES[1:2],
+)
+EMPTY = Manifest(None, None, None, {}, {}, [], (), ())
+RUN = replace(KEYFRAME, arrays=(1, 2, 1), frames=ENTRIES[:2])  # two arrays share the first frame
+FILE = to_bytes(FRAMES, KEYFRAME)
+
+
+def listing(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def write(
+    path: Path, frames: tuple[bytes, ...] = FRAMES, manifest: Manifest = KEYFRAME, **options: Any
+) -> bytes:
+    with CheckpointWriter(path, **options) as writer:
+        for frame in frames:
+            writer.write_frame(frame)
+        return writer.commit(manifest)
+
+
+def frames_of(manifest: Manifest) -> tuple[bytes, ...]:
+    return tuple(FRAMES[ENTRIES.index(entry)] for entry in manifest.frames)
+
+
+def read_all(reader: CheckpointReader) -> tuple[bytes, ...]:
+    with reader:
+        return tuple(reader.frame(number) for number in range(len(reader.manifest.frames)))

@@ -1,0 +1,24 @@
+"""The folders of the package and of its tests, and their order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+PACKAGE = TESTS.parent / "lccodec"
+
+#: From the bottom up, ``""`` for the ground floor: what lies in no folder. A folder imports from
+#: those above its own line, and from itself without a circle.
+FOLDERS = [
+    "",
+    "entropy",
+    "quantizers",
+    "frame",
+    "policy",
+    "container",
+    "chain",
+    "inspect",
+    "exchange",
+    "adapters",
+    "cli",
+]

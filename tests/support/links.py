@@ -1,0 +1,74 @@
+"""Links of a chain that lie in memory: what each stores, and what its writer had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lccodec import Policy
+from lccodec.chain.coding import encode_plan
+from lccodec.chain.decoded import DecodedArray
+from lccodec.chain.plan import candidates, make_plan
+from lccodec.frame.header import FrameHeader, parse_header
+from lccodec.policy.roles import Assignment
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass
+class FakeLink:
+    """A checkpoint in memory: its frames, and the frame of each array (``None``: unchanged)."""
+
+    numbers: dict[str, int | None]
+    frames: list[bytes]
+    place: str = "link"
+    index_names: list[str] = field(init=False)
+    names: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.index_names = list(self.numbers)
+        self.names = {name: index for index, name in enumerate(self.numbers)}
+
+    def frame_of(self, index: int) -> int | None:
+        return self.numbers[self.index_names[index]]
+
+    def members(self, number: int) -> list[int]:
+        return [index for index, name in enumerate(self.index_names) if self.numbers[name] == number]
+
+    def frame(self, number: int) -> bytes:
+        return self.frames[number]
+
+    def header(self, number: int) -> FrameHeader:
+        return parse_header(self.frames[number])
+
+
+def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list[Arrays]]:
+    """A chain of states, and what the writer has as decoded after each step."""
+    links, decoded = [], []
+    parents: dict[str, DecodedArray] = {}
+    for step, state in enumerate(states):
+        names = list(state)
+        policy = Policy("of all", patterns={"*": quantizer})
+        arrays = candidates(state, dict.fromkeys(names, Assignment("weight", "")), parents)
+        plan = make_plan(arrays, policy, step - 1 if step else None)
+        numbers: dict[str, int | None] = dict.fromkeys(names)
+        frames = []
+        for number, (pieces, found) in enumerate(encode_plan(plan, dict(parents), "normal", 1)):
+            frames.append(b"".join(pieces))
+            numbers |= dict.fromkeys(found, number)
+            parents |= found
+        links.append(FakeLink(numbers, frames, f"step {step}"))
+        decoded.append({name: parents[name].array().copy() for name in names})
+    return links, decoded
+
+
+def walk(steps: int, shapes: tuple[tuple[int, ...], ...] = ((300,),)) -> list[Arrays]:
+    rng = np.random.default_rng(0)
+    state = {f"w{i}": np.zeros(shape, np.float32) for i, shape in enumerate(shapes)}
+    states = []
+    for _ in range(steps):
+        state = {name: a + rng.standard_normal(a.shape, np.float32) for name, a in state.items()}
+        states.append(state)
+    return states

@@ -1,0 +1,53 @@
+"""States of a random walk, chains of them, and when two states are the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lccodec import (
+    Chain,
+)
+
+from .strategies import bits_of
+
+
+def walk(steps: int, seed: int = 0, shape: tuple[int, ...] = (40, 30)) -> list[dict[str, Any]]:
+    """States of a random walk, as training makes them."""
+    rng = np.random.default_rng(seed)
+    weight = rng.standard_normal(shape).astype(np.float32)
+    bias = np.zeros(shape[0], np.float32)
+    states = []
+    for step in range(steps):
+        weight = weight + (rng.standard_normal(shape) * 0.01).astype(np.float32)
+        bias = bias + (rng.standard_normal(shape[0]) * 0.01).astype(np.float32)
+        states.append({"layer": {"weight": weight, "bias": bias}, "fixed": np.arange(1000.0), "epoch": step})
+    return states
+
+
+def assert_same(left: Any, right: Any) -> None:
+    if isinstance(left, np.ndarray):
+        assert left.dtype == right.dtype
+        assert left.shape == right.shape
+        np.testing.assert_array_equal(bits_of(left), bits_of(right))
+    elif isinstance(left, dict):
+        assert list(left) == list(right)
+        for key in left:
+            assert_same(left[key], right[key])
+    elif isinstance(left, list | tuple):
+        assert type(left) is type(right)
+        for a, b in zip(left, right, strict=True):
+            assert_same(a, b)
+    else:
+        assert type(left) is type(right)
+        assert left == right
+
+
+def chain_of(tmp_path: Path, steps: int = 4) -> tuple[Chain, list[dict[str, Any]]]:
+    states = walk(steps)
+    chain = Chain(tmp_path, policy="lossless", keyframe_every=2)
+    for step, state in enumerate(states):
+        chain.save(step, state)
+    return chain, states

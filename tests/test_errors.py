@@ -1,0 +1,49 @@
+"""Errors carry the rule and the place, wherever they are sent or raised again."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import pickle
+
+import pytest
+
+from lccodec import errors
+from lccodec.errors import DataError, LccodecError, StorageError
+
+KINDS = [getattr(errors, name) for name in errors.__all__]
+OF_DATA = [kind for kind in KINDS if issubclass(kind, DataError)]
+
+
+@pytest.mark.parametrize("kind", OF_DATA)
+def test_an_error_of_the_data_says_where_what_and_which_rule(kind: type[DataError]) -> None:
+    error = kind("LCC-FRM-02", "file: frame 3", "cut off")
+    assert (error.rule, error.where, error.message) == ("LCC-FRM-02", "file: frame 3", "cut off")
+    assert str(error) == "file: frame 3: cut off [LCC-FRM-02]"
+
+
+@pytest.mark.parametrize("kind", OF_DATA)
+def test_an_error_inside_of_something_keeps_all_else(kind: type[DataError]) -> None:
+    inner = kind("LCC-FRM-02", "frame 3", "cut off")
+    outer = inner.inside("file")
+    assert type(outer) is kind
+    assert str(outer) == "file: frame 3: cut off [LCC-FRM-02]"
+    assert inner.where == "frame 3"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_can_be_copied_and_sent_to_another_process(kind: type[Exception]) -> None:
+    arguments: tuple[object, ...] = ("what happened",)
+    if issubclass(kind, DataError):
+        arguments = ("LCC-FRM-02", "file", "cut off")
+    elif issubclass(kind, StorageError):
+        arguments = (errno.ENOSPC, "cannot write", "file")
+    error = kind(*arguments)
+    for sent in (copy.copy(error), pickle.loads(pickle.dumps(error))):  # noqa: S301
+        assert type(sent) is kind
+        assert (str(sent), sent.args) == (str(error), error.args)
+        assert vars(sent) == vars(error)
+
+
+def test_only_the_warning_is_no_error() -> None:
+    assert [kind.__name__ for kind in KINDS if not issubclass(kind, LccodecError)] == ["LccodecWarning"]
