@@ -1,7 +1,7 @@
 """Fuzz a target for a while: ``python fuzz/run.py {frame,checkpoint} [--seconds N] [--seed S] [--engine E]``.
 
 The exit status is 0 where the invariant held, and 1 where an input broke it. That input and the traceback are
-in ``fuzz/work/`` then. An input may take `INPUT_SECONDS` and the process `MEMORY_BYTES` of address space.
+in ``fuzz/work/TARGET/`` then. An input may take `INPUT_SECONDS` and the process `MEMORY_BYTES` of address space.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def main() -> int:
     target = load_target(arguments.target, instrumented=arguments.engine == "atheris")
     seeds = [*stored_inputs(arguments.target), *target.seeds()]
     limit_resources()
-    with Session(target.check, HERE / "work") as session:
+    with Session(target.check, HERE / "work" / arguments.target) as session:
         if arguments.engine == "atheris":
             attack_with_atheris(session, target.outcomes, seeds, arguments.seconds, arguments.seed)
         held = attack(session, seeds, target.TOKENS, arguments.seconds, arguments.seed)
