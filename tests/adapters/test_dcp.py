@@ -55,6 +55,7 @@ def run_ranks(part, directory, ranks):
     return [process.returncode for process in processes], "\n".join(outputs)
 
 
+@pytest.mark.slow
 def test_three_ranks_save_one_dies_and_two_load(tmp_path):
     codes, output = run_ranks("save", tmp_path, 3)
     assert codes == [0, 9, 0], output

@@ -153,6 +153,7 @@ def test_rounds() -> None:
     assert timings["short"].seconds > 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_every_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     throughput = module("throughput")

@@ -11,6 +11,8 @@ from lccodec.cli import demo
 from lccodec.cli import network as digits
 from lccodec.errors import ArgumentError
 
+pytestmark = pytest.mark.slow
+
 ITERATIONS = 64  # a failure after 34 iterations, on the steep part
 
 
