@@ -140,7 +140,7 @@ def _measure(
 
 
 def _copy_figure(section: str, case: str, timing: Timing, values: int) -> Figure:
-    """Return the row of the copy itself, with its speed; its typical ratio is the noise of the run."""
+    """Return the row of the copy, with its speed; its typical ratio is the noise of the run."""
     note = f"{timing.seconds / values * 1e9:.3f} ns a value, median {timing.typical:.2f} x best"
     return Figure(
         section,

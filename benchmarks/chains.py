@@ -1,4 +1,4 @@
-"""Whole states: Chain.save with what it is made of, Chain.restore from a keyframe and from 32 deltas deep."""
+"""Whole states: `Chain.save` and its parts, `Chain.restore` from a keyframe and 32 deltas deep."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def save_keyframe(directory: Path, state: State, threads: int) -> None:
 
 
 def restore_step(directory: Path, step: int, threads: int) -> object:
-    """Restore a step of a chain opened anew, so that nothing comes from the memory of the one that wrote."""
+    """Restore a step of a chain opened anew: nothing comes from the writer's memory."""
     return threaded(threaded(lccodec.Chain, threads)(directory).restore, threads)(step)
 
 
@@ -105,7 +105,7 @@ def encode_all(state: State, quantizer: Any, references: State) -> None:
 
 
 class DeltaSaves:
-    """A chain that goes to and fro between two real states, so that every save after the first is a delta."""
+    """A chain that alternates between two real states: every save after the first is a delta."""
 
     def __init__(self, directory: Path, policy: str, states: tuple[State, State], threads: int = 1) -> None:
         self.chain = threaded(lccodec.Chain, threads)(directory, policy=policy, keyframe_every=1_000_000)
@@ -161,7 +161,7 @@ def save(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
 
 
 def restore(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
-    """`Chain.restore` of a keyframe and of deltas, by a chain opened anew; other readers beside it."""
+    """`Chain.restore` of a keyframe and of deltas, opened anew; other readers beside it."""
     found, absent = savers()
     jobs: dict[tuple[str, str, int], Job] = {}
     depths = {}
@@ -173,7 +173,8 @@ def restore(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
                 for step in range(DEPTH):
                     state = walk.state(len(walk.layer) - DEPTH + step, plan.chain, plan.tensor)
                     chain.save(step, state)
-                # A chain starts anew once its deltas outweigh its keyframe: not all get as deep as 32.
+                # A chain starts anew once its deltas outweigh its keyframe: not all get as deep as
+                # 32.
                 depth, deepest = max((chain.info(step).deltas, step) for step in chain.steps)
             depths[policy] = f"deepest: {depth} deltas"
             for threads in thread_counts(lccodec.Chain, lccodec.Chain.restore):

@@ -1,4 +1,4 @@
-"""Schemes of the literature that cluster values, written from their descriptions: Inshrinkerator, ExCP."""
+"""Published schemes that cluster values, written from their papers: Inshrinkerator, ExCP."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def centres(values: np.ndarray, count: int, blend: float = 1.0) -> np.ndarray:
     count
         Of the clusters.
     blend
-        Weight of a bucket: that much of its share of the values, the rest of its centre's share of all
-        magnitudes. 1 is plain k-means.
+        Weight of a bucket: that much of its share of the values, the rest of its centre's share of
+        all magnitudes. 1 is plain k-means.
     """
     growth = np.log((1 + ACCURACY) / (1 - ACCURACY))
     keys = np.rint(np.log(np.abs(values)) / growth).astype(np.int64)
@@ -57,9 +57,10 @@ def nearest(values: np.ndarray, found: np.ndarray) -> np.ndarray:
 
 
 def runs_packed(symbols: np.ndarray) -> np.ndarray:
-    """Return symbols with each run of zeros as the binary digits of its length plus 1, its first 1 left out.
+    """Return symbols with each run of zeros as the binary digits of its length plus 1.
 
-    The digits are the symbols 0 and 1; what was 1 and more becomes 2 and more.
+    The first 1 of the digits is left out. They are the symbols 0 and 1; what was 1 and more becomes
+    2 and more.
     """
     symbols = symbols.astype(np.int64)
     others = np.flatnonzero(symbols)
@@ -95,12 +96,13 @@ def runs_unpacked(packed: np.ndarray, size: int) -> np.ndarray:
 
 @dataclass
 class Inshrinkerator:
-    """Inshrinkerator's quantizer and its differences of indices (Agrawal et al., SoCC 2024); weights only.
+    """Inshrinkerator's quantizer and its differences of indices (Agrawal et al., SoCC 2024).
 
-    Three tiers an array: the most sensitive values in bfloat16, the smallest ones 0, the rest one of some
-    clusters. Sensitivity is |gradient * weight|, for which the first moment is at hand, else |weight|. The
-    difference (previous - current) mod B of the indices is split by the previous index, run lengths are
-    packed, all is Huffman coded. Arrays of few values, and the moments, stay as they are.
+    It codes weights only.     Three tiers an array: the most sensitive values in bfloat16, the
+    smallest ones 0, the rest one of some clusters. Sensitivity is |gradient * weight|, for which
+    the first moment is at hand, else |weight|. The difference (previous - current) mod B of the
+    indices is split by the previous index, run lengths are packed, all is Huffman coded. Arrays of
+    few values, and the moments, stay as they are.
 
     Parameters
     ----------
@@ -200,9 +202,10 @@ class Inshrinkerator:
 class ExCP:
     """ExCP (Li et al., ICML 2024): joint pruning of weight differences and moments, k-means, LZMA.
 
-    A weight's difference is kept where it is above min(2.5, alpha / sqrt(mean v)) medians, the moments where
-    the weight was kept and |m| is above beta means; what is left is one of 15 clusters an array; two codes a
-    byte, all through LZMA at its strongest. Without moments the cap of 2.5 medians is the threshold.
+    A weight's difference is kept where it is above min(2.5, alpha / sqrt(mean v)) medians, the
+    moments where the weight was kept and |m| is above beta means; what is left is one of 15
+    clusters an array; two codes a byte, all through LZMA at its strongest. Without moments the cap
+    of 2.5 medians is the threshold.
 
     Parameters
     ----------

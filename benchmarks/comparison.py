@@ -17,7 +17,9 @@ Spread = tuple[float, float, float]  # mean, least and largest over the seeds
 
 @dataclass(frozen=True)
 class Row:
-    """One scheme in one case. Ratios are of deltas to 4 bytes a value, gaps over the exact run's loss.
+    """One scheme in one case.
+
+    Ratios are of deltas to 4 bytes a value. Gaps are over the exact run's loss.
 
     Parameters
     ----------
@@ -100,9 +102,9 @@ def exact_spread(pieces: Sequence[Piece], case: str) -> dict[int, tuple[float, f
 def headway(pieces: Sequence[Piece], case: str) -> float | None:
     """Return by how much the loss of the exact run falls in an iteration, ``None`` if it does not.
 
-    Between the first and the last mark of the resumed runs, or from where they resume to their only mark.
-    ``None`` as well where the seeds do not agree that the state of an interval before is behind: what is
-    less than an interval cannot be told from noise there.
+    Between the first and the last mark of the resumed runs, or from where they resume to their only
+    mark. ``None`` as well where the seeds do not agree that the state of an interval before is
+    behind: what is less than an interval cannot be told from noise there.
     """
     gaps = _gaps(pieces, case, OLDER)
     if not gaps or gaps[min(gaps)][1] <= 0:

@@ -1,9 +1,10 @@
 """Compressors of arrays as ways to checkpoint: lossless ones, and ones with an error bound.
 
-Rules: the bound is relative to the movement, a multiple of the rms difference of each array, so that all
-arrays of a role are scaled to rms 1 and coded as one. Second moments, which such a bound would make negative
-by the thousand, are coded as logarithms (base 2) with a bound in octaves. Differences for lossless coding are
-of the bit patterns (exclusive or, or integer difference), which can be undone exactly.
+Rules: the bound is relative to the movement, a multiple of the rms difference of each array, so
+that all arrays of a role are scaled to rms 1 and coded as one. Second moments, which such a bound
+would make negative by the thousand, are coded as logarithms (base 2) with a bound in octaves.
+Differences for lossless coding are of the bit patterns (exclusive or, or integer difference), which
+can be undone exactly.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ def _scaled(array: Array, is_second: bool) -> Array:
 
 
 def _hdf5_filter(make: Callable[[], Any], shape: Callable[[int], tuple[int, ...]]) -> Pair:
-    """Return a compressor that comes as an HDF5 filter; a file in memory holds the array as one chunk."""
+    """Return a compressor that is an HDF5 filter; a file in memory holds the array as one chunk."""
     import h5py
 
     def file() -> Any:

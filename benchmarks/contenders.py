@@ -49,7 +49,8 @@ LOSSLESS: dict[str, tuple[str, Callable[[], Codec]]] = {
     "blosc2": ("blosc2", compressors.blosc2),
 }
 
-# Those of the literature that are looked at as closely as lccodec's policies: longer, and in more cases.
+# Those of the literature that are looked at as closely as lccodec's policies: longer, and in more
+# cases.
 CLOSE = ("LC-Checkpoint, 3 bits", "Inshrinkerator, 32 centres", "ExCP, threshold at its cap", "SZ3, 1.4")
 
 
@@ -59,7 +60,7 @@ def is_close(name: str) -> bool:
 
 
 def contenders() -> tuple[list[Scheme], list[str]]:
-    """Return the schemes that can be measured here, and the names of those that are not installed."""
+    """Return the schemes that can be measured here, and the names of those not installed."""
     found = [
         Scheme(name, partial(LccodecSession, name), lossless=name == "lossless", own=True)
         for name in lccodec.POLICIES

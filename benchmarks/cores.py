@@ -1,8 +1,8 @@
 """What a second core is worth: two threads, and two processes, beside one thread.
 
-Threads share an interpreter that runs one of them at a time but for what NumPy does outside it, call by
-call; processes share nothing. Where two processes halve the time and two threads do not, it is the
-interpreter that threads wait for, and their CPU time shows it: it stays what it was.
+Threads share an interpreter that runs one of them at a time but for what NumPy does outside it,
+call by call; processes share nothing. Where two processes halve the time and two threads do not, it
+is the interpreter that threads wait for, and their CPU time shows it: it stays what it was.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _roots(array: np.ndarray, out: np.ndarray, piece: int | None, count: int) ->
 
 
 def _works(walk: Walk, values: int) -> Mapping[str, Work]:
-    """Return what is measured, on that many values, each to be called with the number of threads."""
+    """Return what is measured on that many values; each is called with the number of threads."""
     array, reference = walk.pair(values)
     out = np.empty_like(array)
     works: dict[str, Work] = {}
@@ -84,7 +84,7 @@ def _spent(work: Work, count: int) -> Spent:
 
 
 def _half(states: Path | None, values: int, rounds: int, barrier: Barrier, results: Connection) -> None:
-    """Do the work on half of the values, both processes from the same moment on; send starts and ends."""
+    """Do the work on half of the values; both processes begin together; send starts and ends."""
     found: dict[str, list[tuple[float, float]]] = {}
     for name, work in _works(load_walk(states), values // 2).items():
         work(1)

@@ -1,8 +1,9 @@
-"""Arrays to measure on: a real run's states repeated to any size, and differences with a given zero share.
+"""Arrays to measure on: states of a real run at any size, and differences of a given zero share.
 
-**Real**: the largest layer of LeNet-5 (``lenet.py``), one checkpoint after the other. An array of any
-size holds it again and again. Every repeat has its neurons and its input channels in another order and a
-scale of its own: an equally real layer, in which no compressor finds the first one again.
+**Real**: the largest layer of LeNet-5 (``lenet.py``), one checkpoint after the other. An array of
+any size holds it again and again. Every repeat has its neurons and its input channels in another
+order and a scale of its own: an equally real layer, in which no compressor finds the first one
+again.
 
 **Made**: differences of which a quantizer turns a given share to 0.
 """
@@ -105,7 +106,7 @@ def load_walk(states: Path | None) -> Walk:
 
 
 def train_states(data: str, path: Path) -> None:
-    """Train LeNet-5 on the digits in the folder `data` and write the layer's states for :func:`load_walk`."""
+    """Train LeNet-5 on the digits in `data` and write the layer's states for :func:`load_walk`."""
     import torch
     from datasets import data_directory, load_mnist
     from lenet import train
@@ -136,9 +137,10 @@ def as_dtype(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def spread(share: float, values: int) -> Pair:
-    """Return an array and its reference: UniformDeadzone(step=STEP) turns that share of the differences to 0.
+    """Return an array and its reference, of which UniformDeadzone finds that share unchanged.
 
-    The differences have a Laplace distribution.
+    UniformDeadzone(step=STEP) turns that share of the differences to 0. The differences have a
+    Laplace distribution.
     """
     rng = np.random.default_rng(1)
     scale = DEAD_ZONE * STEP / -np.log(1 - share)
@@ -147,17 +149,19 @@ def spread(share: float, values: int) -> Pair:
 
 
 def bucketed(share: float, values: int, bits: int) -> Pair:
-    """Return an array and its reference: ExponentBuckets(bits) turns that share of the differences to 0.
+    """Return an array and its reference, of which ExponentBuckets finds that share unchanged.
 
-    Each of the promoted buckets holds twice as many values as the one before it; the promoted ones
-    are the largest exponents, and of equal ones the positive bucket (LCC-PRM-01).
+    ExponentBuckets(bits) turns that share of the differences to 0. Each of the promoted buckets
+    holds twice as many values as the one before it; the promoted ones are the largest exponents,
+    and of equal ones the positive bucket (LCC-PRM-01).
     """
     rng = np.random.default_rng(2)
     buckets = np.arange((1 << bits) - 1)
     weights = 2.0**buckets
     small = rng.random(values, np.float32) < share
     bucket = rng.choice(buckets, values, p=weights / weights.sum())
-    # At a high share a bucket could stay empty, and one of the dropped ones would be promoted instead.
+    # At a high share a bucket could stay empty, and one of the dropped ones would be promoted
+    # instead.
     bucket[: buckets.size], small[: buckets.size] = buckets, False
     exponent = -1 - bucket // 2
     # What is dropped lies two binades lower, so that no rounding lifts it.
@@ -172,7 +176,7 @@ def _beside_reference(rng: np.random.Generator, differences: np.ndarray) -> Pair
 
 
 def symbols_of_entropy(entropy: float, alphabet: int, count: int) -> np.ndarray:
-    """Return uint8 symbols of that many bits each; their shares fall off on both sides of the middle."""
+    """Return uint8 symbols of that many bits; their shares fall off on both sides of the middle."""
     distance = np.abs(np.arange(alphabet) - alphabet // 2)
 
     def shares(decay: float) -> np.ndarray:

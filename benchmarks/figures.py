@@ -1,4 +1,4 @@
-"""What the benchmarks report: figures, their markdown tables, their JSON, the check against stored ones."""
+"""What benchmarks report: figures, their tables, their JSON, the check against stored ones."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def find(
 
 
 def markdown(figures: Sequence[Figure]) -> str:
-    """Return one table for each section and case, rows and columns in the order they were measured."""
+    """Return a table for each section and case, rows and columns in the order of measuring."""
     tables = []
     for section, case in dict.fromkeys((f.section, f.case) for f in figures):
         here = [f for f in figures if (f.section, f.case) == (section, case)]

@@ -1,8 +1,8 @@
 """What the adapters cost over the NumPy path, and what importing the package costs over NumPy.
 
-Rules: the same arrays as tensors through an adapter, and as NumPy's; medians of interleaved rounds, in
-seconds of CPU. What an adapter does is so little that it is timed alone too: one save differs more from the
-next. Import times are the least of new processes.
+Rules: the same arrays as tensors through an adapter, and as NumPy's; medians of interleaved rounds,
+in seconds of CPU. What an adapter does is so little that it is timed alone too: one save differs
+more from the next. Import times are the least of new processes.
 
     python benchmarks/frameworks.py [--million 8] [--rounds 9]
 """
@@ -29,7 +29,7 @@ from lccodec.adapters import torch as in_torch
 
 
 def tensors(million: int) -> dict[str, Any]:
-    """States of a module and its optimizer, as training has them: large arrays and many small ones."""
+    """States of a module and its optimizer as in training: large arrays and many small ones."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> torch.Tensor:

@@ -51,7 +51,7 @@ class Goal:
 
     @property
     def state(self) -> str:
-        """``"reached"``, by which factors the bound and the goal are missed, or ``"not measured"``."""
+        """``"reached"``, ``"not measured"``, or by which factors bound and goal are missed."""
         if self.measured is None:
             return "not measured"
         missed = [

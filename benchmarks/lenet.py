@@ -114,7 +114,7 @@ def is_identical(a: State, b: State) -> bool:
 def measure(
     policy: str, states: list[State], directory: Path, test: Split, steps: tuple[int, ...]
 ) -> tuple[list[Row], dict[str, float]]:
-    """Save `states` as steps 1, 2, ... into a chain, restore every one, report the chosen `steps`."""
+    """Save `states` as steps 1, 2, ... of a chain, restore every one, report the chosen `steps`."""
     import lccodec
 
     begin = time.perf_counter()

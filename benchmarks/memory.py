@@ -1,7 +1,8 @@
-"""Peak memory: what a save needs beyond the state and the reference, and a restore beyond the state.
+"""Peak memory: of a save beyond state and reference, and of a restore beyond the state.
 
-Each is measured in a process of its own, by the high-water mark of its resident memory (Linux only):
-``python benchmarks/memory.py save DIRECTORY VALUES TENSOR POLICY [STATES]`` prints the bytes.
+Each is measured in a process of its own, by the high-water mark of its resident memory (Linux
+only): ``python benchmarks/memory.py save DIRECTORY VALUES TENSOR POLICY [STATES]`` prints the
+bytes.
 """
 
 from __future__ import annotations

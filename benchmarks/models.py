@@ -1,4 +1,4 @@
-"""The networks that are trained: logistic regression, LeNet-5, one with BatchNorm, a character GPT."""
+"""The networks: logistic regression, LeNet-5, one with BatchNorm, a character GPT."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class LeNet5(nn.Module):
 
 
 class BatchNormNet(nn.Module):
-    """Three strided convolutions, each followed by BatchNorm, and a linear layer: 74,874 parameters.
+    """Three strided convolutions, each with BatchNorm, and a linear layer: 74,874 parameters.
 
-    BatchNorm's buffers (means, variances and counts of what passed) are part of the state. They move by
-    whole units where weights move by thousandths: with one set of buckets for all arrays they take all
-    that are promoted.
+    BatchNorm's buffers (means, variances and counts of what passed) are part of the state. They
+    move by whole units where weights move by thousandths: with one set of buckets for all arrays
+    they take all that are promoted.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class BatchNormNet(nn.Module):
 
 
 class GPT(nn.Module):
-    """A decoder-only transformer over characters, as GPT-2 arranges it (norms first), without dropout.
+    """A decoder-only transformer over characters, arranged as GPT-2 (norms first), no dropout.
 
     Parameters
     ----------

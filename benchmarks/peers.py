@@ -1,7 +1,8 @@
-"""Compressors of arrays that are measured beside lccodec: lossless ones, and ones with an error bound.
+"""Compressors of arrays measured beside lccodec: lossless ones, and ones with an error bound.
 
-Rules: a peer runs on one thread and is given the difference to the reference ready-made, so that neither
-the subtraction nor the addition is in its time. One that is not installed is named, not left out.
+Rules: a peer runs on one thread and is given the difference to the reference ready-made, so that
+neither the subtraction nor the addition is in its time. One that is not installed is named, not
+left out.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _zfp(max_error: float, suffix: str) -> Peer:
 
 
 def _sz3(max_error: float, suffix: str) -> Peer:
-    """SZ3 as an HDF5 filter; a file in memory with the array as its one chunk adds a copy at most."""
+    """SZ3 as an HDF5 filter; a file in memory with the array as one chunk adds a copy at most."""
     import h5py
     import hdf5plugin
 

@@ -13,12 +13,12 @@ __all__ = ["CheckNRun", "LCCheckpoint", "Scar", "TopN"]
 
 @dataclass
 class LCCheckpoint:
-    """LC-Checkpoint as published (Chen et al., ICML 2020): one set of buckets for all arrays of a role.
+    """LC-Checkpoint as published (Chen et al., ICML 2020): one set of buckets for a role.
 
-    Differences that share sign and exponent share a bucket, which becomes the average of its largest and
-    its smallest member; the 2**bits - 1 buckets of the largest exponents are kept, the rest becomes 0;
-    bucket numbers are Huffman coded. The paper knows weights only; each moment gets a set of buckets of its
-    own here, which is kinder than one for all.
+    Differences that share sign and exponent share a bucket, which becomes the average of its
+    largest and its smallest member; the 2**bits - 1 buckets of the largest exponents are kept, the
+    rest becomes 0; bucket numbers are Huffman coded. The paper knows weights only; each moment gets
+    a set of buckets of its own here, which is kinder than one for all.
 
     Parameters
     ----------
@@ -72,8 +72,9 @@ def farthest(moved: np.ndarray, share: float) -> np.ndarray:
 class Scar:
     """SCAR's prioritized partial checkpoint (Qiao et al., ICML 2019).
 
-    The share of the parameters that are farthest from their last saved value is saved, exactly, moments
-    along with their weights. Which ones is a bit for each parameter, half of what a list would take.
+    The share of the parameters that are farthest from their last saved value is saved, exactly,
+    moments along with their weights. Which ones is a bit for each parameter, half of what a list
+    would take.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ def _kept(state: State, weight: str, moment: str, chosen: np.ndarray) -> np.ndar
 
 @dataclass
 class TopN:
-    """TOPN, a baseline of LC-Checkpoint's paper: the largest differences exactly, as index and value.
+    """TOPN, a baseline of LC-Checkpoint's paper: the largest differences as index and exact value.
 
     Parameters
     ----------
@@ -161,10 +162,10 @@ class TopN:
 
 @dataclass
 class CheckNRun:
-    """Like Check-N-Run (Eisenman et al., NSDI 2022): rows that changed, each quantized between its ends.
+    """Like Check-N-Run (Eisenman et al., NSDI 2022): changed rows, each quantized between its ends.
 
-    The values themselves are quantized, not differences. Arrays of one dimension are exact. In a dense
-    network all rows change, so that nothing is left of the incremental part.
+    The values themselves are quantized, not differences. Arrays of one dimension are exact. In a
+    dense network all rows change, so that nothing is left of the incremental part.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ END = "<!-- to here -->"
 
 
 def put_into(path: Path, script: str, text: str) -> None:
-    """Write `text` between the marks of a script, which are put at the end of a file without them."""
+    """Write `text` between the marks of a script; a file without them gets them at its end."""
     begin = f"<!-- {script} writes from here -->"
     before = path.read_text() if path.exists() else ""
     if begin not in before:

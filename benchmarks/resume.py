@@ -3,16 +3,18 @@
 Protocols
 ---------
 - *Restored*: test loss and accuracy of the restored state itself.
-- *Resumed*: training goes on from the restored state and from the exact one with the same batches, for
-  several seeds of the batches; the gap is the difference of the two test losses.
-- *Rework*: the gap after the first mark in iterations of the exact run, by the slope of its resumed runs.
-  A restored state's own loss does not tell: a state that trails a noisy run averages it, and so tests
-  better than the one that was saved, while it has further to go. After some iterations that is gone.
-- *Ten restores* (Inshrinkerator): in the last ten intervals of the run every checkpoint is restored as soon
-  as it is written, and training goes on from what came back.
-- *Impossible moments*: a first moment beyond what any gradients can make of its second one, most often a
-  second moment that became 0 or negative. The next update would throw the weight away, so the second moment
-  is raised to the least possible value before a run resumes, and such elements are counted.
+- *Resumed*: training goes on from the restored state and from the exact one with the same batches,
+  for several seeds of the batches; the gap is the difference of the two test losses.
+- *Rework*: the gap after the first mark in iterations of the exact run, by the slope of its resumed
+  runs. A restored state's own loss does not tell: a state that trails a noisy run averages it, and
+  so tests better than the one that was saved, while it has further to go. After some iterations
+  that is gone.
+- *Ten restores* (Inshrinkerator): in the last ten intervals of the run every checkpoint is restored
+  as soon as it is written, and training goes on from what came back.
+- *Impossible moments*: a first moment beyond what any gradients can make of its second one, most
+  often a second moment that became 0 or negative. The next update would throw the weight away, so
+  the second moment is raised to the least possible value before a run resumes, and such elements
+  are counted.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def resumed(task: Task, state: State, iteration: int, seed: int, marks: Sequence
 
 
 def ten_restores(trajectory: Trajectory, scheme: Scheme) -> tuple[float, int]:
-    """Return the test loss of the run that is restored ten times, and how many moments were mended."""
+    """Return the test loss of a run restored ten times, and how many moments were mended."""
     task, iterations = trajectory.task, trajectory.iterations
     first = max(0, len(iterations) - RESTORES - 2)
     session = scheme.open()

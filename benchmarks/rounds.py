@@ -1,8 +1,8 @@
-"""Interleaved rounds: every job is timed beside np.copyto of the same raw bytes, so that noise meets both.
+"""Interleaved rounds: every job is timed beside np.copyto of the same bytes; noise meets both.
 
 Rules: the best round counts; the garbage collector rests while a job runs; a job shorter than a
-millisecond is repeated until it is not, one that has taken its share of the time sits out later rounds;
-what `prepare` does is not timed.
+millisecond is repeated until it is not, one that has taken its share of the time sits out later
+rounds; what `prepare` does is not timed.
 """
 
 from __future__ import annotations

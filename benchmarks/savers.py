@@ -1,7 +1,7 @@
 """Writers and readers of whole states that are measured beside Chain.save and Chain.restore.
 
-Rules: what was written is synced to the disk before a save ends, as `Chain.save` does; one that is not
-installed is named, not left out.
+Rules: what was written is synced to the disk before a save ends, as `Chain.save` does; one that is
+not installed is named, not left out.
 """
 
 from __future__ import annotations

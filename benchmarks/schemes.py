@@ -2,12 +2,14 @@
 
 Rules
 -----
-- A session's first state is kept exactly and not counted; everything after is counted to the byte: real
-  streams out of real entropy coders, which are decoded again to get the restored state. For lccodec it is
-  the size of the files, container and all; for the others the streams alone, without any container.
-- A codec codes the float32 arrays of the roles it was described for. What it does not code (the moments,
-  where a paper leaves them alone; integers) is stored as it is, and counted.
-- The reference of a difference is always the state as it was decoded (closed loop), as in LC-Checkpoint.
+- A session's first state is kept exactly and not counted; everything after is counted to the byte:
+  real streams out of real entropy coders, which are decoded again to get the restored state. For
+  lccodec it is the size of the files, container and all; for the others the streams alone, without
+  any container.
+- A codec codes the float32 arrays of the roles it was described for. What it does not code (the
+  moments, where a paper leaves them alone; integers) is stored as it is, and counted.
+- The reference of a difference is always the state as it was decoded (closed loop), as in
+LC-Checkpoint.
 - One that cannot be imported is listed as not installed, never left out.
 """
 
@@ -59,7 +61,7 @@ class Codec(Protocol):
     absolute: bool
 
     def encode(self, state: State, reference: State) -> Streams:
-        """Return the streams of the float32 arrays of `state` that it codes, a stream for each role."""
+        """Return the streams of the float32 arrays of `state` that it codes, one for each role."""
 
     def decode(self, streams: Streams, reference: State) -> State:
         """Return the arrays that :meth:`encode` coded; `reference` holds all names and shapes."""
@@ -118,7 +120,7 @@ class Scheme:
 
 
 def huffman(symbols: np.ndarray) -> bytes:
-    """Return uint8 symbols, Huffman coded and nothing else (zlib without its search for matches)."""
+    """Return uint8 symbols, Huffman coded and no more (zlib without its search for matches)."""
     coder = zlib.compressobj(6, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
     return coder.compress(np.ascontiguousarray(symbols)) + coder.flush()
 
@@ -199,8 +201,9 @@ class CodecSession:
 class LccodecSession:
     """A chain of lccodec in a temporary directory, restored by opening it anew.
 
-    A chain whose deltas outweigh its keyframe starts anew with an exact one. That would make the last
-    state exact or not as it falls, so that here all deltas hang on the first state, as the others' do.
+    A chain whose deltas outweigh its keyframe starts anew with an exact one. That would make the
+    last state exact or not as it falls, so that here all deltas hang on the first state, as the
+    others' do.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Where each nanosecond goes: calls under cProfile, their time by stage of the codec.
 
-Rules: the library knows nothing of it. A function named in `STAGES` begins a stage; what it calls, NumPy
-included, belongs to its stage unless it begins one itself. cProfile delays each call by about a
-microsecond, which is why the unprofiled time stands beside the sum.
+Rules: the library knows nothing of it. A function named in `STAGES` begins a stage; what it calls,
+NumPy included, belongs to its stage unless it begins one itself. cProfile delays each call by about
+a microsecond, which is why the unprofiled time stands beside the sum.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _stage(code: Code) -> str | None:
 
 
 def stage_seconds(profile: cProfile.Profile) -> dict[str, float]:
-    """Return the seconds of each stage of a finished profile, in all the seconds of its functions."""
+    """Return the seconds of each stage of a finished profile; they add up to its functions' own."""
     profile.create_stats()
     stats: Mapping[Code, Any] = profile.stats  # type: ignore[attr-defined]
     known: dict[Code, dict[str, float]] = {}

@@ -1,10 +1,10 @@
-"""What is trained on what: a task makes runs, a run can be stopped, looked at, put back and gone on with.
+"""What is trained on what: a task makes runs; a run can stop, be tested, be put back, go on.
 
-Rules: one thread sums in one order, so the same seeds give the same run on the same machine. The batch of
-an iteration depends on the data seed and the iteration's number alone, so that a run which resumes from a
-restored state meets the batches that the exact one meets. A state is a flat dictionary of float32 (and, for
-counts, int64) arrays named ``model/<parameter or buffer>``, ``exp_avg/<parameter>`` and
-``exp_avg_sq/<parameter>``.
+Rules: one thread sums in one order, so the same seeds give the same run on the same machine. The
+batch of an iteration depends on the data seed and the iteration's number alone, so that a run which
+resumes from a restored state meets the batches that the exact one meets. A state is a flat
+dictionary of float32 (and, for counts, int64) arrays named ``model/<parameter or buffer>``,
+``exp_avg/<parameter>`` and ``exp_avg_sq/<parameter>``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRAINED, TUNED = 0.6, 0.9  # of the text: what the GPT is trained on ends here, 
 
 
 class Quality(NamedTuple):
-    """How well a state does on data it was not trained on; accuracy is of images or of next characters."""
+    """How well a state does on test data; accuracy is of images or of next characters."""
 
     accuracy: float
     loss: float
@@ -214,7 +214,7 @@ def task(name: str, data: Path, *, quick: bool = False) -> Task:
 
 
 def load_text(directory: Path) -> np.ndarray:
-    """Return tinyshakespeare as the numbers of its characters, in the order of their codes (int64)."""
+    """Return tinyshakespeare as the numbers of its characters, in the order of codes (int64)."""
     content = np.frombuffer(gzip.decompress((directory / "tinyshakespeare.txt.gz").read_bytes()), np.uint8)
     characters, numbers = np.unique(content, return_inverse=True)
     if characters.size != CHARACTERS:

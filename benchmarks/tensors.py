@@ -25,7 +25,7 @@ Missing = list[str]
 
 
 def bytes_read() -> int | None:
-    """Return how many bytes this process has read by system calls, or ``None`` where nobody counts them."""
+    """Return how many bytes this process has read by system calls, ``None`` if not counted."""
     counts = Path("/proc/self/io")
     if not counts.exists():
         return None
@@ -33,7 +33,7 @@ def bytes_read() -> int | None:
 
 
 def one(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
-    """Open a lossless checkpoint, read one tensor of 1 MiB from the middle of it; safetensors beside."""
+    """Open a lossless checkpoint, read a tensor of 1 MiB from its middle; safetensors beside."""
     state = walk.state(0, plan.checkpoint * MIB // 4, MIB // 4)
     wanted = list(state)[plan.checkpoint // 2]
     tensor = {wanted: state[wanted]}

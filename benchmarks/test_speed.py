@@ -1,8 +1,8 @@
 """The codec's paths at a size that tells something, by pytest-benchmark.
 
-By default (``--benchmark-disable`` in pyproject.toml) every one runs once, as an ordinary test that holds the
-result; ``pytest benchmarks/test_speed.py --benchmark-enable --benchmark-group-by=group`` times them.
-Ratios to np.copyto, and peers, are in ``throughput.py``.
+By default (``--benchmark-disable`` in pyproject.toml) every one runs once, as an ordinary test that
+holds the result; ``pytest -n 0 benchmarks/test_speed.py --benchmark-enable --benchmark-group-by=group``
+times them. Ratios to np.copyto, and peers, are in ``throughput.py``.
 """
 
 from __future__ import annotations

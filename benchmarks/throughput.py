@@ -1,10 +1,10 @@
-"""Throughput of lccodec beside np.copyto of the same bytes, and beside other compressors and writers.
+"""Throughput of lccodec beside np.copyto of the same bytes, other compressors and writers.
 
-Every figure is a ratio measured in interleaved rounds of one run; the best round counts. Prints markdown
-tables and the distance to each goal; ``benchmarks/README.md`` says how to read them.
+Every figure is a ratio measured in interleaved rounds of one run; the best round counts. Prints
+markdown tables and the distance to each goal; ``benchmarks/README.md`` says how to read them.
 
-Run ``python benchmarks/throughput.py [--states FILE.npz | --data DIR] [--quick] [--only SECTION ...]
-[--elements N ...] [--json FILE] [--add FILE ...] [--results FILE.md] [--check STORED.json]``.
+Run ``python benchmarks/throughput.py [--states FILE.npz | --data DIR] [--quick] [--only SECTION
+...] [--elements N ...] [--json FILE] [--add FILE ...] [--results FILE.md] [--check STORED.json]``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PACKAGES = (
 
 
 def measure(plan: Plan, walk: Walk, names: Iterable[str]) -> tuple[list[Figure], list[str]]:
-    """Measure the sections of those names; return the figures, and the peers that are not installed."""
+    """Measure the sections of those names; return the figures, and the peers not installed."""
     figures: list[Figure] = []
     missing: dict[str, None] = {}
     for name in names:
@@ -70,7 +70,7 @@ def measure(plan: Plan, walk: Walk, names: Iterable[str]) -> tuple[list[Figure],
 def check(
     figures: list[Figure], stored: list[Figure], again: Callable[[set[str]], list[Figure]]
 ) -> list[str]:
-    """Return what is lost against stored figures, a line each; what seems lost is measured again first."""
+    """Return a line for each loss against stored figures; a loss is measured again first."""
     for _ in range(SECOND_LOOKS):
         lost = losses(figures, stored)
         if not lost:
@@ -83,7 +83,7 @@ def check(
 
 
 def noise(figures: Iterable[Figure]) -> float:
-    """Return the worst median of np.copyto over its best: 1 on a machine with nothing else to do."""
+    """Return the worst median of np.copyto over its best: 1 on a quiet machine."""
     return max((f.typical for f in figures if f.subject == COPY and f.typical is not None), default=1.0)
 
 
@@ -97,7 +97,7 @@ def versions() -> dict[str, str]:
 
 
 def report(figures: list[Figure], missing: list[str]) -> str:
-    """Return the tables: distance to the goals, what limits the rest, ratios, where the time goes."""
+    """Return the tables: distance to the goals, what limits the rest, ratios, a profile."""
     found = goals(figures)
     about = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
     about += ", ".join(f"{name} {version}" for name, version in versions().items())
@@ -115,7 +115,7 @@ def report(figures: list[Figure], missing: list[str]) -> str:
 
 
 def shown(arguments: Iterable[str]) -> list[str]:
-    """Return the command line with paths as their last part: where files lie is nobody's business."""
+    """Return the command line with the last part of each path: the rest is private."""
     return [Path(argument).name if "/" in argument else argument for argument in arguments]
 
 

@@ -1,8 +1,8 @@
 """Real training, restored: lccodec beside the schemes of the literature on the same states.
 
-Run ``python benchmarks/training.py --data DIR``; ``benchmarks/README.md`` says how to read the tables.
-What was measured is kept in ``--cache``: a run that was cut short, or whose ``--minutes`` are over, goes on
-where it stopped when it is started again.
+Run ``python benchmarks/training.py --data DIR``; ``benchmarks/README.md`` says how to read the
+tables. What was measured is kept in ``--cache``: a run that was cut short, or whose ``--minutes``
+are over, goes on where it stopped when it is started again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def _is_ready(piece: Piece, others: list[Piece]) -> bool:
 def train(cases: list[str], data: Path, cache: Path, jobs: int, *, quick: bool) -> None:
     """Make the trajectories that are not there, `jobs` at a time."""
     tuned = [case for case in cases if CASES[case].task == "finetune"]
-    # What is tuned starts from the last state of a run, so that comes before; the longest run begins first.
+    # What is tuned starts from the last state of a run, so that comes before; the longest run
+    # begins first.
     first = ["gpt every 20"] * bool(tuned) + [case for case in cases if case not in tuned]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=prepare) as pool:
         for together in (sorted(first, key=lambda case: CASES[case].task != "gpt"), tuned):

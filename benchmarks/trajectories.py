@@ -1,4 +1,4 @@
-"""Trajectories: the states of a training run, made once and kept, so that all schemes meet the same ones."""
+"""The states of a training run, made once and kept, so that all schemes meet the same ones."""
 
 from __future__ import annotations
 
@@ -69,10 +69,11 @@ def trajectory(
     task
         What is trained.
     cache
-        Folder; the trajectory has a folder of its own in it, whose name tells everything that made it.
+        Folder; the trajectory has a folder of its own in it, whose name tells everything that made
+        it.
     checkpoints, every
-        How many states, how many iterations apart; the first after `every` iterations, or at 0 where
-        there is a `start`.
+        How many states, how many iterations apart; the first after `every` iterations, or at 0
+        where there is a `start`.
     start
         State whose weights training starts from, with moments of zero; as initialised by default.
     """

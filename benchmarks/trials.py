@@ -1,4 +1,4 @@
-"""Trials: what one scheme does in one case, in pieces that are kept: a long run can be cut anywhere."""
+"""What one scheme does in one case, in pieces that are kept: a long run can stop anywhere."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def _scheme(name: str) -> Scheme:
 
 
 def _source(scheme: str) -> str:
-    """Return a hash of the code that a result depends on; for lccodec's own schemes all of its modules."""
+    """Return a hash of the code that a result depends on; for lccodec's schemes all its modules."""
     here = Path(__file__).parent
     names = ("schemes", "published", "clustered", "compressors", "resume", "models", "tasks")
     files = [here / f"{name}.py" for name in names]

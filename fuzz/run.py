@@ -96,7 +96,7 @@ class Session:
         return True
 
     def _watch(self) -> None:
-        """Print the place and end the process where a call outside Python keeps the alarm waiting."""
+        """Print the place and end the process where a call outside Python delays the alarm."""
         if self.seconds > self._watched + 1:  # a thread is started each time
             self._watched = self.seconds
             faulthandler.dump_traceback_later(3 * INPUT_SECONDS, exit=True, file=sys.__stderr__)
