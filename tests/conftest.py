@@ -21,8 +21,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 def pytest_configure() -> None:
     """Set what frameworks read when they are imported; programs that tests start get it too."""
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # most of jax's time is compiling
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch: the cores are taken by pytest-xdist
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # most of jax's time is compiling
+    os.environ["OMP_NUM_THREADS"] = "1"  # torch: the cores are taken by pytest-xdist
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
