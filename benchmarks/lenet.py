@@ -8,6 +8,6 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder that holds benchmarks/
-    from benchmarks.trials.lenet import main
+    from benchmarks.trials.policies import main
 
     main()

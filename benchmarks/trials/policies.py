@@ -1,4 +1,4 @@
-"""LeNet-5 on MNIST: 50 checkpoints of a real training run through the public API of lccodec.
+"""Each policy on LeNet-5: 50 checkpoints of a real run through the public API of lccodec.
 
 The paper's smallest neural network (LC-Checkpoint, section 5): plain SGD, 61,706 float32
 parameters, no optimizer state, so "ratio" means weights. Every checkpoint is saved with each
