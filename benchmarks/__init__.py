@@ -1,1 +1,5 @@
-"""Benchmarks: scripts that import one another by their bare names, in a package for the sake of pytest."""
+"""Benchmarks: the programs lie here, what they are made of in folders, lowest first.
+
+`measure`, `compressors` and `networks` import no other folder; `schemes` imports `compressors`;
+`trials` and `speed` lie on top and import each other not at all. README.md says how to run them.
+"""

@@ -1,8 +1,8 @@
 """The codec's paths at a size that tells something, by pytest-benchmark.
 
-By default (``--benchmark-disable`` in pyproject.toml) every one runs once, as an ordinary test that holds the
-result; ``pytest benchmarks/test_speed.py --benchmark-enable --benchmark-group-by=group`` times them.
-Ratios to np.copyto, and peers, are in ``throughput.py``.
+By default (``--benchmark-disable`` in pyproject.toml) every one runs once, as an ordinary test that
+holds the result; ``pytest -n 0 benchmarks/test_speed.py --benchmark-enable``
+times them. Ratios to np.copyto, and peers, are in ``throughput.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from benchmarks.deltas import as_dtype, load_walk, symbols_of_entropy
+from benchmarks.speed.inputs import as_dtype, load_walk, symbols_of_entropy
 from lccodec.constants import MAX_STREAM_DEPTH
 from lccodec.entropy.bits import Cursor
 from lccodec.entropy.stream_reader import read_stream

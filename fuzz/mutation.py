@@ -1,4 +1,4 @@
-"""Changes to inputs that keep most of their structure: the engine where atheris is not installed."""
+"""Changes to inputs that keep most of their structure: the engine without atheris."""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""Fuzz a target for a while: ``python fuzz/run.py {frame,checkpoint} [--seconds N] [--seed S] [--engine E]``.
+"""Fuzz a target for a while: ``python fuzz/run.py TARGET [--seconds N] [--seed S] [--engine E]``.
 
-The exit status is 0 where the invariant held, and 1 where an input broke it. That input and the traceback are
-in ``fuzz/work/`` then. An input may take `INPUT_SECONDS` and the process `MEMORY_BYTES` of address space.
+Targets are ``frame`` and ``checkpoint``.
+
+The exit status is 0 where the invariant held, and 1 where an input broke it. That input and the
+traceback are in ``fuzz/work/TARGET/`` then. An input may take `INPUT_SECONDS` and the process
+`MEMORY_BYTES` of address space.
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ class Session:
     check
         The target.
     work
-        Directory of what is found. ``current`` in it is the input that runs, should the process be killed.
+        Directory of what is found. ``current`` in it is the input that runs, should the process be
+        killed.
     """
 
     def __init__(self, check: Check, work: Path) -> None:
@@ -92,7 +96,7 @@ class Session:
         return True
 
     def _watch(self) -> None:
-        """End the process, its place printed, where a call outside Python keeps the alarm from its turn."""
+        """Print the place and end the process where a call outside Python delays the alarm."""
         if self.seconds > self._watched + 1:  # a thread is started each time
             self._watched = self.seconds
             faulthandler.dump_traceback_later(3 * INPUT_SECONDS, exit=True, file=sys.__stderr__)
@@ -114,7 +118,7 @@ class Session:
 def attack(
     session: Session, seeds: Sequence[bytes], tokens: Sequence[bytes], seconds: float, seed: int
 ) -> bool:
-    """Run the seeds and then mutations of them until the time is over; return whether the invariant held."""
+    """Run the seeds, then mutations of them until the time is over; return if all held."""
     from mutation import mutate
 
     rng = random.Random(seed)
@@ -201,7 +205,7 @@ def main() -> int:
     target = load_target(arguments.target, instrumented=arguments.engine == "atheris")
     seeds = [*stored_inputs(arguments.target), *target.seeds()]
     limit_resources()
-    with Session(target.check, HERE / "work") as session:
+    with Session(target.check, HERE / "work" / arguments.target) as session:
         if arguments.engine == "atheris":
             attack_with_atheris(session, target.outcomes, seeds, arguments.seconds, arguments.seed)
         held = attack(session, seeds, target.TOKENS, arguments.seconds, arguments.seed)

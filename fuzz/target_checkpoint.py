@@ -1,4 +1,4 @@
-"""Invariant: loading a checkpoint returns or raises a LccodecError, nothing else, in bounded time and memory.
+"""Invariant: loading returns or raises a LccodecError, nothing else, in bounded time and memory.
 
 Looking into one (`lccodec.open`) and `lccodec.validate` are held to the same.
 
@@ -6,11 +6,13 @@ The first byte of an input says what the rest is, modulo 4:
 
 0. a file, as it is;
 1. a file whose root is computed anew;
-2. a manifest, its length (u32) before it, and then the payload: put into a file, whose root is right;
-3. the same, and the manifest is brought into canonical form where it is JSON, its lengths and digests are
-   those of the payload, and the CRC-32 of every frame is right.
+2. a manifest, its length (u32) before it, and then the payload: put into a file, whose root is
+   right;
+3. the same, and the manifest is brought into canonical form where it is JSON, its lengths and
+   digests are those of the payload, and the CRC-32 of every frame is right.
 
-The file lies in memory or, where bit 7 of the first byte is set, in a directory beside the parent of a delta.
+The file lies in memory or, where bit 7 of the first byte is set, in a directory beside the parent
+of a delta.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ from lccodec.constants import (
 )
 from lccodec.policy.roles import Assignment
 
-#: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell nothing new.
+#: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell
+#: nothing new.
 MAX_DECODED = 1 << 22
 
 #: What inputs came to: the rule that refused them, or ``"decoded"``.
@@ -103,7 +106,7 @@ TOKENS = tuple(
 
 
 def check(data: bytes) -> None:
-    """Open, look into and load an input; any exception from here is a violation of the invariant."""
+    """Open, look into and load an input; an exception from here breaks the invariant."""
     mode, rest = data[:1] or b"\0", data[1:]
     file = (_as_it_is, _with_root, _assembled, _repaired)[mode[0] % 4](rest)
     try:
@@ -193,7 +196,7 @@ def _entries(frames: list[Any], payload: bytes) -> tuple[list[Any], bytes]:
 
 
 def assemble(manifest: bytes, payload: bytes) -> bytes:
-    """Return a checkpoint file of any manifest and payload; only the HDF5 part is not for these sizes."""
+    """Return a file of any manifest and payload; only its HDF5 part is not for these sizes."""
     model = lccodec.save(None)  # a reader does not interpret the HDF5 part
     head, middle = model[:PAYLOAD_OFFSET], model[PAYLOAD_OFFSET:SKELETON_SIZE]
     place = SKELETON_SIZE + len(payload)

@@ -1,7 +1,7 @@
-"""Invariant: lccodec.decode returns or raises a LccodecError, nothing else, in bounded time and memory.
+"""Invariant: decoding returns or raises a LccodecError, nothing else, in bounded time and memory.
 
-The input is a frame. Its CRC-32 is computed anew, so that what was changed is parsed and not just noticed,
-and a frame that asks for a reference is given one of its type and shape.
+The input is a frame. Its CRC-32 is computed anew, so that what was changed is parsed and not just
+noticed, and a frame that asks for a reference is given one of its type and shape.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from lccodec.frame.encode import Content, encode_content
 from lccodec.frame.header import parse_header
 from lccodec.quantizers import Quantizer
 
-#: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell nothing new.
+#: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell
+#: nothing new.
 MAX_DECODED = 1 << 20
 
 #: What inputs came to: the rule that refused them, or ``"decoded"``.
@@ -65,7 +66,7 @@ def sealed(frame: bytes) -> bytes:
 
 
 def reference_array(kind: ElementType, shape: tuple[int, ...]) -> Array:
-    """Return the reference of every relative frame of a type and shape: small numbers in a pattern."""
+    """Return the reference of all relative frames of a type and shape: a pattern of numbers."""
     pattern = np.arange(int(np.prod(shape, dtype=np.int64)) * kind.components) * 37 % 251
     if kind.is_float:
         bits = unwork((pattern / 64 - 1).astype(kind.work), kind)

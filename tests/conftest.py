@@ -19,6 +19,12 @@ settings.register_profile("core", parent=settings.get_profile("ci"), max_example
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
+def pytest_configure() -> None:
+    """Set what frameworks read when they are imported; programs that tests start get it too."""
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # most of jax's time is compiling
+    os.environ["OMP_NUM_THREADS"] = "1"  # torch: the cores are taken by pytest-xdist
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is about arrays of bfloat16 where NumPy has none: they come with ml_dtypes."""
     if installed(["bfloat16"]):

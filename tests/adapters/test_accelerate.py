@@ -32,6 +32,7 @@ def train(accelerator, model, optimizer, scheduler, steps):
         scheduler.step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chained", [False, True])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained):
     options = {"chain": tmp_path / "chain"} if chained else {}

@@ -77,6 +77,7 @@ class Random(lightning.Callback):
             del self.state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chained", [False, True])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained, asynchronous):

@@ -50,6 +50,7 @@ def expected(tmp_path_factory):
     return {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chained", [False, True])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, expected, chained):
     chain = tmp_path / "chain" if chained else None

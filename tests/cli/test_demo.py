@@ -10,6 +10,8 @@ import lccodec
 from lccodec.cli import demo
 from lccodec.errors import ArgumentError
 
+pytestmark = pytest.mark.slow
+
 ITERATIONS = 64  # a failure after 34 iterations, on the steep part
 
 

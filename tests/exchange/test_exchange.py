@@ -49,6 +49,7 @@ def without_noise(name, weights):
     return np.delete(weights, np.s_[WIDTH : 2 * WIDTH]) if name.endswith("in_proj_bias") else weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["torch", "flax"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_outputs_and_the_next_step_agree_and_all_comes_back(name, side):

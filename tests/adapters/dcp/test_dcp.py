@@ -54,6 +54,7 @@ def run_ranks(part, directory, ranks):
     return [process.returncode for process in processes], "\n".join(outputs)
 
 
+@pytest.mark.slow
 def test_three_ranks_save_one_dies_and_two_load(tmp_path):
     codes, output = run_ranks("save", tmp_path, 3)
     assert codes == [0, 9, 0], output
@@ -187,6 +188,7 @@ def train(model, optimizer, steps):
         optimizer.step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, asynchronous):
     model, optimizer = network()

@@ -229,6 +229,7 @@ adapter.save_file({"model": nnx.state(model), "optimizer": nnx.state(optimizer)}
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_in_a_new_process_is_the_run_that_was_not_interrupted(tmp_path):
     model, optimizer = parts(0)
     with lccodec.Chain(tmp_path / "run", policy="lossless", adapter=adapter) as chain:

@@ -61,6 +61,7 @@ def fresh():
     return {"weights": weights, "moments": OPTIMIZER.init(weights), "key": jax.random.key(0)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chained", [False, True])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained):
     expected = fresh()
@@ -155,6 +156,7 @@ def free_port():
         return found.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_two_processes_save_their_shards_and_restore_others(tmp_path):
     command = [sys.executable, "-W", "ignore", str(WORKER), str(tmp_path), str(free_port())]
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}

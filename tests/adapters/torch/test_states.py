@@ -332,6 +332,7 @@ adapter.save_file({"model": model.state_dict(), "optimizer": optimizer.state_dic
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_in_a_new_process_is_the_run_that_was_not_interrupted(tmp_path):
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)

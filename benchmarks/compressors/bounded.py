@@ -1,0 +1,95 @@
+"""Compressors of float32 with an absolute error bound: SZ3, ZFP, SPERR, lccodec's own frame."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import lccodec
+
+from .compressor import Compressor
+
+__all__ = ["frame", "sperr", "sz3", "zfp", "zfpy"]
+
+WIDTH = 256  # of the matrix that SPERR gets instead of a vector
+
+
+def frame(max_error: float) -> Compressor:
+    """Return lccodec's own uniform quantizer."""
+    quantizer = lccodec.UniformDeadzone(max_error=max_error)
+    return Compressor(lambda array: lccodec.encode(array, quantizer), lambda data, _: lccodec.decode(data))
+
+
+def zfpy(max_error: float) -> Compressor:
+    """Return ZFP by its own package."""
+    import zfpy as package
+
+    return Compressor(
+        lambda array: package.compress_numpy(array, tolerance=max_error),
+        lambda data, _: package.decompress_numpy(data),
+    )
+
+
+def sz3(max_error: float) -> Compressor:
+    """Return SZ3, an HDF5 filter."""
+    import hdf5plugin
+
+    return _hdf5_filter(hdf5plugin.SZ3(absolute=max_error))
+
+
+def zfp(max_error: float) -> Compressor:
+    """Return ZFP, an HDF5 filter."""
+    import hdf5plugin
+
+    return _hdf5_filter(hdf5plugin.Zfp(accuracy=max_error))
+
+
+def sperr(max_error: float) -> Compressor:
+    """Return SPERR, an HDF5 filter; it wants a matrix."""
+    import hdf5plugin
+
+    return _hdf5_filter(hdf5plugin.Sperr(absolute=max_error), width=WIDTH)
+
+
+def _hdf5_filter(options: Mapping[str, Any], width: int | None = None) -> Compressor:
+    """Return a compressor that is an HDF5 filter; its file lies in memory, with one chunk.
+
+    Parameters
+    ----------
+    options
+        Of the data set: the filter.
+    width
+        Of the matrix that the vector is made, filled with zeros.
+    """
+    import h5py
+
+    def shape(size: int) -> tuple[int, ...]:
+        return (size,) if width is None else (-(-size // width), width)
+
+    def file() -> Any:
+        return h5py.File("array", mode="w", driver="core", backing_store=False)
+
+    def encode(array: np.ndarray) -> bytes:
+        whole = array
+        if width is not None:
+            whole = np.zeros(shape(array.size), np.float32)
+            whole.reshape(-1)[: array.size] = array
+        with file() as target:
+            data = target.create_dataset("x", data=whole, chunks=whole.shape, **options)
+            target.flush()
+            mask, chunk = data.id.read_direct_chunk((0,) * whole.ndim)
+            return struct.pack("<I", mask) + chunk
+
+    def decode(coded: bytes, size: int) -> np.ndarray:
+        (mask,) = struct.unpack_from("<I", coded)
+        with file() as source:
+            data = source.create_dataset("x", shape=shape(size), dtype="f4", chunks=shape(size), **options)
+            data.id.write_direct_chunk((0,) * data.ndim, coded[4:], mask)
+            out = np.empty(data.shape, np.float32)
+            data.read_direct(out)
+            return out.reshape(-1)[:size]
+
+    return Compressor(encode, decode)

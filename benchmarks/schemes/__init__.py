@@ -1,0 +1,4 @@
+"""Ways to checkpoint behind one interface: lccodec's policies, those of papers, compressors.
+
+Imports `compressors`.
+"""

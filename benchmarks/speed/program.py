@@ -1,0 +1,194 @@
+"""Throughput of lccodec beside np.copyto of the same bytes, other compressors and writers.
+
+Every figure is a ratio measured in interleaved rounds of one run; the best round counts. Prints
+markdown tables and the distance to each goal; ``benchmarks/README.md`` says how to read them.
+
+Run ``python benchmarks/throughput.py [--states FILE.npz | --data DIR] [--quick] [--only SECTION
+...] [--elements N ...] [--json FILE] [--add FILE ...] [--results FILE.md] [--check STORED.json]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ..measure.figures import COPY, Figure, better, dump, load, losses, markdown
+from ..measure.results import put_into
+from . import arrays, chains, cores, stages, tensors
+from .goals import goals, limits, summary, table
+from .inputs import Walk, load_walk, train_states
+from .memory import memory
+from .plan import FULL, QUICK, Plan
+
+Section = Callable[[Plan, Walk], tuple[list[Figure], list[str]]]
+
+SECTIONS: Mapping[str, Section] = {
+    "real": arrays.real,
+    "zeros": arrays.zeros,
+    "dtypes": arrays.dtypes,
+    "huffman": arrays.huffman,
+    "save": chains.save,
+    "restore": chains.restore,
+    "tensor": tensors.one,
+    "many": tensors.many,
+    "memory": memory,
+    "profile": stages.profile,
+    "threads": cores.threads,
+}
+TOLD = ("profile", "threads")  # the sections that say where the time goes
+SECOND_LOOKS = 2  # how often what seems lost is measured again
+PACKAGES = (
+    "numpy", "h5py", "zstandard", "pcodec", "blosc2", "hdf5plugin", "zfpy", "safetensors", "torch",
+    "orbax-checkpoint",
+)  # fmt: skip
+
+
+def measure(plan: Plan, walk: Walk, names: Iterable[str]) -> tuple[list[Figure], list[str]]:
+    """Measure the sections of those names; return the figures, and the peers not installed."""
+    figures: list[Figure] = []
+    missing: dict[str, None] = {}
+    for name in names:
+        found, absent = SECTIONS[name](plan, walk)
+        figures += found
+        missing |= dict.fromkeys(absent)
+    return figures, list(missing)
+
+
+def check(
+    figures: list[Figure], stored: list[Figure], again: Callable[[set[str]], list[Figure]]
+) -> list[str]:
+    """Return a line for each loss against stored figures; a loss is measured again first."""
+    for _ in range(SECOND_LOOKS):
+        lost = losses(figures, stored)
+        if not lost:
+            break
+        figures = better(figures, again({figure.section for figure, _ in lost}))
+    return [
+        f"{' / '.join(map(str, f.key))}: {f.ratio:.3g} x {f.base}, {f.ratio / before - 1:+.0%}"
+        for f, before in losses(figures, stored)
+    ]
+
+
+def noise(figures: Iterable[Figure]) -> float:
+    """Return the worst median of np.copyto over its best: 1 on a quiet machine."""
+    return max((f.typical for f in figures if f.subject == COPY and f.typical is not None), default=1.0)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that are measured, as far as they are installed."""
+    found = {}
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+def report(figures: list[Figure], missing: list[str]) -> str:
+    """Return the tables: distance to the goals, what limits the rest, ratios, a profile."""
+    found = goals(figures)
+    about = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+    about += ", ".join(f"{name} {version}" for name, version in versions().items())
+    told = [f for f in figures if f.section in TOLD]
+    parts = [
+        f"`{' '.join(['python', 'benchmarks/throughput.py', *shown(sys.argv[1:])])}`; {about}. "
+        f"Not installed or left out: {'; '.join(missing) or 'none'}. "
+        f"Noise: np.copyto's median up to {noise(figures):.2f} x its best.",
+        f"### Goals\n\n{summary(found)}\n\n{table(found)}",
+        f"### Ratios to np.copyto\n\n{markdown([f for f in figures if f not in told])}",
+    ]
+    if told:
+        parts.append(f"### Where the time goes\n\n{limits(found, figures)}\n\n{markdown(told)}")
+    return "\n\n".join(parts)
+
+
+def shown(arguments: Iterable[str]) -> list[str]:
+    """Return the command line with the last part of each path: the rest is private."""
+    return [Path(argument).name if "/" in argument else argument for argument in arguments]
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--states", type=Path, metavar="FILE", help="states of lenet.py --states")
+    source.add_argument("--data", metavar="DIR", help="folder of the digits, to train LeNet-5 first")
+    parser.add_argument(
+        "--elements", type=float, nargs="+", metavar="N", help="sizes of the arrays, 1e3 to 1e9"
+    )
+    parser.add_argument("--state", type=float, metavar="N", help="values of the state that is saved")
+    parser.add_argument(
+        "--only", nargs="*", choices=SECTIONS, metavar="SECTION", help=f"of {', '.join(SECTIONS)}; or none"
+    )
+    parser.add_argument("--quick", action="store_true", help="small arrays, few rounds: under a minute")
+    parser.add_argument("--rounds", type=int, metavar="N")
+    parser.add_argument(
+        "--directory", type=Path, metavar="DIR", help="where to write (default: a temporary one)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--add", type=Path, nargs="+", default=[], metavar="FILE", help="report figures of --json as well"
+    )
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="write its part of benchmarks/RESULTS.md"
+    )
+    parser.add_argument(
+        "--check", type=Path, metavar="FILE", help="compare with figures of --json; exit 1 on a loss"
+    )
+    return parser.parse_args()
+
+
+def plan_of(options: argparse.Namespace, directory: Path) -> Plan:
+    """Return what the command line asks for."""
+    changes: dict[str, object] = {"directory": directory, "states": options.states}
+    if options.elements:
+        changes["sizes"] = tuple(int(size) for size in options.elements)
+    if options.state:
+        changes["state"] = int(options.state)
+    if options.rounds:
+        changes["rounds"] = options.rounds
+    return replace(QUICK if options.quick else FULL, **changes)
+
+
+def main() -> int:
+    """Measure, print, store, compare; return the exit status."""
+    options = parse_arguments()
+    start = time.perf_counter()
+    names = list(SECTIONS) if options.only is None else options.only
+    stored = load(options.check) if options.check else []
+    with TemporaryDirectory(prefix="lccodec-throughput-", dir=options.directory) as directory:
+        if options.data:
+            options.states = Path(directory) / "states.npz"
+            train_states(options.data, options.states)
+        plan = plan_of(options, Path(directory))
+        walk = load_walk(options.states)
+        figures, missing = measure(plan, walk, names)
+        known = {f.key for f in figures}
+        figures += [f for path in options.add for f in load(path) if f.key not in known]
+        text = report(figures, missing)
+        print(f"{text}\n\n{time.perf_counter() - start:.0f} s")
+        if options.results:
+            put_into(options.results, "throughput.py", text)
+        if options.json:
+            about = {"data": walk.source, "quick": options.quick, "versions": versions(), "missing": missing}
+            dump(figures, about, options.json)
+        if not options.check:
+            return 0
+
+        def again(sections: set[str]) -> list[Figure]:
+            return measure(plan, walk, [name for name in names if name in sections])[0]
+
+        if not {f.key for f in figures} & {f.key for f in stored}:
+            print(f"{options.check.name}: none of its figures was measured")
+            return 2
+        lost = check(figures, stored, again)
+    print("\n".join(["\nLost more than 15 %:", *lost] if lost else ["\nNothing lost."]))
+    return 1 if lost else 0

@@ -1,0 +1,67 @@
+"""Rounds time what they are given, figures are stored and compared, RESULTS.md keeps its other parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.measure import figures, results, rounds
+
+
+def test_threads_are_measured_where_they_can_be_asked_for() -> None:
+
+    def alone(x: int) -> int:
+        return x
+
+    def together(x: int, *, threads: int = 1) -> int:
+        return x * threads
+
+    assert rounds.thread_counts(alone) == (1,)
+    assert rounds.thread_counts(alone, together) == (1, 2)
+    assert rounds.threaded(alone, 2)(3) == 3
+    assert rounds.threaded(together, 2)(3) == 6
+
+
+def test_rounds() -> None:
+    prepared = []
+    job = rounds.Job(lambda: prepared.append("run"), lambda: prepared.append("prepare"))
+    timings = rounds.measure({"job": job, "short": rounds.Job(int)}, lambda: sum(range(1_000)), 2)
+    assert set(timings) == {"np.copyto", "job", "short"}
+    assert prepared == ["prepare", "run"] * 3
+    assert timings["np.copyto"].ratio == 1
+    assert timings["short"].seconds > 0
+
+
+def test_a_script_writes_its_own_part_of_the_results(tmp_path: Path) -> None:
+    path = tmp_path / "results.md"
+    for script, text in (("a.py", "one"), ("b.py", "two"), ("a.py", "three")):
+        results.put_into(path, script, text)
+    path.write_text("# Title\n" + path.read_text() + "behind\n")
+    results.put_into(path, "b.py", "four")
+    text = path.read_text()
+    assert text.startswith("# Title\n") and text.endswith("behind\n")
+    assert "one" not in text and "two" not in text
+    assert text.index("three") < text.index("four") and text.count("<!--") == 4
+
+
+def test_tables_are_put_between_their_marks(tmp_path: Path) -> None:
+    path = tmp_path / "RESULTS.md"
+    path.write_text("# Results\n")
+    results.put_into(path, "a.py", "one")
+    path.write_text(path.read_text() + "\n## After\n")
+    results.put_into(path, "a.py", "two")
+    text = path.read_text()
+    assert text.startswith("# Results\n") and text.endswith("\n## After\n")
+    assert "two" in text and "one" not in text
+
+
+def figure(ratio: float, subject: str = "lc-3", *, peer: bool = False):
+    return figures.Figure("real", "a case", subject, "encode", ratio, peer=peer, bits=1.5)
+
+
+def test_figures_are_stored_and_compared(tmp_path: Path) -> None:
+    stored = [figure(10.0), figure(5.0, "lc-2"), figure(3.0, "zstd", peer=True)]
+    figures.dump(stored, {"data": "made"}, tmp_path / "stored.json")
+    assert figures.load(tmp_path / "stored.json") == stored
+    now = [figure(11.6), figure(5.7, "lc-2"), figure(9.0, "zstd", peer=True), figure(99.0, "new")]
+    assert figures.losses(now, stored) == [(now[0], 10.0)]
+    assert figures.better(now, [figure(10.5)]) == [figure(10.5), *now[1:]]
