@@ -75,12 +75,12 @@ class Classes:
         # Rows of the same level (a kind) have the same class in each column.
         kinds, self._kind = np.unique(rows, return_inverse=True)
         sums = np.add.outer(kinds, columns, dtype=np.int64)
-        class_of = np.searchsorted(bounds, np.arange(511), side="right").astype(np.uint8)
+        every_sum = np.arange(2 * 255 + 1)  # of two levels, which are uint8
+        class_of = np.searchsorted(bounds, every_sum, side="right").astype(np.uint8)
         self._class = class_of.take(sums)  # (kinds, columns)
         self._order = np.argsort(self._class, axis=1, kind="stable")  # columns, class by class
-        counts = np.stack(
-            [(self._class == k).sum(axis=1) for k in range(bounds.size + 1)]
-        )  # (classes, kinds)
+        # (classes, kinds)
+        counts = np.stack([(self._class == k).sum(axis=1) for k in range(bounds.size + 1)])
         here = counts[:, self._kind]
         ends = np.cumsum(here, axis=1)
         self._starts = ends - here  # of each row in each class, (classes, rows)
@@ -112,8 +112,8 @@ class Classes:
         found = self._class.reshape(-1).take(cell)
         dealt = []
         for number, shift in enumerate(self._shift):
-            few = np.flatnonzero(found == number)
-            dealt.append((few, ordinal.take(few) - shift.take(row.take(few))))
+            which = np.flatnonzero(found == number)
+            dealt.append((which, ordinal.take(which) - shift.take(row.take(which))))
         return dealt
 
     def collect(self, number: int, places: Array) -> Array:
