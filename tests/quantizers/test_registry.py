@@ -1,21 +1,57 @@
-"""Quantizers by their names."""
+"""Quantizers by name: those of presets, and those that are registered."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
 
-from lccodec import ArgumentError, ExponentBuckets, Lossless
-from lccodec.quantizers.registry import resolve_quantizer
-
-
-@pytest.mark.parametrize(
-    ("name", "quantizer"),
-    [("lossless", Lossless()), ("lc-2", ExponentBuckets(bits=2)), ("lc-3", ExponentBuckets(bits=3))],
+from lccodec import POLICIES, ArgumentError, ExponentBuckets, Lossless, decode, encode
+from lccodec.quantizers import registry
+from lccodec.quantizers.registry import (
+    NAMED,
+    QUANTIZERS,
+    check_registered,
+    parse_quantizer,
+    quantizer_json,
+    quantizer_text,
+    register,
+    resolve_quantizer,
 )
-def test_the_quantizer_of_a_preset_is_that_of_weights(name: str, quantizer: Any) -> None:
-    assert resolve_quantizer(name) == quantizer
+
+from ..support.strategies import array_and_reference, bits_of
+
+
+@dataclass(frozen=True)
+class Named(Lossless):
+    """Exact, under a name of its own."""
+
+    digits: int = 3
+
+
+@pytest.fixture(name="registered")
+def _registered() -> Iterator[type[Named]]:
+    yield register(Named)
+    del registry._registered["Named"]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_named_quantizer_is_that_of_the_weights_of_a_preset(name: str) -> None:
+    assert resolve_quantizer(name) is NAMED[name]
+    assert POLICIES[name].roles.get("weight", Lossless()) == NAMED[name]
+
+
+@given(array_and_reference())
+def test_by_name_as_by_the_quantizer(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
+    array, reference = pair
+    for name in ("lossless", "lc-2"):
+        assert encode(array, name, reference) == encode(array, NAMED[name], reference, threads=2)
+    back = decode(encode(array, "lossless", reference), reference)
+    np.testing.assert_array_equal(bits_of(back), bits_of(array))
 
 
 def test_a_quantizer_stands_for_itself() -> None:
@@ -24,6 +60,42 @@ def test_a_quantizer_stands_for_itself() -> None:
 
 
 @pytest.mark.parametrize("name", ["lc-9", "balanced", "small", ""])
-def test_a_name_that_is_no_quantizer(name: str) -> None:
-    with pytest.raises(ArgumentError, match=f"unknown quantizer '{name}'; .* names lossless, lc-2, lc-3"):
+def test_a_name_that_no_quantizer_has(name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"'{name}'") as caught:
         resolve_quantizer(name)
+    assert all(known in str(caught.value) for known in [*QUANTIZERS, *NAMED])
+
+
+def test_what_is_registered_has_json_and_text(registered: type[Named]) -> None:
+    assert QUANTIZERS["Named"] is registered
+    for quantizer, settings in ((Named(), {}), (Named(7), {"digits": 7})):
+        assert quantizer_json(quantizer) == {"quantizer": "Named", **settings}
+        assert parse_quantizer(quantizer_json(quantizer)) == quantizer
+        assert quantizer_text(quantizer) == f"Named({', '.join(f'{k}={v}' for k, v in settings.items())})"
+    assert register(registered) is registered  # again
+
+
+def test_what_is_not_registered_has_no_json() -> None:
+    with pytest.raises(ArgumentError, match=r"here: Named\(digits=3\) .*register"):
+        check_registered(Named(), "here: ")
+    with pytest.raises(ArgumentError, match="unknown quantizer"):
+        parse_quantizer({"quantizer": "Named"})
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_name_is_given_once() -> None:
+    other = dataclass(frozen=True)(type("Named", (Lossless,), {}))
+    with pytest.raises(ArgumentError, match="a quantizer named Named already"):
+        register(other)
+
+
+@pytest.mark.parametrize("thing", [Lossless(), int, "Lossless", type("Plain", (), {})])
+def test_what_is_no_class_of_quantizers_is_not_registered(thing: Any) -> None:
+    with pytest.raises(ArgumentError, match="a dataclass that inherits Quantizer"):
+        register(thing)
+
+
+def test_nobody_can_change_the_names() -> None:
+    for names in (QUANTIZERS, NAMED):
+        with pytest.raises(TypeError, match="does not support item assignment"):
+            names["x"] = Lossless()  # type: ignore[index]

@@ -13,6 +13,9 @@ from lccodec import (
 
 from .strategies import bits_of
 
+#: The files of a chain of the steps from 0 on.
+NAMES = [f"{step:012d}.lcc.h5" for step in range(10)]
+
 
 def walk(steps: int, seed: int = 0, shape: tuple[int, ...] = (40, 30)) -> list[dict[str, Any]]:
     """States of a random walk, as training makes them."""
