@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import Chain
+from lccodec import (
+    Chain,
+)
 from lccodec.chain.info import array_heads
 from lccodec.frame.header import FrameHeader
 
-from ..support.links import FakeLink, links_of, walk
+from ..support.links import FakeLink, drift, links_of
+from ..support.walks import walk
 
 
 def test_the_heads_of_a_run_are_found_together() -> None:
@@ -23,7 +26,7 @@ def test_the_heads_of_a_run_are_found_together() -> None:
             calls.append(number)
             return super().members(number)
 
-    links, _ = links_of(walk(3, ((5,),) * 50), lccodec.Lossless())
+    links, _ = links_of(drift(3, ((5,),) * 50), lccodec.Lossless())
     counted = [Counted(link.numbers, link.frames, link.place) for link in links]
     heads = array_heads(counted, range(50))
     assert [head.shape for head in heads] == [(5,)] * 50
@@ -65,3 +68,21 @@ def test_lossy_is_what_the_newest_frame_of_an_array_is(tmp_path: Path) -> None:
     assert not lossy[4]["w"][0]
     assert not any(lossy[step][name][0] for step in (2, 3, 4) for name in ("n", "count"))
     assert [chain.info(step).lossy for step in (1, 2, 3, 4)] == [False, True, True, False]
+
+
+def test_metadata_and_info(tmp_path: Path) -> None:
+    with Chain(tmp_path, policy="lc-3") as chain:
+        states = walk(2)
+        chain.save(5, states[0], metadata={"run": "first"})
+        size = chain.save(7, states[1])
+        first, second = chain.info(5), chain.info()
+    assert (first.step, first.parent, first.metadata, first.policy) == (5, None, {"run": "first"}, "lc-3")
+    assert (second.step, second.parent, second.deltas, second.file_bytes) == (7, 5, 1, size)
+    assert second.nbytes == 40 * 30 * 4 + 40 * 4 + 8000
+    weight = next(a for a in second.arrays if a.name == "layer/weight")
+    assert (weight.dtype, weight.shape, weight.method, weight.relative) == (
+        "float32",
+        (40, 30),
+        "codebook",
+        True,
+    )

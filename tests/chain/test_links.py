@@ -1,4 +1,4 @@
-"""Checkpoint files as links: names, parents, and what is known without decoding them."""
+"""Checkpoint files as links: their parents, and what is known without decoding them."""
 
 from __future__ import annotations
 
@@ -94,24 +94,6 @@ def test_a_link_knows_the_frames_of_arrays(links: list[FileLink]) -> None:
 
 
 # --- in a directory -------------------------------------------------------------------------------
-
-
-def test_metadata_and_info(tmp_path: Path) -> None:
-    with Chain(tmp_path, policy="lc-3") as chain:
-        states = walk(2)
-        chain.save(5, states[0], metadata={"run": "first"})
-        size = chain.save(7, states[1])
-        first, second = chain.info(5), chain.info()
-    assert (first.step, first.parent, first.metadata, first.policy) == (5, None, {"run": "first"}, "lc-3")
-    assert (second.step, second.parent, second.deltas, second.file_bytes) == (7, 5, 1, size)
-    assert second.nbytes == 40 * 30 * 4 + 40 * 4 + 8000
-    weight = next(a for a in second.arrays if a.name == "layer/weight")
-    assert (weight.dtype, weight.shape, weight.method, weight.relative) == (
-        "float32",
-        (40, 30),
-        "codebook",
-        True,
-    )
 
 
 def test_a_missing_parent_is_named(tmp_path: Path) -> None:

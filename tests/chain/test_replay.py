@@ -18,7 +18,7 @@ from lccodec.chain.info import array_heads
 from lccodec.chain.plan import RUN_ARRAY
 from lccodec.chain.replay import replay, wants_keyframe
 
-from ..support.links import Arrays, FakeLink, links_of, walk
+from ..support.links import Arrays, FakeLink, drift, links_of
 from ..support.strategies import ALL_DTYPES, bits_of, installed, random_array
 
 
@@ -46,7 +46,7 @@ MANY = ((300,), (), (7, 3), (1,), (50, 20))
 @pytest.mark.parametrize("quantizer", QUANTIZERS)
 @pytest.mark.parametrize("shapes", [((300,),), MANY, ((RUN_ARRAY + 1,), (3,), (4,))])
 def test_replay_gives_what_the_writer_had(quantizer: object, shapes: tuple[tuple[int, ...], ...]) -> None:
-    links, decoded = links_of(walk(6, shapes), quantizer)
+    links, decoded = links_of(drift(6, shapes), quantizer)
     for step in range(6):
         assert_equal(restored(links[: step + 1]), decoded[step])
     part = replay(links, [1] if len(shapes) > 1 else [0])
@@ -56,7 +56,7 @@ def test_replay_gives_what_the_writer_had(quantizer: object, shapes: tuple[tuple
 @pytest.mark.parametrize("bits", [1, 3, 8])
 def test_each_array_of_a_run_has_its_own_buckets(bits: int) -> None:
     """In a run and alone, an array is decoded to the same bits."""
-    states = walk(3, MANY)
+    states = drift(3, MANY)
     states[1]["w0"] *= 1e6  # it would take every promoted bucket of a common codebook
     links, decoded = links_of(states, ExponentBuckets(bits))
     assert len(links[1].frames) == 1
@@ -70,7 +70,7 @@ def test_each_array_of_a_run_has_its_own_buckets(bits: int) -> None:
 @pytest.mark.parametrize("quantizer", [ExponentBuckets(3), UniformDeadzone(relative_step=1.0)])
 def test_each_array_of_a_long_run_is_coded_as_in_a_short_one(size: int, quantizer: object) -> None:
     """More arrays and values than are handled at a time: first and last are not special."""
-    states = walk(2, tuple((size,) for _ in range(600)))
+    states = drift(2, tuple((size,) for _ in range(600)))
     states[1]["w599"][0] = np.nan
     whole = links_of(states, quantizer)[1][1]
     for first in (0, 250, 590):
@@ -79,7 +79,7 @@ def test_each_array_of_a_long_run_is_coded_as_in_a_short_one(size: int, quantize
 
 
 def test_bounds_and_exact_values_hold_in_a_run() -> None:
-    states = walk(2, MANY)
+    states = drift(2, MANY)
     states[1]["w0"][:3] = [np.nan, np.inf, -np.inf]
     states[0]["w2"][0, 0] = np.nan
     states[1]["w4"][0, 0] = 1e30
@@ -107,7 +107,7 @@ def test_runs_of_every_dtype() -> None:
 
 
 def test_an_array_that_did_not_change_has_no_frame() -> None:
-    (state,) = walk(1, ((300,), (20,)))
+    (state,) = drift(1, ((300,), (20,)))
     moved = {"w0": state["w0"] + 1, "w1": state["w1"]}
     links, _ = links_of([state, state, moved, moved], Lossless())
     assert [list(link.numbers.values()) for link in links] == [[0, 0], [None, None], [0, None], [None, None]]
@@ -116,7 +116,7 @@ def test_an_array_that_did_not_change_has_no_frame() -> None:
 
 
 def test_arrays_are_found_by_name() -> None:
-    first, second = walk(2, ((300,), (20,)))
+    first, second = drift(2, ((300,), (20,)))
     swapped = {"w1": second["w1"], "new": second["w0"], "w0": second["w0"]}
     links, _ = links_of([first, swapped, {"w0": second["w0"] * 2}], Lossless())
     assert_equal(restored(links[:2]), swapped)
@@ -132,7 +132,7 @@ def test_a_new_shape_or_dtype_is_stored_anew() -> None:
 
 
 def test_what_a_chain_lacks_is_named() -> None:
-    links, _ = links_of(walk(3), Lossless())
+    links, _ = links_of(drift(3), Lossless())
     with pytest.raises(FormatError, match="step 2: array 'w0': a keyframe's array needs a parent"):
         replay(links[2:], [0])
     with pytest.raises(FormatError, match="step 2: array 'w0': link, its parent, has no such array"):
@@ -142,11 +142,11 @@ def test_what_a_chain_lacks_is_named() -> None:
 
 
 def test_a_frame_of_another_form_than_its_parent_is_refused() -> None:
-    links, _ = links_of(walk(2), Lossless())
-    other = links_of(walk(2, ((299,),)), Lossless())[0]
+    links, _ = links_of(drift(2), Lossless())
+    other = links_of(drift(2, ((299,),)), Lossless())[0]
     with pytest.raises(FormatError, match="step 1: array 'w0': not of the type and shape"):
         replay([links[0], other[1]], [0])
-    two = links_of(walk(2, ((300,), (3,))), Lossless())[0]
+    two = links_of(drift(2, ((300,), (3,))), Lossless())[0]
     with pytest.raises(FormatError, match="step 1: frame 0: 2 arrays in a frame of 1"):
         replay([links[0], FakeLink({"w0": 0}, two[1].frames, "step 1")], [0])
 

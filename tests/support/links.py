@@ -64,7 +64,7 @@ def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list
     return links, decoded
 
 
-def walk(steps: int, shapes: tuple[tuple[int, ...], ...] = ((300,),)) -> list[Arrays]:
+def drift(steps: int, shapes: tuple[tuple[int, ...], ...] = ((300,),)) -> list[Arrays]:
     rng = np.random.default_rng(0)
     state = {f"w{i}": np.zeros(shape, np.float32) for i, shape in enumerate(shapes)}
     states = []
