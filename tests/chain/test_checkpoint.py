@@ -15,13 +15,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import (
-    ArgumentError,
-    Chain,
-    ChainError,
-    ChecksumError,
-    LccodecError,
-)
+from lccodec import ArgumentError, Chain, ChainError, ChecksumError, LccodecError
 
 from ..support.walks import chain_of
 

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import (
-    Chain,
-)
+from lccodec import Chain
 from lccodec.chain.info import array_heads
 from lccodec.frame.header import FrameHeader
 

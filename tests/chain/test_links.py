@@ -8,12 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lccodec import (
-    Chain,
-    ChainError,
-    FormatError,
-    StorageError,
-)
+from lccodec import Chain, ChainError, FormatError, StorageError
 from lccodec.chain.directory import directory_steps
 from lccodec.chain.links import FileLink, check_parent, check_step, missing_parent
 from lccodec.constants import MAX_STEP

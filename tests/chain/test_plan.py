@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import (
-    Chain,
-    Lossless,
-    Policy,
-    UniformDeadzone,
-    encode,
-)
+from lccodec import Chain, Lossless, Policy, UniformDeadzone, encode
 from lccodec.chain.plan import RUN_ARRAY
 
 from ..support.adam import adam_states

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import (
-    Chain,
-    ChecksumError,
-    ExponentBuckets,
-    FormatError,
-    Lossless,
-    UniformDeadzone,
-)
+from lccodec import Chain, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
 from lccodec.chain.info import array_heads
 from lccodec.chain.plan import RUN_ARRAY
 from lccodec.chain.replay import replay, wants_keyframe

@@ -7,13 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lccodec import (
-    Balanced,
-    Chain,
-    LccodecWarning,
-    Policy,
-    UniformDeadzone,
-)
+from lccodec import Balanced, Chain, LccodecWarning, Policy, UniformDeadzone
 from lccodec.policy.presets import POLICIES
 
 from ..support.walks import NAMES, assert_same, walk

@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import (
-    ArgumentError,
-    Chain,
-    LccodecWarning,
-    StorageError,
-)
+from lccodec import ArgumentError, Chain, LccodecWarning, StorageError
 from lccodec.chain import chain as store
 
 from ..support.walks import NAMES, assert_same, walk

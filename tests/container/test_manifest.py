@@ -24,11 +24,7 @@ from lccodec.constants import (
 from lccodec.container.manifest import parse_manifest
 from lccodec.container.reader import open_bytes
 from lccodec.container.trailer import Trailer
-from lccodec.errors import (
-    DataError,
-    FormatError,
-    UnsupportedError,
-)
+from lccodec.errors import DataError, FormatError, UnsupportedError
 
 from ..support.checkpoints import DELTA, FILE, FRAMES, KEYFRAME
 

@@ -17,11 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.constants import (
-    PAYLOAD_OFFSET,
-    ROOT_SIZE,
-    TRAILER_SIZE,
-)
+from lccodec.constants import PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_SIZE
 from lccodec.container.manifest import FrameEntry, Manifest, Parent
 from lccodec.container.reader import check_skeleton, open_bytes, open_checkpoint
 from lccodec.container.writer import CheckpointWriter, remove_stale_temporaries, to_bytes

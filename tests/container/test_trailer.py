@@ -15,12 +15,7 @@ from lccodec.constants import (
 )
 from lccodec.container.reader import open_bytes
 from lccodec.container.trailer import Trailer, parse_trailer
-from lccodec.errors import (
-    DataError,
-    FormatError,
-    LimitError,
-    UnsupportedError,
-)
+from lccodec.errors import DataError, FormatError, LimitError, UnsupportedError
 
 from ..support.checkpoints import FILE
 

@@ -14,18 +14,12 @@ from typing import Any
 
 import pytest
 
-from lccodec.constants import (
-    ROOT_SIZE,
-    TEMPORARY_PREFIX,
-)
+from lccodec.constants import ROOT_SIZE, TEMPORARY_PREFIX
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest
 from lccodec.container.reader import check_skeleton, open_bytes, open_checkpoint
 from lccodec.container.system import System
 from lccodec.container.writer import CheckpointWriter, remove_stale_temporaries, to_bytes
-from lccodec.errors import (
-    ArgumentError,
-    StorageError,
-)
+from lccodec.errors import ArgumentError, StorageError
 
 from ..support.checkpoints import (
     DELTA,

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lccodec import (
-    Chain,
-)
+from lccodec import Chain
 
 from .strategies import bits_of
 
