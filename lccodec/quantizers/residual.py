@@ -74,6 +74,15 @@ class Zone:
         low, high = self.low[owner], self.high[owner]
         if share != 1:
             low, high = low * share, high * share
+        return self._beyond(differences, low, high)
+
+    def outside_all(self, differences: Array, sizes: Array) -> Array:
+        """Return the places of all differences of a batch of several arrays that are not inside."""
+        high = np.repeat(self.high, sizes)  # takes less time than a look-up for each
+        low = high if self.symmetric else np.repeat(self.low, sizes)
+        return self._beyond(differences, low, high)
+
+    def _beyond(self, differences: Array, low: Array, high: Array) -> Array:
         if self.symmetric:
             inside = np.abs(differences) < high  # takes less time than two comparisons
         else:
@@ -170,7 +179,10 @@ class Residual:
             # Of a zone as wide on both sides the search reads once: there is no need of a copy for
             # it.
             differences = self._differences(start, PIECE, copy=not zone.symmetric)
-            places = zone.outside(differences, self.owner(), NARROWEST if zone.widths else 1)
+            if self.arrays > 1:
+                places = zone.outside_all(differences, self.sizes)
+            else:
+                places = zone.outside(differences, 0, NARROWEST if zone.widths else 1)
             d = differences.take(places, mode="clip")
             if zone.widths:
                 few = self._few(start, places, d, zone)
