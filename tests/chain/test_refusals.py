@@ -44,7 +44,7 @@ def test_what_is_restored_is_named(chain: lccodec.Chain, arguments: Any, message
         chain.restore(**arguments)
 
 
-def test_a_closed_checkpoint_and_an_index_that_is_none(chain: lccodec.Chain) -> None:
+def test_a_closed_checkpoint_is_refused(chain: lccodec.Chain) -> None:
     (path,) = chain.directory.glob("*.lcc.h5")
     with lccodec.open(path) as file:
         assert file.get("a").shape == (3,)
