@@ -86,10 +86,14 @@ class Codebook:
             return self._owner[start + positions.start : start + positions.stop]
         return self._owner.take(positions + start)
 
-    def expand(self, symbols: Array, owner: Owner = 0) -> Array:
-        """Return the values (``kind.work``, or ``kind.bits`` to order) of symbols of arrays."""
+    def expand(self, symbols: Array, owner: Owner = 0, first: int = 0) -> Array:
+        """Return the values (``kind.work``, or ``kind.bits`` to order) of symbols of arrays.
+
+        The arrays that `owner` names are counted from the `first` one on.
+        """
         if self.sizes.size > 1:
-            symbols = self._starts[owner] + symbols.astype(np.intp)
+            starts = self._starts[first:][owner]
+            symbols = np.add(starts, symbols, dtype=np.intp)
         return self.values.take(symbols, mode="clip")
 
     def group_rows(self, width: int) -> Array:

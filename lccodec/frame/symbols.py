@@ -209,7 +209,7 @@ class SymbolCoder:
             kept &= ~unfit
         values = np.empty(d.size, original.dtype)
         before = None if base is None else base.take(place, mode="clip")
-        reconstruct(self._book.expand(symbol, owner + batch.array), before, kind, values)
+        reconstruct(self._book.expand(symbol, owner, batch.array), before, kind, values)
         kept &= np.isfinite(work(values, kind))  # the sum can overflow where the difference did not
         if partition.max_error is not None:
             near = original.take(place, mode="clip")

@@ -65,7 +65,7 @@ class ExponentBuckets(Quantizer):
         symbols = np.zeros(table.most.size, np.uint8)
         symbols[promoted] = table.symbols
         counts = np.bincount(promoted // table.buckets.span, minlength=batch.arrays)
-        return _Partition(counts, representatives, table.zone, symbols, table.buckets)
+        return _Partition(counts, representatives, table.zone, symbols, table.buckets, table.numbered)
 
 
 def promotion_order(exponents: Array, negative: Array) -> Array:
@@ -157,6 +157,7 @@ class _Table:
         size = batch.arrays * self.buckets.span
         self.least = np.full(size, np.iinfo(self._pattern).max, self._pattern)
         self.most = np.zeros(size, self._pattern)
+        self.numbered: tuple[Array, Array] | None = None
         self.held, self.sums = np.zeros((2, size if mean else 0))
         if batch.arrays > 1 or batch.bits.size > _SAMPLED_SIZE:
             self._look(*finite(*next(batch.sample())))
@@ -172,6 +173,8 @@ class _Table:
         if differences.size == 0:
             return
         buckets, patterns = self.buckets.number(differences, owner), differences.view(self._pattern)
+        if self._arrays > 1:  # all of them: the encoder asks for the same again
+            self.numbered = differences, buckets
         seen = np.count_nonzero(self.most)
         np.minimum.at(self.least, buckets, patterns)  # of one sign, patterns are in the order of magnitudes
         np.maximum.at(self.most, buckets, patterns)
@@ -216,9 +219,14 @@ class _Partition:
     zone: Zone
     table: Array  # symbol of each bucket of each array
     buckets: _Buckets
+    numbered: tuple[Array, Array] | None  # differences whose buckets are known, and these
     max_error: None = None
 
     def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array | None]:
-        symbols = self.table.take(self.buckets.number(differences, owner), mode="clip")
+        if self.numbered is not None and self.numbered[0] is differences:
+            numbers = self.numbered[1]
+        else:
+            numbers = self.buckets.number(differences, owner)
+        symbols = self.table.take(numbers, mode="clip")
         # Outside the zone of one array there is no other bucket, unless it has changed since the fit.
         return symbols, None if symbols.all() else symbols == 0

@@ -129,6 +129,7 @@ class Residual:
         self.sizes: Array = np.array([bits.size]) if sizes is None else sizes
         self.arrays = self.sizes.size
         self._owner = np.repeat(np.arange(self.arrays), self.sizes) if self.arrays > 1 else None
+        self._last_owner: tuple[Array, Array] | None = None  # what was found by the fit, for the encoder
         self._all: Array | None = None  # differences of a batch of several arrays
         self._found: dict[int, tuple[Zone, Array, Array]] = {}
         self._kept = 0
@@ -141,7 +142,11 @@ class Residual:
         """Return which array components at some places are of, or all components."""
         if self._owner is None:
             return 0
-        return self._owner if places is None else self._owner.take(places)
+        if places is None:
+            return self._owner
+        if self._last_owner is None or self._last_owner[0] is not places:
+            self._last_owner = places, self._owner.take(places)
+        return self._last_owner[1]
 
     def each(self) -> Iterator[Residual]:
         """Yield each array as a batch of one."""
