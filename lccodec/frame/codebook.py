@@ -16,7 +16,7 @@ from ..element_types import Array, ElementType, add, add_at, unwork, work
 from ..entropy.bits import Cursor
 from ..entropy.forms import Packed, Sparse, dense, places_of
 from ..entropy.stream_reader import read_stream
-from ..entropy.stream_writer import Piece, write_places
+from ..entropy.stream_writer import Piece, write_places, write_stream
 from ..errors import FormatError
 from ..parallel import PIECE
 from ..quantizers.residual import Owner
@@ -144,13 +144,15 @@ def _change(reference: Array, positions: Array, values: Array, kind: ElementType
     add_at(out, positions, values, kind)
 
 
-def write_block(symbols: Sparse, escapes: Array, exact: Array, count: int, columns: int = 0) -> list[Piece]:
+def write_block(
+    symbols: Sparse | Array, escapes: Array, exact: Array, count: int, columns: int = 0
+) -> list[Piece]:
     """Return the pieces of one block: symbols, and the escapes if there are any (SPEC 6.3).
 
     Parameters
     ----------
     symbols
-        Those that are not 0, of uint8, or uint16 for a wide codebook.
+        Those that are not 0, of uint8, or uint16 for a wide codebook; or all of them, uint8.
     escapes
         Places of the elements stored exactly, rising; their symbols are 0.
     exact
@@ -160,7 +162,9 @@ def write_block(symbols: Sparse, escapes: Array, exact: Array, count: int, colum
     columns
         Components in a row, where they are those of a matrix.
     """
-    if symbols.values.dtype == np.uint8:
+    if not isinstance(symbols, Sparse):
+        pieces = write_stream(symbols)
+    elif symbols.values.dtype == np.uint8:
         pieces = write_places(symbols, count, columns)
     else:
         halves = stored_view(symbols.values).reshape(-1, 2).T

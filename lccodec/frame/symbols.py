@@ -32,6 +32,7 @@ from .header import FrameHeader
 __all__ = ["Fitted", "SymbolCoder", "fit_batches"]
 
 _BATCH_ARRAYS: Final = 1024  # of a run that are fitted together, at most, each with tables of its own
+_DENSE_RATIO: Final = 4  # with more than one symbol in so many not 0, all are handed on
 _NO_PLACES: Final = np.zeros(0, np.int64)
 
 
@@ -131,7 +132,7 @@ class SymbolCoder:
         stays. Of an array without negative numbers all are, so that none becomes negative, and what
         is 0 stays so.
         """
-        places, symbols, escapes, exact = [], [], [_NO_PLACES], [self._fitted[0].residual.bits[:0]]
+        found, escapes, exact = [], [_NO_PLACES], [self._fitted[0].residual.bits[:0]]
         checksum, kind = 0, self._book.kind
         for batch, start in self._pieces(part):
             first = batch.first + start  # in the frame
@@ -141,17 +142,35 @@ class SymbolCoder:
                 exact.append(result.take(escaped))
             if not self._run:
                 checksum += array_sum(result, first * kind.size // 8)
-            places.append(place + (first - part.start))
-            symbols.append(symbol)
+            found.append((first - part.start, place, symbol))
         if self._run and self._out is not None:  # the words of the sum may reach over the ends of batches
             checksum = array_sum(self._out)
-        values = np.concatenate(symbols).astype(np.uint16 if self._book.wide else np.uint8, copy=False)
-        found = as_sparse(Sparse(np.concatenate(places), values), self._size)
         count = min(part.stop, self._size) - part.start
+        symbols = self._joined(found, count)
         pieces: list[Piece] = codebook.write_block(
-            found, np.concatenate(escapes), np.concatenate(exact), count, self._columns
+            symbols, np.concatenate(escapes), np.concatenate(exact), count, self._columns
         )
         return b"".join(pieces), checksum
+
+    def _joined(self, found: list[tuple[int, Array, Array]], count: int) -> Sparse | Array:
+        """Return the symbols of a block: those that are not 0 or, if they are many, all.
+
+        Parameters
+        ----------
+        found
+            Of each piece its place in the block, the places of symbols in it, and these.
+        count
+            Components of the block.
+        """
+        if self._book.wide or self._columns or _DENSE_RATIO * sum(p.size for _, p, _ in found) <= count:
+            places = np.concatenate([place + start for start, place, _ in found])
+            values = np.concatenate([symbols for _, _, symbols in found])
+            values = values.astype(np.uint16 if self._book.wide else np.uint8, copy=False)
+            return as_sparse(Sparse(places, values), count)
+        dense = np.zeros(count, np.uint8)
+        for start, place, symbols in found:
+            dense[start:][place] = symbols
+        return dense
 
     def _pieces(self, part: slice) -> Iterator[tuple[Fitted, int]]:
         """Yield the pieces of a block, each as its batch and the first component in that."""
