@@ -1,4 +1,4 @@
-"""LC-Checkpoint's quantizer: buckets of equal sign and exponent, of which the largest are promoted.
+"""LC-Checkpoint's quantizer: buckets of equal sign and exponent; the largest ones are promoted.
 
 Sources: SPEC 7.7 (LCC-PRM-01); LC-Checkpoint (Chen et al., ICML 2020), section 3.2 "priority
 promotion".
@@ -20,25 +20,26 @@ from .residual import Owner, Residual, Zone, finite
 
 __all__ = ["ExponentBuckets", "promotion_order"]
 
-#: Elements from which on a first stretch is looked at before all are.
-_SAMPLED_SIZE: Final = 1 << 14
+#: An array with more components is sampled first, so that its zone is large from the beginning.
+_MIN_SAMPLED_COMPONENTS: Final = 1 << 14
 
 
 @dataclass(frozen=True)
 class ExponentBuckets(Quantizer):
-    """LC-Checkpoint's quantizer: buckets of equal sign and exponent, the largest ones promoted.
+    """LC-Checkpoint's quantizer: buckets of equal sign and exponent; the largest ones are promoted.
 
     Parameters
     ----------
     bits
-        1 to 8: up to ``2**bits - 1`` buckets keep a representative, all other differences become 0.
+        1 to 8. Up to ``2**bits - 1`` buckets have a representative; all other differences become 0.
     representative
-        ``"midpoint"``, the average of the bucket's maximum and minimum (the paper), or ``"mean"``.
+        ``"midpoint"`` for the average of the bucket's maximum and minimum, as in the paper, or
+        ``"mean"``.
 
     Raises
     ------
     ArgumentError
-        For other values.
+        If a parameter has another value.
     """
 
     bits: int = 3
@@ -53,14 +54,14 @@ class ExponentBuckets(Quantizer):
             raise ArgumentError(f"ExponentBuckets: unknown representative {self.representative!r}")
 
     def fit(self, batch: Residual) -> _Buckets:
-        """Find the occupied buckets of each array and promote the largest (SPEC 7.7, LCC-PRM-01)."""
+        """Find the occupied buckets of each array and promote the largest (LCC-PRM-01)."""
         table = _Table(batch, self.bits, mean=self.representative == "mean")
         for start in batch.pieces():
             table.add(*batch.finite_outside(start, table.zone))
         kind, promoted = batch.kind, table.promoted
         least, most = (ends[promoted].view(kind.work) for ends in (table.least, table.most))
         representatives = _midpoints(least, most, kind)
-        if table.sums is not None:  # a sum of the largest numbers overflows
+        if table.sums is not None:  # where the sum overflowed, the midpoint stays
             means = table.sums[promoted] / table.counts[promoted]
             representatives = np.where(np.isfinite(means), means, representatives).astype(kind.work)
         symbols = np.zeros(table.counts.size, np.uint8)
@@ -70,10 +71,9 @@ class ExponentBuckets(Quantizer):
 
 
 def promotion_order(exponents: Array, negative: Array) -> Array:
-    """Return the indices (int64) of buckets, those that are promoted sooner first.
+    """Return the indices (int64) of buckets in the order of promotion (LCC-PRM-01).
 
-    These are the ones of larger exponents, and of two with equal exponent the positive one
-    (LCC-PRM-01).
+    Larger exponents come first. Of two buckets with equal exponent, the positive one comes first.
 
     Parameters
     ----------
@@ -86,15 +86,15 @@ def promotion_order(exponents: Array, negative: Array) -> Array:
 
 
 def _shift(kind: ElementType) -> int:
-    """Return the bits of a difference below its sign and exponent; one of bfloat16 is a float32."""
+    """Return the mantissa bits of a difference; differences of bfloat16 are float32."""
     return 23 if kind.name == "bfloat16" else kind.mantissa
 
 
 @lru_cache
 def _promotion_ranks(exponent_bits: int) -> tuple[Array, Array]:
-    """Return the rank of each sign and exponent field in the order of promotion, and the field of each rank.
+    """Return the rank of each sign and exponent field by promotion, and the field of each rank.
 
-    Zero and the subnormals, which have no bucket, are the last two.
+    Zero and the subnormals have no bucket. Their two fields have the last two ranks.
     """
     fields = np.arange(2 << exponent_bits)
     order = promotion_order(fields & ((1 << exponent_bits) - 1), fields >> exponent_bits > 0)
@@ -104,10 +104,10 @@ def _promotion_ranks(exponent_bits: int) -> tuple[Array, Array]:
 
 
 class _Table:
-    """What is known of the differences in each bucket of a batch, and which of them are promoted by it.
+    """Counts, extremes and sums of the differences in each bucket of a batch; the promoted buckets.
 
-    Buckets of one array follow each other in the order of promotion; an array has `span` of them.
-    The buckets of several arrays are only those that occur, so that the tables stay small.
+    Each array has `span` buckets, in the order of promotion. In a batch of several arrays, only
+    those buckets are counted that occur in the batch. So the tables stay small.
     """
 
     def __init__(self, batch: Residual, bits: int, *, mean: bool) -> None:
@@ -120,22 +120,21 @@ class _Table:
         self.ranks, self._fields = _promotion_ranks(exponent_bits)
         self._exponent_mask = (1 << exponent_bits) - 1
         self._edges = (np.arange(1 << exponent_bits).astype(self._pattern) << self.shift).view(work)
-        #: Inside of it no difference is promoted, whatever comes; zero and the subnormals never
-        #: are.
+        #: No difference inside it can be promoted any more. It always contains the subnormals.
         self.zone = Zone.within(np.full(batch.arrays, self._edges[1]), work)
-        #: Promoted buckets, and the symbol of each.
+        #: The promoted buckets, and the symbol of each.
         self.promoted = self.symbols = np.empty(0, np.int64)
         self.span = self.ranks.size
-        if batch.arrays > 1 or batch.bits.size > _SAMPLED_SIZE:
-            self._look(*finite(*next(batch.sample())))
+        if batch.arrays > 1 or batch.bits.size > _MIN_SAMPLED_COMPONENTS:
+            self._promote_by_sample(*finite(*next(batch.sample())))
         size = batch.arrays * self.span
         self.counts = np.zeros(size, np.int64)
         self.least = np.full(size, np.iinfo(self._pattern).max, self._pattern)
         self.most = np.zeros(size, self._pattern)
         self.sums = np.zeros(size) if mean else None
 
-    def _look(self, differences: Array, owner: Owner) -> None:
-        """Promote buckets by some differences, which are not counted; by all of several arrays."""
+    def _promote_by_sample(self, differences: Array, owner: Owner) -> None:
+        """Promote the buckets that occur in a sample; its differences are not counted."""
         fields = (differences.view(self._pattern) >> self.shift).astype(np.intp)
         if self._arrays > 1:
             occurs = np.zeros(self.ranks.size, bool)
@@ -150,7 +149,7 @@ class _Table:
         self._promote(occupied)
 
     def add(self, differences: Array, owner: Owner) -> None:
-        """Count differences outside the zone."""
+        """Add finite differences outside the zone."""
         if differences.size == 0:
             return
         patterns = differences.view(self._pattern)
@@ -159,16 +158,16 @@ class _Table:
             buckets += owner * self.span
         seen = np.count_nonzero(self.counts)
         self.counts += np.bincount(buckets, minlength=self.counts.size)
-        np.minimum.at(self.least, buckets, patterns)  # of one sign, patterns are in the order of magnitudes
+        np.minimum.at(self.least, buckets, patterns)  # patterns of one sign rise with the magnitude
         np.maximum.at(self.most, buckets, patterns)
         if self.sums is not None:
-            with np.errstate(over="ignore"):  # of the largest numbers
+            with np.errstate(over="ignore"):  # then the midpoint is used
                 self.sums += np.bincount(buckets, differences, minlength=self.counts.size)
         if self._arrays == 1 and np.count_nonzero(self.counts) > seen:
             self._promote(self.counts > 0)
 
     def _promote(self, occupied: Array) -> None:
-        """Promote the first of the occupied buckets of each array, and let the zone reach to the last."""
+        """Promote the first occupied buckets of each array, and widen its zone up to them."""
         arrays, ranks = occupied.reshape(self._arrays, self.span)[:, :-2].nonzero()
         first = np.searchsorted(arrays, np.arange(self._arrays))
         symbols = np.arange(1, arrays.size + 1) - first[arrays]
@@ -176,7 +175,7 @@ class _Table:
         self.promoted, self.symbols = (arrays * self.span + ranks)[kept], symbols[kept]
         full = symbols == self._most_promoted
         array, field = arrays[full], self._fields[ranks[full]]
-        if array.size:  # what is smaller than the last one stays out
+        if array.size:  # smaller differences cannot be promoted any more
             exponent, positive = field & self._exponent_mask, field <= self._exponent_mask
             low, high = self.zone.low.copy(), self.zone.high.copy()
             low[array] = -self._edges[exponent + positive]
@@ -209,6 +208,6 @@ class _Buckets:
         if not isinstance(owner, int):
             buckets += owner * self.span
         symbols = self.table.take(buckets, mode="clip")
-        # Outside the zone of one array there is no other bucket, unless it has changed since the
-        # fit.
+        # Every difference outside the zone has a promoted bucket, unless the array has changed
+        # since the fit.
         return symbols, None if symbols.all() else symbols == 0
