@@ -10,7 +10,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line and exit: 0 fine, 1 problems found, 2 usage (a missing extra included)."""
+    """Run the command line and exit: 0 fine, 1 problems found, 2 wrong usage or a missing extra."""
     if missing := [package for package in ("click", "rich") if find_spec(package) is None]:
         needed = " and ".join(missing)
         sys.exit(_complain(f"the command line needs {needed}: pip install 'lccodec[cli]'"))

@@ -49,7 +49,7 @@ def test_other_names_tell_which_quantizers_there_are(name: str) -> None:
 
 @pytest.mark.parametrize("quantizer", [None, 3, UniformDeadzone, ExponentBuckets, POLICIES["lc-3"], {}])
 def test_what_is_no_quantizer(quantizer: Any) -> None:
-    with pytest.raises(ArgumentError, match="is no quantizer"):
+    with pytest.raises(ArgumentError, match="is not a quantizer"):
         encode(ARRAY, quantizer)
 
 

@@ -1,4 +1,4 @@
-"""No byte depends on the host's order: by the syntax trees, and for arrays handed in in the other order.
+"""No byte depends on the host's byte order: a check of syntax trees, and of arrays in both orders.
 
 `.ci/big-endian` runs the tests of the format on an emulated big-endian host.
 """

@@ -14,7 +14,7 @@ SLOW = {"tests/chain/test_tuning.py", "tests/spec/test_decoder.py", "tests/test_
 
 
 def needs(path: Path, seen: set[Path]) -> set[str]:
-    """The modules from elsewhere that a test module imports, by itself or through others of the tests."""
+    """The other projects' modules that a test module imports, directly or through other tests."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

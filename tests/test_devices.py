@@ -1,4 +1,4 @@
-"""States on every device that PyTorch and JAX have here: the CPU, and accelerators where there are some."""
+"""States on every device of PyTorch and JAX on this machine: the CPU, and accelerators if any."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ MAX_TABLE_COLUMNS = 160
 #: What is read first is read in a few minutes.
 MAX_LINES = {"README.md": 120, "CONTRIBUTING.md": 60}
 MAX_WORDS = 900
-#: Pages that the tests read; those beside the code they describe are held by the tests of that code.
+#: Pages that these tests read; a page beside code is read by the tests of that code.
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").glob("*.md")),

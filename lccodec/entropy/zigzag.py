@@ -10,7 +10,7 @@ __all__ = ["unzigzag", "zigzag"]
 
 
 def zigzag(bits: Array, reference: Array | None, kind: ElementType) -> Array:
-    """Return the zigzag of the order-preserving difference to the reference (LCC-PLN-02, LCC-PLN-03).
+    """Return the zigzag of the ordered difference to the reference (LCC-PLN-02, LCC-PLN-03).
 
     Small differences of either sign become small unsigned integers. Without a reference the
     reference is zero, which for floating point is a rotation of the pattern by one bit: the sign

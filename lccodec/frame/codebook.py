@@ -1,7 +1,7 @@
 """The codebook method, decoder's half: symbols and representatives to values.
 
-Value = reference + representative in one IEEE addition of the element type; symbol 0 keeps the
-reference; escapes are exact. Source: SPEC 6.3 and 7.6.
+A value is the sum of reference and representative, in one IEEE addition of the element type. Symbol
+0 keeps the reference. Escapes are exact values. Source: SPEC 6.3 and 7.6.
 """
 
 from __future__ import annotations
@@ -24,27 +24,29 @@ from .content import part_of
 
 __all__ = ["Codebook", "apply", "read_block", "reconstruct", "write_block"]
 
-#: With at most one symbol in this many not 0, it is faster to copy the reference and change those.
+#: If at most one symbol in this many is not 0, copying the reference and changing the few places is
+#: faster.
 SPARSE_RATIO: Final = 16
 
 
 class Codebook:
-    """Representatives of the symbols 1, 2, ... of each array of a frame, and what to look up for a symbol.
+    """The representatives of the symbols 1, 2, ... of each array of a frame, in a table.
 
     Parameters
     ----------
     counts
-        Representatives of each array, int64 of shape ``(arrays,)``.
+        Number of representatives of each array, int64 of shape ``(arrays,)``.
     representatives
-        Components (bit patterns) of those of the first array, of the second, ...
+        Components (bit patterns) of the representatives of the first array, of the second, and so
+        on.
     sizes
-        Components of each array, int64; none is 0 where there are several.
+        Number of components of each array, int64. If there are several arrays, no size is 0.
     kind
-        Their element type.
+        Element type of the arrays.
     relative
         Whether representatives are added to a reference.
     ordered
-        Whether they are added to its order-preserving integers.
+        Whether representatives are added to the reference's order-preserving integers.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class Codebook:
         return np.repeat(np.arange(self.sizes.size), self.sizes)
 
     def owner(self, start: int, positions: Array | slice) -> Owner:
-        """Return which array the components at some positions behind `start` are of; 0 of a single one."""
+        """Return the array of each component at positions after `start`; 0 for a single array."""
         if self.sizes.size == 1:
             return 0
         if isinstance(positions, slice):
@@ -87,9 +89,9 @@ class Codebook:
         return self._owner.take(positions + start)
 
     def expand(self, symbols: Array, owner: Owner = 0, first: int = 0) -> Array:
-        """Return the values (``kind.work``, or ``kind.bits`` to order) of symbols of arrays.
+        """Return the values of symbols: ``kind.work``, or ``kind.bits`` if the book is ordered.
 
-        The arrays that `owner` names are counted from the `first` one on.
+        `owner` counts the arrays from the `first` one on.
         """
         if self.sizes.size > 1:
             starts = self._starts[first:][owner]
@@ -97,7 +99,7 @@ class Codebook:
         return self.values.take(symbols, mode="clip")
 
     def group_rows(self, width: int) -> Array:
-        """Return, of one array, the values of every group of ``8 // width`` symbols.
+        """Return the values of every group of ``8 // width`` symbols, for a frame of one array.
 
         Returns
         -------
@@ -119,7 +121,7 @@ class Codebook:
 
 
 def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: Array) -> None:
-    """Write reference + values (or the values) to `out`; all components but `values` (LCC-REC-03)."""
+    """Write reference + values to `out` (LCC-REC-03); without a reference, the values."""
     if reference is None:
         out[:] = unwork(values, kind)
     else:
@@ -127,18 +129,18 @@ def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: 
 
 
 def apply(symbols: Array, owner: Owner, codebook: Codebook, reference: Array | None, out: Array) -> None:
-    """Write what symbols stand for into `out`, which may be `reference`; both are components."""
+    """Write the values of symbols into `out`, which may be `reference`; both are components."""
     if reference is not None and np.count_nonzero(symbols) * SPARSE_RATIO <= symbols.size:
         positions = (symbols != 0).nonzero()[0]
-        whose = owner if isinstance(owner, int) else owner.take(positions)
-        values = codebook.expand(symbols.take(positions), whose)
+        owner = owner if isinstance(owner, int) else owner.take(positions)
+        values = codebook.expand(symbols.take(positions), owner)
         _change(reference, positions, values, codebook.kind, out)
     else:
         reconstruct(codebook.expand(symbols, owner), reference, codebook.kind, out)
 
 
 def _change(reference: Array, positions: Array, values: Array, kind: ElementType, out: Array) -> None:
-    """Write the reference into `out`, with values added at `positions`."""
+    """Write the reference into `out`, and add values at `positions`."""
     if out is not reference:
         np.copyto(out, reference)
     add_at(out, positions, values, kind)
@@ -147,20 +149,20 @@ def _change(reference: Array, positions: Array, values: Array, kind: ElementType
 def write_block(
     symbols: Sparse | Array, escapes: Array, exact: Array, count: int, columns: int = 0
 ) -> list[Piece]:
-    """Return the pieces of one block: symbols, and the escapes if there are any (SPEC 6.3).
+    """Return the pieces of one block: the symbols, then the escapes if there are any (SPEC 6.3).
 
     Parameters
     ----------
     symbols
-        Those that are not 0, of uint8, or uint16 for a wide codebook; or all of them, uint8.
+        The symbols that are not 0: uint8, or uint16 for a wide codebook. Or all symbols: uint8.
     escapes
-        Places of the elements stored exactly, rising; their symbols are 0.
+        Places of the elements that are stored exactly, rising. Their symbols are 0.
     exact
-        Their components.
+        Components of these elements.
     count
-        Components in the block.
+        Number of components in the block.
     columns
-        Components in a row, where they are those of a matrix.
+        Number of components in a row of the matrix; 0 if the array is not coded as one.
     """
     if not isinstance(symbols, Sparse):
         pieces = write_stream(symbols)
@@ -176,9 +178,9 @@ def write_block(
 
 
 def _nonzero(symbols: Sparse, half: Array) -> Sparse:
-    """Return the places at which one byte of the symbols is not 0, and that byte."""
-    few = np.flatnonzero(half != 0)
-    return Sparse(symbols.positions[few], half[few])
+    """Return the places where one byte of the symbols is not 0, and that byte."""
+    places = np.flatnonzero(half != 0)
+    return Sparse(symbols.positions[places], half[places])
 
 
 def read_block(cursor: Cursor, codebook: Codebook, start: int, reference: Array | None, out: Array) -> None:
@@ -245,8 +247,7 @@ def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out:
         if bad[run.groups].any():
             codebook.check(symbols[run.groups[bad[run.groups]]], 0, where)
     rows = codebook.group_rows(run.width)
-    # One gather per group: a row of values is taken as a single item where a type of its size
-    # exists.
+    # A row of values is taken as a single item if a type of its size exists: one gather per group.
     item = {4: np.uint32, 8: np.uint64, 16: np.complex128}.get(rows.shape[1] * rows.itemsize)
     table = rows if item is None else rows.view(item)[:, 0]
     step = PIECE // joined

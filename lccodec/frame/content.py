@@ -1,4 +1,4 @@
-"""What one frame is to hold, as components; what users give, checked. Source: SPEC 6.1."""
+"""The content of a frame, as components; checks of the arrays that users give. Source: SPEC 6.1."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["Content", "checked_array", "part_of", "reference_components"]
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What one frame is to hold: an array, or a run of several.
+    """The content of one frame: an array, or a run of several arrays.
 
     Parameters
     ----------
     bits
-        Components of the arrays end to end, 1-D. Those of one array may change while they are
-        coded: whatever is stored of a component is computed from one copy of it. Those of a run
-        hold still.
+        Components of the arrays end to end, 1-D. The components of a single array may change while
+        they are coded: all that is stored of a component is computed from one copy of it. The
+        components of a run must not change.
     kind, shapes
-        Element type, and the shape of each array.
+        Element type of the arrays, and the shape of each.
     reference
-        Components of the same arrays that it is relative to; ``None`` if it stands alone.
+        Components of the reference of each array; ``None`` for a frame without a reference.
     run
-        Whether it is a run: none of the arrays is empty, together they have at most 2**22
-        components.
+        Whether the frame is a run. The arrays of a run are not empty, and have at most 2**22
+        components together.
     """
 
     bits: Array
@@ -41,7 +41,7 @@ class Content:
 
 
 def checked_array(array: Any, what: str) -> Array:
-    """Return an array, or what NumPy takes for one, as an array; `what` it is called in errors."""
+    """Return an array, or an object that NumPy makes one of; errors call it `what`."""
     if isinstance(array, np.ma.MaskedArray):
         raise ArgumentError(f"{what} is a masked array: code its data and its mask")
     if array is None or isinstance(array, list | tuple | dict | set | str | bytes):
@@ -53,7 +53,7 @@ def checked_array(array: Any, what: str) -> Array:
 
 
 def reference_components(reference: Array, kind: ElementType, shape: Shape) -> Array:
-    """Return the components of a reference; raise ``ArgumentError`` if it is of another type or shape."""
+    """Return the components of a reference; raise ``ArgumentError`` for another type or shape."""
     reference = checked_array(reference, "the reference")
     if reference.shape != shape:
         raise ArgumentError(f"the reference has shape {reference.shape}, the array {shape}")
@@ -64,5 +64,5 @@ def reference_components(reference: Array, kind: ElementType, shape: Shape) -> A
 
 
 def part_of(bits: Array | None, part: slice) -> Array | None:
-    """Return a part of components that may not be there."""
+    """Return a part of the components; ``None`` for ``None``."""
     return None if bits is None else bits[part]

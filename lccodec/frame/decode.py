@@ -1,4 +1,4 @@
-"""Frames to arrays, every byte of them checked.
+"""Frames to arrays; every byte of a frame is checked.
 
 Source: SPEC 6.
 """
@@ -26,7 +26,7 @@ from .header import FrameHeader, parse_header
 
 __all__ = ["decode", "decode_components"]
 
-_ALIGNMENT: Final = 64  # bytes: a cache line
+_ALIGNMENT_BYTES: Final = 64  # a cache line
 
 
 def decode(
@@ -44,29 +44,30 @@ def decode(
     frame
         Bytes made by :func:`lccodec.encode`.
     reference
-        The array the frame was coded against; ignored by a frame that needs none.
+        The array that the frame was coded against. A frame without a reference ignores it.
     out
-        Array of the frame's dtype and shape, C-contiguous and writable, to decode into; in the
-        other byte order it takes a copy more. It may be `reference`. Its contents are undefined if
-        decoding fails.
+        Array to decode into, of the frame's dtype and shape, C-contiguous and writable. It may be
+        `reference`. If it is not in native byte order, decoding makes one more copy. Its contents
+        are undefined if decoding fails.
     dtype
-        ``"float32"`` returns a bfloat16 array as float32 (exact), ``"bits"`` as `BFLOAT16_BITS`;
-        other types are not affected.
+        ``"float32"`` returns a bfloat16 array as float32 (exact), ``"bits"`` as `BFLOAT16_BITS`.
+        Other types are not affected.
     threads
-        How many to use, 0 for one each core.
+        Number of threads; 0 for one per core.
 
     Returns
     -------
     ndarray
-        Of the dtype and shape that were encoded, native byte order, C order; `out` if it was given.
+        The decoded array, of the dtype and shape that were encoded, in native byte order and C
+        order; `out` if it was given.
 
     Raises
     ------
     DataError
         If the bytes break a rule of the format.
     ArgumentError
-        If the reference is missing or does not match, bfloat16 cannot be represented, or an
-        argument is nothing of what is said above.
+        If the reference is missing or does not match, bfloat16 cannot be represented, or another
+        argument is not as described above.
     """
     threads = thread_count(threads)
     check_dtype(dtype)
@@ -112,9 +113,9 @@ def decode_components(
 ) -> Array:
     """Return the components that a frame holds, 1-D, decoded into `out` if it is given.
 
-    `reference` (components) must be given where the header says so, and may be `out`. The array sum
-    may be left out where another frame is applied to the result: a wrong value there shows in the
-    next sum.
+    A frame that is relative needs `reference` (components), which may be `out`. The check of the
+    array sum may be left out if the result is the reference of another frame: the sum of that frame
+    shows a wrong value too.
     """
     header = _checked(frame)
     base = reference if header.relative else None
@@ -122,7 +123,7 @@ def decode_components(
 
 
 def _checked(data: Stored) -> FrameHeader:
-    """Return the header of a frame, its CRC and its limits checked."""
+    """Return the header of a frame, after a check of its CRC and its limits."""
     header = parse_header(data, behind=TAIL.size)
     crc = 0
     for chunk in Cursor(data, "frame").chunks(len(data) - 4, "frame"):
@@ -140,10 +141,9 @@ def _empty(header: FrameHeader) -> Array:
     """Return memory for what a frame holds."""
     if len(header.shapes) > 1 or header.nbytes < 1 << 16:
         return np.empty(header.components, header.kind.bits)
-    # JAX takes memory over that begins at a multiple of 64 bytes, which NumPy's own mostly does
-    # not.
-    memory = np.empty(header.nbytes + _ALIGNMENT - 1, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
+    # JAX takes over memory that begins at a multiple of 64 bytes. NumPy's own memory seldom does.
+    memory = np.empty(header.nbytes + _ALIGNMENT_BYTES - 1, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT_BYTES
     return memory[start : start + header.nbytes].view(header.kind.bits)
 
 

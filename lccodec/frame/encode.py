@@ -1,9 +1,8 @@
 """Arrays to frames, block by block. Source: SPEC 6, 7.6 and 7.7.
 
-A frame holds one array, or a run of small ones. It is coded in four steps, each a function below:
-the arrays are cut into batches, the quantizer is fitted to each batch, its choice becomes the
-codebook, and the blocks are written. Where the quantizer chooses nothing, the blocks are byte
-planes.
+A frame holds one array, or a run of small arrays. It is coded in four steps. The arrays are cut
+into batches. The quantizer is fitted to each batch. The partitions become the codebook. The blocks
+are written. If the quantizer returns no partition, the blocks are byte planes.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from .symbols import SymbolCoder, fit_batches
 
 __all__ = ["TAIL", "Content", "Effort", "check_effort", "encode", "encode_content", "padding"]
 
-#: How hard the encoder tries: ``"high"`` codes symbols by the class of their row and column.
+#: How much time the encoder spends: ``"high"`` codes symbols by the class of their row and column.
 Effort: TypeAlias = Literal["normal", "high"]
-_EFFORTS: Final = ("normal", "high")
+_KNOWN_EFFORTS: Final = ("normal", "high")
 
 TAIL: Final = struct.Struct("<QI")
-_BLOCK_LOG2: Final = 22  # an encoder's choice: enough symbols for many lanes, little to hold at once
+_BLOCK_LOG2: Final = 22  # of components, the encoder's choice: enough symbols for many lanes, little memory
 
 
 def encode(
@@ -48,28 +47,28 @@ def encode(
 ) -> bytes:
     """Code an array as a frame.
 
-    The array may change meanwhile, as one that is trained does: then the frame holds every element
-    as it was at one moment or another, within the error asked for. The reference has to hold still
-    until this returns.
+    The array may change during the call, as in a training thread. The frame then holds each element
+    as it was at some moment of the call, within the error asked for. The reference must not change
+    until this function returns.
 
     Parameters
     ----------
     array
-        Any shape, order and byte order; a dtype of SPEC 5.2. Integers and bool are stored exactly
-        whatever the quantizer.
+        An array of any shape, order and byte order, with a dtype of SPEC 5.2. Integers and bool are
+        stored exactly with every quantizer.
     quantizer
         `ExponentBuckets`, `UniformDeadzone`, `LogSteps`, `Clusters`, `Lossless` or one of your own;
-        or the name of a preset that codes every weight in one way: ``"lossless"``, ``"lc-2"`` or
-        ``"lc-3"``.
+        or the name of a preset that uses one quantizer for all weights: ``"lossless"``, ``"lc-2"``
+        or ``"lc-3"``.
     reference
-        Array of the same dtype and shape that :func:`decode` will be given: the parent *as
-        decoded*.
+        Array of the same dtype and shape: the parent *as decoded*. :func:`decode` needs the same
+        array.
     effort
-        ``"high"`` looks at a lossy array as a matrix whose rows and columns change more or less
-        than others: fewer bytes for more time, both to encode and to decode
+        ``"high"`` treats a lossy array as a matrix, some of whose rows and columns change more than
+        others. The frame is smaller, and takes more time to encode and to decode
         (``spec/decisions/0007-classed-streams.md``).
     threads
-        How many to use, 0 for one each core; the frame is the same whatever the number.
+        Number of threads; 0 for one per core. The frame does not depend on it.
 
     Returns
     -------
@@ -79,8 +78,8 @@ def encode(
     Raises
     ------
     ArgumentError
-        For what is no NumPy array, or one of a dtype or a shape that cannot be stored; a reference
-        of another dtype or shape; what is no quantizer; or an unknown effort.
+        If the array is not a NumPy array, or its dtype or shape cannot be stored; if the reference
+        has another dtype or shape; if the quantizer or the effort is unknown.
 
     Examples
     --------
@@ -103,9 +102,9 @@ def encode(
 
 
 def check_effort(effort: object) -> None:
-    """Raise ``ArgumentError`` for what is no effort."""
-    if not isinstance(effort, str) or effort not in _EFFORTS:
-        raise ArgumentError(f"unknown effort {effort!r}; there are {', '.join(_EFFORTS)}")
+    """Raise ``ArgumentError`` for an unknown effort."""
+    if not isinstance(effort, str) or effort not in _KNOWN_EFFORTS:
+        raise ArgumentError(f"unknown effort {effort!r}; there are {', '.join(_KNOWN_EFFORTS)}")
 
 
 def encode_content(
@@ -116,10 +115,10 @@ def encode_content(
     effort: Effort = "normal",
     threads: int = 1,
 ) -> Iterator[bytes]:
-    """Code arrays as a frame, yielded block by block, so that no frame need be held whole.
+    """Code arrays as a frame; yield it block by block, so that no whole frame is in memory.
 
-    What the frame decodes to is written into `out` (components; it may be the reference) as it goes
-    on. `effort` is described in :func:`lccodec.encode`.
+    The decoded components are written into `out`, block by block. `out` may be the reference.
+    `effort` is described in :func:`lccodec.encode`.
     """
     crc = 0
     for piece in _write_frame(content, quantizer, out, effort, threads):
@@ -131,7 +130,7 @@ def encode_content(
 def _write_frame(
     content: Content, quantizer: Quantizer, out: Array | None, effort: Effort, threads: int
 ) -> Iterator[bytes]:
-    """Yield all of a frame but its CRC-32."""
+    """Yield a frame without its CRC-32."""
     bits, kind, reference = content.bits, content.kind, content.reference
     header = FrameHeader(METHOD_PLANES, kind, reference is not None, content.shapes, _BLOCK_LOG2, content.run)
     fitted = fit_batches(content, header, quantizer)
@@ -150,7 +149,7 @@ def _write_frame(
     for block, block_sum in ordered(write_block, blocks, threads):
         checksum += block_sum
         if header.method == METHOD_PLANES and length == 0 and bits.nbytes <= len(block) + 4:
-            own = bits.copy()  # read once: it is stored, decoded and summed up
+            own = bits.copy()  # one copy is stored, decoded and summed: the array may change
             if out is not None:
                 out[:] = own
             checksum = array_sum(own)
@@ -162,7 +161,7 @@ def _write_frame(
         length += len(head) + 4 + len(block)
         head = b""
     else:
-        yield head  # of an array without blocks
+        yield head  # not written yet if the array is empty
         length += len(head)
         if reference is None:
             yield bytes(padding(header.nbytes, length + TAIL.size))
@@ -170,7 +169,7 @@ def _write_frame(
 
 
 def padding(decoded: int, length: int) -> int:
-    """Zero bytes that keep a frame without a reference inside the expansion limit (LCC-LIM-03)."""
+    """Return how many zero bytes keep a frame inside the expansion limit (LCC-LIM-03)."""
     return max(0, -(-decoded // MAX_EXPANSION) - length)
 
 
@@ -182,7 +181,7 @@ class _PlaneCoder:
     out: Array | None
 
     def write_block(self, part: slice) -> tuple[bytes, int]:
-        """Return a block and its part of the array sum; what was read is written into `out`."""
+        """Return a block and its part of the array sum; write the same components into `out`."""
         block_sum, kind = 0, self.content.kind
 
         def taken(start: int, own: Array) -> None:

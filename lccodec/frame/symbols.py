@@ -1,8 +1,8 @@
 """Floating point arrays to blocks of symbols: the codebook method, encoder's half.
 
-The arrays of a frame are cut into batches, the quantizer is fitted to each batch, and what it
-chooses becomes the codebook. Then each piece is quantized once, and what it decodes to is written
-where the next delta needs it.
+The arrays of a frame are cut into batches, and the quantizer is fitted to each batch. The
+representatives become the codebook. Then each piece is quantized once, and its decoded values are
+written into the reference of the next delta.
 
 Source: SPEC 6.3, 7.6 and 7.7.
 """
@@ -31,24 +31,24 @@ from .header import FrameHeader
 
 __all__ = ["Fitted", "SymbolCoder", "fit_batches"]
 
-_BATCH_ARRAYS: Final = 1024  # of a run that are fitted together, at most, each with tables of its own
-_DENSE_RATIO: Final = 4  # with more than one symbol in so many not 0, all are handed on
+_MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own
+_DENSE_RATIO: Final = 4  # if more than one symbol in so many is not 0, all symbols are coded as they are
 _NO_PLACES: Final = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A batch and what the quantizer chose for it.
+    """A batch, and the partition that a quantizer chose for it.
 
     Parameters
     ----------
     residual, partition
-        The batch's.
+        The differences of the batch, and its partition.
     first, array
-        Place of its first component in the frame, and number of its first array.
+        Place of the batch's first component in the frame, and number of its first array.
     unsigned
-        Whether the arrays (bool of shape ``(arrays,)``) have no negative number; ``None`` if all
-        have.
+        Whether each array has no negative number, bool of shape ``(arrays,)``; ``None`` if every
+        array has one.
     """
 
     residual: Residual
@@ -59,7 +59,7 @@ class Fitted:
 
 
 def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> list[Fitted]:
-    """Return the batches of the arrays with their partitions; none to store all exactly."""
+    """Return the batches of the arrays with their partitions; empty to store all exactly."""
     kind = content.kind
     if not kind.is_float or content.bits.size == 0:
         return []
@@ -75,29 +75,29 @@ def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> 
     fitted = []
     for (first, array, residual), partition in zip(batches, partitions, strict=True):
         chosen = Exact(nothing, residual.arrays) if partition is None else partition
-        # Steps of the logarithm lead from positive numbers to positive numbers.
+        # Steps of the logarithm keep positive numbers positive.
         unsigned = None if quantizer.ordered else _unsigned(residual)
         fitted.append(Fitted(residual, chosen, first, array, unsigned))
     return fitted
 
 
 def _batches(sizes: Array) -> Iterator[tuple[int, int, slice, Array]]:
-    """Yield of each batch the first component, the first array, where it lies, and the sizes of its arrays.
+    """Yield for each batch its first component, first array, slice of components, and array sizes.
 
-    A batch is one array, or as many as fit one piece.
+    A batch is one array, or as many arrays as fit into one piece.
     """
     ends = np.cumsum(sizes)
     first = start = 0
     while first < sizes.size:
         last = int(np.searchsorted(ends, start + PIECE, "right"))
-        last = min(max(last, first + 1), first + _BATCH_ARRAYS)
+        last = min(max(last, first + 1), first + _MAX_ARRAYS_PER_BATCH)
         stop = int(ends[last - 1])
         yield start, first, slice(start, stop), sizes[first:last]
         first, start = last, stop
 
 
 def _unsigned(residual: Residual) -> Array | None:
-    """Return which arrays of a batch have no negative number; ``None`` if all have."""
+    """Return which arrays of a batch have no negative number; ``None`` if every array has one."""
     if residual.arrays == 1:
         return None if has_negative(residual.bits, residual.kind) else np.ones(1, bool)
     starts = np.cumsum(residual.sizes) - residual.sizes
@@ -106,7 +106,7 @@ def _unsigned(residual: Residual) -> Array | None:
 
 
 class SymbolCoder:
-    """Writes blocks of symbols, and what they decode to into `out`, components of the whole frame."""
+    """Writes blocks of symbols, and their decoded values into `out`, components of the frame."""
 
     def __init__(
         self, header: FrameHeader, fitted: list[Fitted], out: Array | None, columns: int, *, in_place: bool
@@ -128,9 +128,9 @@ class SymbolCoder:
     def write_block(self, part: slice) -> tuple[bytes, int]:
         """Return a block and its part of the array sum.
 
-        Only components outside the dead zone are looked at one by one: inside it the reference
-        stays. Of an array without negative numbers all are, so that none becomes negative, and what
-        is 0 stays so.
+        Only components outside the dead zone are quantized; inside it the reference stays. In an
+        array without negative numbers, every decoded component is checked: none may be negative,
+        and each 0 must stay 0.
         """
         found, escapes, exact = [], [_NO_PLACES], [self._fitted[0].residual.bits[:0]]
         checksum, kind = 0, self._book.kind
@@ -143,7 +143,7 @@ class SymbolCoder:
             if not self._run:
                 checksum += array_sum(result, first * kind.size // 8)
             found.append((first - part.start, place, symbol))
-        if self._run and self._out is not None:  # the words of the sum may reach over the ends of batches
+        if self._run and self._out is not None:  # words of the sum may span two batches
             checksum = array_sum(self._out)
         count = min(part.stop, self._size) - part.start
         symbols = self._joined(found, count)
@@ -153,7 +153,7 @@ class SymbolCoder:
         return b"".join(pieces), checksum
 
     def _joined(self, found: list[tuple[int, Array, Array]], count: int) -> Sparse | Array:
-        """Return the symbols of a block: those that are not 0 or, if they are many, all.
+        """Return the symbols of a block: those that are not 0; or all symbols, if most are not 0.
 
         Parameters
         ----------
@@ -173,17 +173,21 @@ class SymbolCoder:
         return dense
 
     def _pieces(self, part: slice) -> Iterator[tuple[Fitted, int]]:
-        """Yield the pieces of a block, each as its batch and the first component in that."""
+        """Yield the pieces of a block: the batch of each, and its first component in the batch."""
         for batch in self._fitted:
             stop = min(part.stop - batch.first, batch.residual.bits.size)
             for start in range(max(part.start - batch.first, 0), stop, PIECE):
                 yield batch, start
 
     def _quantize_piece(self, batch: Fitted, start: int) -> tuple[Array, Array, Array, Array]:
-        """Return places and symbols of the components outside the dead zone, and what the piece decodes to.
+        """Quantize one piece.
 
-        The last of the four are the places of what is stored exactly: it has symbol 0, and is among
-        what the piece decodes to as it was read once.
+        Returns
+        -------
+        tuple of ndarray
+            Places and symbols of the components outside the dead zone; the decoded piece; and the
+            places of the components that are stored exactly. These have symbol 0. Their exact
+            values are in the decoded piece, so that each component is read once.
         """
         residual, kind = batch.residual, self._book.kind
         part = slice(start, start + PIECE)
@@ -213,9 +217,13 @@ class SymbolCoder:
     def _quantize_outside(
         self, batch: Fitted, start: int, original: Array, base: Array | None
     ) -> tuple[Array, Array, Array, Array]:
-        """Return of the components of a piece outside the dead zone places, symbols and decoded values.
+        """Quantize the components of a piece outside the dead zone.
 
-        The last of the four are the places of those that are stored exactly.
+        Returns
+        -------
+        tuple of ndarray
+            Places, symbols and decoded values of these components; and the places of those that are
+            stored exactly.
         """
         residual, partition, kind = batch.residual, batch.partition, self._book.kind
         place, d = residual.outside(start, partition.zone)
@@ -227,7 +235,8 @@ class SymbolCoder:
         if unfit is not None:
             kept &= ~unfit
         values = np.empty(d.size, original.dtype)
-        before = None if base is None else base.take(place, mode="clip")
+        every = place.size == original.size
+        before = base if base is None or every else base.take(place, mode="clip")
         reconstruct(self._book.expand(symbol, owner, batch.array), before, kind, values)
         kept &= np.isfinite(work(values, kind))  # the sum can overflow where the difference did not
         if partition.max_error is not None:
@@ -242,7 +251,10 @@ class SymbolCoder:
 
 
 def _patterns(representatives: Array, header: FrameHeader) -> Array:
-    """Return representatives as components; one past the largest number, of an empty bin, is that."""
+    """Return representatives as components; an infinite one becomes the largest number.
+
+    The representative of an empty bin may be infinite.
+    """
     kind = header.kind
     if header.ordered:
         return ordered_steps(representatives, kind)
@@ -254,10 +266,10 @@ def _patterns(representatives: Array, header: FrameHeader) -> Array:
 
 
 def _within_bound(original: Array, decoded: Array, bound: float, kind: ElementType, ordered: bool) -> Array:
-    """Return where the difference of two components is certain not to exceed `bound`.
+    """Return where the difference of two components certainly does not exceed `bound`.
 
-    The difference is rounded to nearest; comparing it with the number just below the bound makes
-    the test strict whatever the rounding did.
+    The computed difference is rounded to nearest. It is compared with the number just below the
+    bound, so the exact difference is inside the bound too.
     """
     wide = np.promote_types(kind.work, np.float32).type
     with np.errstate(over="ignore"):

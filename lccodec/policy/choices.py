@@ -1,7 +1,7 @@
-"""What a policy makes of every array of a state: its role, why it has it, and what codes it in deltas.
+"""The choice of a policy for every array of a state: role, reason for the role, and quantizer.
 
-Nothing here looks at values. A `Balanced` policy scales the steps of its quantizers at each delta;
-what is said of it here is before that.
+This module does not read the values of arrays. A `Balanced` policy scales the steps of its
+quantizers at each delta; the choices here are before this scaling.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from .roles import UNNAMED, Assignment, Role, assign_roles
 
 __all__ = ["Choice", "choose", "find_known", "needed_record", "unnamed_weights"]
 
-#: Elements from which on an array that nothing names is worth a word.
-_LARGE: Final = 1 << 12
+#: An array of at least this many elements is reported if no name says its role.
+_LARGE_ARRAY_ELEMENTS: Final = 1 << 12
 
-_RECORDED: Final = "told by a framework's structures when it was saved"
+_WHY_RECORDED: Final = "from a framework's structures when it was saved"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is chosen for one array.
+    """The choice for one array.
 
     Parameters
     ----------
     role, why
-        Its role, and in a few words why it has it.
+        Role of the array, and the reason in a few words.
     quantizer
-        What codes it in deltas, as text.
+        The quantizer that codes the array in deltas, as text.
     lossy
-        Whether that may lose anything.
+        Whether decoded values may differ from the original ones.
     """
 
     role: Role
@@ -50,22 +50,22 @@ def choose(
     record: Record,
     known: Mapping[str, Assignment] | None = None,
 ) -> dict[str, Choice]:
-    """Return what the policy and the roles of a chain choose for arrays.
+    """Return the choice of a chain's policy and roles for each array.
 
     Parameters
     ----------
     arrays
         Element type and number of elements of each array, by name.
     record
-        Policy and roles; roles by index are those of the order of `arrays`.
+        Policy and roles. Its roles by index follow the order of `arrays`.
     known
-        Roles by name that a framework's structures tell.
+        Roles by name, from a framework's structures.
     """
     names = list(arrays)
-    recorded = {names[i]: Assignment(r, _RECORDED) for i, r in record.known.items() if i < len(names)}
+    recorded = {names[i]: Assignment(r, _WHY_RECORDED) for i, r in record.known.items() if i < len(names)}
     assigned = assign_roles(names, record.roles, {**recorded, **(known or {})})
     found: dict[str, Choice] = {}
-    made: dict[object, Choice] = {}  # of thousands of arrays most are alike
+    made: dict[object, Choice] = {}  # thousands of arrays may share a choice
     for name, (kind, size) in arrays.items():
         role, why = assigned[name].role, assigned[name].why
         quantizer = record.policy.choose(name, role, kind, size)
@@ -77,7 +77,7 @@ def choose(
 
 
 def needed_record(record: Record, assigned: Mapping[str, Assignment], known: Collection[str]) -> Record:
-    """Return what a checkpoint has to record: the policy, and the roles that names alone do not say.
+    """Return what a checkpoint must record: the policy, and roles that do not follow from names.
 
     Parameters
     ----------
@@ -86,19 +86,19 @@ def needed_record(record: Record, assigned: Mapping[str, Assignment], known: Col
     assigned
         Role of each array, in the order of the state.
     known
-        Names of the arrays whose roles a framework's structures say.
+        Names of the arrays whose roles come from a framework's structures.
     """
     by_name = assign_roles(assigned) if record.roles else {}
     given = {
         name: role
         for name, role in record.roles.items()
-        if name not in by_name or by_name[name].role != role  # names say most of a module's
+        if name not in by_name or by_name[name].role != role  # most roles follow from names
     }
     return Record(record.policy, given, find_known(assigned, given) if known else {})
 
 
 def find_known(assigned: Mapping[str, Assignment], given: Mapping[str, Role]) -> dict[int, Role]:
-    """Return the roles that neither names nor the user say, by the index of the array."""
+    """Return by array index the roles that do not follow from names or from the user's roles."""
     without = assign_roles(assigned, given)
     return {
         index: assignment.role
@@ -110,11 +110,14 @@ def find_known(assigned: Mapping[str, Assignment], given: Mapping[str, Role]) ->
 def unnamed_weights(
     arrays: Mapping[str, tuple[ElementType, int]], choices: Mapping[str, Choice], policy: Policy
 ) -> list[str]:
-    """Return the large floating point arrays that are exact because nothing names them, by a lossy policy."""
+    """Return the large float arrays that a lossy policy stores exactly for want of a role."""
     if not policy.roles.get("weight", Lossless()).lossy:
         return []
     return [
         name
         for name, (kind, size) in arrays.items()
-        if kind.is_float and size >= _LARGE and choices[name].why == UNNAMED and not choices[name].lossy
+        if kind.is_float
+        and size >= _LARGE_ARRAY_ELEMENTS
+        and choices[name].why == UNNAMED
+        and not choices[name].lossy
     ]

@@ -21,16 +21,17 @@ __all__ = ["Candidate", "Policy"]
 _Json: TypeAlias = Any
 
 
-@dataclass(slots=True)  # of thousands: a frozen one takes three times as long to make
+@dataclass(slots=True)  # there may be thousands: a frozen one takes three times as long to make
 class Candidate:
-    """An array of a delta, as a policy that weighs arrays against each other looks at it.
+    """An array of a state, with all that a policy needs to choose its quantizer.
 
     Parameters
     ----------
     name, role, why, kind, shape
-        What it is, and why it has that role.
+        Path in the state, role, the reason for the role, element type and shape.
     bits, reference
-        Components of the array and of the parent's, as decoded; ``None`` where it stands alone.
+        Components of the array, and of the parent's array as decoded. The reference is ``None`` if
+        the parent has no such array.
     """
 
     name: str
@@ -46,27 +47,26 @@ class Candidate:
 class Policy:
     """Chooses a quantizer for every array of a delta; keyframes are always lossless.
 
-    Integers, bool, and what nothing here names, are lossless.
+    Integers and bool are lossless. So is an array whose role and name have no quantizer here.
 
     Parameters
     ----------
     name
-        What people call it.
+        Name of the policy, for people.
     roles
         The quantizer of each role (:mod:`lccodec.policy.roles`).
     patterns
-        Quantizers by pattern (:mod:`fnmatch`) of array names. The first that fits goes before roles
-        and `smallest`.
+        Quantizers by pattern (:mod:`fnmatch`) of array names. The first pattern that fits overrides
+        `roles` and `smallest`.
     smallest
-        Arrays of fewer elements are lossless: they cost little and often matter much.
+        Arrays of fewer elements are lossless: they take few bytes and often matter much.
     effort
-        ``"high"`` for frames some percent smaller that take longer to make, as in
-        :func:`lccodec.encode`.
+        ``"high"`` makes frames some percent smaller, in more time, as in :func:`lccodec.encode`.
 
     Raises
     ------
     ArgumentError
-        For an unknown role or effort, what is no quantizer, or `Triggered` second moments.
+        For an unknown role, quantizer or effort, and for `Triggered` second moments.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class Policy:
                 raise ArgumentError(f"{where}: unknown role {role!r}; there are {', '.join(ROLES)}")
         for place, quantizer in [*self.roles.items(), *self.patterns.items()]:
             if not isinstance(place, str):
-                raise ArgumentError(f"{where}: {place!r} is no name or pattern")
+                raise ArgumentError(f"{where}: {place!r} is not a name or pattern")
             check_registered(quantizer, f"{where}: {place!r}: ")
         self._check_trigger("roles", "second_moment", self.roles.get("second_moment", Lossless()))
         smallest = as_integer(self.smallest)
@@ -115,7 +115,7 @@ class Policy:
         object.__setattr__(self, "patterns", dict(self.patterns))
 
     def choose(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
-        """Return the quantizer for an array of `size` elements; second moments never wait for a trigger."""
+        """Return the quantizer for an array of `size` elements; second moments never wait."""
         if not kind.is_float:
             return Lossless()
         found = self._of_pattern(name)
@@ -129,7 +129,7 @@ class Policy:
         return next((q for pattern, q in self.patterns.items() if fnmatchcase(name, pattern)), None)
 
     def check(self, roles: Mapping[str, Role]) -> None:
-        """Check that the patterns go with the roles of arrays by name, before a run is saved with them.
+        """Check the patterns against the roles of arrays, given by name, before the first save.
 
         Raises
         ------
@@ -142,17 +142,17 @@ class Policy:
     def _check_trigger(self, place: str, role: Role, quantizer: Quantizer | None) -> None:
         if role == "second_moment" and quantizer is not None and quantizer.awake is not quantizer:
             raise ArgumentError(
-                f"policy {self.name!r}: {place!r}: second moments are not to be Triggered: the small ones"
-                " would be far off unseen; LogSteps waits by itself, element by element"
+                f"policy {self.name!r}: {place!r}: second moments are not to be Triggered: small ones could"
+                " have large errors; use LogSteps, where each element waits by itself"
             )
 
     @property
     def shortfall(self) -> str | None:
-        """What of a target cannot be met for the arrays of a delta, in a sentence; ``None`` if all can."""
+        """Why the target cannot be met for the arrays of a delta; ``None`` if it is met."""
         return None
 
     def settle(self, candidates: Iterable[Candidate]) -> Policy:  # noqa: ARG002
-        """Return the policy that chooses for the arrays of one delta: this one, but in `Balanced`."""
+        """Return the policy for the arrays of one delta: itself, except in `Balanced`."""
         return self
 
     def __str__(self) -> str:
@@ -167,7 +167,7 @@ class Policy:
         )
 
     def to_json(self) -> _Json:
-        """Return the policy as a JSON object that says all."""
+        """Return the policy as a JSON object."""
         return {
             "name": self.name,
             "roles": {role: quantizer_json(quantizer) for role, quantizer in self.roles.items()},
@@ -178,12 +178,12 @@ class Policy:
 
     @classmethod
     def from_json(cls, value: _Json) -> Self:
-        """Return the policy that :meth:`to_json` made a JSON object of.
+        """Return the policy of a JSON object that :meth:`to_json` made.
 
         Raises
         ------
         ArgumentError
-            If it is none.
+            If the value is not such an object.
         """
         members = ("name", "roles", "patterns", "smallest")
         if not isinstance(value, dict) or not all(member in value for member in members):

@@ -1,4 +1,4 @@
-"""The policies that have names."""
+"""The presets: policies that have a name."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .roles import Role
 
 __all__ = ["POLICIES", "resolve_policy"]
 
-_SIGNED: Final[tuple[Role, ...]] = ("weight", "first_moment")
-_POSITIVE: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(1.0)}
+_SIGNED_ROLES: Final[tuple[Role, ...]] = ("weight", "first_moment")
+_SECOND_MOMENTS: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(1.0)}
 
-#: The presets. ``lc-2`` and ``lc-3`` are the paper's scheme with the buckets chosen per array, for
-#: all but second moments, which have to stay positive, and statistics; ``balanced`` and ``small``
-#: differ in how much they lose.
+#: The presets by name. ``lc-2`` and ``lc-3`` are the paper's scheme, with buckets chosen for each
+#: array. Second moments, which must stay positive, have `LogSteps` there, and statistics are exact.
+#: ``balanced`` and ``small`` differ in how much they lose.
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
         policy.name: policy
         for policy in (
             Policy("lossless"),
-            Policy("lc-2", dict.fromkeys(_SIGNED, NAMED["lc-2"]) | _POSITIVE),
-            Policy("lc-3", dict.fromkeys(_SIGNED, NAMED["lc-3"]) | _POSITIVE),
+            Policy("lc-2", dict.fromkeys(_SIGNED_ROLES, NAMED["lc-2"]) | _SECOND_MOMENTS),
+            Policy("lc-3", dict.fromkeys(_SIGNED_ROLES, NAMED["lc-3"]) | _SECOND_MOMENTS),
             Balanced("balanced", error=0.8, joint=True),
             Balanced("small", STEPS | {"second_moment": LogSteps(3.0)}, error=1.2, joint=True, effort="high"),
         )
@@ -42,7 +42,7 @@ def resolve_policy(policy: str | Policy | Mapping[str, Any]) -> Policy:
     Raises
     ------
     ArgumentError
-        For an unknown name, or what is no policy.
+        For an unknown name, and for an object that is not a policy.
     """
     if isinstance(policy, Policy):
         return policy

@@ -1,14 +1,14 @@
 """Rate and distortion on a sample: what a step costs and what it leaves, before anything is coded.
 
-With uniform bins the last bit of an array lowers its squared error by an amount that is proportional to the
-square of its step, and to nothing else. So bytes are spent best where all arrays have the same product of
-step and root of their weight in the damage, and one factor for all steps is left to choose.
+With uniform bins, one more bit for an array lowers its squared error in proportion to the square of
+its step. So bytes are spent best if the product of the step and the root of the weight in the
+damage is the same for all arrays. Then only one factor for all steps remains to be chosen.
 
-In a closed loop, what a delta leaves joins the next difference: where a share f of the squared difference is
-left, the error settles at f / (1 - f) of the squared movement.
+In a closed loop, the error of a delta joins the next difference. If a share f of the squared
+difference remains, the error settles at f / (1 - f) of the squared movement.
 
-Sources: Shoham & Gersho, "Efficient bit allocation for an arbitrary set of quantizers", IEEE Trans. ASSP 36
-(1988); SPEC 7.7 (the bins).
+Sources: Shoham & Gersho, "Efficient bit allocation for an arbitrary set of quantizers", IEEE Trans.
+ASSP 36 (1988); SPEC 7.7 (the bins).
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from ..quantizers.residual import difference
 
 __all__ = ["SAMPLE", "entropy", "left", "sample"]
 
-_STRETCHES: Final = 16  # of an array's sample, spread evenly
-_STRETCH: Final = 256
-SAMPLE: Final = _STRETCHES * _STRETCH  # elements of an array that are looked at, about
+_SAMPLE_STRETCHES: Final = 16  # of one array, evenly spread
+_STRETCH_COMPONENTS: Final = 256  # of each
+SAMPLE: Final = _SAMPLE_STRETCHES * _STRETCH_COMPONENTS  # about how many components of an array are sampled
 
 
 def sample(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> tuple[Array, float]:
-    """Return a few thousand finite differences of components, or values without a reference.
+    """Return a sample of an array's finite differences; without a reference, of its values.
 
     Returns
     -------
     tuple
-        float64, and the share that was finite.
+        About `SAMPLE` numbers, float64; and the share of the sample that was finite.
     """
     if bits.size <= SAMPLE:
-        d = difference(bits.copy(), reference, kind, ordered)  # the caller's may change
+        d = difference(bits.copy(), reference, kind, ordered)  # the caller's array may change
     else:
         parts = []
-        for start in range(0, bits.size, bits.size // _STRETCHES):
-            part = slice(start, start + _STRETCH)
+        for start in range(0, bits.size, bits.size // _SAMPLE_STRETCHES):
+            part = slice(start, start + _STRETCH_COMPONENTS)
             base = None if reference is None else reference[part]
             parts.append(difference(bits[part], base, kind, ordered))
         d = np.concatenate(parts)
@@ -50,7 +50,7 @@ def sample(bits: Array, reference: Array | None, kind: ElementType, ordered: boo
 
 
 def entropy(d: Array, step: float) -> float:
-    """Return the bits of an element whose differences are like `d`: the entropy of its bins."""
+    """Return the bits per element for differences like `d`: the entropy of their bins."""
     bins = (np.abs(d) / step + (1 - DEAD_ZONE)).astype(np.int64)
     counts = np.unique(np.where(d < 0, -bins, bins), return_counts=True)[1]
     shares = counts / max(d.size, 1)
@@ -58,7 +58,7 @@ def entropy(d: Array, step: float) -> float:
 
 
 def left(d: Array, step: float) -> float:
-    """Return the mean of what is left of the squared differences: all in the dead zone, little in a bin."""
+    """Return the mean squared error that a step leaves, by dead zone and bins."""
     if d.size == 0:
         return 0.0
     dropped = d[np.abs(d) < DEAD_ZONE * step]

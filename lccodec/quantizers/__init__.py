@@ -1,7 +1,8 @@
-"""What of an array is kept: a partition of its differences, and a representative for each part.
+"""Quantizers: each partitions the differences of an array, and gives each part a representative.
 
-A quantizer chooses; the decoder never knows which one it was (SPEC 7.7). What a quantizer of your
-own needs is shown here, and in ``docs/quantizers.md``. Imports the ground floor only.
+The decoder does not know which quantizer was used (SPEC 7.7). This folder and
+``docs/quantizers.md`` show how to write a quantizer of your own. It imports `entropy`
+and the modules that lie in no folder.
 """
 
 from .base import Partition, Quantizer

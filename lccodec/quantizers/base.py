@@ -1,13 +1,12 @@
 """What a quantizer is: it chooses a partition of differences, and a representative for each part.
 
-A quantizer is a small frozen dataclass. Fitted to a batch of arrays it gives a *partition*, which
-turns differences into symbols. The decoder knows nothing of this: it sees symbols and
-representatives.
+A quantizer is a small frozen dataclass. It is fitted to a *batch*: one array, or several small
+arrays together. The result is a *partition*, which turns differences into symbols. The decoder sees
+only symbols and representatives.
 
-Everything that others want to know of a quantizer is a member of `Quantizer`, so that one that a
-user writes is as good as those of the package. It implements `fit_one` and, where it can handle
-many small arrays at a time, `fit`; `lccodec.quantizers.registry.register` gives it a name in the
-JSON of policies.
+Other modules use only the members of `Quantizer`. So a user's own quantizer can do all that those
+of the package do. It implements `fit_one`. It may implement `fit` instead, to handle many small
+arrays in one call. `lccodec.quantizers.registry.register` gives it a name in the JSON of policies.
 
 Source: SPEC 7.7.
 """
@@ -33,14 +32,14 @@ class Partition(Protocol):
     Attributes
     ----------
     counts
-        Representatives of each array, int64 of shape ``(arrays,)``.
+        Number of representatives of each array, int64 of shape ``(arrays,)``.
     representatives
-        Those of the first array, of the second, ...: ``kind.work``; symbol 1 of an array is its
-        first one.
+        Representatives of the first array, of the second, and so on, ``kind.work``. Symbol 1 of an
+        array stands for its first representative.
     zone
         Differences inside it have symbol 0.
     max_error
-        Largest ``|decoded - original|`` that may stay; ``None`` where any may.
+        Upper bound on ``|decoded - original|``; ``None`` for no bound.
     """
 
     @property
@@ -56,20 +55,22 @@ class Partition(Protocol):
     def max_error(self) -> float | None: ...  # noqa: D102 - described above
 
     def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array | None]:
-        """Return the symbols of finite differences outside the zone, and which of them fit no part.
+        """Return the symbols of finite differences outside the zone, and which are stored exactly.
 
         Parameters
         ----------
         differences
-            ``kind.work``, of the arrays in their order.
+            Differences of all arrays, in the order of the arrays, ``kind.work``.
         owner
-            Which array each difference is of: int64 of the same shape, or 0 in a batch of one.
+            Index of the array of each difference, int64 of the same shape; 0 in a batch of one
+            array.
 
         Returns
         -------
         tuple
-            Symbols (uint8, or uint16 where an array has more than 255 representatives), and a bool
-            array of what is stored exactly, ``None`` where nothing is.
+            Symbols: uint8, or uint16 where an array has more than 255 representatives. And a bool
+            array that is true for each difference stored exactly; ``None`` if there is no such
+            difference.
         """
 
 
@@ -79,7 +80,7 @@ class Quantizer:
     Attributes
     ----------
     ordered
-        Whether differences and representatives are those of the order-preserving integers (SPEC
+        Whether differences and representatives are taken of the order-preserving integers (SPEC
         7.6).
     lossy
         Whether a decoded value may differ from the original.
@@ -90,43 +91,43 @@ class Quantizer:
 
     @property
     def absolute(self) -> bool:
-        """Whether the values are quantized, and not their differences to a reference."""
+        """Whether the values themselves are quantized, without a reference."""
         return False
 
     @property
     def bin_width(self) -> float | None:
-        """Width of the bins as a multiple of the rms difference, in octaves if `ordered`; ``None``: other."""
+        """Width of the bins in rms differences, or octaves if `ordered`; ``None`` otherwise."""
         return None
 
     @property
     def guarantee(self) -> str:
-        """What holds for every decoded value, in words; empty where nothing does."""
+        """What holds for every decoded value, in words; empty if there is no guarantee."""
         return "" if self.lossy else "exact"
 
     @property
     def awake(self) -> Quantizer:
-        """The quantizer of an array that does not wait: another one where `waits` may be true."""
+        """The quantizer of an array that does not wait: itself, unless `waits` can return True."""
         return self
 
     def waits(self, bits: Array, reference: Array, kind: ElementType) -> bool:  # noqa: ARG002
-        """Return whether an array may stay as it is stored in the reference (components of both)."""
+        """Return whether an array stays as in its reference; both are components."""
         return False
 
     def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:  # noqa: ARG002
-        """Return whether an array is better coded without its reference (components of both)."""
+        """Return whether an array is coded without its reference; both are components."""
         return self.absolute
 
     def scaled(self, factor: float) -> Quantizer:  # noqa: ARG002
-        """Return the quantizer with its steps multiplied; itself where they are fixed."""
+        """Return the quantizer with steps multiplied by a factor; itself if they are fixed."""
         return self
 
     def fit(self, batch: Residual) -> Partition | None:
-        """Return the partition for the arrays of a batch, or ``None`` to store all of them exactly."""
+        """Return the partition of a batch; ``None`` to store all of its arrays exactly."""
         return fit_each(self.fit_one, batch)
 
     def fit_one(self, residual: Residual) -> Partition | None:
-        """Return the partition for a batch of one array, or ``None`` to store it exactly."""
-        raise NotImplementedError(f"{type(self).__name__} has neither fit nor fit_one")
+        """Return the partition of a batch of one array; ``None`` to store it exactly."""
+        raise NotImplementedError(f"{type(self).__name__} has no method fit or fit_one")
 
 
 def check_quantizer(quantizer: object) -> Quantizer:
@@ -134,7 +135,7 @@ def check_quantizer(quantizer: object) -> Quantizer:
     if isinstance(quantizer, Quantizer):
         return quantizer
     made = f": make one of it, as {quantizer.__name__}(...)" if isinstance(quantizer, type) else ""
-    raise ArgumentError(f"{quantizer!r} is no quantizer{made}")
+    raise ArgumentError(f"{quantizer!r} is not a quantizer{made}")
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,9 @@ class Exact:
     Parameters
     ----------
     representatives
-        None of them, ``kind.work``.
+        An empty array, ``kind.work``.
     arrays
-        How many arrays there are.
+        Number of arrays.
     """
 
     representatives: Array
@@ -160,17 +161,17 @@ class Exact:
 
     @property
     def zone(self) -> Zone:
-        """Return a zone that no difference is inside of."""
+        """Return a zone that contains no difference."""
         return Zone.within(np.zeros(self.arrays), self.representatives.dtype)
 
     def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array]:  # noqa: ARG002
-        """Return that no difference has a symbol."""
+        """Return that every difference is stored exactly."""
         return np.zeros(differences.size, np.uint8), np.ones(differences.size, bool)
 
 
 @dataclass(frozen=True)
 class _Joined:
-    """Partitions of one array each, as one of all."""
+    """The partitions of single arrays, joined into the partition of a batch."""
 
     parts: list[Partition]
     counts: Array
@@ -191,7 +192,7 @@ class _Joined:
 
 
 def fit_each(fit_one: Callable[[Residual], Partition | None], batch: Residual) -> Partition | None:
-    """Fit each array of a batch by itself, and return the partition of all; ``None`` if none has one."""
+    """Fit each array of a batch alone; return their joined partition, ``None`` if all are exact."""
     if batch.arrays == 1:
         return fit_one(batch)
     fitted = [fit_one(residual) for residual in batch.each()]

@@ -1,11 +1,11 @@
-"""Clusters: Inshrinkerator's three tiers as a partition, of differences to the reference.
+"""Clusters: Inshrinkerator's three tiers as a partition of differences to the reference.
 
-The smallest differences are pruned (symbol 0), the largest are protected (stored exactly), and
-those between share a few centres, which a weighted k-means finds on a sketch: buckets of the
-logarithm, so that the work does not depend on the number of elements.
+The smallest differences are pruned (symbol 0). The largest are protected (stored exactly). All
+others share a few centres. A weighted k-means finds the centres on a sketch of the differences:
+buckets of their logarithm. So its work does not depend on the number of elements.
 
 Source: Inshrinkerator (SoCC 2024, arXiv 2306.11800), sections 3 and 4: sketch of 1 % (DDSketch),
-weights ``sigma * count + (1 - sigma) * |centre|`` with sigma 0.2; here both parts are shares of
+weights ``sigma * count + (1 - sigma) * |centre|`` with sigma 0.2. Here both terms are divided by
 their sums.
 """
 
@@ -25,29 +25,30 @@ from .residual import Owner, Residual, Zone, finite
 
 __all__ = ["Centres", "Clusters"]
 
-_GAMMA: Final = 1.02  # ratio of the edges of a bucket: any of its numbers is within 1 % of its middle
-_ITERATIONS: Final = 20  # of Lloyd's algorithm, at most
+_BUCKET_RATIO: Final = 1.02  # upper edge over lower edge: a number is within 1 % of its bucket's middle
+_MAX_ITERATIONS: Final = 20  # of Lloyd's algorithm
 
 
 @dataclass(frozen=True)
 class Clusters(Quantizer):
-    """Prunes the smallest differences, keeps the largest exactly, and gives the others a few centres.
+    """Prunes the smallest differences, keeps the largest exactly, and clusters the others.
 
     Parameters
     ----------
     centres
-        2 to 255 values that a difference between may become.
+        Number of values for the clustered differences, 2 to 255.
     pruned
-        Share of the elements, of least magnitude, that become 0.
+        Share of the elements that become 0: those with the smallest differences.
     protected
-        Share of the elements, of largest magnitude, that are stored exactly.
+        Share of the elements that are stored exactly: those with the largest differences.
     sigma
-        Weight of a bucket's count in the k-means; the rest is that of its magnitude.
+        Weight of a bucket's count in the k-means, 0 to 1. Its magnitude has the weight
+        ``1 - sigma``.
 
     Raises
     ------
     ArgumentError
-        For other values, or shares that leave nothing.
+        If a parameter is out of range, or `pruned` and `protected` add up to 1 or more.
     """
 
     centres: int = 16
@@ -66,7 +67,7 @@ class Clusters(Quantizer):
                 raise ArgumentError(f"Clusters: {name} is a share from 0 to 1, not {getattr(self, name)!r}")
             object.__setattr__(self, name, share)
         if self.pruned + self.protected >= 1:
-            raise ArgumentError("Clusters: what is pruned and protected leaves nothing")
+            raise ArgumentError("Clusters: pruned + protected must be below 1")
 
     def fit_one(self, residual: Residual) -> Centres:
         """Choose thresholds and centres on a sample of the differences."""
@@ -81,12 +82,12 @@ class Clusters(Quantizer):
             return Centres(np.zeros(0, work), np.zeros(0), float(edge), 0.0)
         low, high = magnitude[first], magnitude[last - 1]
         kept = d[(np.abs(d) >= low) & (np.abs(d) <= high)]
-        # Buckets of the logarithm on either side: a sketch of a few thousand numbers at most.
+        # The sketch: buckets of the logarithm for each sign, a few thousand at most.
         logs = np.log(np.abs(kept)) - np.log(low)
-        keys = np.ceil(logs / np.log(_GAMMA)).astype(np.int64).clip(0) * 2 + (kept < 0)
+        keys = np.ceil(logs / np.log(_BUCKET_RATIO)).astype(np.int64).clip(0) * 2 + (kept < 0)
         held = np.bincount(keys)
-        # In units of the largest sums cannot overflow; NumPy 1.26 says so of what it fills vectors
-        # up with.
+        # Sums in units of the largest difference cannot overflow. NumPy 1.26 still warns, about the
+        # unused lanes of its vectors.
         with np.errstate(under="ignore", over="ignore"):
             sums = np.bincount(keys, kept / high)
         filled = np.flatnonzero(held)
@@ -102,11 +103,11 @@ class Clusters(Quantizer):
 
 
 def _means(points: Array, weights: Array, count: int) -> Array:
-    """Return the centres of a weighted k-means of sorted numbers, rising."""
+    """Return the centres that a weighted k-means finds for sorted numbers, in rising order."""
     share = np.cumsum(weights) / weights.sum()
     centres = points[np.searchsorted(share, (np.arange(count) + 0.5) / count).clip(0, points.size - 1)]
     centres = np.unique(centres)
-    for _ in range(_ITERATIONS):
+    for _ in range(_MAX_ITERATIONS):
         owner = np.searchsorted((centres[1:] + centres[:-1]) / 2, points)
         mass = np.bincount(owner, weights, minlength=centres.size)
         moved = np.bincount(owner, weights * points, minlength=centres.size)
@@ -119,14 +120,14 @@ def _means(points: Array, weights: Array, count: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Centres:
-    """A partition for a batch of one array: every difference becomes one of a few values.
+    """A partition of one array: every difference becomes one of a few values.
 
     Parameters
     ----------
     representatives
-        The values, rising, ``kind.work``.
+        The values in rising order, ``kind.work``.
     edges
-        Between one value and the next, float64.
+        The boundaries between neighbouring values, float64.
     smallest
         Differences of smaller magnitude become 0.
     largest
@@ -152,11 +153,11 @@ class Centres:
 
     @cached_property
     def zone(self) -> Zone:
-        """Return the zone of what becomes 0."""
+        """Return the zone of the differences that become 0."""
         return Zone.within(np.array([self.smallest]), self.representatives.dtype)
 
     def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array]:  # noqa: ARG002
-        """Return 1 and the place of the value of each difference, and which are stored exactly."""
+        """Return 1 + the index of each difference's value, and which are stored exactly."""
         symbols = np.searchsorted(self.edges, differences) + 1
         outside = np.abs(differences) > self.largest
         symbols[outside] = 0

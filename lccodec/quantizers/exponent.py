@@ -19,8 +19,8 @@ from .residual import Owner, Residual, Zone, finite
 
 __all__ = ["ExponentBuckets", "promotion_order"]
 
-#: Elements from which on a first stretch is looked at before all are.
-_SAMPLED_SIZE: Final = 1 << 14
+#: An array of more components is sampled first, so that its first piece is searched in a smaller zone.
+_MIN_SAMPLED_COMPONENTS: Final = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class ExponentBuckets(Quantizer):
             raise ArgumentError(f"ExponentBuckets: unknown representative {self.representative!r}")
 
     def fit(self, batch: Residual) -> _Partition:
-        """Find the occupied buckets of each array and promote the largest (SPEC 7.7, LCC-PRM-01)."""
+        """Find the occupied buckets of each array and promote the largest (LCC-PRM-01)."""
         table = _Table(batch, self.bits, mean=self.representative == "mean")
         for start in batch.pieces():
             table.add(*batch.finite_outside(start, table.zone))
         kind, promoted = batch.kind, table.promoted
         least, most = (ends[promoted].view(kind.work) for ends in (table.least, table.most))
         representatives = _midpoints(least, most, kind)
-        if table.mean:  # a sum of the largest numbers overflows
+        if table.mean:  # if the sum overflowed, the midpoint stays
             means = table.sums[promoted] / table.held[promoted]
             representatives = np.where(np.isfinite(means), means, representatives).astype(kind.work)
         symbols = np.zeros(table.most.size, np.uint8)
@@ -135,7 +135,7 @@ class _Buckets:
 
 
 class _Table:
-    """What is known of the differences in each bucket of a batch, and which buckets are promoted by it."""
+    """Extremes and sums of the differences in each bucket of a batch, and the promoted buckets."""
 
     def __init__(self, batch: Residual, bits: int, *, mean: bool) -> None:
         work = batch.kind.work
@@ -150,7 +150,7 @@ class _Table:
         order = promotion_order(exponents, self.buckets.fields > self._exponent_mask)
         self._order = order[exponents[order] > 0]  # zero and the subnormals have no bucket
         self._edges = (np.arange(1 << exponent_bits).astype(self._pattern) << self.buckets.shift).view(work)
-        #: Inside of it no difference is promoted, whatever comes; zero and the subnormals never are.
+        #: No difference inside it can be promoted any more. It always contains the subnormals.
         self.zone = Zone.within(np.full(batch.arrays, self._edges[1]), work)
         #: Promoted buckets, and the symbol of each.
         self.promoted = self.symbols = np.empty(0, np.int64)
@@ -159,11 +159,11 @@ class _Table:
         self.most = np.zeros(size, self._pattern)
         self.numbered: tuple[Array, Array] | None = None
         self.held, self.sums = np.zeros((2, size if mean else 0))
-        if batch.arrays > 1 or batch.bits.size > _SAMPLED_SIZE:
-            self._look(*finite(*next(batch.sample())))
+        if batch.arrays > 1 or batch.bits.size > _MIN_SAMPLED_COMPONENTS:
+            self._promote_by_sample(*finite(*next(batch.sample())))
 
-    def _look(self, differences: Array, owner: Owner) -> None:
-        """Promote buckets by some differences, which are not counted; by all of several arrays."""
+    def _promote_by_sample(self, differences: Array, owner: Owner) -> None:
+        """Promote buckets by some differences; in a batch of several arrays, by all of them."""
         occupied = np.zeros(self.most.size, bool)
         occupied[self.buckets.number(differences, owner)] = True
         self._promote(occupied)
@@ -173,7 +173,7 @@ class _Table:
         if differences.size == 0:
             return
         buckets, patterns = self.buckets.number(differences, owner), differences.view(self._pattern)
-        if self._arrays > 1:  # all of them: the encoder asks for the same again
+        if self._arrays > 1:  # the encoder asks for the same again
             self.numbered = differences, buckets
         seen = np.count_nonzero(self.most)
         np.minimum.at(self.least, buckets, patterns)  # of one sign, patterns are in the order of magnitudes

@@ -1,4 +1,4 @@
-"""Uniform bins around a dead zone: fitted to each array of a batch, with the means of the bins.
+"""Uniform bins around a dead zone, fitted to each array of a batch; bins decode as their means.
 
 Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random
 variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids).
@@ -19,20 +19,20 @@ from .residual import Owner, Residual, Zone, array_sums
 
 __all__ = ["DEAD_ZONE", "Grid", "fit_grid"]
 
-#: Half the width of the dead zone, in steps.
+#: Half the width of the dead zone, in steps (widths of a bin).
 DEAD_ZONE: Final = 0.6
 
-_MOST_BINS: Final = (1 << 15) - 1  # on either side, so that symbols fit 16 bits
-_PIECES_FOR_MEANS: Final = 16  # of a large array, at least
+_MAX_BINS_PER_SIDE: Final = (1 << 15) - 1  # so that symbols fit 16 bits
+_MIN_PIECES_FOR_MEANS: Final = 16  # of a large array: the means are estimated on as many or more
 
-#: Bits that the sign and the exponent of a number take where it is stored exactly, about.
-_EXPONENT_BITS: Final = 4
+#: About how many bits the sign and the exponent of a number take if it is stored exactly.
+_SIGN_AND_EXPONENT_BITS: Final = 4
 
-#: Representatives that leaving out the last bins must save: at least so many, in a small and in a
-#: large array, and at least a quarter of all. Else these bins are the thin tail of the others, not
-#: outliers'.
-_LEAST_SAVED: Final = (8, 64)
-_TAIL_SHARE: Final = 0.75
+#: The outermost bins are left out if that saves enough. It must save this many representatives (in
+#: a small array, in a large array) and lower the cost to this ratio. Otherwise the outermost bins
+#: belong to the tail of the distribution, and hold no outliers.
+_MIN_SAVED_REPRESENTATIVES: Final = (8, 64)
+_MAX_COST_RATIO: Final = 0.75
 
 
 def fit_grid(
@@ -46,7 +46,8 @@ def fit_grid(
     Parameters
     ----------
     steps
-        Step of each array, float64. An array whose step cannot be computed with is stored exactly.
+        Step of each array, float64. An array is stored exactly if its step is too small or
+        infinite.
     max_error
         As in `Partition`.
     widths
@@ -55,16 +56,17 @@ def fit_grid(
     Returns
     -------
     Grid or None
-        With the means of the bins; ``None`` where exact storage of all arrays is at least as small.
+        The grid with the means of its bins; ``None`` if exact storage of all arrays is at least as
+        small.
     """
     kind = batch.kind
     finest = float(np.finfo(np.promote_types(kind.work, np.float32)).tiny) * 4
-    usable = (steps >= finest) & (steps < math.inf)  # of others the reciprocal could not be computed with
+    usable = (steps >= finest) & (steps < math.inf)  # so that the reciprocal is finite
     if not usable.any():
         return None
     steps = np.where(usable, steps, 1.0)
-    # A difference is rounded: below an error bound by a little, it is certain to be below it in
-    # truth.
+    # The computed difference is rounded. A zone slightly inside the error bound makes sure that the
+    # exact difference is inside the bound too.
     reach = DEAD_ZONE * steps
     if max_error is not None:
         reach[:] = max_error * (1 - 2.0 ** (1 - kind.mantissa))
@@ -77,12 +79,11 @@ def fit_grid(
         else:
             np.maximum.at(largest, owner, np.abs(d).astype(np.float64))
     if widths is not None and largest.any():
-        largest = np.maximum(largest, DEAD_ZONE * steps)  # for one bin at least
-    # A little more than the largest difference, so that rounding leads no element past the last
-    # bin.
+        largest = np.maximum(largest, DEAD_ZONE * steps)  # at least one bin
+    # Slightly more than the largest difference, so that rounding puts no element past the last bin.
     with np.errstate(over="ignore"):
         wanted = largest / steps * (1 + 1e-6) + 1 - DEAD_ZONE
-    wanted = np.where(usable, np.minimum(wanted, _MOST_BINS), 0).astype(np.int64)
+    wanted = np.where(usable, np.minimum(wanted, _MAX_BINS_PER_SIDE), 0).astype(np.int64)
     bins = np.minimum(wanted, np.maximum(batch.sizes // 2, 4))
     grid = Grid(steps, bins, ~usable, np.empty(0, kind.work), zone, max_error)
     return _with_means(grid, batch, wanted)
@@ -90,16 +91,17 @@ def fit_grid(
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Uniform bins around a dead zone, for each array of a batch.
+    """The partition of a batch into uniform bins around a dead zone.
 
     Parameters
     ----------
     steps
         Width of the bins of each array, float64.
     bins
-        How many there are on either side, int64. Bin j of sign s has the symbol zigzag(s * j).
+        Number of bins on either side of the zone for each array, int64. Bin j of sign s has the
+        symbol zigzag(s * j).
     exact
-        Which arrays are stored exactly, bool.
+        Whether each array is stored exactly, bool.
     representatives, zone, max_error
         As in `Partition`.
     """
@@ -113,7 +115,7 @@ class Grid:
 
     @cached_property
     def counts(self) -> Array:
-        """Return the representatives of each array."""
+        """Return the number of representatives of each array."""
         return 2 * self.bins
 
     @cached_property
@@ -129,7 +131,7 @@ class Grid:
 
     @cached_property
     def _ends(self) -> Array:
-        """Where the last bin ends, in steps less 0.6; nothing of an exact array is in front of it."""
+        """Where the last bin ends: in steps behind the zone, plus 1; 0 for an exact array."""
         return np.where(self.exact, 0, self.bins + 1)
 
     def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array | None]:
@@ -138,10 +140,10 @@ class Grid:
         work = reciprocals.dtype
         with np.errstate(over="ignore"):
             scaled = np.multiply(differences, reciprocals, dtype=work)
-        if self.zone.widths is not None:  # there may be differences before the first bin, which are of it
+        if self.zone.widths is not None:  # differences in a narrowed zone go to the first bin
             np.copysign(np.maximum(np.abs(scaled), DEAD_ZONE), scaled, out=scaled)
-        # Round away from zero above the dead zone: add 0.4 with the sign, then truncate. The signed
-        # constant is put together from bits, several times as fast as copysign.
+        # Round away from zero above the dead zone: add 0.4 with the sign, then truncate. Making the
+        # signed constant from bits is several times as fast as copysign.
         pattern = np.dtype(f"u{work.itemsize}")
         offset = scaled.view(pattern) & pattern.type(1 << (8 * work.itemsize - 1))
         offset |= work.type(1 - DEAD_ZONE).view(pattern)
@@ -160,10 +162,10 @@ class Grid:
         return int(self.bins.max()) <= 127
 
     def _past(self, scaled: Array, ends: Array) -> Array | None:
-        """Return which differences lie past the last bin: outliers, and what changed since the fit."""
+        """Return which differences are past the last bin: outliers, and changes since the fit."""
         if ends.ndim == 0:
-            # A call of the ufunc takes half the time of the method's, which counts where few are
-            # left.
+            # The ufunc's reduce takes half the time of the array's max, which matters for a few
+            # differences.
             largest = np.maximum.reduce(scaled, initial=0), -np.minimum.reduce(scaled, initial=0)
             if max(largest) < ends:
                 return None
@@ -172,18 +174,18 @@ class Grid:
 
 
 def _with_means(grid: Grid, batch: Residual, wanted: Array) -> Grid | None:
-    """Return a grid with the mean of each bin, of a large array on evenly spread pieces.
+    """Return a grid with the mean of each bin; ``None`` if exact storage of all arrays is smaller.
 
-    Without the last bins where these hold so few elements that it takes less to store them exactly;
-    ``None`` where that would be most elements of all arrays, or the codebooks outgrow the symbols.
-    `wanted` is how many bins on either side would reach the largest difference of each array.
+    The means of a large array are estimated on evenly spread pieces. Outermost bins are left out if
+    storing their few elements exactly takes less. `wanted` is the number of bins on either side
+    that would reach the largest difference of each array.
     """
-    firsts = np.cumsum(grid.counts) - grid.counts + np.arange(batch.arrays)  # of symbol 0 of each array
+    firsts = np.cumsum(grid.counts) - grid.counts + np.arange(batch.arrays)  # index of each array's symbol 0
     total = int(grid.counts.sum()) + batch.arrays
     sums, counts, past = np.zeros(total), np.zeros(total), np.zeros(batch.arrays)
     unit = 2.0**-64 if float(grid.steps.max()) > 2.0**900 else 1.0  # so that sums do not overflow
     starts = batch.pieces()
-    stride = max(len(starts) // _PIECES_FOR_MEANS, 1)
+    stride = max(len(starts) // _MIN_PIECES_FOR_MEANS, 1)
     for start in starts[::stride]:
         d, owner = batch.finite_outside(start, grid.zone)
         symbols, outside = grid.symbols(d, owner)
@@ -195,7 +197,7 @@ def _with_means(grid: Grid, batch: Residual, wanted: Array) -> Grid | None:
         counts += np.bincount(places, minlength=total)
         sums += np.bincount(places, d if unit == 1 else d * unit, minlength=total)
     own = np.ones(total, bool)
-    own[firsts] = False  # symbol 0 is no bin
+    own[firsts] = False  # symbol 0 has no bin
     sums, counts = sums[own], counts[own]
     bins, spared = _worthwhile(stride * counts, stride * past, grid.bins, batch.sizes)
     doubtful = (bins > 127) | (bins < wanted)
@@ -209,27 +211,27 @@ def _with_means(grid: Grid, batch: Residual, wanted: Array) -> Grid | None:
     zone = grid.zone
     if (exact & ~grid.exact).any():
         zone = Zone(zone.low * ~exact, zone.high * ~exact, zone.widths)
-        batch.forget()  # what was inside the zone of an array that is exact now
+        batch.forget()  # the zones of the arrays that are exact now became smaller
     grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
     steps = np.repeat(grid.steps, grid.counts)
     means = _means(grid.codes, steps * unit, sums[kept], counts[kept], grid.max_error, unit)
-    with np.errstate(over="ignore"):  # of a bin without elements
+    with np.errstate(over="ignore"):  # a bin without elements may overflow
         return replace(grid, representatives=(means / unit).astype(batch.kind.work))
 
 
 def _means(
     codes: Array, steps: Array, sums: Array, counts: Array, max_error: float | None, unit: float
 ) -> Array:
-    """Return the means of bins, float64; the middle of a bin that nothing is known of.
+    """Return the means of bins, float64; the middle of a bin without elements.
 
     Parameters
     ----------
     codes, steps
         Symbol of each bin, and its step in units of 1 / `unit`.
     sums, counts
-        Of the differences in each bin, in the same units.
+        Sum (in the same units) and number of the differences in each bin.
     max_error
-        Largest distance from the mean to an edge of the bin; ``None`` for any.
+        Largest distance from the mean to an edge of the bin; ``None`` for no bound.
     """
     index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
     sign, number = np.sign(index), np.abs(index)
@@ -243,26 +245,26 @@ def _means(
 
 
 def _worthwhile(held: Array, past: Array, bins: Array, sizes: Array) -> tuple[Array, Array]:
-    """Return how many bins on either side arrays had better have, and how many elements are past them.
+    """Return the best number of bins on either side, and the number of elements past them.
 
-    A bin on both sides takes two representatives in the codebook. An element past the last bin,
-    which is stored exactly, takes about as much as one.
+    A bin on both sides takes two representatives in the codebook. An element past the last bin is
+    stored exactly and takes about as much as one representative.
 
     Parameters
     ----------
     held
-        Elements in each bin of each array, in the order of the symbols, the first array first.
+        Number of elements in each bin: array by array, in the order of the symbols.
     past
-        Elements past all bins of each array.
+        Number of elements past all bins of each array.
     bins, sizes
-        Bins on either side, and elements, of each array.
+        Number of bins on either side, and of elements, of each array.
     """
-    if 2 * int(bins.max()) < _LEAST_SAVED[0]:
+    if 2 * int(bins.max()) < _MIN_SAVED_REPRESENTATIVES[0]:
         return bins, past
     pairs = held.reshape(-1, 2).sum(axis=1)
     ends = np.cumsum(bins)
     starts = ends - bins
-    # What each number of bins costs more than none at all.
+    # The cost of each number of bins, less the cost of no bins at all.
     costs = np.cumsum(2 - pairs)
     costs -= np.repeat(np.append(0, costs)[starts], bins)
     some = bins > 0
@@ -272,27 +274,28 @@ def _worthwhile(held: Array, past: Array, bins: Array, sizes: Array) -> tuple[Ar
     at_least = np.flatnonzero(costs <= np.repeat(least, bins))
     owners = np.searchsorted(ends, at_least, "right")
     best = np.zeros(bins.size, np.int64)
-    best[owners[::-1]] = (at_least - starts[owners] + 1)[::-1]  # the first of each array is written last
+    best[owners[::-1]] = (at_least - starts[owners] + 1)[::-1]  # reversed: the smallest number of bins wins
     best[least == 0] = 0
     within = np.append(0, np.cumsum(pairs))
     elements = past + within[ends] - within[starts]
     all_cost = elements + 0.0
     all_cost[some] += costs[ends[some] - 1]
     saved = all_cost - (elements + least)
-    worth = (saved >= np.clip(sizes >> 10, *_LEAST_SAVED)) & (elements + least <= _TAIL_SHARE * all_cost)
+    enough = saved >= np.clip(sizes >> 10, *_MIN_SAVED_REPRESENTATIVES)
+    worth = enough & (elements + least <= _MAX_COST_RATIO * all_cost)
     best = np.where(worth, best, bins)
     return best, elements - (within[starts + best] - within[starts])
 
 
 def _too_large(held: Array, bins: Array, spared: Array, grid: Grid, batch: Residual) -> Array:
-    """Return which arrays take more with bins than exactly, by the entropy of their symbols.
+    """Return which arrays take more bytes with bins than exactly, by the entropy of their symbols.
 
     Parameters
     ----------
     held
-        Elements in each bin of `grid`.
+        Number of elements in each bin of `grid`.
     bins, spared
-        Bins on either side that are left of each array, and elements that are not in them.
+        Number of bins kept on either side of each array, and of elements past them.
     """
     owner = np.repeat(np.arange(batch.arrays), grid.counts)
     counts = np.where(grid.codes <= 2 * bins[owner], held, 0)
@@ -301,12 +304,12 @@ def _too_large(held: Array, bins: Array, spared: Array, grid: Grid, batch: Resid
     bits = -np.bincount(owner, _information(counts, totals[owner]), minlength=batch.arrays)
     bits -= _information(others, totals) + _information(spared, totals)
     bits += 8 * batch.kind.size * (2 * bins + spared)
-    too_large: Array = bits > batch.sizes * (batch.kind.mantissa + _EXPONENT_BITS)
+    too_large: Array = bits > batch.sizes * (batch.kind.mantissa + _SIGN_AND_EXPONENT_BITS)
     return too_large
 
 
 def _information(counts: Array, totals: Array) -> Array:
-    """Return ``counts * log2(counts / totals)``, 0 where the count is."""
+    """Return ``counts * log2(counts / totals)``, and 0 where a count is 0."""
     shares = np.divide(counts, totals, out=np.ones(counts.shape), where=counts > 0)
     information: Array = counts * np.log2(shares)
     return information

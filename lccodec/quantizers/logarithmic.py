@@ -1,15 +1,16 @@
-"""Second moments: coded in steps of their logarithm, so that they stay positive and keep their size.
+"""Second moments, coded in steps of their logarithm: they stay positive and keep their size.
 
-Adam divides by ``sqrt(v) + eps``. A sum ``r + c`` with an error that is small beside the largest v
-is large beside the smallest ones: they would decode as 0 or below. A factor ``r * 2**c`` cannot do
-that. It is an integer sum on the order-preserving patterns (SPEC 7.6, LCC-REC-04), whose upper bits
-are the exponent: a logarithm in base 2 that is a straight line within each power of two, without a
-rounding.
+Adam divides by ``sqrt(v) + eps``. An error of a sum ``r + c`` may be small beside the largest v and
+large beside the smallest. The smallest would then decode as 0 or as negative numbers. A factor
+``r * 2**c`` avoids this. The factor is applied as an integer sum on the order-preserving patterns
+(SPEC 7.6, LCC-REC-04). The upper bits of a pattern are the exponent. So a pattern is a logarithm in
+base 2 that is linear within each power of two, and the sum needs no rounding.
 
-Second moments drift: they grow while an average fills up, and shrink with the gradients. Stale ones
-are then all too small, or all too large, which costs more than the same error without a bias. So
-where most steps of an array lead one way, its representatives go ahead of the means, as far as the
-bound lets them: the error then runs through both signs, and the next step is due later.
+Second moments drift: they grow while an average fills up, and shrink with the gradients. All stale
+moments are then too small, or all are too large. This bias does more harm than an error of the same
+size without a bias. So if most steps of an array have the same sign, its representatives lie ahead
+of the means, as far as the error bound allows. The error then takes both signs, and the next step
+is needed later.
 
 Source: Liang et al., "An efficient transformation scheme for lossy data compression with point-wise
 relative error bound", IEEE Cluster 2018 (bins of the logarithm); SPEC 7.7, LCC-QNT-02.
@@ -34,42 +35,44 @@ from .residual import Owner, Residual, Zone, array_sums
 
 __all__ = ["LogSteps", "logarithms"]
 
-#: log2(1 + f) - f is at most this for a fraction f in 0..1, and its slope at most 1 / ln 2.
-_LINE_ERROR: Final = 0.0861
+#: For a fraction f from 0 to 1, log2(1 + f) - f is at most this; the slope of log2(1 + f) is at
+#: most 1 / ln 2.
+_MAX_LINE_ERROR_OCTAVES: Final = 0.0861
 
-_PIECES_FOR_DRIFT: Final = 16  # of a large array, at least, in which steps up and down are counted
+_MIN_PIECES_FOR_COUNTS: Final = 16  # of a large array: steps and bins are counted in as many or more
 
-_MOST_BINS: Final = (1 << 16) - 1  # symbols of 16 bits
+_MAX_BINS: Final = (1 << 16) - 1  # so that symbols fit 16 bits
 
-_LEAST_SAVED: Final = 8  # bins that leaving out those that do not pay must save, at least
+_MIN_SAVED_BINS: Final = 8  # sparse bins at the ends are left out if that saves as many
 
-#: A zone that holds no number: zeros have to be told from negative ones.
-_NOWHERE: Final = Zone.within(np.zeros(1), np.dtype("f4"))
+#: A zone that contains no number: 0.0 and -0.0 are coded differently.
+_EMPTY_ZONE: Final = Zone.within(np.zeros(1), np.dtype("f4"))
 
-#: Where more of an array than this fits no step, as after a first step from 0, something else is
-#: smaller: bins without its reference, or byte planes.
-_MOST_EXACT_SHARE: Final = 0.25
-_OTHER_BITS: Final = 1.5  # of an element that fits a step, beside many that do not
+#: If a larger share of an array fits no step, as after a first step from 0, coding it without its
+#: reference, or as byte planes, takes fewer bytes.
+_MAX_EXACT_SHARE: Final = 0.25
+_BITS_PER_STEP: Final = 1.5  # estimate for an element that fits a step, in an array where many do not
 
 
 @dataclass(frozen=True)
 class LogSteps(Quantizer):
     """Equal steps of the base-2 logarithm with a dead zone, for arrays of positive numbers.
 
-    Against a reference; without one, the numbers themselves in bins of the logarithm. Every element
-    that is, or whose reference is, zero, negative, subnormal, infinite or NaN is stored exactly,
-    unless it is unchanged. So 0 decodes as 0, and nothing else does.
+    The steps lead from the reference to the number. Without a reference, the logarithms of the
+    numbers themselves have bins. An element is stored exactly if it, or its reference, is zero,
+    negative, subnormal, infinite or NaN; unless it did not change. So 0 decodes as 0, and no other
+    number does.
 
     Parameters
     ----------
     step
         Width of a bin in powers of two. The decoded number is at most `max_ratio` times the
-        original and at least the original over it.
+        original, and at least the original divided by `max_ratio`.
 
     Raises
     ------
     ArgumentError
-        Unless it is a number from 0.001 to 64.
+        Unless the step is a number from 0.001 to 64.
 
     Examples
     --------
@@ -94,9 +97,9 @@ class LogSteps(Quantizer):
 
     @property
     def max_ratio(self) -> float:
-        """Bound of decoded / original and of original / decoded; Adam's update changes by its root."""
+        """Bound on decoded / original and its inverse; Adam's update changes by the square root."""
         bound = DEAD_ZONE * self.step
-        return float(2.0 ** min(bound / math.log(2), bound + _LINE_ERROR))
+        return float(2.0 ** min(bound / math.log(2), bound + _MAX_LINE_ERROR_OCTAVES))
 
     @property
     def bin_width(self) -> float:
@@ -105,11 +108,11 @@ class LogSteps(Quantizer):
 
     @property
     def guarantee(self) -> str:
-        """The bound on the ratio."""
+        """The bound on the ratio, in words."""
         return f"at most {self.max_ratio:.3g} times too large or too small"
 
     def fit(self, batch: Residual) -> Partition | None:
-        """Choose the centroids of the steps; ``None`` where exact storage is at least as small."""
+        """Choose representatives of the steps; ``None`` if exact storage is at least as small."""
         if batch.reference is None:
             return fit_each(self._fit_alone, batch)
         if _exact_is_smaller(batch):
@@ -120,7 +123,7 @@ class LogSteps(Quantizer):
             return None
         up, down = np.zeros(batch.arrays), np.zeros(batch.arrays)
         starts = batch.pieces()
-        for start in starts[:: max(len(starts) // _PIECES_FOR_DRIFT, 1)]:
+        for start in starts[:: max(len(starts) // _MIN_PIECES_FOR_COUNTS, 1)]:
             d, owner = batch.finite_outside(start, grid.zone)
             up += array_sums(d > 0, owner, batch.arrays)
             down += array_sums(d < 0, owner, batch.arrays)
@@ -128,11 +131,11 @@ class LogSteps(Quantizer):
         return replace(grid, representatives=self._ahead(grid, drift, batch.kind))
 
     def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:
-        """Return whether an array had better be coded without its reference, as after a first step from 0."""
-        return _exact_share(Residual(bits, reference, kind, ordered=True)) > _MOST_EXACT_SHARE
+        """Return whether too many elements fit no step, as after a first step from 0."""
+        return _exact_share(Residual(bits, reference, kind, ordered=True)) > _MAX_EXACT_SHARE
 
     def _fit_alone(self, residual: Residual) -> _LogBins | None:
-        """Choose bins for the numbers themselves: as wide as the bound allows, with their middles."""
+        """Choose bins of the numbers' logarithms, as wide as the bound allows."""
         kind = residual.kind
         width = 2 * (DEAD_ZONE * self.step - 2.0**-kind.mantissa)
         low, high = math.inf, -math.inf
@@ -142,7 +145,7 @@ class LogSteps(Quantizer):
             return None
         low, high = _without_outliers(residual, low, high, width)
         bins = int((high - low) / width + 1) if low <= high else 0
-        if not 0 < bins <= min(_MOST_BINS, residual.bits.size / 8):
+        if not 0 < bins <= min(_MAX_BINS, residual.bits.size / 8):
             return None
         middles = low + (np.arange(bins) + 0.5) * width
         exponents = np.floor(middles)
@@ -151,16 +154,16 @@ class LogSteps(Quantizer):
             return _LogBins(representatives.astype(kind.work), kind, low, width)
 
     def _ahead(self, grid: Grid, drift: Array, kind: ElementType) -> Array:
-        """Return the representatives of a grid moved ahead with the drift.
+        """Return the representatives of a grid, moved ahead in the direction of the drift.
 
         Parameters
         ----------
         drift
-            Share of the steps up less that of the steps down, for each representative.
+            Share of the steps up minus the share of the steps down, for each representative.
         """
         sign = 1 - 2 * (grid.codes & 1)
-        # From the near edge of a bin not farther than the bound, with room for rounding to a
-        # pattern.
+        # A representative is at most the bound away from the near edge of its bin. The last term
+        # leaves room for rounding to a pattern.
         farthest = ((grid.codes + 1 >> 1) - 1 + 2 * DEAD_ZONE) * self.step - 2.0**-kind.mantissa
         size = np.abs(grid.representatives.astype(np.float64))
         size += np.maximum(drift * sign, 0) * np.maximum(farthest - size, 0)
@@ -175,7 +178,7 @@ class _LogBins:
     kind: ElementType
     low: float  # where the first bin begins
     width: float
-    zone: Zone = _NOWHERE
+    zone: Zone = _EMPTY_ZONE
     max_error: None = None
 
     @property
@@ -184,35 +187,34 @@ class _LogBins:
         return np.array([self.representatives.size])
 
     def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array]:  # noqa: ARG002
-        """Return the number of each bin, 0 for +0.0, and which numbers are neither."""
+        """Return the symbols: 1 + the bin of a number, 0 for +0.0; and which are stored exactly."""
         positive = _positive(differences, self.kind)
         bins = (logarithms(np.where(positive, differences, 1)) - self.low) * (1 / self.width)
         count = self.representatives.size
         few = count < 256
-        # In no bin is what has changed since these were chosen; the end of the last one may be
-        # rounded.
+        # Numbers that changed since the fit may be in no bin. The last bin's end may be rounded.
         positive &= (bins >= 0) & (bins < count * (1 + 1e-15))
         symbols = np.where(positive, np.minimum(bins, count - 1) + 1, 0)
-        nothing = (differences == 0) & ~np.signbit(differences)
-        return symbols.astype(np.uint8 if few else np.uint16), ~positive & ~nothing
+        plus_zero = (differences == 0) & ~np.signbit(differences)
+        return symbols.astype(np.uint8 if few else np.uint16), ~positive & ~plus_zero
 
 
 def _without_outliers(residual: Residual, low: float, high: float, width: float) -> tuple[float, float]:
-    """Return where the logarithms lie that are so many that bins for them pay; if there are none, no range.
+    """Return the range of the logarithms without outliers; an empty range if no bins pay.
 
-    A bin takes a representative in the codebook, an element in none, which is stored exactly, about
-    as much.
+    A bin takes one representative in the codebook. An element without a bin is stored exactly and
+    takes about as much.
     """
     bins, size = int((high - low) / width + 1), residual.bits.size
-    if bins < _LEAST_SAVED:
+    if bins < _MIN_SAVED_BINS:
         return low, high
     starts = residual.pieces()
-    stride = max(len(starts) // _PIECES_FOR_DRIFT, 1)
+    stride = max(len(starts) // _MIN_PIECES_FOR_COUNTS, 1)
     places = [(places - low) * (1 / width) for places in _logarithms_of(residual, starts[::stride])]
     held = stride * np.bincount(np.concatenate(places).clip(0, bins - 1).astype(np.int64), minlength=bins)
     first, exact = _sparse_ends(held)
     last, more = _sparse_ends(held[::-1])
-    if first + last - exact - more < _LEAST_SAVED:
+    if first + last - exact - more < _MIN_SAVED_BINS:
         return low, high
     if exact + more > size / 2 or first + last >= bins:
         return math.inf, -math.inf
@@ -227,44 +229,44 @@ def _without_outliers(residual: Residual, low: float, high: float, width: float)
 def _logarithms_of(residual: Residual, starts: Iterable[int]) -> Iterator[Array]:
     """Yield the logarithms of the positive numbers of each piece."""
     for start in starts:
-        d = residual.outside(start, _NOWHERE)[1]
+        d = residual.outside(start, _EMPTY_ZONE)[1]
         yield logarithms(d[_positive(d, residual.kind)])
 
 
 def _sparse_ends(held: Array) -> tuple[int, int]:
-    """Return how many of the first bins hold so few elements that they do not pay, and how many elements."""
+    """Return how many of the first bins hold too few elements to pay, and their elements."""
     elements = np.append(0, np.cumsum(held))
     count = int((np.arange(elements.size) - elements).argmax())
     return count, int(elements[count])
 
 
 def logarithms(numbers: Array) -> Array:
-    """Return logarithms in base 2 (float64) of positive numbers, a straight line within each power of two."""
+    """Return base-2 logarithms (float64) of positive numbers, linear within each power of two."""
     fractions, exponents = np.frexp(numbers.astype(np.float64))
     lines: Array = 2 * fractions + exponents - 2
     return lines
 
 
 def _positive(numbers: Array, kind: ElementType) -> Array:
-    """Return where numbers are positive normal ones of their type."""
+    """Return which numbers are positive and normal in their type."""
     least = work(np.array([1 << kind.mantissa], kind.bits), kind)[0]
     positive: Array = (numbers >= least) & np.isfinite(numbers)
     return positive
 
 
 def _exact_is_smaller(batch: Residual) -> bool:
-    """Return whether so many elements fit no step that exact storage of all takes less."""
+    """Return whether too many elements fit no step, so that exact storage of all takes less."""
     share, size = _exact_share(batch), 8 * batch.kind.size
-    if share <= _MOST_EXACT_SHARE:
+    if share <= _MAX_EXACT_SHARE:
         return False
-    # Planes are for whole frames: a batch of several arrays may be in one with others that have
-    # bins.
+    # Byte planes need a whole frame. A batch of several arrays may share its frame with others that
+    # have bins.
     exact = plane_bits(batch.bits, batch.reference, batch.kind) if batch.arrays == 1 else size
-    return share * size + _OTHER_BITS > exact
+    return share * size + _BITS_PER_STEP > exact
 
 
 def _exact_share(batch: Residual) -> float:
-    """Return the share of the elements that fit no step, estimated."""
+    """Return an estimate of the share of the elements that fit no step."""
     exact = seen = 0
     for d, _ in batch.sample():
         exact += int(np.count_nonzero(np.isnan(d)))

@@ -1,4 +1,4 @@
-"""Exact storage, for what must not lose a bit: byte planes of the bit patterns (SPEC 7.5)."""
+"""Exact storage, for arrays that must not lose a bit: byte planes of bit patterns (SPEC 7.5)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .residual import Residual
 
 __all__ = ["Lossless", "plane_bits"]
 
-_STRETCHES: Final = 8  # of an array's sample, evenly spread
-_STRETCH: Final = 256  # components of each
+_SAMPLE_STRETCHES: Final = 8  # of one array, evenly spread
+_STRETCH_COMPONENTS: Final = 256  # of each
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class Lossless(Quantizer):
     lossy: ClassVar[bool] = False
 
     def fit(self, batch: Residual) -> None:  # noqa: ARG002
-        """Return ``None``: there is nothing to choose."""
+        """Return ``None``: every array is stored exactly."""
         return
 
     def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:
-        """Return whether an array probably takes fewer bytes without its reference, by a sample.
+        """Return whether a sample of an array takes fewer bytes without its reference.
 
-        A first moment forgets its past in some ten steps: against its reference the variances of
-        both add up, and the exponents spread.
+        A first moment forgets its past in about ten steps. Its difference to an older one then has
+        the sum of both variances, and its exponents vary more.
         """
         return plane_bits(bits, None, kind) < plane_bits(bits, reference, kind)
 
 
 def plane_bits(bits: Array, reference: Array | None, kind: ElementType) -> float:
-    """Return what a component takes in byte planes, in bits: the order-0 entropies of a sample."""
-    parts = list(stretches(bits.size, _STRETCHES, _STRETCH))
+    """Return about how many bits a component takes in byte planes, by the entropy of a sample."""
+    parts = list(stretches(bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS))
     sampled = np.concatenate([bits[part] for part in parts])
     before = None if reference is None else np.concatenate([reference[part] for part in parts])
     codes = zigzag(sampled, before, kind)

@@ -1,7 +1,7 @@
-"""Quantizers by name: as JSON, as text, as users give them to :func:`lccodec.encode`.
+"""Quantizers by name: as JSON, as text, and as users give them to :func:`lccodec.encode`.
 
-A quantizer of your own gets a name with :func:`register`; then a policy with it can be recorded in
-checkpoints, and read where the same quantizer is registered.
+:func:`register` gives a name to a quantizer of your own. A checkpoint can then record a policy that
+uses it. A program that reads this policy must register the same quantizer.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _registered: dict[str, type[Quantizer]] = {}
 #: The quantizers that a policy's JSON may name.
 QUANTIZERS: Final = MappingProxyType(_registered)
 
-#: The quantizers that :func:`lccodec.encode` takes by name: those of the weights in presets of that
-#: name.
+#: The quantizers that :func:`lccodec.encode` takes by name: the preset of the same name uses each
+#: for weights.
 NAMED: Final = MappingProxyType(
     {"lossless": Lossless(), "lc-2": ExponentBuckets(bits=2), "lc-3": ExponentBuckets(bits=3)}
 )
 
 
 def register(quantizer: _Class) -> _Class:
-    """Let policies in JSON name a class of quantizers; a decorator of it.
+    """Register a class of quantizers, so that policies in JSON may name it; usable as a decorator.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def register(quantizer: _Class) -> _Class:
     Raises
     ------
     ArgumentError
-        For anything else, and for a name that another class has.
+        If it is not such a class, or another class has the same name.
     """
     if not (isinstance(quantizer, type) and issubclass(quantizer, Quantizer) and is_dataclass(quantizer)):
         raise ArgumentError(f"register: a dataclass that inherits Quantizer is needed, not {quantizer!r}")
@@ -71,12 +71,12 @@ for _quantizer in (Clusters, ExponentBuckets, LogSteps, Lossless, Triggered, Uni
 
 
 def resolve_quantizer(quantizer: Quantizer | str) -> Quantizer:
-    """Return a quantizer, or the one of a name in `NAMED`.
+    """Return the quantizer itself, or the quantizer of a name in `NAMED`.
 
     Raises
     ------
     ArgumentError
-        For another name, or what is no quantizer.
+        For an unknown name, and for an object that is not a quantizer.
     """
     if not isinstance(quantizer, str):
         return check_quantizer(quantizer)
@@ -97,14 +97,14 @@ def _settings(quantizer: Quantizer) -> dict[str, Any]:
 
 
 def check_registered(quantizer: object, where: str = "") -> None:
-    """Raise ``ArgumentError`` for what is no quantizer of a registered class; `where` begins the message."""
+    """Raise ``ArgumentError`` for an unregistered quantizer; `where` begins the message."""
     if _is_registered(quantizer):
         return
     if isinstance(quantizer, Quantizer):
         raise ArgumentError(
             f"{where}{quantizer!r} has no name in JSON: register its class (lccodec.quantizers.register)"
         )
-    raise ArgumentError(f"{where}{quantizer!r} is no quantizer; there are {', '.join(QUANTIZERS)}")
+    raise ArgumentError(f"{where}{quantizer!r} is not a quantizer; there are {', '.join(QUANTIZERS)}")
 
 
 def _is_registered(value: object) -> bool:
@@ -112,7 +112,7 @@ def _is_registered(value: object) -> bool:
 
 
 def quantizer_text(quantizer: Quantizer) -> str:
-    """Return a quantizer as the call that makes it."""
+    """Return a quantizer as text: the call that makes it."""
     settings = ", ".join(
         f"{name}={quantizer_text(value) if _is_registered(value) else repr(value)}"
         for name, value in _settings(quantizer).items()
@@ -121,12 +121,12 @@ def quantizer_text(quantizer: Quantizer) -> str:
 
 
 def quantizer_json(quantizer: Quantizer) -> _Json:
-    """Return a quantizer as a JSON object: its name, and what is not as by default.
+    """Return a quantizer as a JSON object: its name, and the parameters that are not defaults.
 
     Raises
     ------
     ArgumentError
-        For what is no registered quantizer.
+        If it is not a quantizer of a registered class.
     """
     check_registered(quantizer)
     settings = {
@@ -137,12 +137,12 @@ def quantizer_json(quantizer: Quantizer) -> _Json:
 
 
 def parse_quantizer(value: _Json) -> Quantizer:
-    """Return the quantizer that :func:`quantizer_json` made a JSON object of.
+    """Return the quantizer of a JSON object that :func:`quantizer_json` made.
 
     Raises
     ------
     ArgumentError
-        If it is none.
+        If the value is not such an object.
     """
     if not isinstance(value, dict) or value.get("quantizer") not in list(QUANTIZERS):
         raise ArgumentError(f"unknown quantizer {value!r:.100}; there are {', '.join(QUANTIZERS)}")

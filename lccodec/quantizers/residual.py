@@ -1,11 +1,13 @@
 """The residual of a batch of arrays: their differences to the reference, most of which become 0.
 
-A delta is mostly zeros, so nothing but the subtraction, two comparisons and the search for what
-lies outside the dead zone is done for every component; all else is done for those few. What a
-quantizer found while it was fitted is kept for the encoder, as far as a fixed memory allows.
+Most components of a delta lie inside the dead zone. Only three operations touch every component:
+the subtraction, the comparison with the zone, and the search for the components outside it. All
+other work is done for those few components. The differences that a quantizer finds while it is
+fitted are kept for the encoder, up to a fixed amount of memory.
 
-A batch is one array of any size, which is looked at in pieces, or several small arrays that are one
-piece together: a NumPy call costs as much as the work of a thousand elements.
+A batch is one array of any size, which is read in pieces, or several small arrays that form one
+piece together. Small arrays share a batch because one NumPy call takes as long as the work on a
+thousand elements.
 
 Source: SPEC 7.7 (LCC-QNT-01).
 """
@@ -24,14 +26,14 @@ from ..parallel import PIECE, stretches
 
 __all__ = ["NARROWEST", "Owner", "Residual", "Zone", "array_sums", "difference", "finite"]
 
-_KEPT_DIFFERENCES: Final = 1 << 22  # at most, with their places 12 bytes each in float32
-_STRETCHES: Final = 64  # of a large array that are looked at for an estimate, evenly spread
-_STRETCH: Final = 1 << 12  # components of each
+_MAX_KEPT_DIFFERENCES: Final = 1 << 22  # 12 bytes each in float32, places included
+_SAMPLE_STRETCHES: Final = 64  # of a large array, evenly spread
+_STRETCH_COMPONENTS: Final = 1 << 12  # of each
 
-#: A zone is nowhere narrower than this share of it.
+#: The smallest factor that `Zone.widths` may multiply a zone by.
 NARROWEST: Final = 0.7
 
-#: Which array of a batch each component is of: int64, rising; 0 in a batch of one array.
+#: Index of the array of each component of a batch, int64, rising; 0 in a batch of one array.
 Owner: TypeAlias = Array | int
 
 
@@ -42,10 +44,11 @@ class Zone:
     Parameters
     ----------
     low, high
-        Differences strictly between them are inside, ``kind.work`` of shape ``(arrays,)``.
+        Bounds of the zone, ``kind.work`` of shape ``(arrays,)``. A difference strictly between them
+        is inside.
     widths
-        For a batch of one array: what the zone is multiplied by for components at given places, at
-        least `NARROWEST`; ``None`` for 1.
+        Function from the places of components to the factors that their zone is multiplied by, at
+        least `NARROWEST`; ``None`` for a factor of 1. Only for a batch of one array.
     """
 
     low: Array
@@ -56,20 +59,20 @@ class Zone:
     def within(
         cls, edges: Array, work: np.dtype[Any], widths: Callable[[Array], Array] | None = None
     ) -> Self:
-        """Return the zone of differences smaller than an edge for each array, in type `work`."""
+        """Return the zone of the differences smaller than each array's edge, in type `work`."""
         with np.errstate(over="ignore", under="ignore"):
             high = np.asarray(edges).astype(work)
         return cls(-high, high, widths)
 
     @classmethod
     def joined(cls, zones: list[Zone]) -> Self:
-        """Return the zone of a batch whose arrays have these."""
+        """Return the zone of a batch from the zones of its arrays."""
         return cls(np.concatenate([z.low for z in zones]), np.concatenate([z.high for z in zones]))
 
     def outside(self, differences: Array, owner: Owner, share: float = 1) -> Array:
-        """Return the places of the differences that are not inside, NaN among them, rising (int64).
+        """Return the places of the differences outside, NaN included: int64, rising.
 
-        With a `share`, of the zone multiplied by it; `widths` are not regarded.
+        The zone is multiplied by `share` before; `widths` are ignored.
         """
         low, high = self.low[owner], self.high[owner]
         if share != 1:
@@ -84,7 +87,7 @@ class Zone:
 
     def _beyond(self, differences: Array, low: Array, high: Array) -> Array:
         if self.symmetric:
-            inside = np.abs(differences) < high  # takes less time than two comparisons
+            inside = np.abs(differences) < high  # faster than two comparisons
         else:
             inside = differences < high
             inside &= differences > low
@@ -92,26 +95,26 @@ class Zone:
 
     @cached_property
     def symmetric(self) -> bool:
-        """Whether it is as wide on both sides of 0."""
+        """Whether each zone has the same width on both sides of 0."""
         return bool((self.low == -self.high).all())
 
 
 class Residual:
-    """The differences of a batch of arrays to their reference, or the arrays themselves without one.
+    """The differences of a batch of arrays to their reference; without one, the arrays themselves.
 
     Parameters
     ----------
     bits, reference
-        Components (bit patterns), 1-D; ``None`` for no reference. The differences of a piece are
-        taken from them until the piece has been looked at, and are only then free to change. `bits`
-        of one array may change at any time. Then a piece has other differences at the next look.
+        Components (bit patterns) of the arrays and of the reference, 1-D; ``None`` for no
+        reference. In a batch of one array, `bits` may change at any time. A piece that is read
+        again may then have other differences. The reference must not change.
     kind
-        Their element type, a floating point one.
+        The element type, a floating point one.
     ordered
-        Whether differences are those of the order-preserving integers (:func:`difference`).
+        Whether differences are taken of the order-preserving integers (:func:`difference`).
     sizes
-        Components of each array, int64, none 0 and all together at most `PIECE`; of one array its
-        size.
+        Number of components of each array, int64. In a batch of several arrays, no size is 0 and
+        their sum is at most `PIECE`. By default there is one array.
     """
 
     def __init__(
@@ -139,17 +142,17 @@ class Residual:
         return range(0, self.bits.size, PIECE)
 
     def owner(self, places: Array | None = None) -> Owner:
-        """Return which array components at some places are of, or all components."""
+        """Return the owner of the components at some places, or of all components."""
         if self._owner is None:
             return 0
-        if places is None:
+        if places is None or places.size == self._owner.size:
             return self._owner
         if self._last_owner is None or self._last_owner[0] is not places:
             self._last_owner = places, self._owner.take(places)
         return self._last_owner[1]
 
     def each(self) -> Iterator[Residual]:
-        """Yield each array as a batch of one."""
+        """Yield each array as a batch of one array."""
         start = 0
         for size in self.sizes.tolist():
             part = slice(start, start + size)
@@ -158,72 +161,72 @@ class Residual:
             start += size
 
     def outside(self, start: int, zone: Zone) -> tuple[Array, Array]:
-        """Return the components of the piece at `start` whose differences are not inside a zone.
+        """Return the components of the piece at `start` whose differences are outside a zone.
 
         Parameters
         ----------
         start
             First component of the piece.
         zone
-            Not wider at one look at a piece than at the next.
+            The zone. It must contain the zone of the call before for the same piece.
 
         Returns
         -------
         tuple of ndarray
-            Their places in the piece (int64, rising) and their differences (``kind.work``).
-            Differences that are not finite are always among them.
+            Places of the components in the piece (int64, rising), and their differences
+            (``kind.work``). Differences that are not finite are always included.
         """
         if start in self._found:
             known, places, d = self._found[start]
             if known is zone:
                 return places, d
-            few = self._few(start, places, d, zone)
-            places, d = places.take(few), d.take(few)
+            chosen = self._still_outside(start, places, d, zone)
+            places, d = places.take(chosen), d.take(chosen)
             self._kept += d.size - self._found[start][2].size
         else:
-            # Of a zone as wide on both sides the search reads once: there is no need of a copy for
-            # it.
+            # The search in a symmetric zone reads each difference once, so it needs no copy.
             differences = self._differences(start, PIECE, copy=not zone.symmetric)
             if self.arrays > 1:
                 places = zone.outside_all(differences, self.sizes)
             else:
                 places = zone.outside(differences, 0, NARROWEST if zone.widths else 1)
-            d = differences.take(places, mode="clip")
+            every = self.arrays > 1 and places.size == differences.size
+            d = differences if every else differences.take(places, mode="clip")
             if zone.widths:
-                few = self._few(start, places, d, zone)
-                places, d = places.take(few), d.take(few)
-            if self._kept + d.size > _KEPT_DIFFERENCES:
+                chosen = self._still_outside(start, places, d, zone)
+                places, d = places.take(chosen), d.take(chosen)
+            if self._kept + d.size > _MAX_KEPT_DIFFERENCES:
                 return places, d
             self._kept += d.size
         self._found[start] = zone, places, d
         return places, d
 
     def finite_outside(self, start: int, zone: Zone) -> tuple[Array, Owner]:
-        """Return the finite differences of the piece at `start` outside a zone, and whose they are."""
+        """Return the finite differences of a piece outside a zone, and their owner."""
         places, d = self.outside(start, zone)
         return finite(d, self.owner(places))
 
     def forget(self) -> None:
-        """Drop what was found, so that the next zone may be narrower than the last."""
+        """Drop the differences that were kept, so that the next zone may be narrower."""
         self._found.clear()
         self._kept = 0
 
-    def _few(self, start: int, places: Array, d: Array, zone: Zone) -> Array:
-        """Return which of some differences, of these places of a piece, are outside a zone."""
+    def _still_outside(self, start: int, places: Array, d: Array, zone: Zone) -> Array:
+        """Return the indices of differences outside a zone; `places` are theirs in the piece."""
         if zone.widths is not None:
             d = d / zone.widths(places + start)
         return zone.outside(d, self.owner(places))
 
     def sample(self) -> Iterator[tuple[Array, Owner]]:
-        """Yield differences and whose they are: all of small arrays, evenly spread ones of a large array."""
+        """Yield differences and their owner: all of several arrays, a sample of a single array."""
         if self.arrays > 1:
             yield self._differences(0, PIECE, copy=False), self.owner()
             return
-        for part in stretches(self.bits.size, _STRETCHES, _STRETCH):
-            yield self._differences(part.start, _STRETCH, copy=True), 0
+        for part in stretches(self.bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS):
+            yield self._differences(part.start, _STRETCH_COMPONENTS, copy=True), 0
 
     def _differences(self, start: int, count: int, copy: bool) -> Array:
-        """Return the differences of some components; without a reference they are those, or a copy."""
+        """Return the differences of some components; without a reference, the values themselves."""
         if self.arrays > 1:
             if self._all is None:
                 self._all = difference(self.bits, self.reference, self.kind, self.ordered)
@@ -236,14 +239,14 @@ class Residual:
 
 
 def difference(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> Array:
-    """Return differences to a reference: `subtract` them, or count `octaves` (both are of floats)."""
+    """Return differences to a reference, by `subtract` or, if `ordered`, by `octaves`."""
     if ordered and reference is not None:
         return octaves(bits, reference, kind)
     return subtract(bits, reference, kind)
 
 
 def finite(differences: Array, owner: Owner) -> tuple[Array, Owner]:
-    """Return the differences that are finite, and whose they are."""
+    """Return the finite differences and their owner."""
     kept = np.isfinite(differences)
     if kept.all():
         return differences, owner
@@ -251,7 +254,7 @@ def finite(differences: Array, owner: Owner) -> tuple[Array, Owner]:
 
 
 def array_sums(values: Array, owner: Owner, arrays: int) -> Array:
-    """Return the sum of the values of each of some arrays, float64."""
+    """Return the sum of the values of each array, float64."""
     if isinstance(owner, int):
         return np.add.reduce(values, dtype=np.float64, keepdims=True)
     return np.bincount(owner, values, minlength=arrays)

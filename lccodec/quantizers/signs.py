@@ -1,8 +1,8 @@
-"""Signs: an array without negative numbers never decodes to one, and what is 0 in it stays 0.
+"""Signs: an array without negative numbers decodes without negative numbers, and its zeros stay 0.
 
-A variance below 0 makes the numbers that are computed with it NaN, and so does one of 0 in a
-denominator whose numerator is not. No quantizer is to be trusted with that, so the encoder looks at
-what it decodes to. -0.0 is a zero, and NaN is not negative.
+A variance below 0 makes the numbers that are computed with it NaN. A denominator of 0 does the same
+if its numerator was 0 and decodes to another number. Quantizers do not prevent this, so the encoder
+checks the decoded values. -0.0 counts as 0, and NaN does not count as negative.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def negative(bits: Array, kind: ElementType) -> Array:
     """Return which floating point components are numbers below 0."""
     sign = 1 << (8 * kind.size - 1)
     infinity = sign - (1 << kind.mantissa)
-    # Patterns from the least negative number on become 0, 1, 2, ...; all others are above
-    # infinity's.
+    # The patterns of the negative numbers become 0, 1, 2, and so on, below infinity's pattern. All
+    # other patterns become larger ones.
     below: Array = bits - kind.bits.type(sign + 1) < kind.bits.type(infinity)
     return below
 
@@ -30,12 +30,12 @@ def zero(bits: Array) -> Array:
 
 
 def has_negative(bits: Array, kind: ElementType) -> bool:
-    """Return whether there is a number below 0, which in most arrays is found at once."""
+    """Return whether an array has a number below 0; most arrays have one in their first piece."""
     return any(
         bool(negative(bits[start : start + PIECE], kind).any()) for start in range(0, bits.size, PIECE)
     )
 
 
 def spoiled(decoded: Array, original: Array, kind: ElementType) -> Array:
-    """Return where an element is negative once it is decoded, or 0 before and not after."""
+    """Return which elements decode to a negative number, or were 0 and decode to something else."""
     return negative(decoded, kind) | (zero(original) & ~zero(decoded))

@@ -1,11 +1,11 @@
 """Triggers: an array waits, stored as unchanged, until it has moved far enough.
 
-What waits is not lost: the reference of a chain stays what was last stored, so that the next
-difference holds all that has moved since.
+A change that waits is not lost. The reference of a chain stays the array that was last stored, so
+the next difference holds everything that has changed since.
 
-Source: SPARQ-SGD (Singh et al., IEEE CDC 2020, arXiv 1910.14280), whose nodes send only what has
-moved past a threshold. There the threshold is a square of the learning rate, which a codec does not
-know: here it is relative to the array.
+Source: SPARQ-SGD (Singh et al., IEEE CDC 2020, arXiv 1910.14280): a node sends only what has moved
+past a threshold. There the threshold depends on the learning rate. A codec does not know the
+learning rate, so here the threshold is relative to the array.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ __all__ = ["Triggered"]
 
 @dataclass(frozen=True)
 class Triggered(Quantizer):
-    """Lets the arrays of a chain wait until they have moved by a share of themselves.
+    """Lets an array of a chain wait until it has moved by a given share of its values.
 
-    An array whose difference to what is stored has a root mean square below `threshold` times that
-    of its values takes no bytes. So no array that waits is restored with a larger relative error
-    than `threshold`, whatever its size and scale. A NaN or an infinity in the difference ends the
-    wait, and so does an element that is to be 0, or not below 0, where the array has no negative
-    ones. In one frame of :func:`lccodec.encode`, and in a keyframe, nothing waits.
+    An array waits while the root mean square of its difference to the stored array is below
+    `threshold` times that of its values. An array that waits takes no bytes, and is restored with a
+    relative error of less than `threshold`. A NaN or an infinity in the difference ends the wait.
+    If the array has no negative numbers, the wait also ends when the stored array has a negative
+    number, or another number where the array has 0. Nothing waits in a keyframe, or in
+    :func:`lccodec.encode`.
 
-    Not for second moments, where a small change of the array may be a large one of its small
-    elements; `LogSteps` waits by itself, element by element.
+    Do not use it for second moments: a small change of the array may be a large change of its small
+    elements. `LogSteps` lets each element wait by itself.
 
     Parameters
     ----------
     then
-        What codes an array that no longer waits: `ExponentBuckets`, `UniformDeadzone`, `Clusters`,
-        `Lossless` or a quantizer of your own, but none of ordered integers. One that is `absolute`
-        has no differences, and leaves more than any threshold.
+        The quantizer of an array that no longer waits: `ExponentBuckets`, `UniformDeadzone`,
+        `Clusters`, `Lossless` or one of your own. It must not be `ordered`, `absolute`, or another
+        `Triggered`.
     threshold
         Between 0 and 1, both excluded.
 
@@ -56,11 +57,12 @@ class Triggered(Quantizer):
     Examples
     --------
     >>> import lccodec, numpy as np, tempfile
-    >>> policy = lccodec.Policy("calm", {"weight": Triggered(lccodec.ExponentBuckets(2), threshold=0.01)})
+    >>> quantizer = Triggered(lccodec.ExponentBuckets(2), threshold=0.01)
+    >>> policy = lccodec.Policy("calm", {"weight": quantizer})
     >>> chain = lccodec.Chain(tempfile.mkdtemp(), policy)
     >>> for step in range(4):
     ...     _ = chain.save(step, {"w": np.full(1000, 1 + 0.004 * step)})
-    >>> [float(chain.restore(step)["w"][0]) for step in range(4)]  # a move of 0.004, 0.008 and then 0.012
+    >>> [float(chain.restore(step)["w"][0]) for step in range(4)]  # moves: 0.004, 0.008, 0.012
     [1.0, 1.0, 1.0, 1.012]
     """
 
@@ -69,9 +71,9 @@ class Triggered(Quantizer):
 
     def __post_init__(self) -> None:
         if not isinstance(self.then, Quantizer) or self.then.ordered or self.then.awake is not self.then:
-            raise ArgumentError(f"Triggered: not with {self.then!r}, which is no quantizer that waits")
+            raise ArgumentError(f"Triggered: not with {self.then!r}: another quantizer is needed")
         if self.then.absolute:
-            raise ArgumentError(f"Triggered: not with {self.then!r}, which codes no differences")
+            raise ArgumentError(f"Triggered: not with {self.then!r}: it codes values, not differences")
         threshold = as_number(self.threshold)
         if threshold is None or not 0 < threshold < 1:
             raise ArgumentError(f"Triggered: threshold is a number between 0 and 1, not {self.threshold!r}")
@@ -79,12 +81,12 @@ class Triggered(Quantizer):
 
     @property
     def awake(self) -> Quantizer:
-        """`then`."""
+        """The quantizer `then`."""
         return self.then
 
     @property
     def bin_width(self) -> float | None:
-        """That of `then`."""
+        """The width of the bins of `then`."""
         return self.then.bin_width
 
     def scaled(self, factor: float) -> Triggered:
@@ -92,12 +94,12 @@ class Triggered(Quantizer):
         return replace(self, then=self.then.scaled(factor))
 
     def waits(self, bits: Array, reference: Array, kind: ElementType) -> bool:
-        """Return whether an array may stay as it is stored.
+        """Return whether an array stays as it was stored last.
 
         Parameters
         ----------
         bits, reference
-            Its components, and those that are stored, of a floating point type.
+            Components of the array and of the stored array, of a floating point type.
         """
         moved = size = 0.0
         unsigned, marked = True, False

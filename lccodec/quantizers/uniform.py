@@ -1,4 +1,4 @@
-"""Equal steps with a dead zone, and the mean of each bin for a representative.
+"""Equal steps with a dead zone; the representative of a bin is its mean.
 
 Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random
 variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids).
@@ -22,37 +22,37 @@ from .residual import Residual, array_sums, finite
 
 __all__ = ["UniformDeadzone"]
 
-# One number that is far off must not set the step of all others.
-_OUTLIER_SHARE: Final = 1 / 16  # of the sum of squares: what one difference has only where it is far off
-_CROWD: Final = 1 << 14  # differences that are not 0, at least, for one to be told from them
-_MOST_OUTLIERS: Final = 64
+# A few outliers must not set the step of all other elements.
+_OUTLIER_SQUARE_SHARE: Final = 1 / 16  # of the sum of squares: a difference with more is an outlier
+_MIN_NONZERO_DIFFERENCES: Final = 1 << 14  # fewer are too few to find outliers among them
+_MAX_OUTLIERS: Final = 64
 
 
 @dataclass(frozen=True)
 class UniformDeadzone(Quantizer):
-    """Equal steps with a dead zone of 0.6 steps on either side of 0, and centroid representatives.
+    """Equal steps with a dead zone of 0.6 steps on either side of 0; bins decode as their means.
 
-    Give exactly one of the first three parameters.
+    Exactly one of `step`, `max_error` and `relative_step` must be given.
 
     Parameters
     ----------
     step
         Width of a bin, in the units of the array.
     max_error
-        Bound on ``|decoded - original|`` of every element, after rounding to the array's type;
-        an element that would break it is stored exactly. The step is ``max_error / 0.6``.
+        Bound on ``|decoded - original|`` of every element, after rounding to the array's type. An
+        element that would break the bound is stored exactly. The step is ``max_error / 0.6``.
     relative_step
-        The step as a multiple of the root mean square of the differences (in a large array,
-        estimated on evenly spread pieces, without the few that outweigh all others).
+        The step as a multiple of the root mean square of the differences. In a large array this is
+        estimated on evenly spread pieces, without the few differences that outweigh all others.
     absolute
-        Whether to quantize the values themselves and not their differences to the reference: for
-        what forgets its past between two checkpoints, as a first moment does. A value then decodes
-        as 0, or with its sign and at most 8/3 times as large.
+        Whether to quantize the values themselves, without a reference. This is for arrays that
+        forget their past between two checkpoints, such as first moments. A value then decodes as 0,
+        or as a number of the same sign and at most 8/3 times its size.
 
     Raises
     ------
     ArgumentError
-        Unless exactly one of the first three is given, positive and finite.
+        Unless exactly one of the first three parameters is given, positive and finite.
     """
 
     step: float | None = None
@@ -66,7 +66,9 @@ class UniformDeadzone(Quantizer):
             raise ArgumentError("UniformDeadzone: give exactly one of step, max_error and relative_step")
         number = as_number(given[0])
         if number is None or not math.isfinite(number) or number <= 0:
-            raise ArgumentError(f"UniformDeadzone: a positive finite number is needed, not {given[0]!r}")
+            raise ArgumentError(
+                f"UniformDeadzone: the step or bound is a positive finite number, not {given[0]!r}"
+            )
         for name in ("step", "max_error", "relative_step"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number)
@@ -80,19 +82,19 @@ class UniformDeadzone(Quantizer):
 
     @property
     def guarantee(self) -> str:
-        """The bound on the error, if one was asked for."""
+        """The bound on the error, if `max_error` was given."""
         return "" if self.max_error is None else f"error at most {self.max_error:g}"
 
     def scaled(self, factor: float) -> UniformDeadzone:
-        """Return the quantizer with its relative step multiplied; itself where the step is another one."""
+        """Return the quantizer with its relative step multiplied; itself if it has none."""
         return self if self.relative_step is None else _scaled(self, factor)
 
     def fit(self, batch: Residual) -> Grid | None:
-        """Choose the steps and the centroids; ``None`` where exact storage is at least as small."""
+        """Choose the steps and the means; ``None`` if exact storage is at least as small."""
         return fit_grid(batch, self.steps(batch), self.max_error)
 
     def steps(self, batch: Residual) -> Array:
-        """Return the step of each array of a batch, float64; 0 or infinite where there is none to use."""
+        """Return the step of each array of a batch, float64; 0 or infinite if it cannot be used."""
         if self.relative_step is None:
             step = self.step if self.step is not None else float(self.max_error or 0) / DEAD_ZONE
             return np.full(batch.arrays, step)
@@ -101,24 +103,24 @@ class UniformDeadzone(Quantizer):
         return np.where(steps == 0, 1.0, steps)
 
 
-@lru_cache(maxsize=256)  # small arrays, of which there may be thousands, share a step
+@lru_cache(maxsize=256)  # thousands of small arrays may share a step
 def _scaled(quantizer: UniformDeadzone, factor: float) -> UniformDeadzone:
     return replace(quantizer, relative_step=(quantizer.relative_step or 0) * factor)
 
 
 def _rms(batch: Residual) -> Array:
-    """Return the root mean square of each array's finite differences, of a large array estimated."""
+    """Return the root mean square of each array's finite differences, by a sample."""
     squares, seen, largest = np.zeros(batch.arrays), 0, 0.0
-    for sampled, whose in batch.sample():
+    for sampled, sampled_owner in batch.sample():
         seen += sampled.size
-        d, owner = finite(sampled, whose)
-        with np.errstate(over="ignore"):  # an infinite step is no step: fit_grid gives up on it
+        d, owner = finite(sampled, sampled_owner)
+        with np.errstate(over="ignore"):  # fit_grid stores an array with an infinite step exactly
             square = np.square(d, dtype=np.float64)
             squares += array_sums(square, owner, batch.arrays)
         largest = max(largest, float(square.max(initial=0)))
     if batch.arrays > 1:
         return np.sqrt(squares / batch.sizes)
-    if largest > _OUTLIER_SHARE * squares[0] or math.isinf(squares[0]):
+    if largest > _OUTLIER_SQUARE_SHARE * squares[0] or math.isinf(squares[0]):
         near = _rms_of_most(np.concatenate([finite(d, 0)[0] for d, _ in batch.sample()]))
         if near is not None:
             return np.array([near])
@@ -126,17 +128,17 @@ def _rms(batch: Residual) -> Array:
 
 
 def _rms_of_most(d: Array) -> float | None:
-    """Return the root mean square without those that outweigh all others; ``None`` if they are too many."""
+    """Return the root mean square without outliers; ``None`` if there are too many of them."""
     sizes = np.abs(d.astype(np.float64))
-    if np.count_nonzero(sizes) < _CROWD:
+    if np.count_nonzero(sizes) < _MIN_NONZERO_DIFFERENCES:
         return None
-    least = sizes.size - _MOST_OUTLIERS
+    least = sizes.size - _MAX_OUTLIERS
     while sizes.size >= least:
         largest = float(sizes.max())
-        with np.errstate(under="ignore"):  # in units of the largest nothing overflows
+        with np.errstate(under="ignore"):  # in units of the largest, squares do not overflow
             squares = np.square(sizes / largest)
         mean = float(np.add.reduce(squares)) / sizes.size
-        near = squares <= _OUTLIER_SHARE * mean * sizes.size
+        near = squares <= _OUTLIER_SQUARE_SHARE * mean * sizes.size
         if near.all():
             return largest * math.sqrt(mean)
         sizes = sizes[near]

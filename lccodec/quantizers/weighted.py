@@ -1,11 +1,12 @@
-"""Weights coded with regard to their second moments: a dead zone of its own for every element.
+"""Weights with dead zones by their second moments: each element has its own width of the zone.
 
-Where the curvature of the loss is small, an error does little harm, and a movement can wait; where
-it is large, smaller movements are stored. The second moment stands for the curvature, as in
-:class:`lccodec.Balanced`. The decoder needs none of it: what waits has symbol 0.
+Where the curvature of the loss is small, an error does little harm and the zone is wide. Where the
+curvature is large, the zone is narrow, so that smaller movements are stored. The second moment is
+an estimate of the curvature, as in :class:`lccodec.Balanced`. The decoder does not need the
+moments: a movement inside the zone has symbol 0.
 
-Source: ExCP (Li et al., ICML 2024), section 3.2, whose joint pruning weighs whole arrays so;
-``spec/decisions/0008-joint-pruning.md``.
+Source: ExCP (Li et al., ICML 2024), section 3.2: joint pruning of weights by their second moments.
+See ``spec/decisions/0008-joint-pruning.md``.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from .uniform import UniformDeadzone
 
 __all__ = ["Weighted", "weighted"]
 
-_WIDEST: Final = 4.0  # dead zones are at most so many times as wide as without moments
+_WIDEST_RATIO: Final = 4.0  # widest dead zone over the zone without moments
 
 
 def weighted(quantizer: Quantizer, moment: Array, kind: ElementType, typical: float) -> Quantizer:
-    """Return a quantizer with dead zones by second moments; itself if it has no dead zone in steps.
+    """Return the quantizer with dead zones by second moments; itself if it has no relative step.
 
     Parameters
     ----------
@@ -41,18 +42,19 @@ def weighted(quantizer: Quantizer, moment: Array, kind: ElementType, typical: fl
 
 @dataclass(frozen=True, eq=False)
 class Weighted(Quantizer):
-    """A `UniformDeadzone` with a dead zone divided by the 8th root of the second moment, for every element.
+    """A `UniformDeadzone` that divides the dead zone of each element by the 8th root of its moment.
 
-    For one array of one delta. Elements whose moment is no positive number have the zone as it is.
+    It is for one array of one delta. If the moment of an element is negative or NaN, its zone is
+    not changed.
 
     Parameters
     ----------
     then
-        Gives the steps; of a `relative_step`.
+        The quantizer that gives the steps. It has a `relative_step`.
     moment, kind
-        Second moments of all elements, components of this type.
+        Second moments of all elements, as components, and their element type.
     typical
-        Second moment where the dead zone is as wide as without it.
+        The second moment at which the dead zone is not changed.
     """
 
     then: UniformDeadzone
@@ -61,9 +63,9 @@ class Weighted(Quantizer):
     typical: float
 
     def fit(self, batch: Residual) -> Grid | None:
-        """Choose the step and the centroids, with a width of the zone for each component.
+        """Choose the steps and the means, with a width of the zone for each component.
 
-        The moments are those of one array: a batch of several has zones of one width.
+        The moments belong to one array, so a batch of several arrays has zones of one width.
         """
         widths = self._widths if batch.arrays == 1 else None
         return fit_grid(batch, self.then.steps(batch), None, widths)
@@ -71,6 +73,6 @@ class Weighted(Quantizer):
     def _widths(self, places: Array) -> Array:
         with np.errstate(all="ignore"):
             share = work(self.moment.take(places, mode="clip"), self.kind) / self.typical
-            widths: Array = (1 / np.sqrt(np.sqrt(np.sqrt(share)))).clip(NARROWEST, _WIDEST)
+            widths: Array = (1 / np.sqrt(np.sqrt(np.sqrt(share)))).clip(NARROWEST, _WIDEST_RATIO)
         widths[np.isnan(widths)] = 1
         return widths

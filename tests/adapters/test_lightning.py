@@ -1,4 +1,4 @@
-"""A Lightning run that is interrupted and resumed through the plugin ends where the other one does."""
+"""A Lightning run that is resumed through the plugin ends like one without interruption."""
 
 import collections
 import datetime
@@ -19,8 +19,8 @@ from lccodec.adapters.lightning import LCCheck, LCCheckpointIO
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
 pytestmark = [
-    # Of Lightning: a class of PyTorch it should not use any more, and advice on a data set of 64 rows and on
-    # a directory that is there on purpose.
+    # Of Lightning: a class of PyTorch it should not use any more, and advice on a data set of 64
+    # rows and on a directory that is there on purpose.
     pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The '.*dataloader' does not have many workers"),
     pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),

@@ -1,4 +1,4 @@
-"""The options of an adapter's chain: checked when they are given, used when there is something to save."""
+"""The options of an adapter's chain are checked when they are given, and used at the first save."""
 
 import numpy as np
 import pytest

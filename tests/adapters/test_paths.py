@@ -39,7 +39,8 @@ ADDRESSES = [
     PurePosixPath("gs://bucket/run"),
 ]
 
-#: Every door by which a path comes in. What it does with a path of the file system does not matter here.
+#: Every door by which a path comes in. What it does with a path of the file system does not matter
+#: here.
 DOORS = {
     "save_file": lambda path: lccodec.save_file(STATE, path),
     "load_file": lccodec.load_file,

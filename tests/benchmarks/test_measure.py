@@ -1,4 +1,4 @@
-"""Rounds time what they are given, figures are stored and compared, RESULTS.md keeps its other parts."""
+"""Rounds are timed, figures are stored and compared, RESULTS.md keeps its other parts."""
 
 from __future__ import annotations
 

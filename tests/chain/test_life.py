@@ -1,4 +1,4 @@
-"""The life of a chain, at random: whatever goes wrong around its saves, what was saved can be restored.
+"""The life of a chain, at random: what was saved can be restored, whatever fails around the saves.
 
 States of random trees are saved into one directory by several chains, while adapters raise, memory
 runs out, keys are pressed, disks fill up, files are damaged, removed and put in place of others.

@@ -1,4 +1,4 @@
-"""Every checkpoint of a directory is read and decoded once; problems are those that a reader meets."""
+"""A survey decodes every checkpoint once, and reports the problems that a reader would meet."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_deep_check_holds_one_state(tmp_path: Path) -> None:
 
 
 def write(directory: Path, step: int, parent: int | None, state: State, before: State | None) -> None:
-    """Write a checkpoint with a frame of its own for each array; `before` is what it is coded against."""
+    """Write a checkpoint with one frame for each array; `before` holds the references."""
     named = None
     if parent is not None:
         with open_checkpoint(directory / f"{parent:012d}.lcc.h5") as reader:
@@ -174,7 +174,7 @@ def write(directory: Path, step: int, parent: int | None, state: State, before: 
 
 
 def write_tree(directory: Path, parents: list[int | None], wrong: int | None = None) -> dict[int, State]:
-    """Write checkpoints with these parents; that of step `wrong` is coded against what its parent has not."""
+    """Write checkpoints with these parents; step `wrong` is coded against another reference."""
     rng = np.random.default_rng(0)
     states: dict[int, State] = {}
     for step, parent in enumerate(parents):

@@ -95,7 +95,8 @@ def test_no_error_of_the_file_object_is_lost(
         return original(self, *arguments)
 
     monkeypatch.setattr(hdf5._MetadataFile, operation, failing)
-    # h5py goes on calling after an error, and what surfaces need not be the first one; but something does.
+    # h5py goes on calling after an error, and what surfaces need not be the first one; but
+    # something does.
     try:
         made = skeleton.__wrapped__(100, 10)
     except DependencyError:

@@ -1,4 +1,4 @@
-"""Files that are read: how many are open, whether they are still the same, and what an interrupt leaves."""
+"""Files that are read: how many are open, whether they changed, and what an interrupt leaves."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_bytes_are_told_from_a_path() -> None:
 
 
 def interrupted(call: Callable[[], object], line: int, error: type[BaseException]) -> bool:
-    """Make a call, raising an error at the line of lccodec that it comes to as the n-th; tell if it did."""
+    """Make a call with an error at its n-th line in lccodec; return whether it had so many."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Adam's moments find their parameters and the containers of both sides; what cannot go over is named."""
+"""Adam's moments find their parameters and containers on both sides; errors name all others."""
 
 import numpy as np
 import optax

@@ -1,4 +1,4 @@
-"""The same networks in torch and Flax: equal outputs, equal steps of Adam, and every bit there and back."""
+"""The same networks in torch and Flax: equal outputs, equal steps of Adam, and equal bits."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ STEPS = 3
 
 
 def trained(name, side):
-    """Return both networks with their optimizers, the one trained and the other of its state; and a batch."""
+    """Return a trained network, its copy in the other framework, their optimizers, and a batch."""
     network = NETWORKS[name]
     ours, theirs = network.both()
     adam, optax = torch_adam(ours), flax_adam(theirs)
@@ -45,7 +45,7 @@ def trained(name, side):
 
 
 def without_noise(name, weights):
-    """Leave out the bias of attention's keys: its gradient is 0 but for rounding, which Adam scales up."""
+    """Leave out the bias of attention's keys: its gradient is rounding, which Adam scales up."""
     return np.delete(weights, np.s_[WIDTH : 2 * WIDTH]) if name.endswith("in_proj_bias") else weights
 
 

@@ -1,4 +1,4 @@
-"""Every entry is mapped by exactly one rule, or the error lists all that is not; nothing is guessed."""
+"""Exactly one rule maps each entry; otherwise the error lists every entry without one."""
 
 import re
 

@@ -116,7 +116,7 @@ def test_header_round_trip_and_size() -> None:
 
 
 def test_fixed_cost_of_a_frame() -> None:
-    """What test_symbols adds to a stream: header, one extent, codebook of three, block, checksums."""
+    """Bytes of a frame beside its stream: header, extent, codebook of three, block, checksums."""
     before = np.zeros(1_000_000, np.float32)
     after = before.copy()
     after[::1000] = 1.0

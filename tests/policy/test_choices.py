@@ -95,7 +95,7 @@ def test_what_was_planned_is_what_is_stored(tmp_path: Path) -> None:
     # Who reads the file has no adapter: what it knew is recorded, where names do not tell it.
     why = {array.name: array.why for array in infos[1].arrays}
     assert why["fc/weight"] == "named 'weight'"
-    assert why["norm"] == "told by a framework's structures when it was saved"
+    assert why["norm"] == "from a framework's structures when it was saved"
     assert read_record(infos[1].policy) == Record(chain.policy, {"table": "weight"}, {6: "weight"})
 
 

@@ -232,7 +232,7 @@ def leaves_of(tree: Any, name: str = "") -> dict[str, Any]:
 
 @given(trees)
 def test_what_is_in_no_list_is_other_and_exact(tmp_path_factory: pytest.TempPathFactory, tree: Any) -> None:
-    """For any tree of names: bit for bit through lossy deltas, and every lossy array says by what name."""
+    """For any tree of names: what is not named stays exact; a lossy array has a listed name."""
     with Chain(tmp_path_factory.mktemp("chain"), "balanced") as chain:
         for step in range(3):
             state = arrays_of(tree, 1 + 0.01 * step)

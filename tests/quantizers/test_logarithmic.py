@@ -49,7 +49,7 @@ def test_the_ratio_is_bounded_for_every_element(
 
 @st.composite
 def moments(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """m and v of Adam over many powers of two, some elements never touched, and a reference of v."""
+    """m and v of Adam over many powers of two, some never touched; and a reference of v."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     size = draw(st.integers(1, 3000))
     v = 2.0 ** rng.uniform(draw(st.integers(-160, -20)), 0, size)

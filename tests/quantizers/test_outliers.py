@@ -1,4 +1,4 @@
-"""A few numbers that are far off cost what they take themselves, and leave all others as they are."""
+"""A few extreme numbers take only their own bytes, and do not change how others are stored."""
 
 from __future__ import annotations
 

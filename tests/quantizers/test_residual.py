@@ -31,7 +31,7 @@ def test_what_is_outside_a_widening_zone(
     base = None if reference is None else components(reference)[1]
     d = subtract(bits, base, kind)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_KEPT_DIFFERENCES", kept)
+        patch.setattr(module, "_MAX_KEPT_DIFFERENCES", kept)
         residual = Residual(bits, base, kind)
         for width in sorted(widths):
             dead = zone(-width, width / 2 if lopsided else width, kind.work)
@@ -43,7 +43,7 @@ def test_what_is_outside_a_widening_zone(
 
 
 def test_pieces_are_taken_apart_and_forgotten_beyond_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEPT_DIFFERENCES", PIECE + 10)
+    monkeypatch.setattr(module, "_MAX_KEPT_DIFFERENCES", PIECE + 10)
     values = np.random.default_rng(0).standard_normal(3 * PIECE + 5).astype(np.float32)
     kind, bits = components(values)
     residual = Residual(bits, None, kind)

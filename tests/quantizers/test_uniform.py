@@ -145,7 +145,7 @@ def test_what_is_not_finite_is_exact(quantizer: object, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["float16", "float32", "float64"])
 def test_subnormals_and_negative_zero(name: str) -> None:
-    """SPEC 7.7: both are differences of the zero bucket; the reference's own zero keeps its sign."""
+    """SPEC 7.7: both differences are in the zero bucket; the reference's zero keeps its sign."""
     tiny = np.finfo(name).smallest_subnormal
     array = np.array([tiny, -tiny, -0.0, 1.0], name)
     restored = round_trip(array, ExponentBuckets(3))

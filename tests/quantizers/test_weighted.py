@@ -64,7 +64,7 @@ def test_the_weighted_error_is_lower_at_the_same_size() -> None:
 
 @pytest.mark.parametrize("hard", [0.0, -1.0, np.nan, np.inf, 1e-45])
 def test_hard_moments(hard: float) -> None:
-    """Where it is no positive number the zone is as it was; 0 and infinity have the ends of the range."""
+    """A negative moment or NaN does not change the zone; 0 and infinity give its extremes."""
     after, before, moment = case()
     moment[:] = hard
     after[::1000] = np.nan
@@ -77,7 +77,7 @@ def test_hard_moments(hard: float) -> None:
 
 
 def test_balanced_weighs_with_moments(tmp_path: Path) -> None:
-    """For the same bytes less weighted error, and a closed loop that is restored from the files as well."""
+    """The same bytes give less weighted error, and the files restore the closed loop exactly."""
     states = adam_states(6)
     sizes, damages = [], []
     for policy in (Balanced(error=0.9), Balanced(error=0.8, joint=True)):

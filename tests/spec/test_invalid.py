@@ -91,7 +91,7 @@ def header_of(frame: bytes) -> FrameHeader | None:
 
 
 def stored(reference: bytes | None, header: FrameHeader | None) -> np.ndarray | None:
-    """Return the components of a reference; None where a header cannot be read that asks for one."""
+    """Return the components of a reference; None where no readable header asks for one."""
     if reference is None or header is None:
         return None
     return np.frombuffer(reference, header.kind.bits.newbyteorder("<")).astype(header.kind.bits)

@@ -1,4 +1,4 @@
-"""The vectors of the specification: every one decodes to its expected values, and they cover the format.
+"""The vectors of the specification decode to their expected values, and cover the format.
 
 The invalid ones are in ``test_invalid.py``.
 """
@@ -109,7 +109,7 @@ def test_checkpoint(entry: dict[str, Any], make: ModuleType) -> None:
 
 
 def test_they_cover_the_format(make: ModuleType) -> None:
-    """Every method with every element type it has, and every form of stream, by what the files hold."""
+    """The files hold every method with every element type of it, and every form of stream."""
     seen, forms = set(), set()
     for entry in FRAMES:
         frame = read(entry)

@@ -1,4 +1,4 @@
-"""One process of the tests with several ranks: ``python dcp_ranks.py PART DIRECTORY RANK RANKS``."""
+"""One process of the tests with ranks: ``python dcp_ranks.py PART DIRECTORY RANK RANKS``."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def main() -> None:
     mesh = init_device_mesh("cpu", (int(ranks),))
     {"save": save, "load": load}[part](directory, mesh)
     dist.barrier()
-    # All that is tested is done. Threads of gloo that still run while the interpreter shuts down now and then
-    # end the process with std::terminate; without a shutdown they cannot.
+    # All that is tested is done. Threads of gloo that still run while the interpreter shuts down
+    # now and then end the process with std::terminate; without a shutdown they cannot.
     sys.stdout.flush()
     os._exit(0)
 

@@ -45,7 +45,7 @@ class FlaxMLP(nnx.Module):
 
 
 class TorchLeNet(nn.Module):
-    """LeNet-5 with BatchNorm; a convolution in front of one has no bias, whose gradient would be noise."""
+    """LeNet-5 with BatchNorm; convolutions before one have no bias: its gradient would be noise."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ def _text(rng: np.random.Generator) -> Any:
 
 @dataclass(frozen=True)
 class Network:
-    """One network in both frameworks; `training` is whether it is trained in that mode, without Dropout."""
+    """One network in both frameworks; `training`: trained in that mode, without Dropout."""
 
     torch: Callable[[], nn.Module]
     flax: Callable[[nnx.Rngs], nnx.Module]

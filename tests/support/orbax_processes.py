@@ -1,4 +1,4 @@
-"""One process of the test with several: ``python orbax_processes.py DIRECTORY PORT PROCESS PROCESSES``."""
+"""One process of several: ``python orbax_processes.py DIRECTORY PORT PROCESS PROCESSES``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint saves and loads through lccodec: alone, on ranks, and after accidents."""
+"""torch.distributed.checkpoint saves and loads through lccodec: alone, on ranks, after failures."""
 
 import collections
 import copy

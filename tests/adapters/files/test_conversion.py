@@ -1,4 +1,4 @@
-"""A file of one framework becomes one of the other, which loads there, and back again, bit for bit."""
+"""A file of one framework becomes one of the other, and the same file again, bit for bit."""
 
 import json
 import re
@@ -23,7 +23,7 @@ METADATA = {"format": "pt", "author": "me"}
 
 @pytest.fixture(scope="module")
 def gpt(tmp_path_factory):
-    """A trained torch network as a file, one of Flax to be like, rules, and the states themselves."""
+    """A file of a trained torch network, an untrained Flax state, the rules, and both states."""
     directory, network = tmp_path_factory.mktemp("gpt"), NETWORKS["gpt"]
     ours, theirs = network.both()
     adam, optax = torch_adam(ours), flax_adam(theirs)

@@ -1,4 +1,4 @@
-"""A state with scalars goes to a .safetensors file and comes back, through `lccodec convert` too."""
+"""A state with scalars becomes a .safetensors file and a state again, in `lccodec convert` too."""
 
 import collections
 import json

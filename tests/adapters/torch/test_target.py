@@ -1,4 +1,4 @@
-"""Loading into modules, optimizers and schedulers: what PyTorch takes is taken, and it is all or nothing."""
+"""Loading into modules, optimizers and schedulers of PyTorch: everything is loaded, or nothing."""
 
 from __future__ import annotations
 
