@@ -32,8 +32,8 @@ from .checkpoint import CheckpointFile, open_step
 from .coding import encode_plan, plan_manifest
 from .directory import checkpoint_path, directory_steps, step_index
 from .info import CheckpointInfo
+from .keyframes import KEYFRAME_EVERY, wants_keyframe
 from .plan import Plan, candidates, make_plan
-from .replay import KEYFRAME_EVERY, wants_keyframe
 from .settings import LOG, Settings
 from .tail import Link, Tail, find_tail
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ..errors import DataError, FormatError, LccodecError
 from ..frame.decode import decode_components
@@ -21,32 +20,12 @@ from .decoded import DecodedArray, joined, split
 from .links import Link, array_place, check_inherited, frame_header, member_names, part_arrays, value_or_raise
 
 __all__ = [
-    "KEYFRAME_EVERY",
     "Decoded",
     "decoded_together",
     "next_decoded",
     "replay",
-    "wants_keyframe",
     "without_traceback",
 ]
-
-#: A restore replays at most this many deltas unless a chain is told otherwise (LCC-CHN-04).
-KEYFRAME_EVERY: Final = 32
-
-
-def wants_keyframe(deltas: int, delta_bytes: int, keyframe_bytes: int, every: int) -> bool:
-    """Return whether the next checkpoint should be a keyframe (an encoder's choice, LCC-CHN-04).
-
-    Parameters
-    ----------
-    deltas, delta_bytes
-        Number and bytes of the deltas since the last keyframe.
-    keyframe_bytes
-        Bytes of that keyframe.
-    every
-        Largest number of deltas that a restore may replay.
-    """
-    return deltas >= every or delta_bytes > keyframe_bytes
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ import pytest
 import lccodec
 from lccodec import Chain, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
 from lccodec.chain.info import array_heads
+from lccodec.chain.keyframes import wants_keyframe
 from lccodec.chain.plan import RUN_ARRAY
-from lccodec.chain.replay import replay, wants_keyframe
+from lccodec.chain.replay import replay
 
 from ..support.links import Arrays, FakeLink, drift, links_of
 from ..support.strategies import ALL_DTYPES, bits_of, installed, random_array
