@@ -108,7 +108,7 @@ class Chain:
         self._settings = Settings(self.directory, policy, roles)
         self._tail: Tail | None = None
         self._saving = threading.RLock()
-        with storage_errors("cannot look at the directory", self.directory):
+        with storage_errors("cannot read the directory", self.directory):
             if self.directory.exists() and not self.directory.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
 

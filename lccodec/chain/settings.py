@@ -78,7 +78,7 @@ class Settings:
             return self._record
         recorded, problem = latest_record(self._directory)
         record = self._settle(recorded, problem)
-        if flat.names:  # a later state may lack arrays, so only the first is checked
+        if flat.names:  # a state without arrays is not refused
             check_matches("roles", self._roles or {}, flat.names)
             if self._policy is not None:
                 check_matches(f"policy {self._policy.name!r}", self._policy.patterns, flat.names)

@@ -198,8 +198,8 @@ def fit_each(fit_one: Callable[[Residual], Partition | None], batch: Residual) -
     fitted = [fit_one(residual) for residual in batch.each()]
     if all(part is None for part in fitted):
         return None
-    nothing = Exact(np.empty(0, batch.kind.work))
-    parts = [nothing if part is None else part for part in fitted]
+    exact = Exact(np.empty(0, batch.kind.work))
+    parts = [exact if part is None else part for part in fitted]
     bounds = [part.max_error for part in parts if part.max_error is not None]
     return _Joined(
         parts,

@@ -92,7 +92,7 @@ def _shift(kind: ElementType) -> int:
 
 @lru_cache
 def _promotion_ranks(exponent_bits: int) -> tuple[Array, Array]:
-    """Return the rank of each sign and exponent field by promotion, and the field of each rank.
+    """Return the promotion rank of each sign and exponent field, and the field of each rank.
 
     Zero and the subnormals have no bucket. Their two fields have the last two ranks.
     """
