@@ -16,7 +16,7 @@ from ..element_types import Array, ElementType, add, add_at, unwork, work
 from ..entropy.bits import Cursor
 from ..entropy.forms import Packed, Sparse, dense, places_of
 from ..entropy.stream_reader import read_stream
-from ..entropy.stream_writer import Piece, write_places
+from ..entropy.stream_writer import Piece, write_places, write_stream
 from ..errors import FormatError
 from ..parallel import PIECE
 from ..quantizers.residual import Owner
@@ -88,10 +88,14 @@ class Codebook:
             return self._owner[start + positions.start : start + positions.stop]
         return self._owner.take(positions + start)
 
-    def expand(self, symbols: Array, owner: Owner = 0) -> Array:
-        """Return the values of symbols: ``kind.work``, or ``kind.bits`` if the book is ordered."""
+    def expand(self, symbols: Array, owner: Owner = 0, first: int = 0) -> Array:
+        """Return the values of symbols: ``kind.work``, or ``kind.bits`` if the book is ordered.
+
+        `owner` counts the arrays from the `first` one on.
+        """
         if self.sizes.size > 1:
-            symbols = self._starts[owner] + symbols.astype(np.intp)
+            starts = self._starts[first:][owner]
+            symbols = np.add(starts, symbols, dtype=np.intp)
         return self.values.take(symbols, mode="clip")
 
     def group_rows(self, width: int) -> Array:
@@ -142,13 +146,15 @@ def _change(reference: Array, positions: Array, values: Array, kind: ElementType
     add_at(out, positions, values, kind)
 
 
-def write_block(symbols: Sparse, escapes: Array, exact: Array, count: int, columns: int = 0) -> list[Piece]:
+def write_block(
+    symbols: Sparse | Array, escapes: Array, exact: Array, count: int, columns: int = 0
+) -> list[Piece]:
     """Return the pieces of one block: the symbols, then the escapes if there are any (SPEC 6.3).
 
     Parameters
     ----------
     symbols
-        The symbols that are not 0: uint8, or uint16 for a wide codebook.
+        The symbols that are not 0: uint8, or uint16 for a wide codebook. Or all symbols: uint8.
     escapes
         Places of the elements that are stored exactly, rising. Their symbols are 0.
     exact
@@ -158,7 +164,9 @@ def write_block(symbols: Sparse, escapes: Array, exact: Array, count: int, colum
     columns
         Number of components in a row of the matrix; 0 if the array is not coded as one.
     """
-    if symbols.values.dtype == np.uint8:
+    if not isinstance(symbols, Sparse):
+        pieces = write_stream(symbols)
+    elif symbols.values.dtype == np.uint8:
         pieces = write_places(symbols, count, columns)
     else:
         halves = stored_view(symbols.values).reshape(-1, 2).T

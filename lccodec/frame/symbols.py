@@ -32,6 +32,7 @@ from .header import FrameHeader
 __all__ = ["Fitted", "SymbolCoder", "fit_batches"]
 
 _MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own
+_DENSE_RATIO: Final = 4  # if more than one symbol in so many is not 0, all symbols are coded as they are
 _NO_PLACES: Final = np.zeros(0, np.int64)
 
 
@@ -131,7 +132,7 @@ class SymbolCoder:
         array without negative numbers, every decoded component is checked: none may be negative,
         and each 0 must stay 0.
         """
-        places, symbols, escapes, exact = [], [], [_NO_PLACES], [self._fitted[0].residual.bits[:0]]
+        found, escapes, exact = [], [_NO_PLACES], [self._fitted[0].residual.bits[:0]]
         checksum, kind = 0, self._book.kind
         for batch, start in self._pieces(part):
             first = batch.first + start  # in the frame
@@ -141,17 +142,35 @@ class SymbolCoder:
                 exact.append(result.take(escaped))
             if not self._run:
                 checksum += array_sum(result, first * kind.size // 8)
-            places.append(place + (first - part.start))
-            symbols.append(symbol)
+            found.append((first - part.start, place, symbol))
         if self._run and self._out is not None:  # words of the sum may span two batches
             checksum = array_sum(self._out)
-        values = np.concatenate(symbols).astype(np.uint16 if self._book.wide else np.uint8, copy=False)
-        found = as_sparse(Sparse(np.concatenate(places), values), self._size)
         count = min(part.stop, self._size) - part.start
+        symbols = self._joined(found, count)
         pieces: list[Piece] = codebook.write_block(
-            found, np.concatenate(escapes), np.concatenate(exact), count, self._columns
+            symbols, np.concatenate(escapes), np.concatenate(exact), count, self._columns
         )
         return b"".join(pieces), checksum
+
+    def _joined(self, found: list[tuple[int, Array, Array]], count: int) -> Sparse | Array:
+        """Return the symbols of a block: those that are not 0; or all symbols, if most are not 0.
+
+        Parameters
+        ----------
+        found
+            Of each piece its place in the block, the places of symbols in it, and these.
+        count
+            Components of the block.
+        """
+        if self._book.wide or self._columns or _DENSE_RATIO * sum(p.size for _, p, _ in found) <= count:
+            places = np.concatenate([place + start for start, place, _ in found])
+            values = np.concatenate([symbols for _, _, symbols in found])
+            values = values.astype(np.uint16 if self._book.wide else np.uint8, copy=False)
+            return as_sparse(Sparse(places, values), count)
+        dense = np.zeros(count, np.uint8)
+        for start, place, symbols in found:
+            dense[start:][place] = symbols
+        return dense
 
     def _pieces(self, part: slice) -> Iterator[tuple[Fitted, int]]:
         """Yield the pieces of a block: the batch of each, and its first component in the batch."""
@@ -216,8 +235,9 @@ class SymbolCoder:
         if unfit is not None:
             kept &= ~unfit
         values = np.empty(d.size, original.dtype)
-        before = None if base is None else base.take(place, mode="clip")
-        reconstruct(self._book.expand(symbol, owner + batch.array), before, kind, values)
+        every = place.size == original.size
+        before = base if base is None or every else base.take(place, mode="clip")
+        reconstruct(self._book.expand(symbol, owner, batch.array), before, kind, values)
         kept &= np.isfinite(work(values, kind))  # the sum can overflow where the difference did not
         if partition.max_error is not None:
             near = original.take(place, mode="clip")

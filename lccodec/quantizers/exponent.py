@@ -1,4 +1,4 @@
-"""LC-Checkpoint's quantizer: buckets of equal sign and exponent; the largest ones are promoted.
+"""LC-Checkpoint's quantizer: buckets of equal sign and exponent, of which the largest are promoted.
 
 Sources: SPEC 7.7 (LCC-PRM-01); LC-Checkpoint (Chen et al., ICML 2020), section 3.2 "priority
 promotion".
@@ -7,7 +7,6 @@ promotion".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from .residual import Owner, Residual, Zone, finite
 
 __all__ = ["ExponentBuckets", "promotion_order"]
 
-#: An array with more components is sampled first, so that its zone is large from the beginning.
+#: An array of more components is sampled first, so that its zone is large from the first piece on.
 _MIN_SAMPLED_COMPONENTS: Final = 1 << 14
 
 
@@ -31,15 +30,14 @@ class ExponentBuckets(Quantizer):
     Parameters
     ----------
     bits
-        1 to 8. Up to ``2**bits - 1`` buckets have a representative; all other differences become 0.
+        1 to 8: up to ``2**bits - 1`` buckets keep a representative, all other differences become 0.
     representative
-        ``"midpoint"`` for the average of the bucket's maximum and minimum, as in the paper, or
-        ``"mean"``.
+        ``"midpoint"``, the average of the bucket's maximum and minimum (the paper), or ``"mean"``.
 
     Raises
     ------
     ArgumentError
-        If a parameter has another value.
+        For other values.
     """
 
     bits: int = 3
@@ -53,7 +51,7 @@ class ExponentBuckets(Quantizer):
         if self.representative not in ("midpoint", "mean"):
             raise ArgumentError(f"ExponentBuckets: unknown representative {self.representative!r}")
 
-    def fit(self, batch: Residual) -> _Buckets:
+    def fit(self, batch: Residual) -> _Partition:
         """Find the occupied buckets of each array and promote the largest (LCC-PRM-01)."""
         table = _Table(batch, self.bits, mean=self.representative == "mean")
         for start in batch.pieces():
@@ -61,13 +59,13 @@ class ExponentBuckets(Quantizer):
         kind, promoted = batch.kind, table.promoted
         least, most = (ends[promoted].view(kind.work) for ends in (table.least, table.most))
         representatives = _midpoints(least, most, kind)
-        if table.sums is not None:  # where the sum overflowed, the midpoint stays
-            means = table.sums[promoted] / table.counts[promoted]
+        if table.mean:  # if the sum overflowed, the midpoint stays
+            means = table.sums[promoted] / table.held[promoted]
             representatives = np.where(np.isfinite(means), means, representatives).astype(kind.work)
-        symbols = np.zeros(table.counts.size, np.uint8)
+        symbols = np.zeros(table.most.size, np.uint8)
         symbols[promoted] = table.symbols
-        counts = np.bincount(promoted // table.span, minlength=batch.arrays)
-        return _Buckets(counts, representatives, table.zone, symbols, table.ranks, table.shift, table.span)
+        counts = np.bincount(promoted // table.buckets.span, minlength=batch.arrays)
+        return _Partition(counts, representatives, table.zone, symbols, table.buckets, table.numbered)
 
 
 def promotion_order(exponents: Array, negative: Array) -> Array:
@@ -90,91 +88,113 @@ def _shift(kind: ElementType) -> int:
     return 23 if kind.name == "bfloat16" else kind.mantissa
 
 
-@lru_cache
-def _promotion_ranks(exponent_bits: int) -> tuple[Array, Array]:
-    """Return the promotion rank of each sign and exponent field, and the field of each rank.
+@dataclass(frozen=True, eq=False)
+class _Buckets:
+    """The numbers of the buckets of a batch: the first array's buckets, the second's, and so on.
 
-    Zero and the subnormals have no bucket. Their two fields have the last two ranks.
+    Parameters
+    ----------
+    shift
+        Number of mantissa bits of a difference, below its sign and exponent field.
+    fields
+        Sign and exponent field of each bucket of one array.
+    column
+        Number of each field among the buckets of an array; ``None`` if it is the field itself.
     """
-    fields = np.arange(2 << exponent_bits)
-    order = promotion_order(fields & ((1 << exponent_bits) - 1), fields >> exponent_bits > 0)
-    ranks = np.empty(fields.size, np.intp)
-    ranks[order] = fields
-    return ranks, order
+
+    shift: int
+    fields: Array
+    column: Array | None
+
+    @classmethod
+    def of(cls, batch: Residual) -> _Buckets:
+        """Return the numbers for a batch; in a batch of small arrays, only of fields that occur."""
+        shift = _shift(batch.kind)
+        fields = np.arange(1 << (8 * batch.kind.work.itemsize - shift))
+        if batch.arrays == 1 or batch.arrays * fields.size <= batch.bits.size:
+            return cls(shift, fields, None)
+        ((d, _),) = batch.sample()
+        occurs = np.zeros(fields.size, bool)
+        occurs[d.view(f"u{d.itemsize}") >> shift] = True
+        return cls(shift, fields[occurs], np.cumsum(occurs) - 1)
+
+    @property
+    def span(self) -> int:
+        """Number of buckets of one array."""
+        return self.fields.size
+
+    def number(self, differences: Array, owner: Owner) -> Array:
+        """Return the number of the bucket of each difference."""
+        found = (differences.view(f"u{differences.itemsize}") >> self.shift).astype(np.intp)
+        if self.column is not None:
+            found = self.column.take(found, mode="clip")
+        if not isinstance(owner, int):
+            found += owner * self.span
+        return found
 
 
 class _Table:
-    """Counts, extremes and sums of the differences in each bucket of a batch; the promoted buckets.
-
-    Each array has `span` buckets, in the order of promotion. In a batch of several arrays, only
-    those buckets are counted that occur in the batch. So the tables stay small.
-    """
+    """Extremes and sums of the differences in each bucket of a batch, and the promoted buckets."""
 
     def __init__(self, batch: Residual, bits: int, *, mean: bool) -> None:
         work = batch.kind.work
         self._pattern = np.dtype(f"u{work.itemsize}")
         self._most_promoted = (1 << bits) - 1
         self._arrays = batch.arrays
-        self.shift = _shift(batch.kind)
-        exponent_bits = 8 * work.itemsize - self.shift - 1
-        self.ranks, self._fields = _promotion_ranks(exponent_bits)
+        self.mean = mean
+        self.buckets = _Buckets.of(batch)
+        exponent_bits = 8 * work.itemsize - self.buckets.shift - 1
         self._exponent_mask = (1 << exponent_bits) - 1
-        self._edges = (np.arange(1 << exponent_bits).astype(self._pattern) << self.shift).view(work)
+        exponents = self.buckets.fields & self._exponent_mask
+        order = promotion_order(exponents, self.buckets.fields > self._exponent_mask)
+        self._order = order[exponents[order] > 0]  # zero and the subnormals have no bucket
+        self._edges = (np.arange(1 << exponent_bits).astype(self._pattern) << self.buckets.shift).view(work)
         #: No difference inside it can be promoted any more. It always contains the subnormals.
         self.zone = Zone.within(np.full(batch.arrays, self._edges[1]), work)
         #: The promoted buckets, and the symbol of each.
         self.promoted = self.symbols = np.empty(0, np.int64)
-        self.span = self.ranks.size
-        if batch.arrays > 1 or batch.bits.size > _MIN_SAMPLED_COMPONENTS:
-            self._promote_by_sample(*finite(*next(batch.sample())))
-        size = batch.arrays * self.span
-        self.counts = np.zeros(size, np.int64)
+        size = batch.arrays * self.buckets.span
         self.least = np.full(size, np.iinfo(self._pattern).max, self._pattern)
         self.most = np.zeros(size, self._pattern)
-        self.sums = np.zeros(size) if mean else None
+        self.numbered: tuple[Array, Array] | None = None
+        self.held, self.sums = np.zeros((2, size if mean else 0))
+        if batch.arrays > 1 or batch.bits.size > _MIN_SAMPLED_COMPONENTS:
+            self._promote_by_sample(*finite(*next(batch.sample())))
 
     def _promote_by_sample(self, differences: Array, owner: Owner) -> None:
-        """Promote the buckets that occur in a sample; its differences are not counted."""
-        fields = (differences.view(self._pattern) >> self.shift).astype(np.intp)
-        if self._arrays > 1:
-            occurs = np.zeros(self.ranks.size, bool)
-            occurs[fields] = True
-            occurs[self._fields[-2:]] = True
-            occurs = occurs[self._fields]
-            self._fields = self._fields[occurs]
-            self.ranks = (np.cumsum(occurs) - 1).take(self.ranks)
-            self.span = self._fields.size
-        occupied = np.zeros(self._arrays * self.span, bool)
-        occupied[self.ranks.take(fields, mode="clip") + owner * self.span] = True
+        """Promote the buckets that occur in a sample of the differences."""
+        occupied = np.zeros(self.most.size, bool)
+        occupied[self.buckets.number(differences, owner)] = True
         self._promote(occupied)
 
     def add(self, differences: Array, owner: Owner) -> None:
         """Add finite differences outside the zone."""
         if differences.size == 0:
             return
-        patterns = differences.view(self._pattern)
-        buckets = self.ranks.take((patterns >> self.shift).astype(np.intp), mode="clip")
-        if not isinstance(owner, int):
-            buckets += owner * self.span
-        seen = np.count_nonzero(self.counts)
-        self.counts += np.bincount(buckets, minlength=self.counts.size)
+        buckets, patterns = self.buckets.number(differences, owner), differences.view(self._pattern)
+        if self._arrays > 1:  # the encoder needs the same numbers again
+            self.numbered = differences, buckets
+        seen = np.count_nonzero(self.most)
         np.minimum.at(self.least, buckets, patterns)  # patterns of one sign rise with the magnitude
         np.maximum.at(self.most, buckets, patterns)
-        if self.sums is not None:
+        if self.mean:
+            self.held += np.bincount(buckets, minlength=self.most.size)
             with np.errstate(over="ignore"):  # then the midpoint is used
-                self.sums += np.bincount(buckets, differences, minlength=self.counts.size)
-        if self._arrays == 1 and np.count_nonzero(self.counts) > seen:
-            self._promote(self.counts > 0)
+                self.sums += np.bincount(buckets, differences, minlength=self.most.size)
+        if self._arrays == 1 and np.count_nonzero(self.most) > seen:
+            self._promote(self.most > 0)
 
     def _promote(self, occupied: Array) -> None:
         """Promote the first occupied buckets of each array, and widen its zone up to them."""
-        arrays, ranks = occupied.reshape(self._arrays, self.span)[:, :-2].nonzero()
+        span = self.buckets.span
+        arrays, ranks = occupied.reshape(self._arrays, span)[:, self._order].nonzero()
         first = np.searchsorted(arrays, np.arange(self._arrays))
         symbols = np.arange(1, arrays.size + 1) - first[arrays]
         kept = symbols <= self._most_promoted
-        self.promoted, self.symbols = (arrays * self.span + ranks)[kept], symbols[kept]
+        numbers = arrays * span + self._order[ranks]
+        self.promoted, self.symbols = numbers[kept], symbols[kept]
         full = symbols == self._most_promoted
-        array, field = arrays[full], self._fields[ranks[full]]
+        array, field = arrays[full], self.buckets.fields[self._order[ranks[full]]]
         if array.size:  # smaller differences cannot be promoted any more
             exponent, positive = field & self._exponent_mask, field <= self._exponent_mask
             low, high = self.zone.low.copy(), self.zone.high.copy()
@@ -191,23 +211,22 @@ def _midpoints(low: Array, high: Array, kind: ElementType) -> Array:
     return np.where(np.isfinite(middle), middle, high / 2 + low / 2).astype(kind.work)
 
 
-@dataclass(frozen=True)
-class _Buckets:
+@dataclass(frozen=True, eq=False)
+class _Partition:
     counts: Array
     representatives: Array
     zone: Zone
     table: Array  # symbol of each bucket of each array
-    ranks: Array  # bucket of each sign and exponent field
-    shift: int
-    span: int
+    buckets: _Buckets
+    numbered: tuple[Array, Array] | None  # the differences of the fit, and their buckets
     max_error: None = None
 
     def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array | None]:
-        fields = differences.view(f"u{differences.itemsize}") >> self.shift
-        buckets = self.ranks.take(fields.astype(np.intp), mode="clip")
-        if not isinstance(owner, int):
-            buckets += owner * self.span
-        symbols = self.table.take(buckets, mode="clip")
+        if self.numbered is not None and self.numbered[0] is differences:
+            numbers = self.numbered[1]
+        else:
+            numbers = self.buckets.number(differences, owner)
+        symbols = self.table.take(numbers, mode="clip")
         # Every difference outside the zone has a promoted bucket, unless the array has changed
         # since the fit.
         return symbols, None if symbols.all() else symbols == 0

@@ -77,6 +77,15 @@ class Zone:
         low, high = self.low[owner], self.high[owner]
         if share != 1:
             low, high = low * share, high * share
+        return self._beyond(differences, low, high)
+
+    def outside_all(self, differences: Array, sizes: Array) -> Array:
+        """Return the places of all differences outside, in a batch of several arrays."""
+        high = np.repeat(self.high, sizes)  # faster than a look-up for each component
+        low = high if self.symmetric else np.repeat(self.low, sizes)
+        return self._beyond(differences, low, high)
+
+    def _beyond(self, differences: Array, low: Array, high: Array) -> Array:
         if self.symmetric:
             inside = np.abs(differences) < high  # faster than two comparisons
         else:
@@ -123,6 +132,7 @@ class Residual:
         self.sizes: Array = np.array([bits.size]) if sizes is None else sizes
         self.arrays = self.sizes.size
         self._owner = np.repeat(np.arange(self.arrays), self.sizes) if self.arrays > 1 else None
+        self._last_owner: tuple[Array, Array] | None = None  # found by the fit, kept for the encoder
         self._all: Array | None = None  # differences of a batch of several arrays
         self._found: dict[int, tuple[Zone, Array, Array]] = {}
         self._kept = 0
@@ -135,7 +145,11 @@ class Residual:
         """Return the owner of the components at some places, or of all components."""
         if self._owner is None:
             return 0
-        return self._owner if places is None else self._owner.take(places)
+        if places is None or places.size == self._owner.size:
+            return self._owner
+        if self._last_owner is None or self._last_owner[0] is not places:
+            self._last_owner = places, self._owner.take(places)
+        return self._last_owner[1]
 
     def each(self) -> Iterator[Residual]:
         """Yield each array as a batch of one array."""
@@ -172,8 +186,12 @@ class Residual:
         else:
             # The search in a symmetric zone reads each difference once, so it needs no copy.
             differences = self._differences(start, PIECE, copy=not zone.symmetric)
-            places = zone.outside(differences, self.owner(), NARROWEST if zone.widths else 1)
-            d = differences.take(places, mode="clip")
+            if self.arrays > 1:
+                places = zone.outside_all(differences, self.sizes)
+            else:
+                places = zone.outside(differences, 0, NARROWEST if zone.widths else 1)
+            every = self.arrays > 1 and places.size == differences.size
+            d = differences if every else differences.take(places, mode="clip")
             if zone.widths:
                 chosen = self._still_outside(start, places, d, zone)
                 places, d = places.take(chosen), d.take(chosen)
