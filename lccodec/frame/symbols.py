@@ -20,7 +20,7 @@ from ..element_types import Array, ElementType, octaves, ordered_steps, unwork, 
 from ..entropy.forms import Sparse, as_sparse
 from ..entropy.stream_writer import Piece
 from ..parallel import PIECE
-from ..quantizers.base import Exact, Partition, Quantizer
+from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols
 from ..quantizers.residual import Residual
 from ..quantizers.signs import has_negative, negative, spoiled
 from . import codebook
@@ -75,6 +75,7 @@ def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> 
     fitted = []
     for (first, array, residual), partition in zip(batches, partitions, strict=True):
         chosen = Exact(no_representatives, residual.arrays) if partition is None else partition
+        check_partition(chosen, quantizer, residual.arrays)
         # Steps of the logarithm keep positive numbers positive.
         unsigned = None if quantizer.ordered else _unsigned(residual)
         fitted.append(Fitted(residual, chosen, first, array, unsigned))
@@ -231,7 +232,10 @@ class SymbolCoder:
         kept = np.isfinite(d)
         if not kept.all():
             d = np.where(kept, d, d.dtype.type(0))
-        symbol, unfit = partition.symbols(d, owner)
+        if residual.arrays == 1:
+            symbol, unfit = known_symbols(partition, d)
+        else:
+            symbol, unfit = partition.symbols(d, owner)
         if unfit is not None:
             kept &= ~unfit
         values = np.empty(d.size, original.dtype)

@@ -23,7 +23,15 @@ from ..element_types import Array, ElementType
 from ..errors import ArgumentError
 from .residual import Owner, Residual, Zone
 
-__all__ = ["Exact", "Partition", "Quantizer", "check_quantizer", "fit_each"]
+__all__ = [
+    "Exact",
+    "Partition",
+    "Quantizer",
+    "check_partition",
+    "check_quantizer",
+    "fit_each",
+    "known_symbols",
+]
 
 
 class Partition(Protocol):
@@ -185,10 +193,38 @@ class _Joined:
         unfit = np.zeros(differences.size, bool)
         for part, first, last in zip(self.parts, ends[:-1], ends[1:], strict=True):
             if first < last:
-                found[first:last], outside = part.symbols(differences[first:last], 0)
+                found[first:last], outside = known_symbols(part, differences[first:last])
                 if outside is not None:
                     unfit[first:last] = outside
         return found, unfit if unfit.any() else None
+
+
+def known_symbols(partition: Partition, differences: Array) -> tuple[Array, Array | None]:
+    """Return what `Partition.symbols` returns, without symbols that have no representative.
+
+    The partition is of one array. Readers refuse a frame with a symbol past the last representative.
+    So a difference with such a symbol is stored exactly.
+    """
+    symbols, unfit = partition.symbols(differences, 0)
+    if symbols.max(initial=0) > partition.counts[0]:
+        past = symbols > partition.counts[0]
+        symbols = np.where(past, symbols.dtype.type(0), symbols)
+        unfit = past if unfit is None else unfit | past
+    return symbols, unfit
+
+
+def check_partition(partition: Partition, quantizer: Quantizer, arrays: int) -> None:
+    """Raise ``ArgumentError`` for a partition that no frame can hold."""
+    counts = partition.counts
+    if (
+        counts.shape != (arrays,)
+        or not 0 <= counts.min() <= counts.max() < 1 << 16
+        or counts.sum() != partition.representatives.size
+    ):
+        raise ArgumentError(
+            f"{quantizer!r} made a partition of {arrays} arrays with {counts!r:.100} representatives"
+            f" each and {partition.representatives.size} in all"
+        )
 
 
 def fit_each(fit_one: Callable[[Residual], Partition | None], batch: Residual) -> Partition | None:

@@ -22,9 +22,12 @@ from lccodec import (
     UniformDeadzone,
 )
 from lccodec.element_types import components
-from lccodec.quantizers import Centres, Quantizer, Residual, register, registry
+from lccodec.frame.decode import decode_components
+from lccodec.quantizers import Centres, Partition, Quantizer, Residual, register, registry
 from lccodec.quantizers.base import check_quantizer
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json, quantizer_text
+
+from ..support.frames import encode_components
 
 QUANTIZERS = [
     ExponentBuckets(2),
@@ -121,6 +124,37 @@ def test_a_quantizer_of_ones_own_works_wherever_ours_do(tmp_path) -> None:
             assert 0 < np.abs(restored["w"] - states[1]["w"]).mean() < 1e-3
         with Chain(tmp_path / str(number)) as again:  # by its name, as it was recorded
             assert again.policy == chosen
+
+
+@pytest.mark.parametrize("sizes", [[300], [100, 200]])
+def test_what_a_partition_gets_wrong_makes_no_frame_that_nobody_reads(sizes: list[int]) -> None:
+    @dataclass(frozen=True)
+    class Wrong(Quantizer):
+        fault: str
+
+        def fit_one(self, residual: Residual) -> Partition:
+            values = np.array([-1, np.inf if self.fault == "infinite" else 1], residual.kind.work)
+            found = Centres.nearest(values, 0.5)
+            if self.fault == "symbols":  # of values that there are not
+                return Centres(values[:1], found.edges, 0.5, np.inf)
+            if self.fault == "counts":
+                return Counted(found.representatives, found.edges, 0.5, np.inf)
+            return found
+
+    class Counted(Centres):
+        counts = np.array([7])
+
+    array = np.linspace(-2, 2, 300)
+    kind, bits = components(array)
+    shapes = [(size,) for size in sizes]
+    for fault in ("infinite", "symbols", "none"):
+        frame = b"".join(encode_components(bits, kind, shapes, Wrong(fault), None, run=len(sizes) > 1))
+        back = decode_components(frame, None).view(np.float64)
+        assert np.isfinite(back).all()
+        if fault == "symbols":
+            assert (back[array > 0.5] == array[array > 0.5]).all()
+    with pytest.raises(ArgumentError, match=r"Wrong.* made a partition"):
+        list(encode_components(bits, kind, shapes, Wrong("counts"), None, run=len(sizes) > 1))
 
 
 def test_what_is_no_quantizer_is_refused() -> None:
