@@ -202,7 +202,7 @@ class _Joined:
 def known_symbols(partition: Partition, differences: Array) -> tuple[Array, Array | None]:
     """Return what `Partition.symbols` returns, without symbols that have no representative.
 
-    The partition is of one array. Readers refuse a frame with a symbol past the last representative.
+    The partition is of one array. Readers refuse a symbol that has no representative in a frame.
     So a difference with such a symbol is stored exactly.
     """
     symbols, unfit = partition.symbols(differences, 0)
