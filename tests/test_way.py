@@ -25,7 +25,7 @@ def picture() -> list[tuple[int, str, str]]:
 
 
 def traced(tmp_path: Path) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """The functions that a delta's save enters, in the order of their first calls, with who was above."""
+    """The functions that a delta's save enters, in the order of first calls, with their callers."""
     wanted = {(name, str(PACKAGE / file)) for _, name, file in picture()}
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
 

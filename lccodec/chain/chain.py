@@ -1,4 +1,4 @@
-"""A directory of checkpoints: save, restore, look inside. Every checkpoint is one immutable file.
+"""A directory of checkpoints: save, restore, inspect. Every checkpoint is one immutable file.
 
 Source: SPEC 9.
 """
@@ -43,34 +43,37 @@ __all__ = ["Chain"]
 class Chain:
     """Checkpoints of one run in a directory; a context manager.
 
-    One `Chain` may be used by several threads: saves wait for each other. Other processes may save to the
-    directory too; what a delta is taken against is compared with the files before.
+    Several threads may use one `Chain`: saves wait for each other. Other processes may save to the
+    directory too. Before each delta, the files of its reference are compared with what they were.
 
     Parameters
     ----------
     directory
-        Made by the first save. A chain that is in it goes on where it stopped.
+        The directory. The first save makes it. If it holds a chain, saves continue that chain.
     policy
-        A preset (a name of `lccodec.POLICIES`) or a `Policy`. By default what the chain was saved with, and
-        ``"balanced"`` for a new one.
+        A preset (a name of `lccodec.POLICIES`) or a `Policy`. By default, the policy that the chain
+        was saved with, or ``"balanced"`` for a new chain.
     roles
-        Roles of arrays, by name or pattern, where neither names nor the adapter tell
-        (:mod:`lccodec.policy.roles`): ``{"*/velocity": "first_moment"}``. Checkpoints record them; by default
-        they are those recorded. The first save refuses names and patterns that fit no array, here and in the
-        policy.
+        Roles of arrays, by name or pattern, as in ``{"*/velocity": "first_moment"}``. They are for
+        arrays whose role does not follow from their names or from the adapter
+        (:mod:`lccodec.policy.roles`). Checkpoints record them, and the recorded roles are the
+        default. The first save refuses names and patterns, here and in the policy, that fit no
+        array.
     keyframe_every
-        Most deltas that a restore may replay: after as many, a keyframe is written; sooner when the
-        deltas together are larger than their keyframe.
+        The most deltas that a restore may replay. After this many deltas, the next checkpoint is a
+        keyframe; sooner if the deltas together are larger than their keyframe.
     threads
-        How many to encode and decode with, 0 for one each core; files are the same whatever the number.
-        Under the interpreter's lock more than one seldom pays; processes do (`lccodec.adapters.dcp`).
+        Number of threads to encode and decode with; 0 for one per core. The files do not depend on
+        it. Because of the interpreter's lock, more than one thread seldom saves time; processes do
+        (`lccodec.adapters.dcp`).
     adapter
-        Of the states' framework, as ``lccodec.adapters.torch``; by default they are NumPy's.
+        The adapter of the states' framework, such as ``lccodec.adapters.torch``. Without one,
+        states hold NumPy arrays.
 
     Raises
     ------
     ArgumentError
-        For an unknown policy or role, or what cannot be a directory.
+        For an unknown policy or role, and for a path that cannot be a directory.
     StorageError
         If the directory is a file.
 
@@ -105,7 +108,7 @@ class Chain:
         self._settings = Settings(self.directory, policy, roles)
         self._tail: Tail | None = None
         self._saving = threading.RLock()
-        with storage_errors("cannot look at the directory", self.directory):
+        with storage_errors("cannot read the directory", self.directory):
             if self.directory.exists() and not self.directory.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
 
@@ -116,23 +119,23 @@ class Chain:
         self.close()
 
     def close(self) -> None:
-        """Forget the reference that is kept in memory; every checkpoint is on disk already."""
+        """Release the reference that is kept in memory; every checkpoint is already on disk."""
         with self._saving:
             self._tail = None
 
     @property
     def steps(self) -> list[int]:
-        """The steps that have a checkpoint, rising."""
+        """The steps that have a checkpoint, in rising order."""
         return list(directory_steps(self.directory)) if os.path.lexists(self.directory) else []
 
     @property
     def policy(self) -> Policy:
-        """The policy that saves go by: given, else as the chain was saved with, else ``balanced``."""
+        """The policy of saves: given, else that of the last checkpoint, else ``balanced``."""
         return self._settings.record.policy
 
     @property
     def roles(self) -> Mapping[str, Role]:
-        """The roles that were given, else those that the chain was saved with."""
+        """The roles of saves: given, else those of the last checkpoint."""
         return self._settings.record.roles
 
     def save(
@@ -143,38 +146,40 @@ class Chain:
         *,
         known: Mapping[str, Assignment] | None = None,
     ) -> int:
-        """Store a state as a keyframe or a delta; it is there as a whole or not at all.
+        """Store a state as a keyframe or a delta: the whole state, or nothing.
 
-        The values of arrays may change meanwhile, as in a training thread: what is stored is then a mixture
-        of moments. Their memory, the dicts and lists of the state, and its scalars have to hold still.
+        The values of arrays may change during the call, as in a training thread. Each stored value
+        is then the value at some moment of the call. The memory of the arrays must stay, and the
+        dicts, lists and scalars of the state must not change.
 
-        Where no delta can be taken against the latest checkpoint, as when its file is damaged, a keyframe is
-        written, and an `LccodecWarning` names what is wrong.
+        If the latest checkpoint cannot be the reference of a delta, for example because its file is
+        damaged, a keyframe is written, and an `LccodecWarning` says what is wrong.
 
         Parameters
         ----------
         step
-            Non-negative, above every step of the chain.
+            A non-negative integer above every step of the chain.
         state
-            A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None; with an
-            adapter, what that takes.
+            A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None.
+            With an adapter, a state of its framework.
         metadata
-            Strings to keep with it; a number becomes its JSON text.
+            Strings to store with the state. A number becomes its JSON text.
         known
-            Roles of arrays by whole name, for adapters that know them from a framework's structures.
+            Roles of arrays by full name. Adapters give them from a framework's structures.
 
         Returns
         -------
         int
-            Bytes of the file.
+            Size of the file in bytes.
 
         Raises
         ------
         ArgumentError
-            If the step exists or is out of order, or the state or its metadata cannot be stored; nothing has
-            been written then.
+            If the step exists or is out of order, or if the state or its metadata cannot be stored.
+            Nothing is written.
         StorageError
-            If the operating system refuses to write, as when the disk is full; nothing is left behind.
+            If the operating system refuses to write, for example because the disk is full. No file
+            is left behind.
         """
         with self._saving:
             return self._save(step, state, metadata_strings(metadata), check_known(known or {}))
@@ -190,7 +195,7 @@ class Chain:
         parent = None if tail is None else (tail.links[-1].root, tail.tree)
         written = write_record(record)
         manifest = plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)
-        # Arrays of the tail are overwritten as they are coded, so a failure must not leave it in place.
+        # Coding overwrites the arrays of the tail. So the tail must not stay if coding fails.
         self._tail = None
         self._tail = self._write(plan, manifest, flat, tail, record.policy.effort)
         self._log(plan, time.perf_counter() - start)
@@ -199,14 +204,14 @@ class Chain:
     def _flatten(
         self, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]
     ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
-        """Return a state as NumPy has it, its metadata, and the roles that the adapter knows too."""
+        """Return a state with NumPy arrays, its metadata, and all known roles."""
         if self.adapter is None:
             return flatten(state), metadata, known
         plain, metadata = self.adapter.to_numpy(state, metadata)
         return flatten(plain), metadata, {**self.adapter.roles(state), **known}
 
     def _find_reference(self, steps: list[int]) -> Tail | None:
-        """Return what the next save is a delta to, decoded; ``None`` for a keyframe."""
+        """Return the reference of the next save; ``None`` if it will be a keyframe."""
         tail = self._tail = find_tail(self._tail, self.directory, steps[-1], self.threads) if steps else None
         if tail is None:
             return None
@@ -216,7 +221,7 @@ class Chain:
     def _plan(
         self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
     ) -> tuple[Plan, Record]:
-        """Return the plan of a checkpoint, and what it has to record."""
+        """Return the plan of a checkpoint, and the policy and roles that it must record."""
         assigned = assign_roles(flat.names, record.roles, known)
         arrays = dict(zip(flat.names, flat.arrays, strict=True))
         compared = candidates(arrays, assigned, {} if tail is None else tail.arrays)
@@ -224,7 +229,7 @@ class Chain:
         return plan, needed_record(record, assigned, known)
 
     def _write(self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort) -> Tail:
-        """Write a checkpoint; return it as the reference of the next."""
+        """Write a checkpoint; return it as the reference of the next one."""
         with storage_errors("cannot make the directory", self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
         remove_stale_temporaries(self.directory)
@@ -260,13 +265,13 @@ class Chain:
         )
 
     def plan(self, state: Any) -> Plan:
-        """Return what the next save would do with a state; nothing is written.
+        """Return what the next save would do with a state. Nothing is written.
 
         Returns
         -------
         Plan
-            Of every array, in the order of the state: its role and why, what codes it in deltas, what that
-            guarantees, and how this save would store it.
+            For every array, in the order of the state: its role and the reason for it, its
+            quantizer in deltas, what the quantizer guarantees, and how this save would store it.
 
         Raises
         ------
@@ -303,20 +308,20 @@ class Chain:
         Parameters
         ----------
         step
-            Of the checkpoint; the latest by default.
+            Step of the checkpoint; the latest by default.
         keys
-            Names of arrays, scalars or containers (``"optimizer/0"``), or one of them: only these are read
-            and decoded.
+            Name of an array, scalar or container (``"optimizer/0"``), or several names. Only these
+            are read and decoded.
         dtype
-            ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`; an adapter has
-            bfloat16 of its own.
+            ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`. An
+            adapter returns its framework's bfloat16.
 
         Returns
         -------
         object
-            The state as it was saved (arrays as decoded, C order, native byte order; with an adapter, as
-            the framework has them), or with `keys` a dict from the name of every leaf asked for to its
-            value.
+            The state as it was saved. Arrays have the decoded values, in C order and native byte
+            order; with an adapter, they are arrays of its framework. With `keys`, a dict from the
+            name of every leaf asked for to its value.
 
         Raises
         ------
@@ -325,7 +330,7 @@ class Chain:
         DataError
             If stored bytes break a rule of the format.
         ArgumentError
-            For unknown keys, a step that is not an integer, or another `dtype`.
+            For unknown keys, a step that is not an integer, or an unknown `dtype`.
         StorageError
             If the operating system cannot read a file.
         """
@@ -338,6 +343,6 @@ class Chain:
         return {name: self.adapter.from_numpy(value, metadata, name) for name, value in state.items()}
 
     def info(self, step: int | None = None) -> CheckpointInfo:
-        """Return what is stored for a step (the latest by default), without decoding it."""
+        """Return information on a checkpoint, by default the latest; nothing is decoded."""
         with self._open(step) as file:
             return file.info()

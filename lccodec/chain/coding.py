@@ -1,6 +1,6 @@
-"""A plan to frames and a manifest: what is written of a checkpoint.
+"""A plan to frames and a manifest: the content of a checkpoint file.
 
-Everything that a reader would refuse is refused before the first frame is made.
+Everything that a reader would refuse is refused before the first frame is coded.
 
 Source: SPEC 8 and 9.
 """
@@ -25,8 +25,8 @@ from .plan import FramePlan, Plan
 
 __all__ = ["encode_alone", "encode_plan", "plan_manifest"]
 
-#: Components of an array that is large enough to be coded by several threads.
-_LARGE: Final = 1 << 23
+#: A frame of more components than this is coded by several threads.
+_MAX_ONE_THREAD_COMPONENTS: Final = 1 << 23
 
 
 def plan_manifest(
@@ -38,21 +38,21 @@ def plan_manifest(
     metadata: dict[str, str],
     parent: tuple[bytes, Json] | None = None,
 ) -> Manifest:
-    """Return the manifest of a planned checkpoint, but for its frames.
+    """Return the manifest of a planned checkpoint, without its frames.
 
     Parameters
     ----------
     flat
         The state.
     step, policy, metadata
-        What it records of these.
+        Step, policy and metadata that the checkpoint records.
     parent
-        Root and tree of the checkpoint that it is a delta to.
+        Root and tree of the parent; ``None`` for a keyframe.
 
     Raises
     ------
     ArgumentError
-        If no reader would accept it.
+        If readers would refuse the manifest.
     """
     root, tree = parent or (b"", None)
     manifest = Manifest(
@@ -72,9 +72,10 @@ def plan_manifest(
 def encode_plan(
     plan: Plan, parents: Mapping[str, DecodedArray], effort: Effort, threads: int
 ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
-    """Yield of each frame its pieces, and its arrays by name as they decode once all pieces are taken.
+    """Yield the pieces of each frame, and its decoded arrays by name.
 
-    Frames are computed side by side, those of large arrays one after another, which then use all threads.
+    The arrays hold their decoded values once all pieces have been taken. Each thread codes one
+    frame at a time; all threads together code a large frame.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def encode_plan(
         out = joined([parents[c.name] for c in arrays]) if frame.inherits else np.empty_like(content.bits)
         if frame.relative:
             content = replace(content, reference=out)
-        large = threads == 1 or frame.size > _LARGE
+        large = threads == 1 or frame.size > _MAX_ONE_THREAD_COMPONENTS
         pieces = encode_content(content, frame.quantizer, out, effort=effort, threads=threads if large else 1)
         decoded = split(out, content.kind, content.shapes)
         named = {c.name: array for c, array in zip(arrays, decoded, strict=True)}
@@ -98,7 +99,7 @@ def encode_plan(
 
 
 def encode_alone(plan: Plan) -> Iterator[Iterator[bytes]]:
-    """Yield the pieces of each frame that nothing will be relative to: without memory for a result."""
+    """Yield the pieces of each frame, without decoded arrays: no delta will need them."""
     for frame in plan.frames:
         content = _content([plan.candidates[index] for index in frame.arrays])
         yield encode_content(content, frame.quantizer)
@@ -112,12 +113,12 @@ def _content(arrays: Sequence[Candidate]) -> Content:
 
 
 def _same_tree(left: Json, right: Json) -> bool:
-    """Return whether two trees are the same, the order of their keys included (`==` ignores it)."""
+    """Return whether two trees are equal, with their keys in the same order (`==` ignores it)."""
     return bool(left == right) and _same_order(left, right)
 
 
 def _same_order(left: Json, right: Json) -> bool:
-    """Return whether the keys of two equal trees are in the same order; leaves are many, and left out."""
+    """Return whether the keys of two equal trees are in the same order; leaves are skipped."""
     if isinstance(left, dict):
         inner = [key for key, child in left.items() if isinstance(child, dict | list)]
         return list(left) == list(right) and all(_same_order(left[key], right[key]) for key in inner)

@@ -1,6 +1,7 @@
-"""Arrays as a reader of the chain has them: the references of the next delta.
+"""Arrays with their decoded values: the references of the next delta.
 
-The arrays of a run are views of one buffer, so that a delta to all of them is decoded, and coded, in place.
+The arrays of a run are views of one buffer. So a delta to all of them is coded and decoded in
+place.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ __all__ = ["DecodedArray", "joined", "split"]
 
 @dataclass(slots=True)
 class DecodedArray:
-    """An array as a reader of the chain has it.
+    """An array with its decoded values.
 
     Parameters
     ----------
     kind, shape
-        Element type and shape.
+        Element type and shape of the array.
     bits
-        Components, 1-D. Arrays of a run are views of one buffer.
+        Components of the array, 1-D. For an array of a run, a view of the run's buffer.
     start
-        Where the components begin in that buffer.
+        Place of its first component in that buffer.
     """
 
     kind: ElementType
@@ -37,12 +38,12 @@ class DecodedArray:
     start: int = 0
 
     def array(self, dtype: str | None = None) -> Array:
-        """Return it as a NumPy array that shares the memory; `dtype` as in :func:`lccodec.decode`."""
+        """Return a NumPy array that shares the memory; `dtype` is as in :func:`lccodec.decode`."""
         return from_components(self.bits, self.kind, self.shape, dtype)
 
 
 def joined(parts: Sequence[DecodedArray]) -> Array:
-    """Return components end to end; without a copy if they are all of one buffer, in its order."""
+    """Return components end to end; no copy is made if they are a whole buffer in its order."""
     if len(parts) == 1:
         return parts[0].bits
     whole = parts[0].bits.base
@@ -58,7 +59,7 @@ def joined(parts: Sequence[DecodedArray]) -> Array:
 
 
 def split(bits: Array, kind: ElementType, shapes: Sequence[Shape]) -> list[DecodedArray]:
-    """Return the arrays of a frame, views of its components."""
+    """Return the arrays of a frame, as views of its components."""
     if len(shapes) == 1:
         return [DecodedArray(kind, shapes[0], bits)]
     arrays, start = [], 0

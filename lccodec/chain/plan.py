@@ -1,10 +1,10 @@
 """The plan of a checkpoint: for every array its role, quantizer, reference and frame, and why.
 
-A plan is a value. `make_plan` makes it of a state, a policy and the parent's arrays; `Chain.plan` shows it;
-`lccodec.chain.coding` executes it. Making it compares the values of arrays, but codes nothing.
+A plan is a value. `make_plan` makes it from a state, a policy and the parent's arrays. `Chain.plan`
+shows it. `lccodec.chain.coding` executes it. Making a plan compares arrays, but does not code them.
 
-An array that did not change has no frame, nor has one that waits for a trigger. The reference of a delta is
-always the parent as decoded, so that errors do not accumulate (LC-Checkpoint, section 3.1).
+An array has no frame if it did not change, or if it waits for a trigger. The reference of a delta
+is always the parent as decoded, so that errors do not accumulate (LC-Checkpoint, section 3.1).
 
 Source: SPEC 9.
 """
@@ -28,43 +28,46 @@ from .decoded import DecodedArray
 
 __all__ = ["RUN_ARRAY", "ArrayPlan", "FramePlan", "Plan", "candidates", "make_plan"]
 
-#: Components of an array, at most, that shares a run with others, and of a run: large enough to pay for the
-#: NumPy calls, small enough to be read for the sake of one of its arrays.
+#: Most components of an array in a run, and of a whole run. A run is large, so that it needs few
+#: NumPy calls. It is not larger, because reading one of its arrays means reading the whole run.
 RUN_ARRAY: Final = 1 << 14
-_RUN_TOTAL: Final = 1 << 20
+_MAX_RUN_COMPONENTS: Final = 1 << 20
 
-#: How a save stores an array: without a reference, against the parent's, or not at all.
+#: How a save stores an array: without a reference, against the parent's array, or not at all.
 Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits"]
 
-_EXACTLY: Final = Lossless()
+_LOSSLESS: Final = Lossless()
 
 
 @dataclass(frozen=True)
 class ArrayPlan:
-    """What a save makes of one array.
+    """The plan for one array.
 
     Parameters
     ----------
     name
-        Its path in the state.
+        Path of the array in the state.
     dtype, shape
-        Type and shape of the array, the shape in elements.
+        Type of the array, and its shape in elements.
     nbytes
-        Its bytes.
+        Size of the array in bytes.
     role, why
-        ``"weight"``, ``"first_moment"``, ``"second_moment"`` or ``"other"``, and in a few words why.
+        ``"weight"``, ``"first_moment"``, ``"second_moment"`` or ``"other"``, and the reason in a
+        few words.
     quantizer
-        What codes it in deltas, as text. In a keyframe, and where the parent has no such array, it is
-        stored exactly.
+        The quantizer that codes the array in deltas, as text. The array is stored exactly in a
+        keyframe, and if the parent has no such array.
     lossy
-        Whether that may lose anything.
+        Whether the quantizer may lose anything.
     guarantee
-        What holds for every value that it codes, in words; empty where nothing does.
+        What holds for every value that the quantizer codes, in words; empty if there is no
+        guarantee.
     stored
-        What this save does: stores it ``"whole"``, or as a ``"delta"`` to the parent's; or not, as it is
-        ``"unchanged"`` or ``"waits"``.
+        What this save does: it stores the array ``"whole"``, or as a ``"delta"`` to the parent's
+        array; or it does not store the array, which is ``"unchanged"`` or ``"waits"``.
     frame
-        Number of its frame, from 0 on, which it may share with other arrays; ``None`` if it has none.
+        Number of the array's frame, from 0 on; ``None`` if it has no frame. Small arrays share a
+        frame.
     """
 
     name: str
@@ -87,15 +90,15 @@ class FramePlan:
     Parameters
     ----------
     arrays
-        Indices of its arrays in the state, rising; several make a run.
+        Indices of the frame's arrays in the state, rising. Several arrays make a run.
     quantizer
-        What codes them.
+        The quantizer that codes them.
     relative
         Whether the frame is relative to the parent's arrays.
     inherits
-        Whether the parent has all of them, of the same type and shape.
+        Whether the parent has all of these arrays, with the same types and shapes.
     size
-        Components of all arrays.
+        Number of components of all arrays.
     """
 
     arrays: list[int]
@@ -107,20 +110,20 @@ class FramePlan:
 
 @dataclass(frozen=True, eq=False)
 class Plan(Sequence[ArrayPlan]):
-    """What a save does; a sequence of an `ArrayPlan` for every array, in the order of the state.
+    """What a save does: a sequence of one `ArrayPlan` for every array, in the order of the state.
 
     Parameters
     ----------
     parent
-        Step of the checkpoint that it is a delta to; ``None`` for a keyframe.
+        Step of the parent; ``None`` for a keyframe.
     candidates, quantizers
-        The arrays, and what codes each of them in deltas.
+        The arrays, and the quantizer that codes each of them in deltas.
     frames
-        In the order of their first arrays.
+        The frames, in the order of their first arrays.
     waiting
         Indices of the arrays that wait.
     shortfall
-        What the policy's target asks for and cannot be had, in words; ``None`` if it is met.
+        Why the policy's target cannot be met, in words; ``None`` if it is met.
     """
 
     parent: int | None
@@ -131,7 +134,7 @@ class Plan(Sequence[ArrayPlan]):
     shortfall: str | None = None
 
     def frame_numbers(self) -> list[int]:
-        """Return the number of the frame of each array, from 1 on; 0 if it has none (SPEC 8)."""
+        """Return the number of each array's frame, from 1 on; 0 without a frame (SPEC 8)."""
         numbers = [0] * len(self.candidates)
         for number, frame in enumerate(self.frames, 1):
             for index in frame.arrays:
@@ -183,16 +186,16 @@ def candidates(
     Parameters
     ----------
     arrays
-        By name; an array in another order than C's, or another byte order, is copied.
+        The arrays by name. An array that is not in C order and native byte order is copied.
     roles
-        Role of each, and why it has it.
+        Role of each array, and the reason for it.
     parents
         The parent's arrays as decoded.
 
     Raises
     ------
     ArgumentError
-        For an array that cannot be stored; names it.
+        If an array cannot be stored. The message names it.
     """
     found = []
     for name, array in arrays.items():
@@ -210,26 +213,26 @@ def candidates(
 
 
 def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None) -> Plan:
-    """Decide which arrays of a state are stored, with what, against what, and which share a frame.
+    """Choose for each array of a state whether it is stored, its quantizer, reference and frame.
 
     Parameters
     ----------
     arrays
-        The arrays of the state; those of a keyframe have no references.
+        The arrays of the state. In a keyframe they have no references.
     policy
         Policy of the chain.
     parent
-        Step of the checkpoint that has the references; ``None`` for a keyframe.
+        Step of the parent; ``None`` for a keyframe.
     """
     if parent is not None:
         policy = policy.settle(arrays)
     quantizers, waiting = [], []
     frames: list[FramePlan] = []
-    open_runs: dict[object, FramePlan] = {}  # that more arrays may join
+    open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
     for index, c in enumerate(arrays):
         quantizer = policy.choose(c.name, c.role, c.kind, c.bits.size // c.kind.components)
         quantizers.append(quantizer)
-        coder: Quantizer = _EXACTLY
+        coder: Quantizer = _LOSSLESS
         relative = False
         if c.reference is not None:
             if _equal(c.bits, c.reference):
@@ -242,7 +245,7 @@ def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None) -
         like = (c.kind, coder, c.reference is None, relative)
         small = 0 < c.bits.size <= RUN_ARRAY
         frame = open_runs.get(like) if small else None
-        if frame is None or frame.size + c.bits.size > _RUN_TOTAL:
+        if frame is None or frame.size + c.bits.size > _MAX_RUN_COMPONENTS:
             frame = FramePlan([], coder, relative, c.reference is not None)
             frames.append(frame)
             if small:
@@ -253,14 +256,14 @@ def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None) -
 
 
 def _stands_alone(quantizer: Quantizer, c: Candidate) -> bool:
-    """Return whether an array is coded without its reference; the values of a small one do not count."""
+    """Return whether an array is coded without its reference; only large arrays are examined."""
     if c.reference is None or quantizer.absolute or c.bits.size <= RUN_ARRAY:
         return quantizer.absolute
     return quantizer.stands_alone(c.bits, c.reference, c.kind)
 
 
 def _equal(left: Array, right: Array) -> bool:
-    """Return whether two arrays are the same; where they are not, that mostly shows at once."""
+    """Return whether two arrays are equal; if not, the first element mostly differs."""
     if left.size and left.item(0) != right.item(0):  # comparing thousands of arrays one call each is slow
         return False
     if left.size <= RUN_ARRAY:  # one comparison of bytes is faster than three calls

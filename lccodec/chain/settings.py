@@ -1,6 +1,7 @@
-"""What the saves of a chain go by: policy and roles, given by the user or recorded in the directory.
+"""Settings of the saves of a chain: policy and roles, given by the user or recorded before.
 
-The first save checks them against the state and warns about what may be a surprise; the next do not.
+The first save checks them against the state, and warns about possible surprises. Later saves do
+not.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .tail import latest_record
 __all__ = ["LOG", "Settings", "warn"]
 
 LOG: Final = logging.getLogger("lccodec")
-_MOST_NAMES: Final = 5  # in a message
+_MAX_NAMES_SHOWN: Final = 5  # in one message
 
 
 class Settings:
@@ -33,9 +34,9 @@ class Settings:
     Parameters
     ----------
     directory
-        The chain's.
+        Directory of the chain.
     policy, roles
-        As in `Chain`; ``None`` for what is recorded.
+        As in `Chain`; ``None`` for the recorded ones.
 
     Raises
     ------
@@ -49,35 +50,35 @@ class Settings:
         self._directory = directory
         self._policy = None if policy is None else resolve_policy(policy)
         self._roles = None if roles is None else dict(check_roles(roles))
-        self._record: Record | None = None  # known from the first save on
-        self._shortfall_told = False
+        self._record: Record | None = None  # set by the first save
+        self._shortfall_reported = False
 
     @property
     def record(self) -> Record:
-        """Policy and roles: given, else recorded, else those of a new chain."""
+        """Policy and roles: the given ones, else the recorded ones, else those of a new chain."""
         return self._record or self._settle(*latest_record(self._directory))
 
     def _settle(self, recorded: Record | None, problem: str | None) -> Record:
         policy = self._policy
-        if policy is None and problem is not None:  # it may be a chain that must not lose anything
+        if policy is None and problem is not None:  # the chain may be one that must not lose anything
             warn(f"the policy of {self._directory} is not known, it goes on lossless: {problem}")
             policy = POLICIES["lossless"]
         recorded = recorded or Record(POLICIES["balanced"])
         return Record(policy or recorded.policy, recorded.roles if self._roles is None else self._roles)
 
     def begin(self, flat: Flat, known: Mapping[str, Assignment]) -> Record:
-        """Return policy and roles for a save; the first one checks them against the state.
+        """Return policy and roles for a save; the first save checks them against the state.
 
         Raises
         ------
         ArgumentError
-            For names and patterns that fit no array, and for an array that cannot be stored.
+            If a name or pattern fits no array, or an array cannot be stored.
         """
         if self._record is not None:
             return self._record
         recorded, problem = latest_record(self._directory)
         record = self._settle(recorded, problem)
-        if flat.names:  # later states may lack arrays; that is no reason to lose them
+        if flat.names:  # a state without arrays is not refused
             check_matches("roles", self._roles or {}, flat.names)
             if self._policy is not None:
                 check_matches(f"policy {self._policy.name!r}", self._policy.patterns, flat.names)
@@ -87,10 +88,11 @@ class Settings:
             self._policy.check({name: choice.role for name, choice in choices.items()})
         unnamed = unnamed_weights(types, choices, record.policy)
         if unnamed:
-            shown = ", ".join(map(repr, unnamed[:_MOST_NAMES])) + ", ..." * (len(unnamed) > _MOST_NAMES)
+            more = ", ..." if len(unnamed) > _MAX_NAMES_SHOWN else ""
+            shown = ", ".join(map(repr, unnamed[:_MAX_NAMES_SHOWN])) + more
             LOG.warning(
-                "%s: %d large arrays are kept exactly, as nothing says that they are weights: %s."
-                " Chain(roles={name or pattern: role}) does.",
+                "%s: %d large arrays are stored exactly, because their names do not say that they are"
+                " weights: %s. Give their roles as Chain(roles={name or pattern: role}).",
                 *(self._directory, len(unnamed), shown),
             )
         if recorded and recorded.policy != record.policy:
@@ -102,9 +104,9 @@ class Settings:
         return record
 
     def report_shortfall(self, shortfall: str | None) -> None:
-        """Warn once of a target of the policy that cannot be met."""
-        if shortfall and not self._shortfall_told:
-            self._shortfall_told = True
+        """Warn once if a target of the policy cannot be met."""
+        if shortfall and not self._shortfall_reported:
+            self._shortfall_reported = True
             warn(f"{self._directory}: {shortfall}")
 
 
@@ -120,5 +122,5 @@ def _array_types(flat: Flat) -> dict[str, tuple[ElementType, int]]:
 
 
 def warn(message: str) -> None:
-    """Warn about where `Chain.save` was called, which is four frames up."""
+    """Warn at the line that called `Chain.save`, four frames up."""
     warnings.warn(message, LccodecWarning, stacklevel=5)

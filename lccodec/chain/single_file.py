@@ -1,4 +1,4 @@
-"""A single state in a single file, by safetensors' verbs: save, save_file, load, load_file."""
+"""One state in one file, with the verbs of safetensors: save, save_file, load, load_file."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from .plan import Plan, candidates, make_plan
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
-#: The role of every array: nothing will be a delta to it.
-_ALONE: Final = Assignment("other", "in a single file")
+#: The role of every array in a single file. Roles matter only for deltas.
+_SINGLE_FILE_ROLE: Final = Assignment("other", "in a single file")
 
 
 def _planned(state: Any, metadata: Mapping[str, Any] | None) -> tuple[Plan, Manifest]:
     """Return the plan of a file, and its manifest without the frames."""
     flat = flatten(state)
     arrays = dict(zip(flat.names, flat.arrays, strict=True))
-    plan = make_plan(candidates(arrays, dict.fromkeys(arrays, _ALONE), {}), POLICIES["lossless"], None)
+    found = candidates(arrays, dict.fromkeys(arrays, _SINGLE_FILE_ROLE), {})
+    plan = make_plan(found, POLICIES["lossless"], None)
     metadata = metadata_strings(metadata)
     return plan, plan_manifest(plan, flat, step=None, policy="lossless", metadata=metadata)
 
@@ -43,12 +44,12 @@ def save(state: Any, metadata: Mapping[str, Any] | None = None) -> bytes:
     state
         A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None.
     metadata
-        Strings to keep with it; a number becomes its JSON text.
+        Strings to store with the state. A number becomes its JSON text.
 
     Raises
     ------
     ArgumentError
-        If the state holds something that cannot be stored; names it.
+        If the state holds something that cannot be stored. The message names it.
     """
     plan, manifest = _planned(state, metadata)
     frames = [b"".join(pieces) for pieces in encode_alone(plan)]
@@ -58,15 +59,15 @@ def save(state: Any, metadata: Mapping[str, Any] | None = None) -> bytes:
 def save_file(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> None:
     """Write a state to a checkpoint file, lossless and atomically.
 
-    A file of that name is replaced, and keeps its permissions.
+    An existing file of that name is replaced. The new file has its permissions.
 
     Raises
     ------
     ArgumentError
-        If the state holds something that cannot be stored; names it. If the path is that of a
-        checkpoint of a chain: `Chain.save` writes these, and none is replaced.
+        If the state holds something that cannot be stored; the message names it. If the path is a
+        checkpoint of a chain: only `Chain.save` writes these, and they are never replaced.
     StorageError
-        If the operating system refuses; what was there stays.
+        If the operating system refuses to write. An existing file is not changed.
     """
     target = checked_path(path)
     if in_chain(target):
@@ -78,13 +79,16 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, A
 
 
 def load(data: bytes, dtype: Literal["float32", "bits"] | None = None) -> Any:
-    """Return the state in the bytes of a checkpoint file that needs no parent; errors as `load_file`."""
+    """Return the state in the bytes of a checkpoint file without a parent.
+
+    Parameters and errors are as in `load_file`.
+    """
     with open_data(data) as file:
         return file.state(dtype=dtype)
 
 
 def load_file(path: str | os.PathLike[str], dtype: Literal["float32", "bits"] | None = None) -> Any:
-    """Return the state in a checkpoint file; a delta's parents are looked for beside it.
+    """Return the state in a checkpoint file; the parents of a delta are read from its directory.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
-"""The latest checkpoint of a chain as decoded: what the next delta is taken against.
+"""The latest checkpoint of a chain as decoded: the reference of the next delta.
 
-A delta against files that have changed meanwhile could never be restored. So before each delta the files of
-the tail are compared with what they were, by root and size; that takes one small read of each.
+If the files of the reference have changed since, a delta to it could never be restored. So before
+each delta, the root and the size of these files are compared with what they were. That takes one
+small read of each file.
 
 Source: SPEC 9 (LCC-CHN-02).
 """
@@ -25,7 +26,7 @@ __all__ = ["Link", "Tail", "find_tail", "latest_record", "read_tail"]
 
 @dataclass(frozen=True)
 class Link:
-    """A file that a restore of the tail reads: its step, root and size in bytes."""
+    """A file that a restore of the latest checkpoint reads: its step, root and size in bytes."""
 
     step: int
     root: bytes
@@ -34,16 +35,16 @@ class Link:
 
 @dataclass
 class Tail:
-    """The latest checkpoint.
+    """The latest checkpoint of a chain, decoded.
 
     Parameters
     ----------
     links
-        It and its parents, the keyframe first.
+        The files of the checkpoint and its parents, the keyframe first.
     tree
         Structure of the state, as :func:`lccodec.container.tree.flatten` makes it.
     arrays
-        By name, as they decode.
+        The decoded arrays by name.
     """
 
     links: tuple[Link, ...]
@@ -57,28 +58,28 @@ class Tail:
 
     @property
     def delta_bytes(self) -> int:
-        """Bytes of the deltas since the keyframe."""
+        """Size in bytes of all deltas since the keyframe."""
         return sum(link.size for link in self.links[1:])
 
     def find_change(self, directory: Path) -> str | None:
-        """Return what is wrong with the files of the tail, None if they are as they were."""
+        """Return what is wrong with the files of the tail; ``None`` if they did not change."""
         for link in self.links:
             path = checkpoint_path(directory, link.step)
             try:
                 if read_root(path) != (link.root, link.size):
-                    return f"{path.name} is another file than it was"
+                    return f"{path.name} was replaced by another file"
             except LccodecError as error:
                 return str(error)
         return None
 
 
 def read_tail(directory: Path, step: int, threads: int) -> Tail:
-    """Return the checkpoint of a step, decoded from the files.
+    """Return the checkpoint of a step, decoded from its files.
 
     Raises
     ------
     DataError, ChainError, StorageError
-        If it cannot be restored.
+        If the checkpoint cannot be restored.
     """
     with open_file(checkpoint_path(directory, step), threads=threads) as file:
         file.check_name()
@@ -91,12 +92,12 @@ def read_tail(directory: Path, step: int, threads: int) -> Tail:
 
 
 def find_tail(tail: Tail | None, directory: Path, step: int, threads: int) -> Tail | None:
-    """Return what a delta can be taken against: a tail in memory if its files are as they were, else they.
+    """Return the reference of a delta: the tail in memory, or the files if these have changed.
 
     Returns
     -------
     Tail or None
-        None where the step cannot be restored; an `LccodecWarning` names what is wrong.
+        ``None`` if the step cannot be restored. An `LccodecWarning` says what is wrong.
     """
     changed = tail.find_change(directory) if tail is not None and tail.step == step else None
     if tail is not None and tail.step == step and changed is None:
@@ -104,20 +105,21 @@ def find_tail(tail: Tail | None, directory: Path, step: int, threads: int) -> Ta
     try:
         found = read_tail(directory, step, threads)
     except (DataError, ChainError, StorageError) as error:
-        _warn(f"{directory} goes on with a keyframe, as step {step} cannot be restored: {error}")
+        _warn(f"{directory} goes on with a keyframe, because step {step} cannot be restored: {error}")
         return None
     if changed is not None:
-        _warn(f"{directory} goes on from the file of step {step} that is there: {changed}")
+        _warn(f"{directory} goes on from the file of step {step} in the directory: {changed}")
     return found
 
 
 def latest_record(directory: Path) -> tuple[Record | None, str | None]:
-    """Return the record of the newest checkpoint that can be read, or why there are some but none can.
+    """Return the record of the newest readable checkpoint, or what is wrong with the newest.
 
     Returns
     -------
     tuple
-        The record, and None; None, and what is wrong; None twice where there is no checkpoint.
+        The record and ``None``. If no checkpoint can be read, ``None`` and what is wrong. If there
+        is no checkpoint, ``None`` twice.
     """
     problem = None
     steps = directory_steps(directory) if directory.is_dir() else {}
@@ -133,4 +135,4 @@ def latest_record(directory: Path) -> tuple[Record | None, str | None]:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, LccodecWarning, stacklevel=6)  # about where `Chain.save` was called
+    warnings.warn(message, LccodecWarning, stacklevel=6)  # at the line that called `Chain.save`

@@ -78,7 +78,7 @@ def decode(
         raise ArgumentError(f"a frame is bytes in one piece, not {type(frame).__name__}: {error}") from error
     header = _checked(data)
     if header.run:
-        raise ArgumentError("this frame is a run of arrays; they are read through their checkpoint")
+        raise ArgumentError("this frame is a run of arrays; read them through their checkpoint")
     shape = header.shapes[0]
     base = None
     if header.relative:
@@ -138,7 +138,7 @@ def _checked(data: Stored) -> FrameHeader:
 
 
 def _empty(header: FrameHeader) -> Array:
-    """Return memory for what a frame holds."""
+    """Return memory for the components of a frame."""
     if len(header.shapes) > 1 or header.nbytes < 1 << 16:
         return np.empty(header.components, header.kind.bits)
     # JAX takes over memory that begins at a multiple of 64 bytes. NumPy's own memory seldom does.
@@ -177,9 +177,9 @@ def _decode(
         if not header.relative:
             filling = padding(header.nbytes, cursor.position + TAIL.size)
     if cursor.remaining != filling or any(map(any, cursor.chunks(cursor.remaining, "filling"))):
-        raise FormatError("LCC-FRM-07", "frame", "bytes are left over behind the values")
+        raise FormatError("LCC-FRM-07", "frame", "there are bytes after the last value")
     if header.kind.kind == "b" and int(out.max(initial=0)) > 1:
-        raise FormatError("LCC-FRM-10", "frame", "a bool that is neither 0 nor 1")
+        raise FormatError("LCC-FRM-10", "frame", "a bool must be 0 or 1")
     if check_sum and array_sum(out) != checksum:
         reason = (
             "the reference is not the one it was coded against"

@@ -71,10 +71,10 @@ def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> 
     partitions = [quantizer.fit(residual) for _, _, residual in batches]
     if all(partition is None for partition in partitions):
         return []
-    nothing = np.empty(0, kind.work)
+    no_representatives = np.empty(0, kind.work)
     fitted = []
     for (first, array, residual), partition in zip(batches, partitions, strict=True):
-        chosen = Exact(nothing, residual.arrays) if partition is None else partition
+        chosen = Exact(no_representatives, residual.arrays) if partition is None else partition
         check_partition(chosen, quantizer, residual.arrays)
         # Steps of the logarithm keep positive numbers positive.
         unsigned = None if quantizer.ordered else _unsigned(residual)

@@ -1,8 +1,8 @@
 """Quantizers: each partitions the differences of an array, and gives each part a representative.
 
-The decoder does not know which quantizer was used (SPEC 7.7). This folder and
-``docs/quantizers.md`` show how to write a quantizer of your own. It imports `entropy`
-and the modules that lie in no folder.
+The decoder does not know which quantizer was used (SPEC 7.7). `base` and ``docs/quantizers.md``
+say what a quantizer of your own needs. This folder imports `entropy` and the modules that lie in no
+folder.
 """
 
 from .base import Partition, Quantizer

@@ -202,8 +202,8 @@ class _Joined:
 def known_symbols(partition: Partition, differences: Array) -> tuple[Array, Array | None]:
     """Return what `Partition.symbols` returns, without symbols that have no representative.
 
-    The partition is that of one array. A symbol past its last representative would make a frame that
-    no reader accepts, so such a difference is stored exactly.
+    The partition is of one array. Readers refuse a symbol that has no representative in a frame.
+    So a difference with such a symbol is stored exactly.
     """
     symbols, unfit = partition.symbols(differences, 0)
     if symbols.max(initial=0) > partition.counts[0]:
@@ -234,8 +234,8 @@ def fit_each(fit_one: Callable[[Residual], Partition | None], batch: Residual) -
     fitted = [fit_one(residual) for residual in batch.each()]
     if all(part is None for part in fitted):
         return None
-    nothing = Exact(np.empty(0, batch.kind.work))
-    parts = [nothing if part is None else part for part in fitted]
+    exact = Exact(np.empty(0, batch.kind.work))
+    parts = [exact if part is None else part for part in fitted]
     bounds = [part.max_error for part in parts if part.max_error is not None]
     return _Joined(
         parts,

@@ -19,13 +19,13 @@ from .residual import Owner, Residual, Zone, finite
 
 __all__ = ["ExponentBuckets", "promotion_order"]
 
-#: An array of more components is sampled first, so that its first piece is searched in a smaller zone.
+#: An array of more components is sampled first, so that its zone is large from the first piece on.
 _MIN_SAMPLED_COMPONENTS: Final = 1 << 14
 
 
 @dataclass(frozen=True)
 class ExponentBuckets(Quantizer):
-    """LC-Checkpoint's quantizer: buckets of equal sign and exponent, the largest ones promoted.
+    """LC-Checkpoint's quantizer: buckets of equal sign and exponent; the largest ones are promoted.
 
     Parameters
     ----------
@@ -69,10 +69,9 @@ class ExponentBuckets(Quantizer):
 
 
 def promotion_order(exponents: Array, negative: Array) -> Array:
-    """Return the indices (int64) of buckets, those that are promoted sooner first.
+    """Return the indices (int64) of buckets in the order of promotion (LCC-PRM-01).
 
-    These are the ones of larger exponents, and of two with equal exponent the positive one
-    (LCC-PRM-01).
+    Larger exponents come first. Of two buckets with equal exponent, the positive one comes first.
 
     Parameters
     ----------
@@ -85,22 +84,22 @@ def promotion_order(exponents: Array, negative: Array) -> Array:
 
 
 def _shift(kind: ElementType) -> int:
-    """Return the bits of a difference below its sign and exponent; one of bfloat16 is a float32."""
+    """Return the mantissa bits of a difference; differences of bfloat16 are float32."""
     return 23 if kind.name == "bfloat16" else kind.mantissa
 
 
 @dataclass(frozen=True, eq=False)
 class _Buckets:
-    """How the buckets of a batch are numbered: those of the first array, of the second, ...
+    """The numbers of the buckets of a batch: the first array's buckets, the second's, and so on.
 
     Parameters
     ----------
     shift
-        Bits of a difference below its sign and exponent.
+        Number of mantissa bits of a difference, below its sign and exponent field.
     fields
-        Sign and exponent of the buckets of one array.
+        Sign and exponent field of each bucket of one array.
     column
-        Number in an array of each sign and exponent; ``None`` where it is the field itself.
+        Number of each field among the buckets of an array; ``None`` if it is the field itself.
     """
 
     shift: int
@@ -109,7 +108,7 @@ class _Buckets:
 
     @classmethod
     def of(cls, batch: Residual) -> _Buckets:
-        """Return the numbering for a batch: of all fields or, of small arrays, of those that occur."""
+        """Return the numbers for a batch; in a batch of small arrays, only of fields that occur."""
         shift = _shift(batch.kind)
         fields = np.arange(1 << (8 * batch.kind.work.itemsize - shift))
         if batch.arrays == 1 or batch.arrays * fields.size <= batch.bits.size:
@@ -121,7 +120,7 @@ class _Buckets:
 
     @property
     def span(self) -> int:
-        """Buckets of one array."""
+        """Number of buckets of one array."""
         return self.fields.size
 
     def number(self, differences: Array, owner: Owner) -> Array:
@@ -152,7 +151,7 @@ class _Table:
         self._edges = (np.arange(1 << exponent_bits).astype(self._pattern) << self.buckets.shift).view(work)
         #: No difference inside it can be promoted any more. It always contains the subnormals.
         self.zone = Zone.within(np.full(batch.arrays, self._edges[1]), work)
-        #: Promoted buckets, and the symbol of each.
+        #: The promoted buckets, and the symbol of each.
         self.promoted = self.symbols = np.empty(0, np.int64)
         size = batch.arrays * self.buckets.span
         self.least = np.full(size, np.iinfo(self._pattern).max, self._pattern)
@@ -163,30 +162,30 @@ class _Table:
             self._promote_by_sample(*finite(*next(batch.sample())))
 
     def _promote_by_sample(self, differences: Array, owner: Owner) -> None:
-        """Promote buckets by some differences; in a batch of several arrays, by all of them."""
+        """Promote the buckets that occur in a sample of the differences."""
         occupied = np.zeros(self.most.size, bool)
         occupied[self.buckets.number(differences, owner)] = True
         self._promote(occupied)
 
     def add(self, differences: Array, owner: Owner) -> None:
-        """Take in differences outside the zone."""
+        """Add finite differences outside the zone."""
         if differences.size == 0:
             return
         buckets, patterns = self.buckets.number(differences, owner), differences.view(self._pattern)
-        if self._arrays > 1:  # the encoder asks for the same again
+        if self._arrays > 1:  # the encoder needs the same numbers again
             self.numbered = differences, buckets
         seen = np.count_nonzero(self.most)
-        np.minimum.at(self.least, buckets, patterns)  # of one sign, patterns are in the order of magnitudes
+        np.minimum.at(self.least, buckets, patterns)  # patterns of one sign rise with the magnitude
         np.maximum.at(self.most, buckets, patterns)
         if self.mean:
             self.held += np.bincount(buckets, minlength=self.most.size)
-            with np.errstate(over="ignore"):  # of the largest numbers
+            with np.errstate(over="ignore"):  # then the midpoint is used
                 self.sums += np.bincount(buckets, differences, minlength=self.most.size)
         if self._arrays == 1 and np.count_nonzero(self.most) > seen:
             self._promote(self.most > 0)
 
     def _promote(self, occupied: Array) -> None:
-        """Promote the first of the occupied buckets of each array, and let the zone reach to the last."""
+        """Promote the first occupied buckets of each array, and widen its zone up to them."""
         span = self.buckets.span
         arrays, ranks = occupied.reshape(self._arrays, span)[:, self._order].nonzero()
         first = np.searchsorted(arrays, np.arange(self._arrays))
@@ -196,7 +195,7 @@ class _Table:
         self.promoted, self.symbols = numbers[kept], symbols[kept]
         full = symbols == self._most_promoted
         array, field = arrays[full], self.buckets.fields[self._order[ranks[full]]]
-        if array.size:  # what is smaller than the last one stays out
+        if array.size:  # smaller differences cannot be promoted any more
             exponent, positive = field & self._exponent_mask, field <= self._exponent_mask
             low, high = self.zone.low.copy(), self.zone.high.copy()
             low[array] = -self._edges[exponent + positive]
@@ -219,7 +218,7 @@ class _Partition:
     zone: Zone
     table: Array  # symbol of each bucket of each array
     buckets: _Buckets
-    numbered: tuple[Array, Array] | None  # differences whose buckets are known, and these
+    numbered: tuple[Array, Array] | None  # the differences of the fit, and their buckets
     max_error: None = None
 
     def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array | None]:
@@ -228,5 +227,6 @@ class _Partition:
         else:
             numbers = self.buckets.number(differences, owner)
         symbols = self.table.take(numbers, mode="clip")
-        # Outside the zone of one array there is no other bucket, unless it has changed since the fit.
+        # Every difference outside the zone has a promoted bucket, unless the array has changed
+        # since the fit.
         return symbols, None if symbols.all() else symbols == 0

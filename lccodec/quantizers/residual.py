@@ -80,8 +80,8 @@ class Zone:
         return self._beyond(differences, low, high)
 
     def outside_all(self, differences: Array, sizes: Array) -> Array:
-        """Return the places of all differences of a batch of several arrays that are not inside."""
-        high = np.repeat(self.high, sizes)  # takes less time than a look-up for each
+        """Return the places of all differences outside, in a batch of several arrays."""
+        high = np.repeat(self.high, sizes)  # faster than a look-up for each component
         low = high if self.symmetric else np.repeat(self.low, sizes)
         return self._beyond(differences, low, high)
 
@@ -132,7 +132,7 @@ class Residual:
         self.sizes: Array = np.array([bits.size]) if sizes is None else sizes
         self.arrays = self.sizes.size
         self._owner = np.repeat(np.arange(self.arrays), self.sizes) if self.arrays > 1 else None
-        self._last_owner: tuple[Array, Array] | None = None  # what was found by the fit, for the encoder
+        self._last_owner: tuple[Array, Array] | None = None  # found by the fit, kept for the encoder
         self._all: Array | None = None  # differences of a batch of several arrays
         self._found: dict[int, tuple[Zone, Array, Array]] = {}
         self._kept = 0

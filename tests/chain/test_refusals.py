@@ -36,7 +36,7 @@ def test_an_adapter_converts_both_ways(tmp_path: Path) -> None:
     [
         ({"keys": 3}, "keys are names of leaves or containers"),
         ({"keys": ["a", 3]}, "3 is not a name"),
-        ({"dtype": "float64"}, "dtype is 'float32' or 'bits'"),
+        ({"dtype": "float64"}, "dtype must be 'float32' or 'bits'"),
     ],
 )
 def test_what_is_restored_is_named(chain: lccodec.Chain, arguments: Any, message: str) -> None:
@@ -63,8 +63,8 @@ def fails(_: object) -> float:
 @pytest.mark.parametrize(
     ("states", "evaluate", "max_loss", "message"),
     [
-        (2, zero, -1.0, "max_loss is a number of at least 0"),
-        (2, zero, "little", "max_loss is a number of at least 0"),
+        (2, zero, -1.0, "max_loss must be a number of at least 0"),
+        (2, zero, "little", "max_loss must be a number of at least 0"),
         (1, zero, 1.0, "tune needs two states"),
         (2, fails, 1.0, "evaluate failed: RuntimeError: no device"),
         (2, lambda _: float("nan"), 1.0, "evaluate returned nan"),

@@ -31,7 +31,7 @@ def test_another_file_in_the_place_of_the_latest_is_noticed(tmp_path: Path) -> N
     one.save(1, states[1])
     (tmp_path / NAMES[1]).unlink()
     Chain(tmp_path, policy="lossless").save(1, states[3])
-    with pytest.warns(LccodecWarning, match="is another file than it was"):
+    with pytest.warns(LccodecWarning, match="was replaced by another file"):
         one.save(2, states[2])
     one.save(3, states[3])
     for step, state in {0: states[0], 1: states[3], 2: states[2], 3: states[3]}.items():

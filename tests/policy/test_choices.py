@@ -175,7 +175,7 @@ def test_large_arrays_that_nothing_names_are_told_once(
             chain.save(step, state(step))
     messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(messages) == 1
-    assert "2 large arrays are kept exactly" in messages[0]
+    assert "2 large arrays are stored exactly" in messages[0]
     assert "'table', 'norm'" in messages[0]
     caplog.clear()
     with Chain(tmp_path / "b", policy="lossless") as chain:  # where all is exact there is nothing to tell
