@@ -35,7 +35,7 @@ from .info import CheckpointInfo
 from .keyframes import KEYFRAME_EVERY, wants_keyframe
 from .plan import Plan, candidates, make_plan
 from .settings import LOG, Settings
-from .tail import Link, Tail, find_tail
+from .tail import Tail, TailFile, find_tail
 
 __all__ = ["Chain"]
 
@@ -240,7 +240,7 @@ class Chain:
                 entries.append(writer.write_frame(pieces))
                 arrays.update(decoded)
             root = writer.commit(replace(manifest, frames=tuple(entries)))
-        links = (*(tail.links if tail else ()), Link(step, root, writer.size))
+        links = (*(tail.links if tail else ()), TailFile(step, root, writer.size))
         return Tail(links, flat.tree, {name: arrays[name] for name in flat.names})
 
     def _check_step(self, step: Any) -> tuple[int, list[int]]:
@@ -257,7 +257,7 @@ class Chain:
 
     def _log(self, plan: Plan, seconds: float) -> None:
         kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
-        link = self._tail.links[-1] if self._tail else Link(0, b"", 0)
+        link = self._tail.links[-1] if self._tail else TailFile(0, b"", 0)
         ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
         LOG.info(
             "%s: step %s, %s, %d bytes, %.1fx, %.3f s",

@@ -23,7 +23,7 @@ from ..policy.policy import Candidate
 from .decoded import DecodedArray, joined, split
 from .plan import FramePlan, Plan
 
-__all__ = ["encode_alone", "encode_plan", "plan_manifest"]
+__all__ = ["encode_plan", "encode_unchained", "plan_manifest"]
 
 #: A frame of more components than this is coded by several threads.
 _MAX_ONE_THREAD_COMPONENTS: Final = 1 << 23
@@ -98,7 +98,7 @@ def encode_plan(
     return ordered(encode, plan.frames, threads)
 
 
-def encode_alone(plan: Plan) -> Iterator[Iterator[bytes]]:
+def encode_unchained(plan: Plan) -> Iterator[Iterator[bytes]]:
     """Yield the pieces of each frame, without decoded arrays: no delta will need them."""
     for frame in plan.frames:
         content = _content([plan.candidates[index] for index in frame.arrays])

@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeAlias, overload
 
 from ..element_types import Array, components
 from ..errors import ArgumentError
+from ..frame.content import MAX_SHARED_COMPONENTS
 from ..frame.header import Shape, check_shape
 from ..parallel import slices
 from ..policy.policy import Candidate, Policy
@@ -26,11 +27,9 @@ from ..quantizers.lossless import Lossless
 from ..quantizers.registry import quantizer_text
 from .decoded import DecodedArray
 
-__all__ = ["RUN_ARRAY", "ArrayPlan", "FramePlan", "Plan", "candidates", "make_plan"]
+__all__ = ["ArrayPlan", "FramePlan", "Plan", "candidates", "make_plan"]
 
-#: Most components of an array in a run, and of a whole run. A run is large, so that it needs few
-#: NumPy calls. It is not larger, because reading one of its arrays means reading the whole run.
-RUN_ARRAY: Final = 1 << 14
+#: Most components of a run: reading one of its arrays means reading the whole run.
 _MAX_RUN_COMPONENTS: Final = 1 << 20
 
 #: How a save stores an array: without a reference, against the parent's array, or not at all.
@@ -243,7 +242,7 @@ def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None) -
             coder = quantizer.awake
             relative = not _stands_alone(coder, c)
         like = (c.kind, coder, c.reference is None, relative)
-        small = 0 < c.bits.size <= RUN_ARRAY
+        small = 0 < c.bits.size <= MAX_SHARED_COMPONENTS
         frame = open_runs.get(like) if small else None
         if frame is None or frame.size + c.bits.size > _MAX_RUN_COMPONENTS:
             frame = FramePlan([], coder, relative, c.reference is not None)
@@ -257,7 +256,7 @@ def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None) -
 
 def _stands_alone(quantizer: Quantizer, c: Candidate) -> bool:
     """Return whether an array is coded without its reference; only large arrays are examined."""
-    if c.reference is None or quantizer.absolute or c.bits.size <= RUN_ARRAY:
+    if c.reference is None or quantizer.absolute or c.bits.size <= MAX_SHARED_COMPONENTS:
         return quantizer.absolute
     return quantizer.stands_alone(c.bits, c.reference, c.kind)
 
@@ -266,6 +265,6 @@ def _equal(left: Array, right: Array) -> bool:
     """Return whether two arrays are equal; if not, the first element mostly differs."""
     if left.size and left.item(0) != right.item(0):  # comparing thousands of arrays one call each is slow
         return False
-    if left.size <= RUN_ARRAY:  # one comparison of bytes is faster than three calls
+    if left.size <= MAX_SHARED_COMPONENTS:  # one comparison of bytes is faster than three calls
         return left.tobytes() == right.tobytes()
     return all(bool((left[part] == right[part]).all()) for part in slices(left.size))

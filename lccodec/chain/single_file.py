@@ -16,7 +16,7 @@ from ..errors import ArgumentError
 from ..policy.presets import POLICIES
 from ..policy.roles import Assignment
 from .checkpoint import open_data, open_file
-from .coding import encode_alone, plan_manifest
+from .coding import encode_unchained, plan_manifest
 from .directory import in_chain
 from .plan import Plan, candidates, make_plan
 
@@ -52,7 +52,7 @@ def save(state: Any, metadata: Mapping[str, Any] | None = None) -> bytes:
         If the state holds something that cannot be stored. The message names it.
     """
     plan, manifest = _planned(state, metadata)
-    frames = [b"".join(pieces) for pieces in encode_alone(plan)]
+    frames = [b"".join(pieces) for pieces in encode_unchained(plan)]
     return to_bytes(frames, replace(manifest, frames=tuple(map(FrameEntry.of, frames))))
 
 
@@ -74,7 +74,7 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, A
         raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
     plan, manifest = _planned(state, metadata)
     with CheckpointWriter(target, overwrite=True) as writer:
-        entries = [writer.write_frame(pieces) for pieces in encode_alone(plan)]
+        entries = [writer.write_frame(pieces) for pieces in encode_unchained(plan)]
         writer.commit(replace(manifest, frames=tuple(entries)))
 
 

@@ -21,11 +21,11 @@ from .checkpoint import open_file
 from .decoded import DecodedArray
 from .directory import checkpoint_path, directory_steps
 
-__all__ = ["Link", "Tail", "find_tail", "latest_record", "read_tail"]
+__all__ = ["Tail", "TailFile", "find_tail", "latest_record", "read_tail"]
 
 
 @dataclass(frozen=True)
-class Link:
+class TailFile:
     """A file that a restore of the latest checkpoint reads: its step, root and size in bytes."""
 
     step: int
@@ -47,7 +47,7 @@ class Tail:
         The decoded arrays by name.
     """
 
-    links: tuple[Link, ...]
+    links: tuple[TailFile, ...]
     tree: Json
     arrays: dict[str, DecodedArray]
 
@@ -84,7 +84,7 @@ def read_tail(directory: Path, step: int, threads: int) -> Tail:
     with open_file(checkpoint_path(directory, step), threads=threads) as file:
         file.check_name()
         links = tuple(
-            Link(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
+            TailFile(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
         )
         last = file.links[-1]
         arrays = dict(zip(last.index_names, file.decoded(), strict=True))

@@ -1,4 +1,4 @@
-"""The codebook method, decoder's half: symbols and representatives to values.
+"""The codebook method: how a block is laid out, and symbols and representatives to values.
 
 A value is the sum of reference and representative, in one IEEE addition of the element type. Symbol
 0 keeps the reference. Escapes are exact values. Source: SPEC 6.3 and 7.6.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,7 +11,11 @@ from ..element_types import Array, ElementType, components
 from ..errors import ArgumentError
 from .header import Shape
 
-__all__ = ["Content", "checked_array", "part_of", "reference_components"]
+__all__ = ["MAX_SHARED_COMPONENTS", "Content", "checked_array", "part_of", "reference_components"]
+
+#: Most components of an array that shares a frame with others (an encoder's choice). A NumPy call
+#: takes as long as the work of a thousand components, so smaller arrays are handled together.
+MAX_SHARED_COMPONENTS: Final = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)

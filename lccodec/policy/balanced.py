@@ -16,6 +16,7 @@ import numpy as np
 from ..arguments import as_number
 from ..element_types import Array, ElementType
 from ..errors import ArgumentError
+from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
 from ..quantizers.logarithmic import LogSteps, logarithms
 from ..quantizers.uniform import UniformDeadzone
@@ -40,7 +41,6 @@ TARGETS: Final = ("ratio", "max_bytes", "error")
 #: The factors of steps that are tried. They are rounded to be the same on every machine.
 _STEP_FACTORS: Final = [round(2.0 ** (place / 8), 3) for place in range(-24, 25)]
 
-_MAX_POOLED_COMPONENTS: Final = 1 << 14  # of an array: smaller arrays lie in one run, and share a factor
 _POOL_SAMPLES: Final = 1 << 20  # about how many differences of all those arrays are kept
 _MIN_FINITE_SHARE: Final = 0.75  # of an array's differences: with fewer, its step is not chosen
 _FRAME_OVERHEAD_RATIO: Final = 1.03  # bytes of a frame over the entropy of its symbols
@@ -187,7 +187,7 @@ class Balanced(Policy):
         moments = find_curvatures({c.name: c.role for c in candidates}, {c.name: c.shape for c in candidates})
         by_name = {c.name: c for c in candidates}
         pools: dict[object, list[tuple[Candidate, Array, float]]] = {}
-        small = [c.bits.size for c in candidates if c.bits.size <= _MAX_POOLED_COMPONENTS]
+        small = [c.bits.size for c in candidates if c.bits.size <= MAX_SHARED_COMPONENTS]
         thin = max(sum(min(size, SAMPLE) for size in small) // _POOL_SAMPLES, 1)
         weighing: dict[str, _Moment] = {}
         for c in candidates:
@@ -197,7 +197,7 @@ class Balanced(Policy):
             if quantizer.bin_width is None:
                 continue
             d, finite = sample(c.bits, None if quantizer.absolute else c.reference, c.kind, quantizer.ordered)
-            if finite < _MIN_FINITE_SHARE and quantizer.ordered and c.bits.size > _MAX_POOLED_COMPONENTS:
+            if finite < _MIN_FINITE_SHARE and quantizer.ordered and c.bits.size > MAX_SHARED_COMPONENTS:
                 # The array will be coded without its reference, as only a large one can be.
                 d = logarithms(np.abs(sample(c.bits, None, c.kind, ordered=False)[0]))
             elif finite < _MIN_FINITE_SHARE:
@@ -211,7 +211,7 @@ class Balanced(Policy):
                 typical = float(np.mean(np.maximum(v, 0) ** 0.25)) ** 4 if v.size else 0.0
                 if typical > 0 and c.bits.size == moment.bits.size and not quantizer.absolute:
                     weighing[c.name] = moment.bits, moment.kind, typical
-            pooled = c.bits.size <= _MAX_POOLED_COMPONENTS
+            pooled = c.bits.size <= MAX_SHARED_COMPONENTS
             key = (quantizer, c.kind) if pooled else c.name
             pools.setdefault(key, []).append((c, d[:: thin if pooled else 1] / (unit or 1.0), curvature))
         mean = _mean([(curvature, c.bits.size) for pool in pools.values() for c, _, curvature in pool])
@@ -223,7 +223,7 @@ class Balanced(Policy):
             quantizer = self.choose(first.name, first.role, first.kind, first.bits.size).awake
             d = np.concatenate([d for _, d, _ in pool])
             count = sum(c.bits.size for c, _, _ in pool)
-            moment_of = weighing.get(first.name) if first.bits.size > _MAX_POOLED_COMPONENTS else None
+            moment_of = weighing.get(first.name) if first.bits.size > MAX_SHARED_COMPONENTS else None
             parts.append(
                 _Part([c.name for c, _, _ in pool], first.role, count, d, quantizer, harm, moment_of)
             )

@@ -27,9 +27,9 @@ from lccodec import (
     UniformDeadzone,
 )
 from lccodec.chain import plan
-from lccodec.chain.plan import RUN_ARRAY
 from lccodec.element_types import ElementType, components, work
 from lccodec.frame import encode as encoder
+from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.frame.decode import decode, decode_components
 from lccodec.frame.encode import encode
 from lccodec.parallel import PIECE
@@ -250,7 +250,7 @@ def policy_of(name: str) -> Policy | str:
 
 def state_of(rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
     """Arrays of runs, of a piece and of several."""
-    sizes = {"a": 700, "b": 1200, "c": RUN_ARRAY + 64, "d": 2 * PIECE + 128}
+    sizes = {"a": 700, "b": 1200, "c": MAX_SHARED_COMPONENTS + 64, "d": 2 * PIECE + 128}
     return {
         part: {name: rng.standard_normal(size).astype(np.float32) for name, size in sizes.items()}
         for part in ("model", "exp_avg", "exp_avg_sq")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lccodec import Chain, Lossless, Policy, UniformDeadzone, encode
-from lccodec.chain.plan import RUN_ARRAY
+from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
 from ..support.adam import adam_states
 from ..support.walks import walk
@@ -57,7 +57,7 @@ def test_lossless_takes_the_smaller_coding(tmp_path: Path) -> None:
                     np.testing.assert_array_equal(restored[part][name], array)
         stored = {array.name: array for array in chain.info().arrays}
     for name, array in stored.items():
-        if array.shape[0] > RUN_ARRAY:
+        if array.shape[0] > MAX_SHARED_COMPONENTS:
             assert array.relative == (not name.startswith("exp_avg/"))
     last, before = (state["exp_avg"]["large"] for state in states[:0:-1])
     assert stored["exp_avg/large"].stored_bytes < 0.98 * len(encode(last, Lossless(), before))

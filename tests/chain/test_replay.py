@@ -8,9 +8,8 @@ import pytest
 import lccodec
 from lccodec import Chain, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
 from lccodec.chain.info import array_heads
-from lccodec.chain.keyframes import wants_keyframe
-from lccodec.chain.plan import RUN_ARRAY
 from lccodec.chain.replay import replay
+from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
 from ..support.links import Arrays, FakeLink, drift, links_of
 from ..support.strategies import ALL_DTYPES, bits_of, installed, random_array
@@ -38,7 +37,7 @@ MANY = ((300,), (), (7, 3), (1,), (50, 20))
 
 
 @pytest.mark.parametrize("quantizer", QUANTIZERS)
-@pytest.mark.parametrize("shapes", [((300,),), MANY, ((RUN_ARRAY + 1,), (3,), (4,))])
+@pytest.mark.parametrize("shapes", [((300,),), MANY, ((MAX_SHARED_COMPONENTS + 1,), (3,), (4,))])
 def test_replay_gives_what_the_writer_had(quantizer: object, shapes: tuple[tuple[int, ...], ...]) -> None:
     links, decoded = links_of(drift(6, shapes), quantizer)
     for step in range(6):
@@ -143,13 +142,6 @@ def test_a_frame_of_another_form_than_its_parent_is_refused() -> None:
     two = links_of(drift(2, ((300,), (3,))), Lossless())[0]
     with pytest.raises(FormatError, match="step 1: frame 0: 2 arrays in a frame of 1"):
         replay([links[0], FakeLink({"w0": 0}, two[1].frames, "step 1")], [0])
-
-
-def test_keyframe_rule() -> None:
-    assert not wants_keyframe(31, 10, 10, 32)
-    assert wants_keyframe(32, 0, 10, 32)
-    assert wants_keyframe(1, 11, 10, 32)
-    assert wants_keyframe(0, 0, 10, 0)
 
 
 def test_a_frame_of_a_wrong_form_for_its_parent_is_refused(tmp_path: Path) -> None:

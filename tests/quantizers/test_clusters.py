@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from lccodec import ArgumentError, Chain, Clusters, Policy, decode, encode
-from lccodec.chain.plan import RUN_ARRAY
+from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.frame.header import parse_header
 from lccodec.policy.presets import resolve_policy
 
@@ -66,7 +66,7 @@ def test_the_whole_range_of_a_type() -> None:
         assert (np.sign(restored[np.abs(array) > 1e300]) == np.sign(array[np.abs(array) > 1e300])).all()
 
 
-@pytest.mark.parametrize("sizes", [[500, 3, 1, 4000], [RUN_ARRAY + 1]])
+@pytest.mark.parametrize("sizes", [[500, 3, 1, 4000], [MAX_SHARED_COMPONENTS + 1]])
 def test_in_a_chain(tmp_path: object, sizes: list[int]) -> None:
     policy = Policy("clusters", {"weight": Clusters(centres=16, pruned=0.2, protected=0.0)})
     assert resolve_policy(policy.to_json()) == policy

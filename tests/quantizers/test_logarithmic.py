@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, LogSteps, Lossless, Policy, UnsupportedError, decode, encode
-from lccodec.chain.plan import RUN_ARRAY
 from lccodec.element_types import components, octaves
+from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.frame.decode import decode_components
 from lccodec.frame.header import parse_header
 
@@ -76,7 +76,7 @@ def test_an_update_of_adam_grows_by_a_bounded_factor(
     assert (after[moving] <= before[moving] * (1 + 1e-12) * LogSteps(step).max_ratio ** 0.5).all()
 
 
-@pytest.mark.parametrize("size", [1000, RUN_ARRAY + 1])
+@pytest.mark.parametrize("size", [1000, MAX_SHARED_COMPONENTS + 1])
 def test_a_chain_keeps_the_bound_and_zeros(tmp_path: object, size: int) -> None:
     """In runs and in frames of one array; the error does not add up."""
     rng = np.random.default_rng(0)

@@ -23,8 +23,8 @@ from lccodec import (
     decode,
     encode,
 )
-from lccodec.chain.plan import RUN_ARRAY
 from lccodec.element_types import components
+from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.policy.presets import resolve_policy
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json
 
@@ -50,7 +50,7 @@ def waits(array: np.ndarray, reference: np.ndarray, threshold: float = 0.1) -> b
 @given(
     moves=st.lists(st.floats(0, 0.3), min_size=1, max_size=8),
     threshold=st.floats(1e-3, 0.5),
-    size=st.sampled_from([1, 40, RUN_ARRAY + 1]),
+    size=st.sampled_from([1, 40, MAX_SHARED_COMPONENTS + 1]),
     scale=st.sampled_from([1e-20, 1e-3, 1.0, 1e15]),
     seed=st.integers(0, 2**32),
 )

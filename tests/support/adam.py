@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from lccodec.chain.plan import RUN_ARRAY
+from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
 State = dict[str, dict[str, np.ndarray]]
 
 #: Sizes of arrays, and the root of the second moments there: some matter more than others.
 ARRAYS = {
-    "large": (3 * RUN_ARRAY, 1e-2),
-    "flat": (3 * RUN_ARRAY, 1e-4),
+    "large": (3 * MAX_SHARED_COMPONENTS, 1e-2),
+    "flat": (3 * MAX_SHARED_COMPONENTS, 1e-4),
     "small": (900, 1e-3),
     "tiny": (9, 1.0),
 }
