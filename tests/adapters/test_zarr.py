@@ -87,7 +87,7 @@ def test_a_configuration_that_is_none(configuration):
 
 @pytest.mark.parametrize("codec", [ZarrCodec, NumcodecsCodec])
 def test_what_is_no_quantizer(codec):
-    with pytest.raises(ArgumentError, match="no quantizer"):
+    with pytest.raises(ArgumentError, match="not a quantizer"):
         codec(3)
 
 
