@@ -205,10 +205,11 @@ class Chain:
         self, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]
     ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
         """Return a state with NumPy arrays, its metadata, and all known roles."""
-        if self.adapter is None:
-            return flatten(state), metadata, known
-        plain, metadata = self.adapter.to_numpy(state, metadata)
-        return flatten(plain), metadata, {**self.adapter.roles(state), **known}
+        if self.adapter is not None:
+            framework_state = state
+            state, metadata = self.adapter.to_numpy(framework_state, metadata)
+            known = {**self.adapter.roles(framework_state), **known}
+        return flatten(state), metadata, known
 
     def _find_reference(self, steps: list[int]) -> Tail | None:
         """Return the reference of the next save; ``None`` if it will be a keyframe."""

@@ -78,11 +78,11 @@ class Settings:
             return self._record
         recorded, problem = latest_record(self._directory)
         record = self._settle(recorded, problem)
+        types = _array_types(flat)
         if flat.names:  # a state without arrays is not refused
             check_matches("roles", self._roles or {}, flat.names)
             if self._policy is not None:
                 check_matches(f"policy {self._policy.name!r}", self._policy.patterns, flat.names)
-        types = _array_types(flat)
         choices = choose(types, record, known)
         if self._policy is not None:
             self._policy.check({name: choice.role for name, choice in choices.items()})
