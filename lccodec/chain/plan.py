@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, Literal, TypeAlias, overload
 
 from ..element_types import Array, components
@@ -148,11 +149,12 @@ class Plan(Sequence[ArrayPlan]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[ArrayPlan]: ...
     def __getitem__(self, index: int | slice) -> ArrayPlan | Sequence[ArrayPlan]:
-        return self._arrays()[index]
+        return self._arrays[index]
 
     def __iter__(self) -> Iterator[ArrayPlan]:
-        return iter(self._arrays())
+        return iter(self._arrays)
 
+    @cached_property  # made when somebody looks: a save of thousands of arrays needs none
     def _arrays(self) -> list[ArrayPlan]:
         return [self._array(index, number) for index, number in enumerate(self.frame_numbers())]
 
