@@ -194,13 +194,15 @@ class Balanced(Policy):
             quantizer = self.choose(c.name, c.role, c.kind, c.bits.size).awake
             if c.name in waiting or c.reference is None or c.bits.size == 0:
                 continue
-            if quantizer.bin_width is None:
+            if not quantizer.lossy:
                 continue
             d, finite = sample(c.bits, None if quantizer.absolute else c.reference, c.kind, quantizer.ordered)
             if finite < _MIN_FINITE_SHARE and quantizer.ordered and c.bits.size > MAX_SHARED_COMPONENTS:
                 # The array will be coded without its reference, as only a large one can be.
                 d = logarithms(np.abs(sample(c.bits, None, c.kind, ordered=False)[0]))
             elif finite < _MIN_FINITE_SHARE:
+                continue
+            if d.size == 0 or quantizer.bin_width(d) is None:
                 continue
             unit = 1.0 if quantizer.ordered else math.sqrt(np.add.reduce(np.square(d)) / d.size)
             moment = by_name.get(moments.get(c.name, ""))
@@ -253,7 +255,7 @@ class _Part:
 
     def step(self, factor: float) -> float:
         """Return the step for a factor of all steps."""
-        return self.quantizer.scaled(self.scale * factor).bin_width or 1.0
+        return self.quantizer.scaled(self.scale * factor).bin_width(self.d) or 1.0
 
     def nbytes(self, factor: float) -> float:
         """Return about how many bytes the arrays take."""

@@ -102,9 +102,8 @@ class Quantizer:
         """Whether the values themselves are quantized, without a reference."""
         return False
 
-    @property
-    def bin_width(self) -> float | None:
-        """Width of the bins in rms differences, or octaves if `ordered`; ``None`` otherwise."""
+    def bin_width(self, differences: Array) -> float | None:  # noqa: ARG002
+        """Return the width of the bins for a sample of differences; ``None`` if there are no bins."""
         return None
 
     @property

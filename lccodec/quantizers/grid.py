@@ -1,7 +1,10 @@
-"""Uniform bins around a dead zone, fitted to each array of a batch; bins decode as their means.
+"""Uniform bins around a dead zone, fitted to each array of a batch.
+
+The representatives are the means of the bins, or lie beyond them: see :func:`_lead`.
 
 Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random
-variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids).
+variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids); the measurements of the
+lead are in ``spec/decisions/0009-unbiased-representatives.md``.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ __all__ = ["DEAD_ZONE", "Grid", "fit_grid"]
 DEAD_ZONE: Final = 0.6
 
 _MAX_BINS_PER_SIDE: Final = (1 << 15) - 1  # so that symbols fit 16 bits
+#: Chosen by resumed runs: see `_lead`.
+_LEAD_RATIO: Final = 0.75  # of the zone
+_LEAD_EXPONENT: Final = 1.5
+
 _MIN_PIECES_FOR_MEANS: Final = 16  # of a large array: the means are estimated on as many or more
 
 #: About how many bits the sign and the exponent of a number take if it is stored exactly.
@@ -40,6 +47,8 @@ def fit_grid(
     steps: Array,
     max_error: float | None,
     widths: Callable[[Array], Array] | None = None,
+    *,
+    lead: bool = False,
 ) -> Grid | None:
     """Fit uniform bins with a dead zone to each array of a batch.
 
@@ -52,11 +61,13 @@ def fit_grid(
         As in `Partition`.
     widths
         As in `Zone`.
+    lead
+        Whether representatives lie beyond the means, so that a chain of deltas does not trail.
 
     Returns
     -------
     Grid or None
-        The grid with the means of its bins; ``None`` if exact storage of all arrays is at least as
+        The grid with its representatives; ``None`` if exact storage of all arrays is at least as
         small.
     """
     kind = batch.kind
@@ -86,7 +97,7 @@ def fit_grid(
     wanted = np.where(usable, np.minimum(wanted, _MAX_BINS_PER_SIDE), 0).astype(np.int64)
     bins = np.minimum(wanted, np.maximum(batch.sizes // 2, 4))
     grid = Grid(steps, bins, ~usable, np.empty(0, kind.work), zone, max_error)
-    return _with_means(grid, batch, wanted)
+    return _with_representatives(grid, batch, wanted, lead)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +184,8 @@ class Grid:
         return outside if outside.any() else None
 
 
-def _with_means(grid: Grid, batch: Residual, wanted: Array) -> Grid | None:
-    """Return a grid with the mean of each bin; ``None`` if exact storage of all arrays is smaller.
+def _with_representatives(grid: Grid, batch: Residual, wanted: Array, lead: bool) -> Grid | None:
+    """Return a grid with representatives; ``None`` if exact storage of all arrays is smaller.
 
     The means of a large array are estimated on evenly spread pieces. Outermost bins are left out if
     storing their few elements exactly takes less. `wanted` is the number of bins on either side
@@ -199,6 +210,9 @@ def _with_means(grid: Grid, batch: Residual, wanted: Array) -> Grid | None:
     own = np.ones(total, bool)
     own[firsts] = False  # symbol 0 has no bin
     sums, counts = sums[own], counts[own]
+    arrays = np.repeat(np.arange(batch.arrays), grid.counts)
+    moved = past + np.bincount(arrays, counts, minlength=batch.arrays)
+    leads = _lead(stride * moved / batch.sizes) * grid.steps if lead else np.zeros(batch.arrays)
     bins, spared = _worthwhile(stride * counts, stride * past, grid.bins, batch.sizes)
     doubtful = (bins > 127) | (bins < wanted)
     exact = grid.exact.copy()
@@ -213,29 +227,52 @@ def _with_means(grid: Grid, batch: Residual, wanted: Array) -> Grid | None:
         zone = Zone(zone.low * ~exact, zone.high * ~exact, zone.widths)
         batch.forget()  # the zones of the arrays that are exact now became smaller
     grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
-    steps = np.repeat(grid.steps, grid.counts)
-    means = _means(grid.codes, steps * unit, sums[kept], counts[kept], grid.max_error, unit)
+    steps, leads = (np.repeat(lengths * unit, grid.counts) for lengths in (grid.steps, leads))
+    chosen = _representatives(grid.codes, steps, leads, sums[kept], counts[kept], grid.max_error, unit)
     with np.errstate(over="ignore"):  # a bin without elements may overflow
-        return replace(grid, representatives=(means / unit).astype(batch.kind.work))
+        return replace(grid, representatives=(chosen / unit).astype(batch.kind.work))
 
 
-def _means(
-    codes: Array, steps: Array, sums: Array, counts: Array, max_error: float | None, unit: float
-) -> Array:
-    """Return the means of bins, float64; the middle of a bin without elements.
+def _lead(share: Array) -> Array:
+    """Return how far representatives lie beyond the means, in steps.
+
+    Means leave the least squared error, but in a chain of deltas they leave a state that trails:
+    an element that keeps moving waits in the dead zone, is coded, has caught up, and waits again.
+    So it is behind all the time, and a run that resumes goes back in time. Beyond the mean by a
+    distance s, with a zone that ends at z, an element starts ahead instead. If it moves steadily,
+    it is right on average at ``s = z``, less half of what it moves between two deltas. If it moves
+    at random, with variance 1 between two deltas, it trails by ``(z - s)**2 / 6`` intervals, its
+    squared error is ``(z**2 + s**2) / 6``, and a share ``1 / (z**2 - s**2)`` is coded each time. So
+    a lead of three quarters of the zone leaves a 16th of the lag.
 
     Parameters
     ----------
-    codes, steps
-        Symbol of each bin, and its step in units of 1 / `unit`.
+    share
+        Share of each array's elements that is outside the dead zone. If many are, elements move
+        farther between two deltas than the zone is wide, and means are right on average.
+    """
+    lead: Array = _LEAD_RATIO * DEAD_ZONE * np.maximum(1 - share, 0) ** _LEAD_EXPONENT
+    return lead
+
+
+def _representatives(
+    codes: Array, steps: Array, leads: Array, sums: Array, counts: Array, max_error: float | None, unit: float
+) -> Array:
+    """Return the representatives of bins, float64: their means, moved by the lead.
+
+    Parameters
+    ----------
+    codes, steps, leads
+        Symbol of each bin, its step and lead in units of 1 / `unit`.
     sums, counts
         Sum (in the same units) and number of the differences in each bin.
     max_error
-        Largest distance from the mean to an edge of the bin; ``None`` for no bound.
+        Largest distance from the representative to an edge of the bin; ``None`` for no bound.
     """
     index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
     sign, number = np.sign(index), np.abs(index)
     mean: Array = np.divide(sums, counts, out=(number + DEAD_ZONE - 0.5) * steps * sign, where=counts > 0)
+    mean += leads * sign
     if max_error is None:
         return mean
     low = (number + DEAD_ZONE) * steps - max_error * unit

@@ -101,9 +101,8 @@ class LogSteps(Quantizer):
         bound = DEAD_ZONE * self.step
         return float(2.0 ** min(bound / math.log(2), bound + _MAX_LINE_ERROR_OCTAVES))
 
-    @property
-    def bin_width(self) -> float:
-        """The step."""
+    def bin_width(self, differences: Array) -> float:  # noqa: ARG002
+        """Return the step."""
         return self.step
 
     @property

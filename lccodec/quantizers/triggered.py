@@ -84,10 +84,9 @@ class Triggered(Quantizer):
         """The quantizer `then`."""
         return self.then
 
-    @property
-    def bin_width(self) -> float | None:
-        """The width of the bins of `then`."""
-        return self.then.bin_width
+    def bin_width(self, differences: Array) -> float | None:
+        """Return the width of the bins of `then`."""
+        return self.then.bin_width(differences)
 
     def scaled(self, factor: float) -> Triggered:
         """Return the quantizer with the steps of `then` multiplied."""

@@ -1,4 +1,4 @@
-"""Equal steps with a dead zone; the representative of a bin is its mean.
+"""Equal steps with a dead zone.
 
 Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random
 variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids).
@@ -7,7 +7,7 @@ variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -22,17 +22,29 @@ from .residual import Residual, array_sums, finite
 
 __all__ = ["UniformDeadzone"]
 
+_SIZES: Final = ("step", "max_error", "relative_step", "share")
+_MAX_SHARE: Final = 0.5
+
 # A few outliers must not set the step of all other elements.
 _OUTLIER_SQUARE_SHARE: Final = 1 / 16  # of the sum of squares: a difference with more is an outlier
 _MIN_NONZERO_DIFFERENCES: Final = 1 << 14  # fewer are too few to find outliers among them
 _MAX_OUTLIERS: Final = 64
 
+# Sizes of differences are counted in bins of a quarter octave, down from the largest.
+_BINS_PER_OCTAVE_BITS: Final = 2
+_SIZE_BINS: Final = 128
+
 
 @dataclass(frozen=True)
 class UniformDeadzone(Quantizer):
-    """Equal steps with a dead zone of 0.6 steps on either side of 0; bins decode as their means.
+    """Equal steps with a dead zone of 0.6 steps on either side of 0.
 
-    Exactly one of `step`, `max_error` and `relative_step` must be given.
+    With a reference, the representative of a bin lies beyond the mean of its differences, so that
+    what a chain of deltas decodes to does not trail what was saved. That leaves a larger squared
+    error than means, in as many bytes; a training run that resumes feels the lag, and not the
+    error. Without a reference, a bin decodes as its mean.
+
+    Exactly one of `step`, `max_error`, `relative_step` and `share` must be given.
 
     Parameters
     ----------
@@ -44,6 +56,11 @@ class UniformDeadzone(Quantizer):
     relative_step
         The step as a multiple of the root mean square of the differences. In a large array this is
         estimated on evenly spread pieces, without the few differences that outweigh all others.
+        Above 3, errors in a chain may grow without limit.
+    share
+        The share of the differences that are not 0 and lie outside the dead zone, at most 0.5. The
+        step follows from it for each array. Every delta of a chain then takes about as many bytes,
+        and errors settle at a few movements.
     absolute
         Whether to quantize the values themselves, without a reference. This is for arrays that
         forget their past between two checkpoints, such as first moments. A value then decodes as 0,
@@ -52,33 +69,39 @@ class UniformDeadzone(Quantizer):
     Raises
     ------
     ArgumentError
-        Unless exactly one of the first three parameters is given, positive and finite.
+        Unless exactly one of the first four parameters is given, positive and finite.
     """
 
     step: float | None = None
     max_error: float | None = None
     relative_step: float | None = None
     absolute: bool = False
+    share: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        given = [v for v in (self.step, self.max_error, self.relative_step) if v is not None]
+        given = [value for value in map(self.__getattribute__, _SIZES) if value is not None]
         if len(given) != 1:
-            raise ArgumentError("UniformDeadzone: give exactly one of step, max_error and relative_step")
+            raise ArgumentError(f"UniformDeadzone: give exactly one of {', '.join(_SIZES)}")
         number = as_number(given[0])
         if number is None or not math.isfinite(number) or number <= 0:
             raise ArgumentError(
                 f"UniformDeadzone: the step or bound is a positive finite number, not {given[0]!r}"
             )
-        for name in ("step", "max_error", "relative_step"):
+        if self.share is not None and number > _MAX_SHARE:
+            raise ArgumentError(f"UniformDeadzone: the share is at most {_MAX_SHARE}, not {self.share!r}")
+        for name in _SIZES:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number)
         if not isinstance(self.absolute, bool):
             raise ArgumentError(f"UniformDeadzone: absolute is True or False, not {self.absolute!r}")
 
-    @property
-    def bin_width(self) -> float | None:
-        """The relative step."""
-        return self.relative_step
+    def bin_width(self, differences: Array) -> float | None:
+        """Return the step for differences like these; ``None`` if it is fixed."""
+        if self.relative_step is not None:
+            return self.relative_step * math.sqrt(float(np.mean(np.square(differences))))
+        if self.share is None:
+            return None
+        return float(np.quantile(np.abs(differences[differences != 0]), 1 - self.share)) / DEAD_ZONE
 
     @property
     def guarantee(self) -> str:
@@ -86,26 +109,64 @@ class UniformDeadzone(Quantizer):
         return "" if self.max_error is None else f"error at most {self.max_error:g}"
 
     def scaled(self, factor: float) -> UniformDeadzone:
-        """Return the quantizer with its relative step multiplied; itself if it has none."""
-        return self if self.relative_step is None else _scaled(self, factor)
+        """Return the quantizer with its relative step multiplied, or its share divided twice."""
+        return self if self.relative_step is self.share is None else _scaled(self, factor)
 
     def fit(self, batch: Residual) -> Grid | None:
-        """Choose the steps and the means; ``None`` if exact storage is at least as small."""
-        return fit_grid(batch, self.steps(batch), self.max_error)
+        """Choose the representatives; ``None`` if exact storage is at least as small."""
+        lead = batch.reference is not None
+        return fit_grid(batch, self.steps(batch), self.max_error, lead=lead)
 
     def steps(self, batch: Residual) -> Array:
         """Return the step of each array of a batch, float64; 0 or infinite if it cannot be used."""
-        if self.relative_step is None:
+        if self.relative_step is self.share is None:
             step = self.step if self.step is not None else float(self.max_error or 0) / DEAD_ZONE
             return np.full(batch.arrays, step)
         with np.errstate(over="ignore"):
-            steps = self.relative_step * _rms(batch)
+            if self.share is not None:
+                steps = _farthest(batch, self.share) / DEAD_ZONE
+            else:
+                steps = (self.relative_step or 0) * _rms(batch)
         return np.where(steps == 0, 1.0, steps)
 
 
 @lru_cache(maxsize=256)  # thousands of small arrays may share a step
 def _scaled(quantizer: UniformDeadzone, factor: float) -> UniformDeadzone:
+    if quantizer.share is not None:  # in a chain, the share goes by the square of the step
+        return replace(quantizer, share=min(quantizer.share / factor**2, _MAX_SHARE))
     return replace(quantizer, relative_step=(quantizer.relative_step or 0) * factor)
+
+
+def _farthest(batch: Residual, share: float) -> Array:
+    """Return the size that a share of each array's differences other than 0 exceed, by a sample."""
+    sizes, owners = [], []
+    for sampled, sampled_owner in batch.sample():
+        d, owner = finite(sampled, sampled_owner)
+        moved = d != 0
+        sizes.append(np.abs(d[moved]))
+        owners.append(np.broadcast_to(owner, d.shape)[moved])
+    size, owner = np.concatenate(sizes), np.concatenate(owners)
+    # The upper bits of a pattern are its exponent and the first bits of its fraction.
+    shift = np.finfo(size.dtype).nmant - _BINS_PER_OCTAVE_BITS
+    octaves = (size.view(f"u{size.itemsize}") >> shift).astype(np.int64)
+    top = np.zeros(batch.arrays, np.int64)
+    np.maximum.at(top, owner, octaves)
+    below = np.minimum(top[owner] - octaves, _SIZE_BINS - 1)
+    held = np.bincount(owner * _SIZE_BINS + below, minlength=batch.arrays * _SIZE_BINS)
+    reached = np.cumsum(held.reshape(batch.arrays, _SIZE_BINS), axis=1)
+    wanted = np.maximum(share * reached[:, -1], 1)
+    place = np.argmax(reached >= wanted[:, None], axis=1)
+    index = np.arange(batch.arrays)
+    inside = held.reshape(batch.arrays, _SIZE_BINS)[index, place]
+    part = np.maximum(reached[index, place] - wanted, 0) / np.maximum(inside, 1)  # from its lower end
+    pattern = (top - place) << shift
+    low, high = (
+        (pattern + (more << shift)).astype(f"u{size.itemsize}").view(size.dtype).astype(np.float64)
+        for more in (0, 1)
+    )
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = low + part * (high - low)
+    return np.where(np.isfinite(found), found, low)
 
 
 def _rms(batch: Residual) -> Array:

@@ -35,7 +35,8 @@ def weighted(quantizer: Quantizer, moment: Array, kind: ElementType, typical: fl
     moment, kind, typical
         As in `Weighted`.
     """
-    if isinstance(quantizer, UniformDeadzone) and quantizer.relative_step and not quantizer.absolute:
+    relative = isinstance(quantizer, UniformDeadzone) and quantizer.scaled(2) is not quantizer
+    if relative and not quantizer.absolute:
         return Weighted(quantizer, moment, kind, typical)
     return quantizer
 
@@ -68,7 +69,7 @@ class Weighted(Quantizer):
         The moments belong to one array, so a batch of several arrays has zones of one width.
         """
         widths = self._widths if batch.arrays == 1 else None
-        return fit_grid(batch, self.then.steps(batch), None, widths)
+        return fit_grid(batch, self.then.steps(batch), None, widths, lead=True)
 
     def _widths(self, places: Array) -> Array:
         with np.errstate(all="ignore"):
