@@ -15,37 +15,18 @@ from __future__ import annotations
 
 import itertools
 import re
+from contextlib import closing
+from functools import cached_property
 from typing import Final, Self
 
-from ..constants import (
-    PAYLOAD_OFFSET,
-    ROOT_SIZE,
-    TRAILER_MAGIC,
-    TRAILER_SIZE,
-)
+from ..constants import PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
 from ..entropy.bits import Cursor, Stored
-from ..errors import (
-    ArgumentError,
-    ChecksumError,
-    DataError,
-    FormatError,
-    LccodecError,
-    TruncatedError,
-)
+from ..errors import ArgumentError, ChecksumError, DataError, FormatError, LccodecError, TruncatedError
 from .manifest import INHERITED, Bytes, FrameEntry, Manifest, first_difference, parse_manifest
 from .source import BytesSource, FileSource, Source, Stretch
 from .system import StrPath
 from .trailer import Trailer, parse_trailer, root_of
 from .tree import array_names
-
-__all__ = [
-    "CheckpointReader",
-    "check_skeleton",
-    "open_bytes",
-    "open_checkpoint",
-    "peek_parent",
-    "read_root",
-]
 
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _HDF5_END: Final = slice(40, 48)  # bytes of the file that hold the length of its HDF5 part
@@ -78,9 +59,6 @@ class CheckpointReader:
 
     def __init__(self, source: Source, name: str) -> None:
         self._source: Source | None = source
-        self._names: list[str | None] | None = (
-            None  # first array of each frame, filled when an error needs it
-        )
         self.name = name
         self.file_size = source.size
         try:
@@ -109,7 +87,9 @@ class CheckpointReader:
         stretch = Stretch(self._read, self._offsets[index], entry.length)
         data: Stored = stretch if entry.length > _MAX_WHOLE_BYTES else stretch[:]
         if FrameEntry.of(Cursor(data, self.name).chunks(entry.length, "frame")) != entry:
-            raise ChecksumError("LCC-MAN-08", self._place(index), "the bytes do not match their digest")
+            name = self._names[index]
+            where = f"{self.name}: frame {index}" + ("" if name is None else f" ({name!r})")
+            raise ChecksumError("LCC-MAN-08", where, "the bytes do not match their digest")
         return data
 
     def frame_head(self, index: int, size: int) -> bytes:
@@ -146,14 +126,13 @@ class CheckpointReader:
             raise ArgumentError(f"{self.name}: no frame {index}, there are {len(self.manifest.frames)}")
         return self.manifest.frames[index]
 
-    def _place(self, index: int) -> str:
-        if self._names is None:
-            tree = self.manifest.tree
-            found = [] if tree is INHERITED else list(array_names(tree).items())
-            names = {i: name for name, i in reversed(found)}  # the first of several names
-            self._names = [names.get(members[0]) for members in self.manifest.members]
-        name = self._names[index]
-        return f"{self.name}: frame {index}" + ("" if name is None else f" ({name!r})")
+    @cached_property  # made when an error needs it
+    def _names(self) -> list[str | None]:
+        """Name of the first array of each frame."""
+        tree = self.manifest.tree
+        found = [] if tree is INHERITED else list(array_names(tree).items())
+        names = {i: name for name, i in reversed(found)}  # the first of several names
+        return [names.get(members[0]) for members in self.manifest.members]
 
     def _read(self, offset: int, size: int) -> bytes:
         if self._source is None:
@@ -161,7 +140,7 @@ class CheckpointReader:
         return self._source.read(offset, size)
 
     def _read_trailer(self, source: Source) -> Trailer:
-        data = source.read(max(0, source.size - TRAILER_SIZE), min(source.size, TRAILER_SIZE))
+        data = _last_bytes(source)
         if not data.startswith(TRAILER_MAGIC):
             raise _not_a_checkpoint(source, self.name)
         trailer = parse_trailer(data, f"{self.name}: trailer")
@@ -211,15 +190,12 @@ def read_root(path: StrPath) -> tuple[bytes, int]:
     StorageError, DataError
         If the file cannot be read, or does not end in a trailer for its size.
     """
-    source = FileSource(path)
-    try:
+    with closing(FileSource(path)) as source:
         where = f"{path}: trailer"
         trailer = parse_trailer(source.read(max(0, source.size - TRAILER_SIZE), TRAILER_SIZE), where)
         if trailer.file_length != source.size:
             raise FormatError("LCC-TRL-06", where, f"not the trailer of a file of {source.size} bytes")
         return trailer.root, source.size
-    finally:
-        source.close()
 
 
 def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
@@ -236,18 +212,12 @@ def peek_parent(path: StrPath) -> int | None:
     Nothing is verified.
     """
     try:
-        source = FileSource(path)
+        with closing(FileSource(path)) as source:
+            trailer = parse_trailer(_last_bytes(source), "")
+            length = min(trailer.manifest_length, _DELTA_START_BYTES)
+            match = _DELTA.match(source.read(trailer.manifest_offset, length))
     except LccodecError:
         return None
-    try:
-        data = source.read(max(0, source.size - TRAILER_SIZE), min(source.size, TRAILER_SIZE))
-        trailer = parse_trailer(data, "")
-        length = min(trailer.manifest_length, _DELTA_START_BYTES)
-        match = _DELTA.match(source.read(trailer.manifest_offset, length))
-    except LccodecError:
-        return None
-    finally:
-        source.close()
     return None if match is None else int(match[1])
 
 
@@ -262,15 +232,18 @@ def check_skeleton(reader: CheckpointReader) -> FormatError | None:
     from .hdf5 import skeleton
 
     trailer = reader.trailer
-    made = skeleton(trailer.payload_length, trailer.manifest_length)
-    middle = trailer.manifest_offset - len(made.middle)
-    for offset, expected in ((0, made.head), (middle, made.middle)):
+    head, middle = skeleton(trailer.payload_length, trailer.manifest_length)
+    for offset, expected in ((0, head), (trailer.manifest_offset - len(middle), middle)):
         if (found := reader._read(offset, len(expected))) != expected:
-            place = offset + first_difference(found, expected)
-            return FormatError(
-                "LCC-H5-05", f"{reader.name}: byte {place}", "not the byte that HDF5 writes here"
-            )
+            where = f"{reader.name}: byte {offset + first_difference(found, expected)}"
+            return FormatError("LCC-H5-05", where, "not the byte that HDF5 writes here")
     return None
+
+
+def _last_bytes(source: Source) -> bytes:
+    """Return the bytes where a file has its trailer: fewer of a file that is too short for one."""
+    size = min(source.size, TRAILER_SIZE)
+    return source.read(source.size - size, size)
 
 
 def _not_a_checkpoint(source: Source, name: str) -> DataError:

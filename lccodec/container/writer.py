@@ -22,8 +22,6 @@ from .manifest import Bytes, FrameEntry, Manifest, parse_manifest, pieces_of
 from .system import OPEN_FLAGS, SYSTEM, WINDOWS, StrPath, System, checked_path, flag, storage_errors
 from .trailer import Trailer, parse_trailer, root_of
 
-__all__ = ["CheckpointWriter", "check_manifest", "remove_stale_temporaries", "to_bytes"]
-
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
 _MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
@@ -92,9 +90,9 @@ def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
     with _readable():
         parse_manifest(data, "manifest")
         parse_trailer(trailer.to_bytes(), "trailer")
-    made = skeleton(trailer.payload_length, trailer.manifest_length)
-    tail = b"".join((made.middle, data, trailer.to_bytes()[:-ROOT_SIZE]))
-    return made.head, tail + root_of(made.head, tail)
+    head, middle = skeleton(trailer.payload_length, trailer.manifest_length)
+    tail = b"".join((middle, data, trailer.to_bytes()[:-ROOT_SIZE]))
+    return head, tail + root_of(head, tail)
 
 
 class CheckpointWriter:
