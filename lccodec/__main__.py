@@ -6,8 +6,6 @@ import io
 import sys
 from importlib.util import find_spec
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line and exit: 0 fine, 1 problems found, 2 wrong usage or a missing extra."""

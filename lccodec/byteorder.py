@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from .element_types import Array
 
-__all__ = ["little_endian", "read_numbers", "stored_bytes", "stored_view"]
-
 
 def little_endian(numbers: Array) -> Array:
     """Return an array with its numbers in little-endian order; itself if they are."""

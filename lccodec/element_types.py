@@ -19,30 +19,6 @@ import numpy.typing as npt
 
 from .errors import ArgumentError, DependencyError
 
-__all__ = [
-    "BFLOAT16_BITS",
-    "ELEMENT_TYPES",
-    "Array",
-    "ElementType",
-    "add",
-    "add_at",
-    "check_dtype",
-    "components",
-    "element_type",
-    "from_components",
-    "from_ordered",
-    "in_host_order",
-    "is_bfloat16_bits",
-    "narrow",
-    "octaves",
-    "ordered_steps",
-    "subtract",
-    "to_ordered",
-    "unwork",
-    "widen",
-    "work",
-]
-
 Array = npt.NDArray[Any]
 
 #: The dtype of a bfloat16 array without ml_dtypes: ``bits.view(BFLOAT16_BITS)``, of uint16.

@@ -15,8 +15,6 @@ from typing import Final, TypeVar
 from .arguments import as_integer
 from .errors import ArgumentError
 
-__all__ = ["PIECE", "ordered", "slices", "stretches", "thread_count"]
-
 #: Components (or elements) handled at a time. The piece, its differences, symbols and results then
 #: stay in the processor's cache. Passes over a whole array would read and write main memory.
 PIECE: Final = 1 << 16

@@ -31,17 +31,6 @@ from ..errors import ArgumentError, DataError, FormatError, LimitError, Unsuppor
 from .scalars import Json, parse_scalars
 from .tree import parse_tree
 
-__all__ = [
-    "INHERITED",
-    "Bytes",
-    "FrameEntry",
-    "Manifest",
-    "Parent",
-    "first_difference",
-    "parse_manifest",
-    "pieces_of",
-]
-
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
 

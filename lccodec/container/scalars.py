@@ -16,16 +16,6 @@ import numpy as np
 from ..constants import MAX_INTEGER_DIGITS
 from ..errors import ArgumentError, FormatError, LimitError
 
-__all__ = [
-    "Json",
-    "is_unicode",
-    "metadata_strings",
-    "parse_scalar",
-    "parse_scalars",
-    "scalar_json",
-    "scalar_value",
-]
-
 Json: TypeAlias = Any  # recursive, and often from a file: checked when it is read, not by the type checker
 
 _INTEGER_BOUND: Final = 10**MAX_INTEGER_DIGITS  # LCC-LIM-07

@@ -19,8 +19,6 @@ from ..errors import ArgumentError, ChainError, FormatError, TruncatedError
 from .manifest import Bytes
 from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
 
-__all__ = ["BytesSource", "FileSource", "Source", "Stretch"]
-
 _MAX_RESTING: Final = 32  # descriptors that are open for files that rest
 
 

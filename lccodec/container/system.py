@@ -21,7 +21,6 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["OPEN_FLAGS", "SYSTEM", "WINDOWS", "StrPath", "System", "checked_path", "flag", "storage_errors"]
 
 StrPath: TypeAlias = str | os.PathLike[str]
 

@@ -23,8 +23,6 @@ from ..constants import (
 )
 from ..errors import FormatError, LimitError, UnsupportedError
 
-__all__ = ["Trailer", "parse_trailer", "root_of"]
-
 
 @dataclass(frozen=True)
 class Trailer:

@@ -28,8 +28,6 @@ from ..constants import MAX_ARRAYS, MAX_NAME_CHARACTERS, MAX_NESTING
 from ..errors import ArgumentError, DataError, FormatError, LimitError
 from .scalars import Json, is_unicode, parse_scalar, scalar_json, scalar_value
 
-__all__ = ["Flat", "array_names", "flatten", "leaf_name", "parse_tree", "select", "unflatten"]
-
 Keys: TypeAlias = tuple[str, ...]  # the path from the root to a node
 
 _NUMPY_VALUES: Final = (np.ndarray, np.generic)

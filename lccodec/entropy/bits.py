@@ -15,8 +15,6 @@ from ..byteorder import stored_view
 from ..element_types import Array
 from ..errors import TruncatedError
 
-__all__ = ["Cursor", "Stored", "is_filled", "pack", "packed_size", "unpack"]
-
 _CHUNK_BYTES: Final = 1 << 22
 
 

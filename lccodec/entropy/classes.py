@@ -17,8 +17,6 @@ import numpy as np
 from ..element_types import Array
 from .histogram import entropy_bits
 
-__all__ = ["Classes", "find_classes", "row_length"]
-
 # All of these are an encoder's choice.
 _MAX_CLASSES_TRIED: Final = 4
 _MIN_NONZERO: Final = 200  # symbols that are not 0 in a matrix for which classes are tried

@@ -13,8 +13,6 @@ import numpy as np
 from ..element_types import Array
 from .bits import unpack
 
-__all__ = ["Form", "Packed", "Sparse", "as_sparse", "dense", "places_of", "sparse"]
-
 
 @dataclass(frozen=True)
 class Sparse:

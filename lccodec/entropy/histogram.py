@@ -11,8 +11,6 @@ import numpy as np
 
 from ..element_types import Array
 
-__all__ = ["entropy_bits", "histogram"]
-
 #: From this many symbols on, counting pairs of bytes takes less time than counting bytes.
 _MIN_PAIRED_SYMBOLS: Final = 1 << 17
 

@@ -17,8 +17,6 @@ from ..element_types import Array
 from ..errors import FormatError
 from .bits import Cursor, is_filled, packed_size, unpack
 
-__all__ = ["REVERSED", "canonical_codes", "choose_lengths", "code_lengths", "read_lengths", "size_bound"]
-
 #: An encoder's choice: lookup tables of this many bits stay in the first-level cache, and codes are
 #: hardly longer.
 PREFERRED_CODE_BITS: Final = 12

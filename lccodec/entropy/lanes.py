@@ -22,8 +22,6 @@ from ..errors import FormatError, LimitError
 from .bits import Cursor, is_filled, pack, packed_size, unpack
 from .huffman import REVERSED, canonical_codes, read_lengths
 
-__all__ = ["decode", "encode"]
-
 # An encoder's choice: a lane has about this many bits or symbols, so that its entry in the
 # directory takes less than 1 % of it.
 LANE_BITS: Final = 1400

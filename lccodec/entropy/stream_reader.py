@@ -26,8 +26,6 @@ from .bits import Cursor, is_filled, packed_size, unpack
 from .classes import Classes
 from .forms import Form, Packed, Sparse, as_sparse, dense
 
-__all__ = ["read_stream"]
-
 
 def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
     """Read a stream of `count` symbols.

@@ -35,8 +35,6 @@ from .classes import Classes, find_classes
 from .forms import Sparse, dense, sparse
 from .histogram import entropy_bits, histogram
 
-__all__ = ["Piece", "write_places", "write_stream"]
-
 # All of these are an encoder's choice.
 
 #: A Huffman run must be smaller than the raw symbols by this factor to be worth its time.

@@ -15,8 +15,6 @@ from ..byteorder import stored_bytes, stored_view
 from ..element_types import Array
 from ..parallel import PIECE
 
-__all__ = ["SUM_MASK", "array_sum"]
-
 SUM_MASK: Final = (1 << 64) - 1
 _ROW_WORDS: Final = 1 << 11  # words in a row of the matrices that are summed
 _WEIGHTS: Final = np.arange(1, 2 * _ROW_WORDS, 2, dtype=np.uint64)

@@ -22,8 +22,6 @@ from ..parallel import PIECE
 from ..quantizers.residual import Owner
 from .content import part_of
 
-__all__ = ["Codebook", "apply", "read_block", "reconstruct", "write_block"]
-
 #: If at most one symbol in this many is not 0, copying the reference and changing the few places is
 #: faster.
 SPARSE_RATIO: Final = 16

@@ -24,8 +24,6 @@ from .content import part_of, reference_components
 from .encode import TAIL, padding
 from .header import FrameHeader, parse_header
 
-__all__ = ["decode", "decode_components"]
-
 _ALIGNMENT_BYTES: Final = 64  # a cache line
 
 

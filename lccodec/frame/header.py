@@ -33,8 +33,6 @@ from ..element_types import ELEMENT_TYPES, ElementType
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, FormatError, LimitError, TruncatedError, UnsupportedError
 
-__all__ = ["FrameHeader", "Shape", "check_shape", "parse_header"]
-
 Shape = tuple[int, ...]
 
 _HEAD: Final = struct.Struct("<2sBBBBBB")

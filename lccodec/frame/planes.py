@@ -21,8 +21,6 @@ from ..entropy.stream_writer import Piece, write_stream
 from ..entropy.zigzag import unzigzag, zigzag
 from ..parallel import slices
 
-__all__ = ["read_block", "write_block"]
-
 
 def write_block(
     bits: Array,
