@@ -29,12 +29,11 @@ WINDOWS: Final = os.name == "nt"
 
 def flag(name: str) -> int:
     """Return a flag of `os.open`, or 0 on a system that does not have it."""
-    flag: int = getattr(os, name, 0)
-    return flag
+    return int(getattr(os, name, 0))
 
 
-#: The scheme of an address such as ``s3://bucket/run``, which `pathlib.Path` turns into
-#: ``s3:/bucket/run``. One letter is not a scheme but a drive of Windows.
+#: An address such as ``s3://bucket/run``, which `pathlib.Path` turns into ``s3:/bucket/run``. One
+#: letter is a drive of Windows.
 _ADDRESS_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")

@@ -49,11 +49,6 @@ class Flat:
     scalars: list[Json]
     names: list[str]
 
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of the arrays."""
-        return [array.shape for array in self.arrays]
-
 
 def flatten(state: Any) -> Flat:
     """Take a state apart.

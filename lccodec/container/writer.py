@@ -194,7 +194,7 @@ class CheckpointWriter:
                 raise ArgumentError("the manifest does not list the frames that were written")
             head, tail = _assemble(manifest)
             self._write(tail)
-            self._seek(0)
+            self._system.seek(self._fd, 0, os.SEEK_SET)
             self._write(head)
             self._system.fsync(self._fd)
             self._publish(temporary)
@@ -230,13 +230,10 @@ class CheckpointWriter:
                 self._system.lock(self._fd, True)
             # Another process may have removed it between the two calls.
             if self._system.exists(temporary):
-                self._seek(PAYLOAD_OFFSET)
+                self._system.seek(self._fd, PAYLOAD_OFFSET, os.SEEK_SET)
                 return
             self._discard()
         raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
-
-    def _seek(self, offset: int) -> None:
-        self._system.seek(self._fd, offset, os.SEEK_SET)
 
     def _write(self, data: Bytes) -> None:
         view = memoryview(data).cast("B")
