@@ -98,7 +98,7 @@ class _Descriptor:
 
 
 #: What resting sources read last, by the id of the source: the source itself would never be freed.
-#: No lock guards it: an interrupt or a fork could leave one locked. Each step is one call of a dict.
+#: There is no lock: an interrupt or a fork could leave it locked. Each step is one call of a dict.
 _RESTING: Final[OrderedDict[int, _Descriptor]] = OrderedDict()
 
 

@@ -100,6 +100,11 @@ def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
     return stored_view(words)[:count]
 
 
+def group_symbols(width: int) -> Array:
+    """Return the symbols (uint8) that each byte packs, of shape ``(256, 8 // width)``."""
+    return unpack(np.arange(256, dtype=np.uint8), 256 * 8 // width, width).reshape(256, -1)
+
+
 class Stored(Protocol):
     """Stored bytes: a memoryview, or an object that reads each part when it is asked for."""
 
@@ -141,11 +146,8 @@ class Cursor:
             If fewer are left (LCC-FRM-02).
         """
         if size > self.remaining:
-            raise TruncatedError(
-                "LCC-FRM-02",
-                self.where,
-                f"{what} takes {size} bytes at {self.position}, {self.remaining} left",
-            )
+            message = f"{what} takes {size} bytes at {self.position}, {self.remaining} left"
+            raise TruncatedError("LCC-FRM-02", self.where, message)
         self.position += size
         return self.data[self.position - size : self.position]
 

@@ -20,7 +20,7 @@ from ..constants import MAX_CODE_BITS, MAX_LANE_SYMBOLS
 from ..element_types import Array
 from ..errors import FormatError, LimitError
 from .bits import Cursor, is_filled, pack, packed_size, unpack
-from .huffman import REVERSED, canonical_codes, read_lengths
+from .huffman import REVERSED, canonical_codes, canonical_order, read_lengths
 
 # An encoder's choice: a lane has about this many bits or symbols, so that its entry in the
 # directory takes less than 1 % of it.
@@ -84,7 +84,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
     )
     steps = -(-lookups // batch) * batch * together
     # The last batch is padded with the symbol whose code is all zeros. Only the sizes depend on it.
-    filler = int(np.lexsort((lengths, lengths == 0))[0])
+    filler = int(canonical_order(lengths)[0])
     padded = np.full(steps * lanes, filler, np.uint8)
     padded[: data.size] = data
     stride = -(-steps * int(lengths.max()) // 64) + 1
@@ -295,21 +295,11 @@ def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> N
 
 
 class _Tables(NamedTuple):
-    """What the next bits of a lane start with: one or several codes, one behind the other.
+    """What the next bits of a lane start with: one or several codes, one behind the other."""
 
-    Attributes
-    ----------
-    symbols
-        uint8 of shape ``(symbols a lookup, 2**bits)``.
-    length
-        Bits of these codes together, uint64.
-    bits
-        Bits that are looked at.
-    """
-
-    symbols: Array
-    length: Array
-    bits: int
+    symbols: Array  # uint8 of shape (symbols a lookup, 2**bits)
+    length: Array  # bits of these codes together, uint64
+    bits: int  # how many are looked at
 
 
 def _lookup_tables(lengths: Array, together: int) -> _Tables:
@@ -317,8 +307,7 @@ def _lookup_tables(lengths: Array, together: int) -> _Tables:
     longest = int(lengths.max())
     # In canonical order, codes fill the table with the most significant bit first. Reversing the
     # bits of its index puts the lowest bit first.
-    order = np.lexsort((np.arange(lengths.size), lengths))
-    order = order[lengths[order] > 0]
+    order = canonical_order(lengths)
     by_code = np.repeat(order.astype(np.uint8), 1 << (longest - lengths[order].astype(np.int64)))
     by_bits = by_code[REVERSED[: 1 << longest] >> (MAX_CODE_BITS - longest)]
     if together == 1:

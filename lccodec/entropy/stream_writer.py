@@ -30,9 +30,9 @@ from ..constants import (
 )
 from ..element_types import Array
 from . import huffman, lanes
-from .bits import pack
+from .bits import group_symbols, pack
 from .classes import Classes, find_classes
-from .forms import Sparse, dense, sparse
+from .forms import Sparse, as_sparse, dense
 from .histogram import entropy_bits, histogram
 
 # All of these are an encoder's choice.
@@ -55,7 +55,6 @@ _MAX_NONZERO_SHARE_LONG: Final = 0.4  # the same for long runs
 _STRETCH_SYMBOLS: Final = 1 << 16  # length of the stretch whose gaps are looked at
 
 _SPARSE_HEAD: Final = struct.Struct("<BBI")  # mode, low bits, count
-_PAIR_HEAD: Final = struct.Struct("<BB")  # mode, and one more byte
 _CLASSED_HEAD: Final = struct.Struct("<BHB")  # mode, columns, classes
 
 #: Part of a coded stream; all of them are joined.
@@ -64,19 +63,8 @@ Piece: TypeAlias = bytes | memoryview
 
 # _OCCURRENCES[width][group, symbol]: how often a symbol occurs in a group of 8 // width symbols.
 _OCCURRENCES: Final = {
-    width: np.stack(
-        [
-            ((np.arange(256)[:, None] >> np.arange(0, 8, width)) % (1 << width) == s).sum(axis=1)
-            for s in range(1 << width)
-        ],
-        axis=1,
-    )
-    for width in (1, 2, 4)
+    width: (group_symbols(width)[:, :, None] == np.arange(1 << width)).sum(axis=1) for width in (1, 2, 4)
 }
-
-
-def _symbol_width(largest: int) -> int:
-    return next(width for width in (1, 2, 4, 8) if largest < 1 << width)
 
 
 def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
@@ -96,27 +84,27 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     """
     nonzero = int(np.count_nonzero(symbols))
     if nonzero == 0:
-        return [_PAIR_HEAD.pack(STREAM_CONSTANT, 0)]
+        return [bytes([STREAM_CONSTANT, 0])]
     largest = int(symbols.max())
     if nonzero == symbols.size and int(symbols.min()) == largest:
-        return [_PAIR_HEAD.pack(STREAM_CONSTANT, largest)]
+        return [bytes([STREAM_CONSTANT, largest])]
     if symbols.size >= _LONG_RUN_SYMBOLS and largest >> 7 and _is_noise(symbols):
         return [bytes([STREAM_RAW]), symbols.data]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
-        return _write_sparse(sparse(symbols), depth)
-    width = _symbol_width(largest) if inside else 8
+        return _write_sparse(as_sparse(symbols, symbols.size), depth)
+    width = next(width for width in (1, 2, 4, 8) if largest < 1 << width) if inside else 8
     groups = pack(symbols, width)
     counts = histogram(groups)
     options = []
     if width < 8:
-        options.append(_coded(groups, counts, _PAIR_HEAD.pack(STREAM_PACKED, width)))
+        options.append(_coded(groups, counts, bytes([STREAM_PACKED, width])))
         counts = counts @ _OCCURRENCES[width]
         counts[0] -= groups.size * (8 // width) - symbols.size  # the padding of the last group
     options.append(_coded(symbols, counts, b""))
     size, write = min(options, key=lambda option: option[0])
     if inside and _sparse_estimate(symbols, counts) < size:
-        return _write_sparse(sparse(symbols), depth)
+        return _write_sparse(as_sparse(symbols, symbols.size), depth)
     return write()
 
 
@@ -186,9 +174,7 @@ def _sparse_estimate(symbols: Array, counts: Array) -> float:
     if nonzero > limit * total:
         return float("inf")
     middle = max((total - _STRETCH_SYMBOLS) // 2, 0)
-    places = np.flatnonzero(
-        symbols[middle : middle + _STRETCH_SYMBOLS] != 0
-    )  # of bools: several times as fast
+    places = np.flatnonzero(symbols[middle : middle + _STRETCH_SYMBOLS] != 0)
     if places.size < 2:
         return float("inf")
     gaps = np.diff(places) - 1
