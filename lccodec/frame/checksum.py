@@ -1,7 +1,6 @@
 """The array sum: a checksum of the array that a frame decodes to (LCC-FRM-09).
 
-It detects a wrong reference or a codec that computes differently. Stored bytes have a CRC of their
-own.
+It detects a wrong reference, or a codec that computes differently. Stored bytes have a CRC too.
 """
 
 from __future__ import annotations
@@ -21,17 +20,10 @@ _WEIGHTS: Final = np.arange(1, 2 * _ROW_WORDS, 2, dtype=np.uint64)
 
 
 def array_sum(bits: Array, first: int = 0) -> int:
-    """Return the checksum of an array's components: the sum of ``(2 i + 1) * word_i`` mod 2**64.
+    """Return the checksum of components: the sum of ``(2 i + 1) * word_i`` modulo 2**64.
 
-    Words are the little-endian bytes of the array, eight at a time, the last word padded with zeros
-    (LCC-FRM-09). The sum takes as long as reading the memory.
-
-    Parameters
-    ----------
-    bits
-        Components, or a part of them.
-    first
-        Index of the first word, so that parts of an array can be summed apart.
+    Words are the little-endian bytes of the array, eight at a time, the last one padded with zeros.
+    `first` is the index of the first word, so that parts of an array can be summed apart.
     """
     if sys.byteorder == "big" and bits.size > PIECE:  # so that the array is not copied whole
         starts = range(0, bits.size, PIECE)
