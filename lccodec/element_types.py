@@ -214,7 +214,8 @@ def subtract(bits: Array, reference: Array | None, kind: ElementType) -> Array:
 def add(reference: Array, representatives: Array, kind: ElementType, out: Array) -> None:
     """Write ``r + c`` into `out`, by one IEEE addition in the element type (LCC-REC-03).
 
-    `reference` and `out` are components, `representatives` has `kind.work`. Representatives of type
+    `reference` and `out` are components, `representatives` has `kind.work`. Adding -0.0 changes no
+    pattern but a signaling NaN, so that symbol 0 keeps its reference. Representatives of type
     ``kind.bits`` are added to the order-preserving integers instead (LCC-REC-04).
     """
     if representatives.dtype == kind.bits:

@@ -3,10 +3,9 @@
 The HDF5 library writes the metadata of a file of given sizes into memory, and no stored byte ever
 enters it. Reading a checkpoint does not need this module, the only one that imports h5py.
 
-The file is the smallest HDF5 file there is (LCC-H5-02): the root group and two one-dimensional
-contiguous datasets of unsigned bytes, ``payload`` and then ``manifest``. Its metadata depend only
-on the two sizes (LCC-H5-05). So they can be written before the data exist, and written again to
-compare them.
+The file has the root group and two datasets of bytes, ``payload`` and then ``manifest``
+(LCC-H5-02). Its metadata depend only on the two sizes (LCC-H5-05). So they can be written before
+the data exist, and written again to compare them.
 """
 
 from __future__ import annotations
@@ -29,19 +28,15 @@ def skeleton(payload_size: int, manifest_size: int) -> tuple[bytes, bytes]:
     Returns all bytes before the payload, and the bytes between it and the manifest, which ends the
     HDF5 file.
 
-    Parameters
-    ----------
-    payload_size, manifest_size
-        Sizes of the two datasets in bytes. An empty payload is a dataset of no elements, which has
-        no address in HDF5. Everything else keeps its place (LCC-H5-04).
+    Sizes are in bytes. An empty payload is a dataset of no elements, which has no address in HDF5.
+    Everything else keeps its place (LCC-H5-04).
 
     Raises
     ------
     ArgumentError
         If a size is out of range.
     DependencyError
-        If the HDF5 library lays the file out in another way than the specification says
-        (LCC-H5-05).
+        If the HDF5 library lays the file out in another way than LCC-H5-05 says.
 
     Examples
     --------

@@ -1,8 +1,7 @@
 """The manifest of a checkpoint file: what the file holds, as canonical JSON (SPEC 8, LCC-MAN).
 
 Each manifest can be written in only one way (LCC-MAN-01): bytes that parse are equal to the bytes
-that are written from the result. Limits are checked before they could do harm: the nesting before
-the recursive parser runs, the length of a number before it is converted.
+that are written from the result.
 """
 
 from __future__ import annotations
@@ -119,10 +118,7 @@ class Manifest:
         return tuple(map(tuple, members))
 
     def inherit(self, tree: Json, where: str) -> Manifest:
-        """Return this manifest with the parent's `tree` in the place of `INHERITED`.
-
-        The tree is checked as the manifest's own.
-        """
+        """Return this manifest with the parent's `tree` for `INHERITED`, checked as its own."""
         if self.tree is not INHERITED:
             return self
         return replace(self, tree=parse_tree(tree, len(self.arrays), len(self.scalars), f"{where}: tree"))
@@ -162,14 +158,7 @@ _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """Read a manifest.
-
-    Parameters
-    ----------
-    data
-        All bytes of the manifest.
-    where
-        The place that errors name.
+    """Read a manifest; errors begin with the place `where`.
 
     Raises
     ------

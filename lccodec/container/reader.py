@@ -4,11 +4,10 @@
 
     head of the HDF5 file | payload: the frames | HDF5 between the datasets | manifest | trailer
 
-The reader finds everything by the trailer, with positioned reads. It needs neither h5py nor the
-HDF5 library: stored bytes enter no C code but SHA-256 and the JSON parser. The digests in the
-manifest cover the payload. The root, a SHA-256 of all other bytes (LCC-TRL-05), covers the rest, so
-that every byte of the file is hashed once. Every declared size is compared with the size of the
-file before memory is taken.
+The reader finds everything by the trailer, with positioned reads and without the HDF5 library:
+stored bytes enter no C code but SHA-256 and the JSON parser. The digests in the manifest cover the
+payload, and the root (LCC-TRL-05) covers all other bytes. Every declared size is compared with the
+size of the file before memory is taken.
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ _DELTA_START_BYTES: Final = 128
 class CheckpointReader:
     """A checkpoint that is open for reading; `open_checkpoint` and `open_bytes` return it.
 
-    Opening verifies the root and parses the manifest; `frame` verifies each frame. It is a context
-    manager. Several threads may read frames at once, but not while another thread closes the
-    reader.
+    Opening verifies the root and parses the manifest; `frame` verifies each frame. Several threads
+    may read frames at once, but not while another thread closes the reader.
 
     Attributes
     ----------
@@ -72,16 +70,9 @@ class CheckpointReader:
         self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
 
     def frame(self, index: int) -> Stored:
-        """Return the verified bytes of a frame.
+        """Return the bytes of a frame; raise ``ChecksumError`` for other bytes (LCC-MAN-08).
 
         A large frame is read once to verify it, and a second time while it is decoded.
-
-        Raises
-        ------
-        ArgumentError
-            If this file has no such frame.
-        ChecksumError
-            If the bytes are not those that were written (LCC-MAN-08).
         """
         entry = self._entry(index)
         stretch = Stretch(self._read, self._offsets[index], entry.length)
@@ -97,10 +88,7 @@ class CheckpointReader:
         return self._read(self._offsets[index], min(size, self._entry(index).length))
 
     def rest(self) -> None:
-        """Give up the open file until the next read, which opens it again if it is still the same.
-
-        Resting readers share a bounded number of descriptors.
-        """
+        """Give up the open file until the next read, which opens it again if it is the same."""
         if self._source is not None:
             self._source.rest(self.root)
 
@@ -199,18 +187,12 @@ def read_root(path: StrPath) -> tuple[bytes, int]:
 
 
 def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
-    """Open a checkpoint that is in memory. The bytes must not change while it is read.
-
-    Errors are those of `open_checkpoint`.
-    """
+    """Open a checkpoint that is in memory. The bytes must not change while it is read."""
     return CheckpointReader(BytesSource(data), name)
 
 
 def peek_parent(path: StrPath) -> int | None:
-    """Return the step that a file names as its parent's, or None if it names none.
-
-    Nothing is verified.
-    """
+    """Return the step that a file names as its parent's, or None. Nothing is verified."""
     try:
         with closing(FileSource(path)) as source:
             trailer = parse_trailer(_last_bytes(source), "")
@@ -222,12 +204,9 @@ def peek_parent(path: StrPath) -> int | None:
 
 
 def check_skeleton(reader: CheckpointReader) -> FormatError | None:
-    """Compare the HDF5 metadata of a checkpoint with what the HDF5 library writes (LCC-H5-05).
+    """Return where the HDF5 metadata are not what the HDF5 library writes (LCC-H5-05), or None.
 
-    Returns
-    -------
-    FormatError or None
-        The problem: HDF5 tools may see something else in this file than lccodec does.
+    HDF5 tools may then see something else in this file than lccodec does.
     """
     from .hdf5 import skeleton
 

@@ -1,7 +1,7 @@
 """What a checkpoint is read from: a file, or bytes in memory.
 
-A chain can have more files than a process may open. So a file that *rests* shares a bounded number
-of descriptors with other files, and is opened again when it is read.
+A chain can have more files than a process may open. So files that *rest* share a bounded number of
+descriptors, and are opened again when they are read.
 """
 
 from __future__ import annotations

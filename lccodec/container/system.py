@@ -1,7 +1,4 @@
-"""The calls to the operating system for writing a checkpoint, paths, and their errors.
-
-An ``OSError`` leaves the package as ``StorageError``.
-"""
+"""The calls to the operating system for writing a checkpoint, paths, and their errors."""
 
 from __future__ import annotations
 
@@ -90,13 +87,9 @@ def storage_errors(action: str, path: StrPath) -> Iterator[None]:
 
 
 def checked_path(path: StrPath) -> Path:
-    """Return the path if a file can have that name.
+    """Return the path if a file can have that name; raise ``ArgumentError`` otherwise.
 
-    Raises
-    ------
-    ArgumentError
-        For an object that is not a path, an empty name, a null character or a lone surrogate. Also
-        for the address of a remote store, which would become a directory of that name.
+    The address of a remote store is refused: it would become a directory of that name.
 
     Examples
     --------

@@ -1,7 +1,6 @@
 """The trailer: a structure of fixed size at the end of a checkpoint file (SPEC 8, LCC-TRL).
 
-It says where payload and manifest lie, and holds the root: the SHA-256 of all bytes that are not
-payload.
+It says where payload and manifest lie, and holds the root.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from ..errors import FormatError, LimitError, UnsupportedError
 class Trailer:
     """The last bytes of the file (LCC-TRL-02): lengths of payload and manifest, and the root.
 
-    The file has their offsets too. The two lengths imply them, because the HDF5 layout is fixed
-    (LCC-H5-05).
+    The two lengths imply the offsets, because the HDF5 layout is fixed (LCC-H5-05).
     """
 
     payload_length: int
@@ -95,13 +93,7 @@ def parse_trailer(data: bytes, where: str) -> Trailer:
 
 
 def root_of(head: bytes, tail: bytes) -> bytes:
-    """Return the root: the SHA-256 of all bytes that are not payload (LCC-TRL-05).
-
-    Parameters
-    ----------
-    head, tail
-        All bytes before the payload, and all behind it up to the root.
-    """
+    """Return the root: the SHA-256 of all bytes before and behind the payload (LCC-TRL-05)."""
     digest = sha256(head)
     digest.update(tail)
     return digest.digest()

@@ -1,9 +1,5 @@
 """Nested states to a tree, a list of arrays and a list of scalars, and back (SPEC 5).
 
-A state is a nested dict, list or tuple whose leaves are NumPy arrays and plain scalars (int, float,
-bool, str, bytes, None), or one such leaf. `flatten` takes it apart, `unflatten` puts it together
-again, and `parse_tree` checks the tree of an untrusted file.
-
 The tree (LCC-STA-01): a dict is an object in its own order, a list is ``["l", ...]``, a tuple is
 ``["t", ...]``, an array is its index, a scalar is ``null``. Arrays are numbered in document order,
 and an array that the state holds twice has one index (LCC-STA-02). Scalars are in a list of their
@@ -119,9 +115,7 @@ def _escaped(key: str) -> str:
 
 
 def array_names(tree: Json) -> dict[str, int]:
-    """Return the index of the array at each path, in document order.
-
-    An array in two places has two names.
+    """Return the index of the array at each path, in document order; two places are two names.
 
     Examples
     --------
@@ -182,14 +176,7 @@ def select(
 
 
 def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
-    """Check an untrusted tree, and return it.
-
-    Parameters
-    ----------
-    arrays, scalars
-        How many of them the file has. Each must have its place in the tree.
-    where
-        What errors call the tree.
+    """Check an untrusted tree, with a place for each array and each scalar, and return it.
 
     Raises
     ------

@@ -31,22 +31,10 @@ _MAX_ENTRY_BYTES: Final = len('[9007199254740991,"0123456789012345678901"],')
 
 
 def check_manifest(manifest: Manifest, frames: int) -> None:
-    """Check a manifest before its frames are made.
+    """Check a manifest before its frames are made, by the number that there will be.
 
-    Names, arrays and scalars have been checked by `tree.flatten`.
-
-    Parameters
-    ----------
-    manifest
-        The manifest without its frames.
-    frames
-        How many frames there will be.
-
-    Raises
-    ------
-    ArgumentError
-        If no reader would accept it: its policy is not JSON, or it has more bytes than LCC-LIM-04
-        allows.
+    Names, arrays and scalars have been checked by `tree.flatten`. Raises ``ArgumentError`` if the
+    policy is not JSON, or the manifest would be longer than LCC-LIM-04 allows.
     """
     size = len(manifest.to_bytes()) + frames * _MAX_ENTRY_BYTES
     if size > MAX_MANIFEST_BYTES:
@@ -68,13 +56,7 @@ def _readable() -> Iterator[None]:
 
 
 def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
-    """Return the bytes of a checkpoint file, as `CheckpointWriter` would write them.
-
-    Raises
-    ------
-    ArgumentError
-        If the manifest does not list these frames, or cannot be written.
-    """
+    """Return the bytes of a checkpoint file, as `CheckpointWriter` would write them."""
     if list(manifest.frames) != [FrameEntry.of(frame) for frame in frames]:
         raise ArgumentError("the manifest does not list the frames that were given")
     head, tail = _assemble(manifest)
@@ -104,13 +86,9 @@ class CheckpointWriter:
 
     Parameters
     ----------
-    path
-        The file to make.
     overwrite
         Whether to replace a file of that name, and keep its permissions. Otherwise such a file is
         an error, and stays as it is.
-    system
-        The operating system's calls.
 
     Attributes
     ----------
@@ -169,17 +147,9 @@ class CheckpointWriter:
         return self._entries[-1]
 
     def commit(self, manifest: Manifest) -> bytes:
-        """Write everything but the payload, and give the file its name.
+        """Write everything but the payload, give the file its name, and return the root.
 
-        Parameters
-        ----------
-        manifest
-            Its frames are the entries that `write_frame` returned, in that order.
-
-        Returns
-        -------
-        bytes
-            The root.
+        The frames of the manifest are the entries that `write_frame` returned, in that order.
 
         Raises
         ------

@@ -1,7 +1,4 @@
-"""Runs of small symbols in memory: dense, sparse or packed, in the form they are stored in.
-
-Nothing here depends on what the symbols mean.
-"""
+"""Runs of small symbols in memory: dense, sparse or packed, in the form they are stored in."""
 
 from __future__ import annotations
 
@@ -16,18 +13,10 @@ from .bits import unpack
 
 @dataclass(frozen=True)
 class Sparse:
-    """A run of symbols given by those that are not 0; all others are 0.
+    """A run of symbols given by those that are not 0; all others are 0."""
 
-    Parameters
-    ----------
-    positions
-        int64, rising.
-    values
-        uint8, one for each position.
-    """
-
-    positions: Array
-    values: Array
+    positions: Array  # int64, rising
+    values: Array  # uint8, one for each position
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,9 @@ REVERSED: Final = (
 
 
 class PackageMerge:
-    """The lists of package-merge for some counts. A limit uses one list for each bit.
+    """The lists of package-merge for `counts` (int64), two or more of them positive.
 
-    Parameters
-    ----------
-    counts
-        Occurrences of each symbol, int64. At least two are positive.
+    A limit uses one list for each bit.
     """
 
     def __init__(self, counts: Array) -> None:
@@ -110,12 +107,7 @@ def size_bound(counts: Array, lengths: Array) -> int:
 
 
 def read_lengths(cursor: Cursor) -> Array:
-    """Read and check a table of code lengths.
-
-    Returns
-    -------
-    ndarray
-        uint8, for the symbols up to the last one that has a code.
+    """Return a table of code lengths (uint8), up to the last symbol that has a code.
 
     Raises
     ------

@@ -41,7 +41,7 @@ def _lane_count(symbols: int, bits: int) -> int:
 
 
 def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryview]:
-    """Return the table, the lane directory and the lanes of a run of symbols.
+    """Return the parts of a Huffman run: the table, the lane directory and the lanes.
 
     Parameters
     ----------
@@ -49,11 +49,6 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
         1-D contiguous uint8, not empty.
     counts, lengths
         Occurrences and code lengths of the 256 symbols. Every symbol of `data` has a length.
-
-    Returns
-    -------
-    list of bytes or memoryview
-        Parts of one Huffman run (SPEC 7.3), to be joined.
     """
     last = int(np.flatnonzero(lengths)[-1])
     table = struct.pack("<B", last) + stored_bytes(pack(lengths[: last + 1], 4))
@@ -118,8 +113,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
 def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, int]:
     """Return a table of codes for several symbols at once, and the number of symbols.
 
-    An entry is ``code << 6 | length``. Its index has the symbols as digits. The more symbols there
-    are to code, the larger a table may be.
+    An entry is ``code << 6 | length``. Its index has the symbols as digits.
     """
     joined, bits, together = codes, lengths, 1
     largest = min(1 << 16, symbols // 8)
@@ -144,19 +138,7 @@ def _join(words: Array, bits: Array) -> tuple[Array, Array]:
 
 
 def decode(cursor: Cursor, count: int) -> Array:
-    """Read a Huffman run of `count` symbols.
-
-    Parameters
-    ----------
-    cursor
-        Placed at the table of code lengths.
-    count
-        Number of symbols, at least 1. The caller has checked that it is not too large.
-
-    Returns
-    -------
-    ndarray
-        uint8 of shape ``(count,)``.
+    """Return a Huffman run of `count` symbols, at least 1, as uint8.
 
     Raises
     ------
@@ -198,10 +180,7 @@ def decode(cursor: Cursor, count: int) -> Array:
 
 
 def _symbols_together(longest: int, steps: int) -> int:
-    """Return how many symbols one lookup should give.
-
-    More symbols mean fewer steps and larger tables.
-    """
+    """Return how many symbols one lookup should give: more mean fewer steps and larger tables."""
     choices = [k for k in range(1, 5) if k == 1 or longest * k <= 16]
     return min(choices, key=lambda k: _STEP_COST_ENTRIES * steps / k + k * (1 << (longest * k)))
 
@@ -210,12 +189,7 @@ def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array
     """Decode few lanes: look at every bit as if a code began there, then jump from code to code.
 
     A step of few lanes costs the time of its calls, not of its work. Here a step is one call, and
-    it jumps four codes.
-
-    Returns
-    -------
-    tuple of ndarray
-        The symbols, and the position in bits at which each lane ends.
+    it jumps four codes. Returns the symbols, and where each lane ends, in bits.
     """
     lanes = starts.size
     tables = _lookup_tables(lengths, 1)

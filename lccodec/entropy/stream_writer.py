@@ -4,7 +4,7 @@ A *stream* codes a known number of bytes. A Huffman code cannot take less than o
 So a run that is mostly zeros is stored *sparse*: the gaps between its non-zero symbols, and their
 values. A run over a small alphabet is *packed*: several symbols form one group, which gets one
 code. A run that is a matrix can be *classed*: its cells are coded apart by the levels of their row
-and column. These three forms contain streams again. Nothing here depends on what the symbols mean.
+and column. These three forms contain streams again.
 
 Source: SPEC 7.1 (packing) and 7.4 (streams).
 """
@@ -68,19 +68,9 @@ _OCCURRENCES: Final = {
 
 
 def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
-    """Code a run of symbols as a stream, in the form that takes the least room.
+    """Code a run of symbols (1-D contiguous uint8) as a stream, in the form of the least room.
 
-    Parameters
-    ----------
-    symbols
-        1-D contiguous uint8.
-    depth
-        How deep this stream lies inside others, 1 for the outermost.
-
-    Returns
-    -------
-    list of bytes or memoryview
-        Pieces of the stream, to be joined.
+    `depth` is how deep the stream lies inside others, 1 for the outermost.
     """
     nonzero = int(np.count_nonzero(symbols))
     if nonzero == 0:
@@ -109,18 +99,9 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
 
 
 def write_places(symbols: Sparse, count: int, columns: int = 0, depth: int = 1) -> list[Piece]:
-    """Code a run of symbols that is given by its non-zero symbols; as :func:`write_stream`.
+    """Code a run of `count` symbols that is given by its places; as :func:`write_stream`.
 
-    Parameters
-    ----------
-    symbols
-        The symbols that are not 0.
-    count
-        Number of all symbols.
-    columns
-        Number of symbols in a row if the run is a matrix and this is the outermost stream, else 0.
-    depth
-        As in :func:`write_stream`.
+    `columns` is the length of a row if the run is a matrix and lies in no other stream, else 0.
     """
     if 0 < columns <= MAX_SIDE and count <= columns * MAX_SIDE:
         classes = find_classes(symbols.positions, symbols.values, count, columns)

@@ -22,8 +22,7 @@ from ..parallel import PIECE
 from ..quantizers.residual import Owner
 from .content import part_of
 
-#: If at most one symbol in this many is not 0, copying the reference and changing the few places is
-#: faster.
+#: If at most one symbol in this many is not 0, changing only their places is faster.
 SPARSE_RATIO: Final = 16
 
 
@@ -35,16 +34,11 @@ class Codebook:
     counts
         Number of representatives of each array, int64 of shape ``(arrays,)``.
     representatives
-        Components (bit patterns) of the representatives of the first array, of the second, and so
-        on.
+        Components (bit patterns) of the representatives of all arrays, one array after the other.
     sizes
         Number of components of each array, int64. If there are several arrays, no size is 0.
-    kind
-        Element type of the arrays.
-    relative
-        Whether representatives are added to a reference.
-    ordered
-        Whether representatives are added to the reference's order-preserving integers.
+    relative, ordered
+        Whether representatives are added to a reference, and to its order-preserving integers.
     """
 
     def __init__(
@@ -92,8 +86,7 @@ class Codebook:
         `owner` counts the arrays from the `first` one on.
         """
         if self.sizes.size > 1:
-            starts = self._starts[first:][owner]
-            symbols = np.add(starts, symbols, dtype=np.intp)
+            symbols = np.add(self._starts[first:][owner], symbols, dtype=np.intp)
         return self.values.take(symbols, mode="clip")
 
     def check(self, symbols: Array, owner: Owner, where: str) -> None:
@@ -135,18 +128,14 @@ def _change(reference: Array, positions: Array, values: Array, kind: ElementType
 def write_block(
     symbols: Sparse | Array, escapes: Array, exact: Array, count: int, columns: int = 0
 ) -> list[Piece]:
-    """Return the pieces of one block: the symbols, then the escapes if there are any (SPEC 6.3).
+    """Return the pieces of a block of `count` components: symbols, then any escapes (SPEC 6.3).
 
     Parameters
     ----------
     symbols
         The symbols that are not 0: uint8, or uint16 for a wide codebook. Or all symbols: uint8.
-    escapes
-        Places of the elements that are stored exactly, rising. Their symbols are 0.
-    exact
-        Components of these elements.
-    count
-        Number of components in the block.
+    escapes, exact
+        Places (rising) and components of the elements that are stored exactly, with symbol 0.
     columns
         Number of components in a row of the matrix; 0 if the array is not coded as one.
     """
@@ -165,10 +154,7 @@ def write_block(
 
 
 def read_block(cursor: Cursor, codebook: Codebook, start: int, reference: Array | None, out: Array) -> None:
-    """Read one block, which begins at component `start` of the frame, into `out`.
-
-    `out` may be `reference`; both are the components of the block.
-    """
+    """Read the block at component `start` of the frame into `out`, which may be `reference`."""
     flags = cursor.integer("B", "block flags")
     if flags > 1:
         raise FormatError("LCC-CBK-05", cursor.where, f"block flags {flags:#x} are reserved")
