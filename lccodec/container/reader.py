@@ -149,9 +149,8 @@ class CheckpointReader:
         if manifest.minor != trailer.minor:
             raise FormatError("LCC-MAN-09", f"{where}: lccodec", "not the same version as in the trailer")
         if manifest.payload_length != trailer.payload_length:
-            message = (
-                f"{manifest.payload_length} bytes of frames in a payload of {trailer.payload_length} bytes"
-            )
+            found, declared = manifest.payload_length, trailer.payload_length
+            message = f"{found} bytes of frames in a payload of {declared} bytes"
             raise FormatError("LCC-MAN-05", f"{where}: frames", message)
         return manifest
 

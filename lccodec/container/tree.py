@@ -242,16 +242,10 @@ class _Flattener:
         if isinstance(value, _NUMPY_VALUES):
             return self._array(value, keys)
         if isinstance(value, dict):
-            return {
-                key: self.node(child, self._below(keys, key), length + len(key) + 1)
-                for key, child in value.items()
-            }
+            return {key: self._child(child, keys, key, length) for key, child in value.items()}
         # Only exact types: a subclass (namedtuple, torch.Size, IntEnum) would come back as another.
         if type(value) in (list, tuple):
-            nodes = (
-                self.node(child, self._below(keys, str(i)), length + len(str(i)) + 1)
-                for i, child in enumerate(value)
-            )
+            nodes = (self._child(child, keys, str(i), length) for i, child in enumerate(value))
             return ["l" if type(value) is list else "t", *nodes]
         self.scalars.append(self._scalar(value, keys))
         return None
@@ -284,12 +278,12 @@ class _Flattener:
             _refuse(keys, f"is {error.message}")
         return entry
 
-    def _below(self, keys: Keys, key: Any) -> Keys:
+    def _child(self, value: Any, keys: Keys, key: Any, length: int) -> Json:
         if type(key) is not str or not is_unicode(key):
             _refuse(keys, f"has the key {key!r}, which is not a str without lone surrogates")
         if len(keys) >= MAX_NESTING:
             _refuse(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
-        return (*keys, key)
+        return self.node(value, (*keys, key), length + len(key) + 1)
 
 
 def _refuse(keys: Keys, message: str) -> NoReturn:

@@ -9,6 +9,7 @@ Source: SPEC 7.4 (classed streams), `spec/decisions/0007-classed-streams.md`.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -38,16 +39,11 @@ def row_length(shape: tuple[int, ...], components: int) -> int:
 
     An array of more than two dimensions is split where the matrix becomes most nearly square.
     """
-    size, rows = components, 1
-    for extent in shape:
-        size *= extent
-    best = 0
-    for extent in shape[:-1]:
-        rows *= extent
-        columns = size // max(rows, 1)
-        if min(rows, columns) > min(best, size // max(best, 1)):
-            best = columns
-    return best
+    size = components * math.prod(shape)
+    if size == 0:
+        return 0
+    lengths = (components * math.prod(shape[k:]) for k in range(1, len(shape)))
+    return max(lengths, key=lambda length: min(length, size // length), default=0)
 
 
 class Classes:
