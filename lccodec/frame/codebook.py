@@ -52,7 +52,6 @@ class Codebook:
         ordered: bool = False,
     ) -> None:
         self.counts = counts
-        self.representatives = representatives
         self.sizes = sizes
         self.kind = kind
         self._starts = np.cumsum(counts) - counts + np.arange(counts.size)  # of each array's symbol 0
@@ -74,11 +73,7 @@ class Codebook:
 
     def owner(self, start: int, positions: Array | slice) -> Owner:
         """Return the array of each component at positions after `start`; 0 for a single array."""
-        if self.sizes.size == 1:
-            return 0
-        if isinstance(positions, slice):
-            return self._owner[start + positions.start : start + positions.stop]
-        return self._owner.take(positions + start)
+        return 0 if self.sizes.size == 1 else self._owner[start:][positions]
 
     def expand(self, symbols: Array, owner: Owner = 0, first: int = 0) -> Array:
         """Return the values of symbols: ``kind.work``, or ``kind.bits`` if the book is ordered.
