@@ -259,8 +259,9 @@ def octaves(bits: Array, reference: Array, kind: ElementType) -> Array:
     """Return about ``log2(x / r)`` as float32 or float64: how many powers of two `x` lies from `r`.
 
     This is the difference of the order-preserving integers, divided by ``2**mantissa``. Within a
-    power of two the logarithm is taken as a straight line, with an error of at most 0.0861. The
-    result is 0 where the patterns are equal, otherwise NaN unless both are positive and normal.
+    power of two the logarithm is taken as a straight line, with an error of at most 0.0861; the
+    arithmetic is exact. 0 where the patterns are equal, otherwise NaN unless both are positive
+    normal numbers.
     """
     signed = f"i{kind.size}"
     wide = np.promote_types(kind.work, np.float32).type

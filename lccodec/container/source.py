@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -22,20 +23,20 @@ from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
 _MAX_RESTING: Final = 32  # descriptors that are open for files that rest
 
 
+@dataclass(frozen=True)
 class Stretch:
     """Bytes of a file that are read when they are asked for, so that memory need not hold all."""
 
-    def __init__(self, read: Callable[[int, int], bytes], offset: int, size: int) -> None:
-        self._read = read
-        self._offset = offset
-        self._size = size
+    read: Callable[[int, int], bytes]
+    offset: int
+    size: int
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def __getitem__(self, part: slice) -> memoryview:
-        start, stop, _ = part.indices(self._size)
-        return memoryview(self._read(self._offset + start, stop - start))
+        start, stop, _ = part.indices(self.size)
+        return memoryview(self.read(self.offset + start, stop - start))
 
 
 _SEEK_LOCK: Final = threading.Lock()
