@@ -50,9 +50,9 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
     counts, lengths
         Occurrences and code lengths of the 256 symbols. Every symbol of `data` has a length.
     """
-    last = int(np.flatnonzero(lengths)[-1])
-    table = struct.pack("<B", last) + stored_bytes(pack(lengths[: last + 1], 4))
     lanes = _lane_count(data.size, int(counts @ lengths))
+    last = int(np.flatnonzero(lengths)[-1])
+    lengths = lengths[: last + 1]
     store, starts, sizes = _write_lanes(data, lengths, lanes)
     base = int(sizes.min())
     spread = int(sizes.max()) - base
@@ -60,7 +60,8 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
     excess = sizes - base
     directory = excess.astype(np.uint16) if width == 16 else pack(excess.astype(np.uint8), max(width, 1))
     return [
-        table,
+        bytes([last]),
+        stored_bytes(pack(lengths, 4)),
         struct.pack("<HHB", lanes, base, width),
         stored_bytes(directory) if width else b"",
         *(store[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)),
@@ -69,9 +70,8 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
 
 def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, Array, Array]:
     """Return the bytes that hold the lanes, where each lane begins, and its size (int64)."""
-    radix = int(np.flatnonzero(lengths)[-1]) + 1
     codes = (REVERSED[canonical_codes(lengths)] >> (MAX_CODE_BITS - lengths)).astype(np.uint64)
-    table, together = _joined_codes(codes[:radix], lengths[:radix].astype(np.uint64), data.size)
+    table, together = _joined_codes(codes, lengths.astype(np.uint64), data.size)
     # Rows of lookups are joined in pairs, so a batch has a power of two of them.
     lookups = -(-data.size // (lanes * together))
     batch = 1 << min(
@@ -89,7 +89,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
     for rows in padded.reshape(-1, batch, together, lanes):
         index = rows[:, 0].astype(np.uint16)
         for row in range(1, together):
-            index *= index.dtype.type(radix)
+            index *= index.dtype.type(lengths.size)
             index += rows[:, row]
         entries = table.take(index, mode="clip")
         bits = entries & (1 << _LENGTH_BITS) - 1
