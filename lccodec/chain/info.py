@@ -17,24 +17,20 @@ from ..constants import METHOD_CODEBOOK
 from ..element_types import ELEMENT_TYPES
 from ..errors import ArgumentError, LccodecError
 from ..frame.header import FrameHeader, Shape
-from ..policy.choices import Choice, choose
 from ..policy.presets import POLICIES
-from ..policy.record import Record, read_record
+from ..policy.record import Choice, Record, choose, read_record
 from ..policy.roles import Role
-from .links import FileLink, Link, frame_header, member_names, part_arrays, value_or_raise
+from .links import Link, frame_header, member_names, part_arrays, value_or_raise
 
 __all__ = ["ArrayInfo", "CheckpointInfo", "Head", "array_heads", "checkpoint_info", "next_heads"]
 
 
 class Head(NamedTuple):
-    """The header of the newest frame that holds an array, and the array's shape.
-
-    `unchanged` says whether the frame is in an older link.
-    """
+    """The header of the newest frame that holds an array, and the array's shape."""
 
     header: FrameHeader
     shape: Shape
-    unchanged: bool = False
+    unchanged: bool = False  # whether the frame is in an older link
 
 
 def array_heads(links: Sequence[Link], indices: Iterable[int]) -> list[Head]:
@@ -62,13 +58,7 @@ def array_heads(links: Sequence[Link], indices: Iterable[int]) -> list[Head]:
 def next_heads(
     link: Link, parent: Link | None, before: Mapping[str, Head | LccodecError]
 ) -> dict[str, Head | LccodecError]:
-    """Return the head of every array of a link, by name, or the error that it has instead.
-
-    Parameters
-    ----------
-    before
-        Heads of the parent's arrays, or their errors.
-    """
+    """Return the head of every array of a link, or its error; `before` has those of the parent."""
     heads, older = _own_heads(link, parent, link.index_names)
     for name in older:
         head = before[name]
@@ -176,16 +166,8 @@ class CheckpointInfo:
         return any(array.lossy for array in self.arrays)
 
 
-def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> CheckpointInfo:
-    """Return what is stored in a link.
-
-    Parameters
-    ----------
-    heads
-        Heads of its arrays, by name.
-    deltas
-        Number of deltas up to it.
-    """
+def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> CheckpointInfo:
+    """Return what is stored in a link: its arrays have these heads, a restore so many deltas."""
     manifest = link.manifest
     arrays = []
     choices = _choices(link, heads)
@@ -228,7 +210,7 @@ def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> C
     )
 
 
-def _choices(link: FileLink, heads: Mapping[str, Head]) -> dict[str, Choice]:
+def _choices(link: Link, heads: Mapping[str, Head]) -> dict[str, Choice]:
     """Return what the recorded policy of a checkpoint chooses for its arrays."""
     types = {name: (heads[name].header.kind, math.prod(heads[name].shape)) for name in link.index_names}
     try:
