@@ -42,13 +42,7 @@ def check_name(name: str, step: int | None) -> None:
 
 
 def step_index(step: object) -> int:
-    """Return a step as an int. NumPy's and other integers are accepted.
-
-    Raises
-    ------
-    ArgumentError
-        If it is not an integer.
-    """
+    """Return a step, as NumPy's and other integers, as an int; refuse what is not an integer."""
     index = as_integer(step)
     if index is None:
         raise ArgumentError(f"a step is an integer, not {step!r}")
@@ -56,13 +50,7 @@ def step_index(step: object) -> int:
 
 
 def directory_names(directory: Path) -> list[str]:
-    """Return the names in a directory.
-
-    Raises
-    ------
-    StorageError
-        If the directory cannot be listed.
-    """
+    """Return the names in a directory; raise ``StorageError`` if it cannot be listed."""
     try:
         return [entry.name for entry in directory.iterdir()]
     except OSError as error:
@@ -76,13 +64,7 @@ def steps_of(directory: Path, names: Sequence[str]) -> dict[int, Path]:
 
 
 def directory_steps(directory: Path) -> dict[int, Path]:
-    """Return the checkpoint files of a directory, by rising step (LCC-CHN-01).
-
-    Raises
-    ------
-    StorageError
-        If the directory cannot be listed.
-    """
+    """Return the checkpoint files of a directory; raise ``StorageError`` if it cannot be listed."""
     return steps_of(directory, directory_names(directory))
 
 
