@@ -19,8 +19,6 @@ import lccodec
 from ..errors import ArgumentError, DataError, LccodecError, LccodecWarning
 from . import render
 
-__all__ = ["error_document", "error_text", "program", "verb"]
-
 _INTERRUPTED: Final = 130  # exit code of a shell for a process ended by a signal: 128 + 2 (SIGINT)
 _PIPE_CLOSED: Final = 141  # the same: 128 + 13 (SIGPIPE)
 

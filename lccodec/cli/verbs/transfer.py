@@ -19,9 +19,7 @@ from ...exchange import load_rules
 from ...policy.presets import POLICIES
 from .. import render
 from ..program import verb
-from .parameters import CHAIN, FILE, NEW, STEP, open_checkpoint, threads_option
-
-__all__ = ["convert", "restore", "save"]
+from .parameters import FILE, NEW, STEP, chain_argument, open_checkpoint, step_option, threads_option
 
 _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 
@@ -77,8 +75,8 @@ def save(
 
 
 @verb
-@click.argument("directory", metavar="DIR", type=CHAIN)
-@click.option("--step", type=STEP, help="[default: the latest]")
+@chain_argument
+@step_option
 @click.option(
     "-o", "--output", metavar="FILE", type=NEW, required=True, help="A .npz, .safetensors or .lcc.h5 file."
 )
