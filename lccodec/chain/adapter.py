@@ -11,8 +11,6 @@ from typing import Any, Protocol
 from ..errors import ArgumentError
 from ..policy.roles import Assignment
 
-__all__ = ["Adapter", "check_adapter"]
-
 
 class Adapter(Protocol):
     """A framework's states as NumPy arrays, as `lccodec.adapters.torch` and `.jax` provide them."""

@@ -23,8 +23,6 @@ from ..policy.policy import Candidate
 from .decoded import DecodedArray, joined, split
 from .plan import FramePlan, Plan
 
-__all__ = ["encode_plan", "encode_unchained", "plan_manifest"]
-
 #: A frame of more components than this is coded by several threads.
 _MAX_ONE_THREAD_COMPONENTS: Final = 1 << 23
 

@@ -15,8 +15,6 @@ import numpy as np
 from ..element_types import Array, ElementType, from_components
 from ..frame.header import Shape
 
-__all__ = ["DecodedArray", "joined", "split"]
-
 
 @dataclass(slots=True)
 class DecodedArray:

@@ -17,16 +17,6 @@ from ..arguments import as_integer
 from ..constants import CHECKPOINT_SUFFIX
 from ..errors import ArgumentError, FormatError, StorageError
 
-__all__ = [
-    "check_name",
-    "checkpoint_path",
-    "directory_names",
-    "directory_steps",
-    "in_chain",
-    "step_index",
-    "steps_of",
-]
-
 _FILE_NAME: Final = re.compile(r"([0-9]{12}|[1-9][0-9]{12,15})" + re.escape(CHECKPOINT_SUFFIX))
 
 

@@ -22,8 +22,6 @@ from ..policy.record import Choice, Record, choose, read_record
 from ..policy.roles import Role
 from .links import Link, frame_header, member_names, part_arrays, value_or_raise
 
-__all__ = ["ArrayInfo", "CheckpointInfo", "Head", "array_heads", "checkpoint_info", "next_heads"]
-
 
 class Head(NamedTuple):
     """The header of the newest frame that holds an array, and the array's shape."""

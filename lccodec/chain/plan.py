@@ -28,8 +28,6 @@ from ..quantizers.lossless import Lossless
 from ..quantizers.registry import quantizer_text
 from .decoded import DecodedArray
 
-__all__ = ["ArrayPlan", "FramePlan", "Plan", "candidates", "make_plan"]
-
 #: Most components of a run: reading one of its arrays means reading the whole run.
 _MAX_RUN_COMPONENTS: Final = 1 << 20
 

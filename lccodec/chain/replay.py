@@ -118,12 +118,7 @@ def decoded_together(links: Sequence[Link]) -> list[list[int]]:
 
 
 def _decode_frame(
-    link: Link,
-    number: int,
-    last: bool,
-    parents: Mapping[str, DecodedArray],
-    threads: int,
-    reuse: bool = True,
+    link: Link, number: int, last: bool, parents: Mapping[str, DecodedArray], threads: int, reuse: bool = True
 ) -> dict[str, DecodedArray]:
     """Decode a frame of a link; check the array sum if it is the `last` of one (`_needed`)."""
     names = member_names(link, number)

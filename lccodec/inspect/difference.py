@@ -111,9 +111,7 @@ class Leaves(Mapping[str, Any]):
 
 
 def compare_states(
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    progress: Callable[[int, int], object] | None = None,
+    old: Mapping[str, Any], new: Mapping[str, Any], progress: Callable[[int, int], object] | None = None
 ) -> Difference:
     """Return how two states differ.
 

@@ -53,11 +53,6 @@ class Assignment:
     role: Role
     why: str
 
-    @property
-    def named(self) -> bool:
-        """Whether a source says the role. An array that nothing names is ``other`` to be safe."""
-        return self.why != UNNAMED
-
 
 _Path: TypeAlias = tuple[str, ...]
 _UNNAMED_ROLE: Final = Assignment("other", UNNAMED)
@@ -226,7 +221,7 @@ def _named(names: tuple[str, ...]) -> Mapping[str, Assignment]:
         if parameter:
             parameters.add(parameter)
     for name, assignment in found.items() if parameters else ():
-        if not assignment.named and (moment := state.parameter(_path(name), parameters)):
+        if assignment is _UNNAMED_ROLE and (moment := state.parameter(_path(name), parameters)):
             found[name] = Assignment("weight", f"has the moments of '{'/'.join(moment)}'")
     return MappingProxyType(found)
 

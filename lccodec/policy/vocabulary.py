@@ -150,7 +150,7 @@ def meaning(part: str) -> Word:
     """
     text = part.lower()
     words = {word.lower() for word in _WORD_PATTERN.findall(part)} | set(re.split(r"[^a-z]+", text))
-    prefix, line, stem = text.rpartition("_")
+    prefix, _, stem = text.rpartition("_")
     partners: list[tuple[str, Role]] = []
     for first, second in _MOMENT_PAIRS:
         # A part that ends in a name has the partner of that name, with the same prefix.
@@ -160,7 +160,7 @@ def meaning(part: str) -> Word:
     beside = _WEIGHT_PARTNERS.get(text)
     if found := re.fullmatch(r"b(_?\d+)?", text):
         beside = "w" + (found[1] or "")
-    behind_prefix = stem if prefix and line and stem == "momentum" else ""
+    behind_prefix = stem if prefix and stem == "momentum" else ""
     return Word(
         text=text,
         moment=_MOMENTS.get(text.removesuffix("s")),
