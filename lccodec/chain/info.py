@@ -43,10 +43,9 @@ def array_heads(links: Sequence[Link], indices: Iterable[int]) -> list[Head]:
     found: dict[str, Head | LccodecError] = {}
     wanted: Iterable[str] = names
     for link, parent in zip(reversed(links), [*reversed(links[:-1]), None], strict=True):
-        heads, older = _own_heads(link, parent, wanted)
-        unchanged = link is not links[-1]
+        heads, older = _own_heads(link, parent, wanted, unchanged=link is not links[-1])
         for name, head in heads.items():  # a run also holds arrays that have newer frames
-            found.setdefault(name, head._replace(unchanged=unchanged) if isinstance(head, Head) else head)
+            found.setdefault(name, head)
         if not older:
             break
         wanted = older
@@ -65,7 +64,7 @@ def next_heads(
 
 
 def _own_heads(
-    link: Link, parent: Link | None, names: Iterable[str]
+    link: Link, parent: Link | None, names: Iterable[str], unchanged: bool = False
 ) -> tuple[dict[str, Head | LccodecError], list[str]]:
     """Return the heads of arrays that a link has frames of, and the names of inherited arrays."""
     frames, inherited, broken = part_arrays(link, names, parent)
@@ -74,7 +73,8 @@ def _own_heads(
         members = member_names(link, number)
         try:
             header = frame_header(link, number)
-            heads.update((name, Head(header, s)) for name, s in zip(members, header.shapes, strict=True))
+            found = (Head(header, shape, unchanged) for shape in header.shapes)
+            heads.update(zip(members, found, strict=True))
         except LccodecError as error:
             heads.update(dict.fromkeys(members, error))
     return heads, inherited

@@ -27,20 +27,7 @@ _LARGE_ARRAY_ELEMENTS: Final = 1 << 12  # as many are worth a word if no name sa
 
 
 class Settings:
-    """Policy and roles of the saves of a chain.
-
-    Parameters
-    ----------
-    directory
-        Directory of the chain.
-    policy, roles
-        As in `Chain`; ``None`` for the recorded ones.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy or role.
-    """
+    """Policy and roles of the saves of a chain, given as to `Chain`; ``None`` for recorded ones."""
 
     def __init__(
         self, directory: Path, policy: str | Policy | None, roles: Mapping[str, Role] | None
@@ -65,13 +52,7 @@ class Settings:
         return Record(policy or recorded.policy, recorded.roles if self._roles is None else self._roles)
 
     def begin(self, flat: Flat, known: Mapping[str, Assignment]) -> Record:
-        """Return policy and roles for a save; the first save checks them against the state.
-
-        Raises
-        ------
-        ArgumentError
-            If a name or pattern fits no array, or an array cannot be stored.
-        """
+        """Return policy and roles for a save; the first save checks them against the state."""
         if self._record is not None:
             return self._record
         recorded, problem = latest_record(self._directory)

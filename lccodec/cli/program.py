@@ -54,7 +54,7 @@ class _Program(click.Group):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("always", LccodecWarning)
-                warnings.showwarning = _show_warning
+                warnings.showwarning = lambda message, *_, **__: tell("warning", message)
                 result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
@@ -64,14 +64,15 @@ class _Program(click.Group):
         return result
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"lccodec: warning: {render.printable(message)}", err=True)
+def tell(kind: str, message: object) -> None:
+    """Print a line on standard error: an error, a warning or a note."""
+    click.echo(f"lccodec: {kind}: {render.printable(message)}", err=True)
 
 
 def _fail(error: BaseException, message: str, code: int, words: Sequence[str]) -> int:
     if "--json" in words:
         click.echo(render.dump_json({"error": error_document(error, message)}))
-    click.echo(f"lccodec: error: {render.printable(message)}", err=True)
+    tell("error", message)
     return code
 
 

@@ -16,7 +16,7 @@ from ...errors import LccodecError
 from ...inspect.difference import Leaves, compare_states
 from ...inspect.summary import summarize
 from .. import render
-from ..program import error_document, error_text, verb
+from ..program import error_document, error_text, tell, verb
 from .parameters import CHAIN_OR_FILE, STEP, chain_argument, open_checkpoint, step_option
 
 
@@ -45,7 +45,7 @@ def ls(directory: Path, as_json: bool) -> int:
     }
     click.echo(render.dump_json(document) if as_json else render.checkpoints_text(infos))
     for _, error in errors:
-        click.echo(f"lccodec: error: {render.printable(error_text(error))}", err=True)
+        tell("error", error_text(error))
     return 1 if errors else 0
 
 
