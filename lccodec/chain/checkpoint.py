@@ -42,7 +42,8 @@ class CheckpointFile:
         self._threads = threads
         with ExitStack() as opened:  # all are closed if one of them is refused
             readers = [opened.enter_context(reader)]
-            while (parent := (child := readers[-1]).manifest.parent) is not None:
+            while (parent := readers[-1].manifest.parent) is not None:
+                child = readers[-1]
                 check_step(child, parent)
                 if directory is None:
                     message = f"a delta, whose parent, step {parent.step}, is not at hand"

@@ -32,7 +32,7 @@ def check_name(name: str, step: int | None) -> None:
 
 
 def step_index(step: object) -> int:
-    """Return a step, as NumPy's and other integers, as an int; refuse what is not an integer."""
+    """Return a step as an int; raise ``ArgumentError`` if it is no integer, NumPy's or other."""
     index = as_integer(step)
     if index is None:
         raise ArgumentError(f"a step is an integer, not {step!r}")

@@ -165,7 +165,7 @@ class CheckpointInfo:
 
 
 def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> CheckpointInfo:
-    """Return what is stored in a link: its arrays have these heads, a restore so many deltas."""
+    """Return what is stored in a link; `deltas` is the number of deltas up to it."""
     manifest = link.manifest
     arrays = []
     choices = _choices(link, heads)

@@ -27,14 +27,8 @@ Found = TypeVar("Found")
 class Link:
     """A checkpoint file as a link, with the tree that it has or inherits.
 
-    Frames are numbered from 0. Several paths may lead to one array. Its name is the first of them.
-
-    Parameters
-    ----------
-    reader
-        The file. The link reads frames while it is open.
-    parent
-        The link that this one is a delta to; None for a keyframe.
+    Frames are numbered from 0; they are read while the file is open. Several paths may lead to one
+    array. Its name is the first of them.
 
     Raises
     ------

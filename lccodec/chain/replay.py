@@ -120,7 +120,7 @@ def decoded_together(links: Sequence[Link]) -> list[list[int]]:
 def _decode_frame(
     link: Link, number: int, last: bool, parents: Mapping[str, DecodedArray], threads: int, reuse: bool = True
 ) -> dict[str, DecodedArray]:
-    """Decode a frame of a link; check the array sum if it is the `last` of one (`_needed`)."""
+    """Decode a frame of a link; `last` says whether to check the array sum (see `_needed`)."""
     names = member_names(link, number)
     where = array_place(link, names[0])
     header = frame_header(link, number)

@@ -28,21 +28,11 @@ from .replay import Decoded, next_decoded, without_traceback
 
 @dataclass
 class Visit:
-    """A checkpoint as a survey meets it. Its methods work until the next checkpoint is visited.
-
-    Parameters
-    ----------
-    path
-        Its file.
-    reader
-        The open file; None if the file itself cannot be opened.
-    error
-        Why it cannot be read as a checkpoint of its chain; None if it can.
-    """
+    """A checkpoint as a survey meets it. Its methods work until the next checkpoint is visited."""
 
     path: Path
-    reader: CheckpointReader | None
-    error: LccodecError | None
+    reader: CheckpointReader | None  # the open file; None if the file itself cannot be opened
+    error: LccodecError | None  # why it cannot be read as a checkpoint of its chain
     _left: _Left | None
 
     def check(self) -> None:
@@ -51,22 +41,13 @@ class Visit:
         check_name(link.place, link.manifest.step)
 
     def info(self) -> CheckpointInfo:
-        """Return what is stored.
-
-        Raises
-        ------
-        LccodecError
-            `error`, or the first problem in a frame's header.
-        """
+        """Return what is stored, or raise `error` or the first problem in a frame's header."""
         left = self._whole()
         heads = {name: value_or_raise(left.heads[name]) for name in left.link.index_names}
         return checkpoint_info(left.link, heads, left.deltas)
 
     def broken(self) -> list[LccodecError]:
-        """Return the errors of arrays that do not decode, in their order.
-
-        There are none if the survey does not decode.
-        """
+        """Return the errors of arrays in their order; none if the survey does not decode."""
         left = self._whole()
         found = [] if left.decoded is None else [left.decoded.arrays[name] for name in left.link.index_names]
         return [error for error in found if isinstance(error, LccodecError)]
@@ -99,13 +80,7 @@ class _Known:
 def survey(directory: Path, steps: Mapping[int, Path], *, decode: bool = False) -> Iterator[Visit]:
     """Yield the checkpoints of a directory, parents before their children.
 
-    Parameters
-    ----------
-    steps
-        Checkpoints of the directory, by rising step. A file that is gone when it is opened is left
-        out.
-    decode
-        Whether to decode all arrays.
+    `steps` has the files, by rising step. A file that is gone when it is opened is left out.
     """
     known: dict[int, _Known | LccodecError] = {}  # an error if the file cannot be opened
     waiting: dict[int | None, _Left] = {}
@@ -157,11 +132,8 @@ def visit_file(path: Path, reader: CheckpointReader, *, decode: bool = False) ->
 def _order(steps: Mapping[int, Path]) -> Iterator[tuple[int, int | None, bool, bool]]:
     """Yield the steps, parents before their children.
 
-    Yields
-    ------
-    tuple
-        The step, its parent's step if that seems to be in the directory, whether it is the last
-        child of that parent, and whether it has children.
+    With each step come its parent's step if that seems to be in the directory, whether it is the
+    last child of that parent, and whether it has children.
     """
     parents: dict[int, int] = {}
     sizes = dict.fromkeys(steps, 1)

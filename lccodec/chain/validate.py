@@ -113,10 +113,9 @@ def _byte_problems(reader: CheckpointReader, path: Path) -> list[Problem]:
 
 def _link_problems(visit: Visit, deep: bool) -> list[Problem]:
     """Return what is wrong with a checkpoint as a link of a chain."""
-    found = [_error(visit.check)]
-    if found == [None]:
-        found += [_error(visit.info), *(visit.broken() if deep else ())]
-    return _problems(found, visit.path)
+    if (error := _error(visit.check)) is not None:
+        return _problems([error], visit.path)
+    return _problems([_error(visit.info), *(visit.broken() if deep else ())], visit.path)
 
 
 def _error(check: Callable[[], object]) -> LccodecError | None:

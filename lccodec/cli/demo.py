@@ -7,7 +7,6 @@ Three other ways to checkpoint fail at the same iteration of the same training.
 
 Protocol
 --------
-- *Full size* is 4 bytes per parameter: SGD without momentum has no state but the weights.
 - *Bytes* are all bytes written until the failure, with keyframes; for the chain they are the sizes
   of its files.
 - *The same byte budget* means as many bytes per iteration as the chain wrote until the failure. At
@@ -65,7 +64,7 @@ class Report:
     directory: str  # of the chain, which is kept
     policy: str
     parameters: int
-    full_bytes: int  # of one full checkpoint: 4 per parameter
+    full_bytes: int  # of one full checkpoint: 4 per parameter; SGD has no other state
     iterations: int
     save_every: int  # iterations
     failure_iteration: int  # after it the state was lost

@@ -20,7 +20,7 @@ Floats: TypeAlias = NDArray[np.float32]
 
 
 class Network:
-    """A multilayer perceptron. Its parameters, in each layer the weight and the bias, are views."""
+    """A multilayer perceptron. Weight and bias of each layer are views of one vector."""
 
     def __init__(self, vector: Floats) -> None:
         self.vector = vector

@@ -35,10 +35,9 @@ class _Program(click.Group):
         try:
             code = super().main(words, **extra)
         except click.ClickException as error:
-            context = (
-                error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "lccodec"
-            )
-            message = f"{error.format_message().rstrip('.')}; see '{context} --help'"
+            context = getattr(error, "ctx", None)  # errors of usage have one
+            command = context.command_path if context else "lccodec"
+            message = f"{error.format_message().rstrip('.')}; see '{command} --help'"
             code = _fail(error, message, 2, words)
         except ArgumentError as error:
             code = _fail(error, str(error), 2, words)

@@ -23,21 +23,11 @@ _WHY_RECORDED: Final = "from a framework's structures when it was saved"
 
 @dataclass(frozen=True)
 class Record:
-    """What a checkpoint says of how its frames were made; readers do not need it (LCC-MAN-03).
-
-    Parameters
-    ----------
-    policy
-        Policy of the chain.
-    roles
-        Roles that the user gave, by name or pattern.
-    known
-        Other roles that names do not say, by the index of the array.
-    """
+    """What a checkpoint says of how its frames were made; readers do not need it (LCC-MAN-03)."""
 
     policy: Policy
-    roles: Mapping[str, Role] = field(default_factory=dict)
-    known: Mapping[int, Role] = field(default_factory=dict)
+    roles: Mapping[str, Role] = field(default_factory=dict)  # from the user, by name or pattern
+    known: Mapping[int, Role] = field(default_factory=dict)  # other roles that names do not say, by index
 
 
 @dataclass(frozen=True)
@@ -55,16 +45,10 @@ def choose(
     record: Record,
     known: Mapping[str, Assignment] | None = None,
 ) -> dict[str, Choice]:
-    """Return the choice of a chain's policy and roles for each array.
+    """Return the choice of a record for arrays, given by their types and numbers of elements.
 
-    Parameters
-    ----------
-    arrays
-        Element type and number of elements of each array, by name.
-    record
-        Policy and roles. Its roles by index follow the order of `arrays`.
-    known
-        Roles by name, from a framework's structures.
+    The record's roles by index follow the order of `arrays`. `known` has roles by name, from a
+    framework's structures.
     """
     names = list(arrays)
     recorded = {names[i]: Assignment(r, _WHY_RECORDED) for i, r in record.known.items() if i < len(names)}
@@ -84,14 +68,8 @@ def choose(
 def needed_record(record: Record, assigned: Mapping[str, Assignment], known: Collection[str]) -> Record:
     """Return what a checkpoint must record: the policy, and roles that do not follow from names.
 
-    Parameters
-    ----------
-    record
-        Policy and roles of the chain.
-    assigned
-        Role of each array, in the order of the state.
-    known
-        Names of the arrays whose roles come from a framework's structures.
+    `assigned` has the role of each array, in the order of the state; `known` the names of those
+    whose roles come from a framework's structures.
     """
     by_name = assign_roles(assigned) if record.roles else {}
     given = {
@@ -121,13 +99,7 @@ def write_record(record: Record) -> Any:
 
 
 def read_record(value: Any) -> Record:
-    """Return the record that :func:`write_record` wrote.
-
-    Raises
-    ------
-    ArgumentError
-        If this version does not know such a record.
-    """
+    """Return the record that :func:`write_record` wrote; refuse what this version does not know."""
     if not isinstance(value, dict) or "policy" not in value:
         return Record(resolve_policy(value))
     roles, known = value.get("roles", {}), value.get("known", {})

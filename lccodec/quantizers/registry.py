@@ -101,7 +101,7 @@ def quantizer_text(quantizer: Quantizer) -> str:
 
 
 def quantizer_json(quantizer: Quantizer) -> Any:
-    """Return a registered quantizer as a JSON object: its name, and parameters but defaults."""
+    """Return a registered quantizer as a JSON object: its name, and what is not a default."""
     check_registered(quantizer)
     settings = {
         name: quantizer_json(value) if _is_registered(value) else value

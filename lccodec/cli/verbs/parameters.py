@@ -15,9 +15,6 @@ from ...errors import ArgumentError
 class _Path(click.Path):
     """A path. The address of a remote store is refused as an address, not as a missing file."""
 
-    def __init__(self, *, exists: bool = False, file_okay: bool = True, dir_okay: bool = True) -> None:
-        super().__init__(exists, file_okay, dir_okay, path_type=Path)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         return super().convert(checked_path(value), param, ctx)
