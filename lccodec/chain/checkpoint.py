@@ -149,9 +149,7 @@ class CheckpointFile:
             If a frame's header breaks a rule.
         """
         self._check_open()
-        link = self._links[-1]
-        heads = array_heads(self._links, range(len(link.index_names)))
-        return checkpoint_info(link, dict(zip(link.index_names, heads, strict=True)), len(self._links) - 1)
+        return checkpoint_info(self._links[-1], array_heads(self._links), len(self._links) - 1)
 
     @property
     def links(self) -> Sequence[Link]:

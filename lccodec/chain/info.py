@@ -31,25 +31,18 @@ class Head(NamedTuple):
     unchanged: bool = False  # whether the frame is in an older link
 
 
-def array_heads(links: Sequence[Link], indices: Iterable[int]) -> list[Head]:
-    """Return the heads of arrays of the last link, reading only the headers that they need.
+def array_heads(links: Sequence[Link]) -> dict[str, Head]:
+    """Return the heads of the last link's arrays by name, or raise the first of their problems.
 
-    Raises
-    ------
-    DataError
-        The first problem in the order of `indices`.
+    Only the headers that they need are read.
     """
-    names = [links[-1].index_names[index] for index in indices]
     found: dict[str, Head | LccodecError] = {}
-    wanted: Iterable[str] = names
+    wanted: Sequence[str] = links[-1].index_names
     for link, parent in zip(reversed(links), [*reversed(links[:-1]), None], strict=True):
-        heads, older = _own_heads(link, parent, wanted, unchanged=link is not links[-1])
+        heads, wanted = _own_heads(link, parent, wanted, unchanged=link is not links[-1])
         for name, head in heads.items():  # a run also holds arrays that have newer frames
             found.setdefault(name, head)
-        if not older:
-            break
-        wanted = older
-    return [value_or_raise(found[name]) for name in names]
+    return {name: value_or_raise(found[name]) for name in links[-1].index_names}
 
 
 def next_heads(
