@@ -15,6 +15,7 @@ from typing import Final
 
 from ..arguments import as_integer
 from ..constants import CHECKPOINT_SUFFIX
+from ..container.system import storage_errors
 from ..errors import ArgumentError, FormatError, StorageError
 
 _FILE_NAME: Final = re.compile(r"([0-9]{12}|[1-9][0-9]{12,15})" + re.escape(CHECKPOINT_SUFFIX))
@@ -41,16 +42,14 @@ def step_index(step: object) -> int:
 
 def directory_names(directory: Path) -> list[str]:
     """Return the names in a directory; raise ``StorageError`` if it cannot be listed."""
-    try:
+    with storage_errors("cannot list", directory):
         return [entry.name for entry in directory.iterdir()]
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot list: {error.strerror}", str(directory)) from error
 
 
 def steps_of(directory: Path, names: Sequence[str]) -> dict[int, Path]:
     """Return the checkpoint files among the names in a directory, by rising step (LCC-CHN-01)."""
     found = {int(match[1]): directory / name for name in names if (match := _FILE_NAME.fullmatch(name))}
-    return {step: found[step] for step in sorted(found)}
+    return dict(sorted(found.items()))
 
 
 def directory_steps(directory: Path) -> dict[int, Path]:

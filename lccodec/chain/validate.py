@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..constants import CHECKPOINT_SUFFIX, TEMPORARY_PREFIX
 from ..container.reader import CheckpointReader, check_skeleton, open_checkpoint
-from ..container.system import checked_path
-from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
+from ..container.system import checked_path, storage_errors
+from ..errors import ArgumentError, ChainError, DataError, LccodecError
 from .directory import directory_names, steps_of
 from .survey import Visit, survey, visit_file
 
@@ -64,12 +64,11 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
         If the operating system refuses access to it.
     """
     target = checked_path(path)
-    try:
-        target.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        raise ArgumentError(f"{target}: no such file or directory") from None
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot look at: {error.strerror}", str(target)) from error
+    with storage_errors("cannot look at", target):
+        try:
+            target.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise ArgumentError(f"{target}: no such file or directory") from None
     if not target.is_dir():
         return _validate_file(target, deep)
     try:
