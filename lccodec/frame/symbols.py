@@ -170,7 +170,8 @@ class SymbolCoder:
             return as_sparse(Sparse(places, values), count)
         dense = np.zeros(count, np.uint8)
         for start, place, symbols in found:
-            dense[start:][place] = symbols
+            every = place.size and place[-1] + 1 == place.size
+            dense[start:][slice(place.size) if every else place] = symbols
         return dense
 
     def _pieces(self, part: slice) -> Iterator[tuple[Fitted, int]]:
@@ -198,11 +199,14 @@ class SymbolCoder:
             result = np.empty_like(original)
         else:
             result = self._out[batch.first + start : batch.first + start + original.size]
-        if base is None:
-            result[:] = 0
-        elif not self._in_place:
-            result[:] = base
-        result[place] = values
+        if values.size == result.size:
+            result[:] = values
+        else:
+            if base is None:
+                result[:] = 0
+            elif not self._in_place:
+                result[:] = base
+            result[place] = values
         if batch.unsigned is not None:
             own = original.copy()
             marked = spoiled(result, own, kind)
@@ -241,7 +245,13 @@ class SymbolCoder:
         values = np.empty(d.size, original.dtype)
         every = place.size == original.size
         before = base if base is None or every else base.take(place, mode="clip")
-        reconstruct(self._book.expand(symbol, owner, batch.array), before, kind, values)
+        if every and residual.arrays > 1:  # to count symbols on is faster than to look up their array
+            starts = np.cumsum(partition.counts + 1) - partition.counts - 1
+            counted = symbol + np.repeat(starts.astype(np.int32), residual.sizes)
+            chosen = self._book.expand(counted, 0, batch.array)
+        else:
+            chosen = self._book.expand(symbol, owner, batch.array)
+        reconstruct(chosen, before, kind, values)
         kept &= np.isfinite(work(values, kind))  # the sum can overflow where the difference did not
         if partition.max_error is not None:
             near = original.take(place, mode="clip")
