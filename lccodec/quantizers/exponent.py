@@ -24,7 +24,6 @@ __all__ = ["ExponentBuckets", "promotion_order"]
 #: An array of more components is sampled first, so that its zone is large from the first piece on.
 _MIN_SAMPLED_COMPONENTS: Final = 1 << 14
 _FIRST_DEPTH: Final = 16  # exponents of a small array that get buckets; more where these are not enough
-_DENSE_RATIO: Final = 2  # if more than one difference in so many is not 0, the others are kept with them
 _EVERYWHERE: Final = np.arange(PIECE)
 
 
@@ -115,6 +114,8 @@ class _Buckets:
         Lowest of these exponents, uint16, for each array.
     sizes
         Number of components of each array.
+    dense
+        Whether most differences of several arrays have a bucket.
     """
 
     shift: int
@@ -122,6 +123,7 @@ class _Buckets:
     depth: int
     floors: Array
     sizes: Array
+    dense: bool = False
 
     @classmethod
     def of(cls, batch: Residual, depth: int) -> _Buckets:
@@ -133,9 +135,12 @@ class _Buckets:
         depth = min(depth, exponents)
         ((d, _),) = batch.sample()
         found = (d.view(f"u{d.itemsize}") >> shift).astype(np.uint16) & (exponents - 1)
-        found *= found < exponents - 1  # not of infinities and NaN
-        tops = np.maximum.reduceat(found, np.cumsum(sizes) - sizes)
-        return cls(shift, exponents, depth, np.maximum(tops, depth - 1) - (depth - 1), sizes)
+        starts = np.cumsum(sizes) - sizes
+        tops = np.maximum.reduceat(found, starts)
+        if tops.max() == exponents - 1:  # infinities and NaN have no bucket
+            tops = np.maximum.reduceat(found * (found < exponents - 1), starts)
+        floors = np.maximum(tops, depth - 1) - (depth - 1)
+        return cls(shift, exponents, depth, floors, sizes, bool(2 * np.count_nonzero(found) > d.size))
 
     def number(self, differences: Array, owner: Owner) -> Array:
         """Return the number of the bucket of each difference."""
@@ -182,18 +187,15 @@ class _Partition:
         self._held, self._sums = np.zeros((2, size if mean else 0))
         self._edges = (np.arange(self._buckets.depth, dtype=self._pattern) << self._buckets.shift).view(work)
         #: No difference inside it can be promoted any more. It may contain 0 and the subnormals.
-        self.zone = Zone.within(np.full(batch.arrays, self._edges[1]), work)
+        normal = np.full(batch.arrays, self._edges[1])
+        self.zone = _Nowhere(-normal, normal) if self._buckets.dense else Zone(-normal, normal)
         self.counts = np.zeros(batch.arrays, np.int64)
         self._promoted = np.empty(0, np.int64)  # buckets
         self._symbols = np.zeros(size, np.uint8)  # of each bucket
         self._known: tuple[Array, Array] | None = None  # differences of several arrays, and symbols
         #: Whether the arrays have enough buckets.
         self.complete = True
-        if batch.arrays > 1:
-            ((d, _),) = batch.sample()
-            if _DENSE_RATIO * np.count_nonzero(d.view(self._pattern)) > d.size:
-                self.zone = _Nowhere(self.zone.low, self.zone.high)
-        elif batch.bits.size > _MIN_SAMPLED_COMPONENTS:
+        if batch.arrays == 1 and batch.bits.size > _MIN_SAMPLED_COMPONENTS:
             occupied = np.zeros(size, bool)
             occupied[self._buckets.number(*finite(*next(batch.sample())))] = True
             self._promote(occupied)
@@ -222,13 +224,13 @@ class _Partition:
         """Promote the first occupied buckets of each array, and widen the zone of a single one."""
         ranks = np.flatnonzero(occupied.reshape(self._arrays, -1)[:, self._order])
         arrays, ranks = np.divmod(ranks, self._order.size)
-        first = np.searchsorted(arrays, np.arange(self._arrays))
+        first = np.searchsorted(arrays, np.arange(self._arrays + 1))
         symbols = np.arange(1, arrays.size + 1) - first[arrays]
         kept = symbols <= self._most_promoted
         self._promoted = (2 * self._buckets.depth * arrays + self._order[ranks])[kept]
         self._symbols[:] = 0
         self._symbols[self._promoted] = symbols[kept]
-        self.counts = np.bincount(arrays[kept], minlength=self._arrays)
+        self.counts = np.minimum(np.diff(first), self._most_promoted)
         if self._arrays > 1:
             rest = self._most.reshape(self._arrays, 2, -1)[self.counts < self._most_promoted, :, 0]
             self.complete = not (rest >> self._buckets.shift & (self._buckets.exponents - 1)).any()
