@@ -71,10 +71,9 @@ def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> 
     partitions = [quantizer.fit(residual) for _, _, residual in batches]
     if all(partition is None for partition in partitions):
         return []
-    no_representatives = np.empty(0, kind.work)
     fitted = []
     for (first, array, residual), partition in zip(batches, partitions, strict=True):
-        chosen = Exact(no_representatives, residual.arrays) if partition is None else partition
+        chosen = Exact(np.empty(0, kind.work), residual.arrays) if partition is None else partition
         check_partition(chosen, quantizer, residual.arrays)
         # Steps of the logarithm keep positive numbers positive.
         unsigned = None if quantizer.ordered else _unsigned(residual)
@@ -196,10 +195,8 @@ class SymbolCoder:
         residual, kind = batch.residual, self._book.kind
         part = slice(start, start + PIECE)
         original, base = residual.bits[part], part_of(residual.reference, part)
-        if self._out is None:
-            result = np.empty_like(original)
-        else:
-            result = self._out[batch.first + start : batch.first + start + original.size]
+        within = slice(batch.first + start, batch.first + start + original.size)  # in the frame
+        result = np.empty_like(original) if self._out is None else self._out[within]
         place, symbol, values, escaped = self._quantize_outside(batch, start, original, base, result)
         if values is not result:
             if base is None:

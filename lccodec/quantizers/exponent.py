@@ -13,7 +13,7 @@ from typing import Final, Literal
 import numpy as np
 
 from ..arguments import as_integer
-from ..element_types import Array, ElementType
+from ..element_types import Array
 from ..errors import ArgumentError
 from ..parallel import PIECE
 from .base import Quantizer
@@ -58,10 +58,8 @@ class ExponentBuckets(Quantizer):
     def fit(self, batch: Residual) -> _Partition:
         """Find the occupied buckets of each array and promote the largest (LCC-PRM-01)."""
         depth, mean = _FIRST_DEPTH, self.representative == "mean"
-        partition = _Partition(batch, self.bits, depth, mean=mean)
-        while not partition.complete:
+        while not (partition := _Partition(batch, self.bits, depth, mean=mean)).complete:
             depth *= 2
-            partition = _Partition(batch, self.bits, depth, mean=mean)
         return partition
 
 
@@ -89,76 +87,6 @@ def _promotable(depth: int) -> Array:
     return order[exponents[order] > 0]
 
 
-def _shift(kind: ElementType) -> int:
-    """Return the mantissa bits of a difference; differences of bfloat16 are float32."""
-    return 23 if kind.name == "bfloat16" else kind.mantissa
-
-
-@dataclass(frozen=True, eq=False)
-class _Buckets:
-    """The numbers of the buckets of a batch: the first array's buckets, the second's, and so on.
-
-    The buckets of an array are those of the positive numbers in the order of exponents, then those
-    of the negative ones. In a batch of several arrays, each has buckets for its largest exponents
-    only, so that the tables stay small. The first bucket of a sign takes all smaller numbers, too.
-
-    Parameters
-    ----------
-    shift
-        Number of mantissa bits of a difference, below its sign and exponent field.
-    exponents
-        Number of exponents of a difference.
-    depth
-        Number of exponents that have buckets, a power of two.
-    floors
-        Lowest of these exponents, uint16, for each array.
-    sizes
-        Number of components of each array.
-    dense
-        Whether most differences of several arrays have a bucket.
-    """
-
-    shift: int
-    exponents: int
-    depth: int
-    floors: Array
-    sizes: Array
-    dense: bool = False
-
-    @classmethod
-    def of(cls, batch: Residual, depth: int) -> _Buckets:
-        """Return the numbers for a batch; a single array has buckets for all exponents."""
-        shift, sizes = _shift(batch.kind), batch.sizes
-        exponents = 1 << (8 * batch.kind.work.itemsize - shift - 1)
-        if batch.arrays == 1:
-            return cls(shift, exponents, exponents, np.zeros(1, np.uint16), sizes)
-        depth = min(depth, exponents)
-        ((d, _),) = batch.sample()
-        found = (d.view(f"u{d.itemsize}") >> shift).astype(np.uint16) & (exponents - 1)
-        starts = np.cumsum(sizes) - sizes
-        tops = np.maximum.reduceat(found, starts)
-        if tops.max() == exponents - 1:  # infinities and NaN have no bucket
-            tops = np.maximum.reduceat(found * (found < exponents - 1), starts)
-        floors = np.maximum(tops, depth - 1) - (depth - 1)
-        return cls(shift, exponents, depth, floors, sizes, bool(2 * np.count_nonzero(found) > d.size))
-
-    def number(self, differences: Array, owner: Owner) -> Array:
-        """Return the number of the bucket of each difference."""
-        fields = differences.view(f"u{differences.itemsize}") >> self.shift
-        if isinstance(owner, int):
-            return fields.astype(np.intp)
-        fields, sizes, arrays = fields.astype(np.uint16), self.sizes, self.sizes.size
-        if owner.size < sizes.sum():
-            sizes = np.bincount(owner, minlength=arrays)
-        floors = np.repeat(self.floors, sizes)  # faster than a look-up for each difference
-        columns = np.maximum(fields & (self.exponents - 1), floors)
-        columns -= floors
-        columns += fields // self.exponents * self.depth
-        starts = 2 * self.depth * np.arange(arrays + 1)
-        numbers: Array = np.repeat(starts[:-1].astype(np.min_scalar_type(starts[-1])), sizes) + columns
-        return numbers
-
-
 class _Nowhere(Zone):
     """The zone of arrays with few differences of 0: it takes too long to search for the others."""
 
@@ -168,45 +96,81 @@ class _Nowhere(Zone):
 
 
 class _Partition:
-    """Extremes and sums of the differences in each bucket of a batch, and the promoted buckets."""
+    """The buckets of a batch, the extremes and sums of their differences, and the promoted ones.
+
+    Numbers are given to the buckets of the first array, then to those of the second, and so on: for
+    each array to those of positive differences by exponent, then to those of negative ones. Of
+    several arrays, each has buckets for its largest exponents only, so that the tables stay small.
+    The first bucket of each sign then takes all smaller differences, too.
+    """
 
     max_error: None = None
 
     def __init__(self, batch: Residual, bits: int, depth: int, *, mean: bool) -> None:
+        self._kind, self._sizes, self._arrays = batch.kind, batch.sizes, batch.arrays
+        self._most_promoted, self._mean = (1 << bits) - 1, mean
         work = batch.kind.work
-        self._kind = batch.kind
-        self._most_promoted = (1 << bits) - 1
-        self._arrays = batch.arrays
-        self._mean = mean
-        self._buckets = _Buckets.of(batch, depth)
-        self._order = _promotable(self._buckets.depth)
         self._pattern = np.dtype(f"u{work.itemsize}")
-        size = 2 * self._buckets.depth * batch.arrays
+        # Mantissa bits of a difference; differences of bfloat16 are float32.
+        self._shift = 23 if batch.kind.name == "bfloat16" else batch.kind.mantissa
+        self._exponents = 1 << (8 * work.itemsize - self._shift - 1)
+        self._depth = self._exponents if batch.arrays == 1 else min(depth, self._exponents)
+        self._order = _promotable(self._depth)
+        size = 2 * self._depth * batch.arrays
         self._least = np.full(size, np.iinfo(self._pattern).max, self._pattern)
         self._most = np.zeros(size, self._pattern)
         self._held, self._sums = np.zeros((2, size if mean else 0))
-        self._edges = (np.arange(self._buckets.depth, dtype=self._pattern) << self._buckets.shift).view(work)
-        #: No difference inside it can be promoted any more. It may contain 0 and the subnormals.
+        self._edges = (np.arange(self._depth, dtype=self._pattern) << self._shift).view(work)
         normal = np.full(batch.arrays, self._edges[1])
-        self.zone = _Nowhere(-normal, normal) if self._buckets.dense else Zone(-normal, normal)
+        #: No difference inside it can be promoted any more. It may contain 0 and the subnormals.
+        self.zone = Zone(-normal, normal)
         self.counts = np.zeros(batch.arrays, np.int64)
         self._promoted = np.empty(0, np.int64)  # buckets
         self._symbols = np.zeros(size, np.uint8)  # of each bucket
         self._known: tuple[Array, Array] | None = None  # differences of several arrays, and symbols
         #: Whether the arrays have enough buckets.
         self.complete = True
-        if batch.arrays == 1 and batch.bits.size > _MIN_SAMPLED_COMPONENTS:
+        if batch.arrays > 1:
+            ((d, _),) = batch.sample()
+            found = self._fields(d).astype(np.uint16) & (self._exponents - 1)
+            starts = np.cumsum(batch.sizes) - batch.sizes
+            tops = np.maximum.reduceat(found, starts)
+            if tops.max() == self._exponents - 1:  # infinities and NaN have no bucket
+                tops = np.maximum.reduceat(found * (found < self._exponents - 1), starts)
+            self._floors = np.maximum(tops, self._depth - 1) - (self._depth - 1)  # exponents
+            if 2 * np.count_nonzero(found) > found.size:
+                self.zone = _Nowhere(-normal, normal)
+        elif batch.bits.size > _MIN_SAMPLED_COMPONENTS:
             occupied = np.zeros(size, bool)
-            occupied[self._buckets.number(*finite(*next(batch.sample())))] = True
+            occupied[self._numbers(*finite(*next(batch.sample())))] = True
             self._promote(occupied)
         for start in batch.pieces():
             self._add(*batch.finite_outside(start, self.zone))
 
+    def _fields(self, differences: Array) -> Array:
+        """Return the sign and the exponent of each difference."""
+        fields: Array = differences.view(self._pattern) >> self._shift
+        return fields
+
+    def _numbers(self, differences: Array, owner: Owner) -> Array:
+        """Return the number of the bucket of each difference."""
+        fields, sizes = self._fields(differences), self._sizes
+        if isinstance(owner, int):
+            return fields.astype(np.intp)
+        fields = fields.astype(np.uint16)
+        if owner.size < sizes.sum():
+            sizes = np.bincount(owner, minlength=self._arrays)
+        floors = np.repeat(self._floors, sizes)  # faster than a look-up for each difference
+        columns = np.maximum(fields & (self._exponents - 1), floors)
+        columns -= floors
+        columns += fields // self._exponents * self._depth
+        starts = (2 * self._depth * np.arange(self._arrays)).astype(np.min_scalar_type(self._most.size))
+        numbers: Array = columns + np.repeat(starts, sizes)
+        return numbers
+
     def _add(self, differences: Array, owner: Owner) -> None:
         """Add finite differences outside the zone."""
-        if differences.size == 0:
-            return
-        buckets = self._buckets.number(differences, owner).astype(np.intp, copy=False)
+        buckets = self._numbers(differences, owner).astype(np.intp, copy=False)
         patterns = differences.view(self._pattern)
         seen = np.count_nonzero(self._most)
         np.minimum.at(self._least, buckets, patterns)  # patterns of one sign rise with the magnitude
@@ -227,15 +191,15 @@ class _Partition:
         first = np.searchsorted(arrays, np.arange(self._arrays + 1))
         symbols = np.arange(1, arrays.size + 1) - first[arrays]
         kept = symbols <= self._most_promoted
-        self._promoted = (2 * self._buckets.depth * arrays + self._order[ranks])[kept]
+        self._promoted = (2 * self._depth * arrays + self._order[ranks])[kept]
         self._symbols[:] = 0
         self._symbols[self._promoted] = symbols[kept]
         self.counts = np.minimum(np.diff(first), self._most_promoted)
         if self._arrays > 1:
             rest = self._most.reshape(self._arrays, 2, -1)[self.counts < self._most_promoted, :, 0]
-            self.complete = not (rest >> self._buckets.shift & (self._buckets.exponents - 1)).any()
+            self.complete = not (rest >> self._shift & (self._exponents - 1)).any()
         elif self.counts[0] == self._most_promoted:  # smaller differences cannot be promoted any more
-            negative, exponent = divmod(int(self._promoted[-1]), self._buckets.depth)
+            negative, exponent = divmod(int(self._promoted[-1]), self._depth)
             self.zone = Zone(-self._edges[[exponent + 1 - negative]], self._edges[[exponent]])
 
     @cached_property
@@ -258,5 +222,5 @@ class _Partition:
         """
         if self._known is not None and self._known[0] is differences:
             return self._known[1].copy(), None
-        symbols = self._symbols.take(self._buckets.number(differences, owner), mode="clip")
+        symbols = self._symbols.take(self._numbers(differences, owner), mode="clip")
         return symbols, None if self._arrays > 1 or symbols.all() else symbols == 0
