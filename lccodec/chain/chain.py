@@ -23,9 +23,8 @@ from ..container.writer import CheckpointWriter, remove_stale_temporaries
 from ..errors import ArgumentError
 from ..frame.encode import Effort
 from ..parallel import thread_count
-from ..policy.choices import needed_record
 from ..policy.policy import Policy
-from ..policy.record import Record, write_record
+from ..policy.record import Record, needed_record, write_record
 from ..policy.roles import Assignment, Role, assign_roles, check_known
 from .adapter import Adapter, check_adapter
 from .checkpoint import CheckpointFile, open_step

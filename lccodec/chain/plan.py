@@ -28,8 +28,6 @@ from ..quantizers.lossless import Lossless
 from ..quantizers.registry import quantizer_text
 from .decoded import DecodedArray
 
-__all__ = ["ArrayPlan", "FramePlan", "Plan", "candidates", "make_plan"]
-
 #: Most components of a run: reading one of its arrays means reading the whole run.
 _MAX_RUN_COMPONENTS: Final = 1 << 20
 
@@ -85,27 +83,13 @@ class ArrayPlan:
 
 @dataclass
 class FramePlan:
-    """One frame of a checkpoint.
+    """One frame of a checkpoint. Several arrays make a run."""
 
-    Parameters
-    ----------
-    arrays
-        Indices of the frame's arrays in the state, rising. Several arrays make a run.
-    quantizer
-        The quantizer that codes them.
-    relative
-        Whether the frame is relative to the parent's arrays.
-    inherits
-        Whether the parent has all of these arrays, with the same types and shapes.
-    size
-        Number of components of all arrays.
-    """
-
-    arrays: list[int]
+    arrays: list[int]  # indices in the state, rising
     quantizer: Quantizer
-    relative: bool
-    inherits: bool
-    size: int = 0
+    relative: bool  # whether the frame is relative to the parent's arrays
+    inherits: bool  # whether the parent has all of these arrays, with the same types and shapes
+    size: int = 0  # components of all arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,14 +168,7 @@ def candidates(
 ) -> list[Candidate]:
     """Return the arrays of a state as components, with their roles and references.
 
-    Parameters
-    ----------
-    arrays
-        The arrays by name. An array that is not in C order and native byte order is copied.
-    roles
-        Role of each array, and the reason for it.
-    parents
-        The parent's arrays as decoded.
+    An array that is not in C order and native byte order is copied.
 
     Raises
     ------
@@ -216,14 +193,7 @@ def candidates(
 def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None) -> Plan:
     """Choose for each array of a state whether it is stored, its quantizer, reference and frame.
 
-    Parameters
-    ----------
-    arrays
-        The arrays of the state. In a keyframe they have no references.
-    policy
-        Policy of the chain.
-    parent
-        Step of the parent; ``None`` for a keyframe.
+    `parent` is the step of the parent; ``None`` for a keyframe, whose arrays have no references.
     """
     if parent is not None:
         policy = policy.settle(arrays)

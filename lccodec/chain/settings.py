@@ -15,34 +15,19 @@ from typing import Final
 from ..container.tree import Flat
 from ..element_types import ElementType, element_type
 from ..errors import ArgumentError, LccodecWarning
-from ..policy.choices import choose, unnamed_weights
 from ..policy.policy import Policy
 from ..policy.presets import POLICIES, resolve_policy
-from ..policy.record import Record
-from ..policy.roles import Assignment, Role, check_matches, check_roles
+from ..policy.record import Choice, Record, choose
+from ..policy.roles import UNNAMED, Assignment, Role, check_matches, check_roles
 from .tail import latest_record
-
-__all__ = ["LOG", "Settings", "warn"]
 
 LOG: Final = logging.getLogger("lccodec")
 _MAX_NAMES_SHOWN: Final = 5  # in one message
+_LARGE_ARRAY_ELEMENTS: Final = 1 << 12  # as many are worth a word if no name says the role
 
 
 class Settings:
-    """Policy and roles of the saves of a chain.
-
-    Parameters
-    ----------
-    directory
-        Directory of the chain.
-    policy, roles
-        As in `Chain`; ``None`` for the recorded ones.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown policy or role.
-    """
+    """Policy and roles of the saves of a chain, given as to `Chain`; ``None`` for recorded ones."""
 
     def __init__(
         self, directory: Path, policy: str | Policy | None, roles: Mapping[str, Role] | None
@@ -67,13 +52,7 @@ class Settings:
         return Record(policy or recorded.policy, recorded.roles if self._roles is None else self._roles)
 
     def begin(self, flat: Flat, known: Mapping[str, Assignment]) -> Record:
-        """Return policy and roles for a save; the first save checks them against the state.
-
-        Raises
-        ------
-        ArgumentError
-            If a name or pattern fits no array, or an array cannot be stored.
-        """
+        """Return policy and roles for a save; the first save checks them against the state."""
         if self._record is not None:
             return self._record
         recorded, problem = latest_record(self._directory)
@@ -86,8 +65,7 @@ class Settings:
         choices = choose(types, record, known)
         if self._policy is not None:
             self._policy.check({name: choice.role for name, choice in choices.items()})
-        unnamed = unnamed_weights(types, choices, record.policy)
-        if unnamed:
+        if unnamed := _unnamed_weights(types, choices, record.policy):
             more = ", ..." if len(unnamed) > _MAX_NAMES_SHOWN else ""
             shown = ", ".join(map(repr, unnamed[:_MAX_NAMES_SHOWN])) + more
             LOG.warning(
@@ -108,6 +86,16 @@ class Settings:
         if shortfall and not self._shortfall_reported:
             self._shortfall_reported = True
             warn(f"{self._directory}: {shortfall}")
+
+
+def _unnamed_weights(
+    types: Mapping[str, tuple[ElementType, int]], choices: Mapping[str, Choice], policy: Policy
+) -> list[str]:
+    """Return the large float arrays that a lossy policy stores exactly for want of a role."""
+    if "weight" not in policy.roles or not policy.roles["weight"].lossy:
+        return []
+    large = [n for n, (kind, size) in types.items() if kind.is_float and size >= _LARGE_ARRAY_ELEMENTS]
+    return [name for name in large if choices[name].why == UNNAMED and not choices[name].lossy]
 
 
 def _array_types(flat: Flat) -> dict[str, tuple[ElementType, int]]:

@@ -20,8 +20,6 @@ from .coding import encode_unchained, plan_manifest
 from .directory import in_chain
 from .plan import Plan, candidates, make_plan
 
-__all__ = ["load", "load_file", "save", "save_file"]
-
 #: The role of every array in a single file. Roles matter only for deltas.
 _SINGLE_FILE_ROLE: Final = Assignment("other", "in a single file")
 

@@ -1,20 +1,17 @@
 """The HDF5 part of a checkpoint file: the bytes around the payload and the manifest (SPEC 8).
 
-This is the only module that imports h5py, and it never reads a file. The HDF5 library writes the
-metadata of a file of given sizes into memory, and no stored byte ever enters it. Reading a
-checkpoint does not need this module.
+The HDF5 library writes the metadata of a file of given sizes into memory, and no stored byte ever
+enters it. Reading a checkpoint does not need this module, the only one that imports h5py.
 
-The file is the smallest HDF5 file there is (LCC-H5-02): the root group and two one-dimensional
-contiguous datasets of unsigned bytes, ``payload`` and then ``manifest``. Its metadata depend only
-on the two sizes (LCC-H5-05). So they can be written before the data exist, and written again to
-compare them.
+The file has the root group and two datasets of bytes, ``payload`` and then ``manifest``
+(LCC-H5-02). Its metadata depend only on the two sizes (LCC-H5-05). So they can be written before
+the data exist, and written again to compare them.
 """
 
 from __future__ import annotations
 
 import functools
 import io
-from dataclasses import dataclass
 from typing import Any
 
 import h5py
@@ -23,53 +20,29 @@ from h5py import h5d, h5p, h5s, h5t
 from ..constants import MANIFEST_DATASET, PAYLOAD_DATASET, PAYLOAD_OFFSET, SKELETON_SIZE
 from ..errors import ArgumentError, DependencyError
 
-__all__ = ["Skeleton", "skeleton"]
-
-
-@dataclass(frozen=True)
-class Skeleton:
-    """The bytes of an HDF5 file that are neither payload nor manifest.
-
-    Attributes
-    ----------
-    head
-        All bytes before the payload.
-    middle
-        The bytes between the payload and the manifest, which ends the HDF5 file.
-    payload_offset, manifest_offset, end
-        Where the payload and the manifest begin and where the HDF5 file ends, in bytes.
-    """
-
-    head: bytes
-    middle: bytes
-    payload_offset: int
-    manifest_offset: int
-    end: int
-
 
 @functools.lru_cache(maxsize=16)
-def skeleton(payload_size: int, manifest_size: int) -> Skeleton:
+def skeleton(payload_size: int, manifest_size: int) -> tuple[bytes, bytes]:
     """Let the HDF5 library write the metadata of a checkpoint file.
 
-    Parameters
-    ----------
-    payload_size, manifest_size
-        Sizes of the two datasets in bytes. An empty payload is a dataset of no elements, which has
-        no address in HDF5. Everything else keeps its place (LCC-H5-04).
+    Returns all bytes before the payload, and the bytes between it and the manifest, which ends the
+    HDF5 file.
+
+    Sizes are in bytes. An empty payload is a dataset of no elements, which has no address in HDF5.
+    Everything else keeps its place (LCC-H5-04).
 
     Raises
     ------
     ArgumentError
         If a size is out of range.
     DependencyError
-        If the HDF5 library lays the file out in another way than the specification says
-        (LCC-H5-05).
+        If the HDF5 library lays the file out in another way than LCC-H5-05 says.
 
     Examples
     --------
-    >>> made = skeleton(payload_size=10**12, manifest_size=500)
-    >>> made.payload_offset, made.manifest_offset, made.end
-    (1072, 1000000001672, 1000000002172)
+    >>> head, middle = skeleton(payload_size=10**12, manifest_size=500)
+    >>> len(head), len(middle)
+    (1072, 600)
     """
     if not (0 <= payload_size < 1 << 62 and 0 < manifest_size < 1 << 62):
         raise ArgumentError(f"sizes {payload_size} and {manifest_size} cannot be stored")
@@ -83,17 +56,11 @@ def skeleton(payload_size: int, manifest_size: int) -> Skeleton:
         raise _layout_error(str(file.error or error)) from (file.error or error)
     if file.error is not None:
         raise _layout_error(str(file.error)) from file.error
-    expected = Skeleton(
-        head=bytes(file.head),
-        middle=bytes(file.middle),
-        payload_offset=PAYLOAD_OFFSET,
-        manifest_offset=payload_size + SKELETON_SIZE,
-        end=payload_size + SKELETON_SIZE + manifest_size,
-    )
     found = (payload_offset, manifest_offset, file.size)
-    if found != (PAYLOAD_OFFSET if payload_size else None, expected.manifest_offset, expected.end):
+    end = payload_size + SKELETON_SIZE
+    if found != (PAYLOAD_OFFSET if payload_size else None, end, end + manifest_size):
         raise _layout_error(f"payload offset, manifest offset and size are {found}")
-    return expected
+    return bytes(file.head), bytes(file.middle)
 
 
 def _create(root: h5py.File, name: str, size: int) -> int | None:
@@ -104,8 +71,7 @@ def _create(root: h5py.File, name: str, size: int) -> int | None:
     properties.set_fill_time(h5d.FILL_TIME_NEVER)  # the library must not write the data
     properties.set_obj_track_times(False)  # times would make the bytes differ between runs
     space = h5s.create_simple((size,))
-    dataset = h5d.create(root.id, name.encode(), h5t.STD_U8LE, space, properties)
-    offset: int | None = dataset.get_offset()
+    offset: int | None = h5d.create(root.id, name.encode(), h5t.STD_U8LE, space, properties).get_offset()
     return offset
 
 
@@ -131,20 +97,8 @@ class _MetadataFile(io.RawIOBase):
         self._parts = ((0, self.head), (PAYLOAD_OFFSET + payload_size, self.middle))
         self._position = 0
 
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._position = offset + (0, self._position, self.size)[whence]
-        return self._position
-
-    def tell(self) -> int:
         return self._position
 
     def truncate(self, size: int | None = None) -> int:
@@ -153,24 +107,21 @@ class _MetadataFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        part, start = self._find(view.nbytes)
-        view[:] = part[start : start + view.nbytes]
-        self._position += view.nbytes
+        view[:] = self._part(view.nbytes)
         return view.nbytes
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        part, start = self._find(view.nbytes)
-        part[start : start + view.nbytes] = view
-        self._position += view.nbytes
+        self._part(view.nbytes)[:] = view
         self.size = max(self.size, self._position)
         return view.nbytes
 
-    def _find(self, size: int) -> tuple[bytearray, int]:
-        """Return the part that holds the next `size` bytes, and where in it they start."""
+    def _part(self, size: int) -> memoryview:
+        """Return the memory of the next `size` bytes, and move on behind them."""
         for offset, part in self._parts:
             start = self._position - offset
             if 0 <= start <= len(part) - size and self.error is None:
-                return part, start
+                self._position += size
+                return memoryview(part)[start : start + size]
         self.error = self.error or OSError(f"it puts {size} bytes at offset {self._position}")
         raise self.error

@@ -1,8 +1,7 @@
 """The manifest of a checkpoint file: what the file holds, as canonical JSON (SPEC 8, LCC-MAN).
 
 Each manifest can be written in only one way (LCC-MAN-01): bytes that parse are equal to the bytes
-that are written from the result. Limits are checked before they could do harm: the nesting before
-the recursive parser runs, the length of a number before it is converted.
+that are written from the result.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import Enum
 from hashlib import sha256
 from typing import Final, Self, TypeAlias
+
+import numpy as np
 
 from ..constants import (
     DIGEST_SIZE,
@@ -30,17 +30,6 @@ from ..constants import (
 from ..errors import ArgumentError, DataError, FormatError, LimitError, UnsupportedError
 from .scalars import Json, parse_scalars
 from .tree import parse_tree
-
-__all__ = [
-    "INHERITED",
-    "Bytes",
-    "FrameEntry",
-    "Manifest",
-    "Parent",
-    "first_difference",
-    "parse_manifest",
-    "pieces_of",
-]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -75,13 +64,8 @@ class Parent:
     root: bytes
 
 
-class Inherited(Enum):
-    """The type of `INHERITED`. ``None`` is a tree already: that of a state of one scalar."""
-
-    TREE = "tree"
-
-
-INHERITED: Final = Inherited.TREE  # LCC-MAN-07: stands for a tree that is equal to the parent's
+#: Stands for a tree that is equal to the parent's (LCC-MAN-07); ``None`` is the tree of one scalar.
+INHERITED: Final = object()
 
 
 @dataclass(frozen=True)
@@ -134,10 +118,7 @@ class Manifest:
         return tuple(map(tuple, members))
 
     def inherit(self, tree: Json, where: str) -> Manifest:
-        """Return this manifest with the parent's `tree` in the place of `INHERITED`.
-
-        The tree is checked as the manifest's own.
-        """
+        """Return this manifest with the parent's `tree` for `INHERITED`, checked as its own."""
         if self.tree is not INHERITED:
             return self
         return replace(self, tree=parse_tree(tree, len(self.arrays), len(self.scalars), f"{where}: tree"))
@@ -168,10 +149,7 @@ class Manifest:
 
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a frame: like a step, exact in every JSON reader
 # LCC-MAN-03: in this order
-_KEYS: Final = (
-    *("lccodec", "step", "parent", "policy", "metadata"),
-    *("tree", "scalars", "arrays", "frames"),
-)
+_KEYS: Final = ("lccodec", "step", "parent", "policy", "metadata", "tree", "scalars", "arrays", "frames")
 _OPTIONAL_KEYS: Final = ("metadata", "tree")
 # A string that is not closed reaches to the end: looking for others inside it takes quadratic time.
 _JSON_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -180,14 +158,7 @@ _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """Read a manifest.
-
-    Parameters
-    ----------
-    data
-        All bytes of the manifest.
-    where
-        The place that errors name.
+    """Read a manifest; errors begin with the place `where`.
 
     Raises
     ------
@@ -292,11 +263,8 @@ def _parse_arrays(arrays: Json, frames: int, is_delta: bool, where: str) -> tupl
     known = 0
     for index, number in enumerate(arrays):
         if not _is_integer(number, known + 1) or (number == 0 and not is_delta):
-            raise FormatError(
-                "LCC-MAN-10",
-                f"{where}: {index}",
-                "not the next frame, an earlier frame or the parent's array",
-            )
+            message = "not the next frame, an earlier frame or the parent's array"
+            raise FormatError("LCC-MAN-10", f"{where}: {index}", message)
         known = max(known, number)
     if frames != known:
         raise FormatError("LCC-MAN-10", where, f"{known} frames are named and {frames} are listed")
@@ -339,11 +307,6 @@ def _dump(document: Json) -> bytes:
 
 def first_difference(left: bytes, right: bytes) -> int:
     """Return the position of the first byte in which two byte strings differ."""
-    same, end = 0, min(len(left), len(right))
-    while same < end:  # bisection, so that memcmp does the comparing
-        middle = (same + end + 1) // 2
-        if left[same:middle] == right[same:middle]:
-            same = middle
-        else:
-            end = middle - 1
-    return same
+    size = min(len(left), len(right))
+    differ = np.frombuffer(left[:size], np.uint8) != np.frombuffer(right[:size], np.uint8)
+    return int(differ.argmax()) if differ.any() else size

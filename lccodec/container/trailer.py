@@ -1,7 +1,6 @@
 """The trailer: a structure of fixed size at the end of a checkpoint file (SPEC 8, LCC-TRL).
 
-It says where payload and manifest lie, and holds the root: the SHA-256 of all bytes that are not
-payload.
+It says where payload and manifest lie, and holds the root.
 """
 
 from __future__ import annotations
@@ -23,15 +22,12 @@ from ..constants import (
 )
 from ..errors import FormatError, LimitError, UnsupportedError
 
-__all__ = ["Trailer", "parse_trailer", "root_of"]
-
 
 @dataclass(frozen=True)
 class Trailer:
     """The last bytes of the file (LCC-TRL-02): lengths of payload and manifest, and the root.
 
-    The file has their offsets too. The two lengths imply them, because the HDF5 layout is fixed
-    (LCC-H5-05).
+    The two lengths imply the offsets, because the HDF5 layout is fixed (LCC-H5-05).
     """
 
     payload_length: int
@@ -49,20 +45,15 @@ class Trailer:
         """Bytes of the whole file, with the trailer."""
         return self.manifest_offset + self.manifest_length + TRAILER_SIZE
 
+    @property
+    def spans(self) -> list[int]:
+        """Offset and length of payload and manifest, and the length of the file."""
+        payload, manifest = self.payload_length, self.manifest_length
+        return [PAYLOAD_OFFSET, payload, self.manifest_offset, manifest, self.file_length]
+
     def to_bytes(self) -> bytes:
         """Return the trailer as stored in the file."""
-        return _TRAILER.pack(
-            TRAILER_MAGIC,
-            FORMAT_MAJOR,
-            self.minor,
-            0,
-            PAYLOAD_OFFSET,
-            self.payload_length,
-            self.manifest_offset,
-            self.manifest_length,
-            self.file_length,
-            self.root,
-        )
+        return _TRAILER.pack(TRAILER_MAGIC, FORMAT_MAJOR, self.minor, 0, *self.spans, self.root)
 
 
 _TRAILER: Final = struct.Struct(f"<8sHHI5Q{ROOT_SIZE}s")  # LCC-TRL-02
@@ -91,19 +82,13 @@ def parse_trailer(data: bytes, where: str) -> Trailer:
     trailer = Trailer(payload_length=spans[1], manifest_length=spans[3], root=root, minor=minor)
     if trailer.manifest_length > MAX_MANIFEST_BYTES:
         raise LimitError("LCC-LIM-04", where, f"a manifest of {trailer.manifest_length} bytes is too long")
-    if spans[::2] != [PAYLOAD_OFFSET, trailer.manifest_offset, trailer.file_length]:
+    if spans != trailer.spans:
         raise FormatError("LCC-TRL-06", where, f"offsets and lengths do not agree: {spans}")
     return trailer
 
 
 def root_of(head: bytes, tail: bytes) -> bytes:
-    """Return the root: the SHA-256 of all bytes that are not payload (LCC-TRL-05).
-
-    Parameters
-    ----------
-    head, tail
-        All bytes before the payload, and all behind it up to the root.
-    """
+    """Return the root: the SHA-256 of all bytes before and behind the payload (LCC-TRL-05)."""
     digest = sha256(head)
     digest.update(tail)
     return digest.digest()

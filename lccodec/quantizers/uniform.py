@@ -95,6 +95,11 @@ class UniformDeadzone(Quantizer):
         if not isinstance(self.absolute, bool):
             raise ArgumentError(f"UniformDeadzone: absolute is True or False, not {self.absolute!r}")
 
+    @property
+    def is_relative(self) -> bool:
+        """Whether the step follows from the differences."""
+        return self.relative_step is not None or self.share is not None
+
     def bin_width(self, differences: Array) -> float | None:
         """Return the step for differences like these; ``None`` if it is fixed."""
         if self.relative_step is not None:
@@ -110,7 +115,7 @@ class UniformDeadzone(Quantizer):
 
     def scaled(self, factor: float) -> UniformDeadzone:
         """Return the quantizer with its relative step multiplied, or its share divided twice."""
-        return self if self.relative_step is self.share is None else _scaled(self, factor)
+        return _scaled(self, factor) if self.is_relative else self
 
     def fit(self, batch: Residual) -> Grid | None:
         """Choose the representatives; ``None`` if exact storage is at least as small."""
@@ -119,7 +124,7 @@ class UniformDeadzone(Quantizer):
 
     def steps(self, batch: Residual) -> Array:
         """Return the step of each array of a batch, float64; 0 or infinite if it cannot be used."""
-        if self.relative_step is self.share is None:
+        if not self.is_relative:
             step = self.step if self.step is not None else float(self.max_error or 0) / DEAD_ZONE
             return np.full(batch.arrays, step)
         with np.errstate(over="ignore"):

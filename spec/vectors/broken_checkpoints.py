@@ -42,21 +42,21 @@ def file_of(
 
     `sizes` are the sizes that the HDF5 part is made for. `fields` replace those of the trailer.
     """
-    made = skeleton(*(sizes or (len(payload), len(manifest))))
-    place = len(made.head) + len(payload) + len(made.middle)
+    head, middle = skeleton(*(sizes or (len(payload), len(manifest))))
+    place = len(head) + len(payload) + len(middle)
     right: dict[str, int | bytes] = {
         "magic": b"LCCODEC\x1a",
         "major": 1,
         "minor": 0,
         "reserved": 0,
-        "payload_offset": len(made.head),
+        "payload_offset": len(head),
         "payload_length": len(payload),
         "manifest_offset": place,
         "manifest_length": len(manifest),
         "file_length": place + len(manifest) + 88,
     }
     trailer = struct.pack("<8sHHI5Q", *(right | fields).values())
-    return rooted(made.head + payload + made.middle + manifest + trailer + bytes(32), len(payload))
+    return rooted(head + payload + middle + manifest + trailer + bytes(32), len(payload))
 
 
 def rooted(file: bytes, payload: int) -> bytes:
@@ -182,7 +182,7 @@ def _metadata() -> Iterator[Broken]:
     sizes = (len(payload) - 1, len(text) + 1)
     why = "HDF5 has a payload that is a byte shorter, and a manifest that is a byte longer"
     yield case("other-sizes", why, file_of(text, payload, sizes))
-    head = skeleton(1, len(nothing)).head
+    head, _ = skeleton(1, len(nothing))
     yield case("empty-payload", "an empty payload has an address", rooted(head + empty[1072:], 0), empty)
 
 

@@ -242,7 +242,7 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
             tempfile.TemporaryDirectory() as own,
             lccodec.Chain(own, policy) as chain,
             mock.patch(
-                "lccodec.policy.choices.find_known", return_value={}
+                "lccodec.policy.record.find_known", return_value={}
             ),  # these files are older than such records
         ):
             for step, state in enumerate(steps(), first_step):
