@@ -22,7 +22,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-from unittest import mock
 
 import lccodec
 
@@ -175,7 +174,7 @@ class LccodecSession:
         """Keep a state; return the bytes of its file."""
         self.step += 1
         begin = time.perf_counter()
-        with mock.patch("lccodec.chain.chain.wants_keyframe", return_value=False):
+        if True:
             size = self.chain.save(self.step, state)
         self.save_seconds = time.perf_counter() - begin
         return {"file": size}

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.chain import Chain
-from ..chain.keyframes import KEYFRAME_EVERY
+from ..chain.settings import KEYFRAME_EVERY
 from ..errors import DependencyError
 from ..policy.policy import Policy
 from .options import ChainOptions

@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any
 
 from ..chain.chain import Chain
-from ..chain.keyframes import KEYFRAME_EVERY
+from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy

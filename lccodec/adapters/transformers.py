@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.chain import Chain
-from ..chain.keyframes import KEYFRAME_EVERY
+from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy

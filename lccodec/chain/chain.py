@@ -31,9 +31,8 @@ from .checkpoint import CheckpointFile, open_step
 from .coding import encode_plan, plan_manifest
 from .directory import checkpoint_path, directory_steps, step_index
 from .info import CheckpointInfo
-from .keyframes import KEYFRAME_EVERY, wants_keyframe
 from .plan import Plan, candidates, make_plan
-from .settings import LOG, Settings
+from .settings import KEYFRAME_EVERY, LOG, Settings
 from .tail import Tail, TailFile, find_tail
 
 __all__ = ["Chain"]
@@ -60,7 +59,7 @@ class Chain:
         array.
     keyframe_every
         The most deltas that a restore may replay. After this many deltas, the next checkpoint is a
-        keyframe; sooner if the deltas together are larger than their keyframe.
+        keyframe.
     threads
         Number of threads to encode and decode with; 0 for one per core. The files do not depend on
         it. Because of the interpreter's lock, more than one thread seldom saves time; processes do
@@ -191,7 +190,7 @@ class Chain:
         tail = self._find_reference(steps)
         plan, record = self._plan(flat, record, known, tail)
         self._settings.report_shortfall(plan.shortfall)
-        parent = None if tail is None else (tail.links[-1].root, tail.tree)
+        parent = None if plan.parent is None or tail is None else (tail.links[-1].root, tail.tree)
         written = write_record(record)
         manifest = plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)
         # Coding overwrites the arrays of the tail. So the tail must not stay if coding fails.
@@ -211,12 +210,9 @@ class Chain:
         return flatten(state), metadata, known
 
     def _find_reference(self, steps: list[int]) -> Tail | None:
-        """Return the reference of the next save; ``None`` if it will be a keyframe."""
-        tail = self._tail = find_tail(self._tail, self.directory, steps[-1], self.threads) if steps else None
-        if tail is None:
-            return None
-        deltas, keyframe_bytes = len(tail.links) - 1, tail.links[0].size
-        return None if wants_keyframe(deltas, tail.delta_bytes, keyframe_bytes, self.keyframe_every) else tail
+        """Return the latest checkpoint; ``None`` if there is none that can be restored."""
+        self._tail = find_tail(self._tail, self.directory, steps[-1], self.threads) if steps else None
+        return self._tail
 
     def _plan(
         self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
@@ -225,7 +221,8 @@ class Chain:
         assigned = assign_roles(flat.names, record.roles, known)
         arrays = dict(zip(flat.names, flat.arrays, strict=True))
         compared = candidates(arrays, assigned, {} if tail is None else tail.arrays)
-        plan = make_plan(compared, record.policy, None if tail is None else tail.step)
+        keyframe = tail is None or tail.deltas >= self.keyframe_every
+        plan = make_plan(compared, record.policy, None if keyframe or tail is None else tail.step)
         return plan, needed_record(record, assigned, known)
 
     def _write(self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort) -> Tail:
@@ -240,7 +237,8 @@ class Chain:
                 entries.append(writer.write_frame(pieces))
                 arrays.update(decoded)
             root = writer.commit(replace(manifest, frames=tuple(entries)))
-        links = (*(tail.links if tail else ()), TailFile(step, root, writer.size))
+        before = () if plan.parent is None or tail is None else tail.links
+        links = (*before, TailFile(step, root, writer.size))
         return Tail(links, flat.tree, {name: arrays[name] for name in flat.names})
 
     def _check_step(self, step: Any) -> tuple[int, list[int]]:

@@ -24,7 +24,6 @@ from ..parallel import slices
 from ..policy.policy import Candidate, Policy
 from ..policy.roles import Assignment, Role
 from ..quantizers.base import Quantizer
-from ..quantizers.lossless import Lossless
 from ..quantizers.registry import quantizer_text
 from .decoded import DecodedArray
 
@@ -33,8 +32,6 @@ _MAX_RUN_COMPONENTS: Final = 1 << 20
 
 #: How a save stores an array: without a reference, against the parent's array, or not at all.
 Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits"]
-
-_LOSSLESS: Final = Lossless()
 
 
 @dataclass(frozen=True)
@@ -193,7 +190,8 @@ def candidates(
 def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None) -> Plan:
     """Choose for each array of a state whether it is stored, its quantizer, reference and frame.
 
-    `parent` is the step of the parent; ``None`` for a keyframe, whose arrays have no references.
+    `parent` is the step of the parent; ``None`` for a keyframe. The references of a keyframe's
+    arrays only show how far they moved.
     """
     if parent is not None:
         policy = policy.settle(arrays)
@@ -203,9 +201,11 @@ def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None) -
     for index, c in enumerate(arrays):
         quantizer = policy.choose(c.name, c.role, c.kind, c.bits.size // c.kind.components)
         quantizers.append(quantizer)
-        coder: Quantizer = _LOSSLESS
         relative = False
-        if c.reference is not None:
+        if parent is None or c.reference is None:
+            coder = policy.choose_keyframe(c.name, c.role, c.kind, c.bits.size // c.kind.components)
+            coder = coder.settled(c.bits, c.reference, c.kind)
+        else:
             if _equal(c.bits, c.reference):
                 continue
             if quantizer.waits(c.bits, c.reference, c.kind):

@@ -22,6 +22,10 @@ from ..policy.roles import UNNAMED, Assignment, Role, check_matches, check_roles
 from .tail import latest_record
 
 LOG: Final = logging.getLogger("lccodec")
+
+#: A restore replays at most this many deltas unless a chain is told otherwise (LCC-CHN-04).
+KEYFRAME_EVERY: Final = 32
+
 _MAX_NAMES_SHOWN: Final = 5  # in one message
 _LARGE_ARRAY_ELEMENTS: Final = 1 << 12  # as many are worth a word if no name says the role
 

@@ -57,9 +57,9 @@ class Tail:
         return self.links[-1].step
 
     @property
-    def delta_bytes(self) -> int:
-        """Size in bytes of all deltas since the keyframe."""
-        return sum(link.size for link in self.links[1:])
+    def deltas(self) -> int:
+        """Number of deltas that a restore of the checkpoint replays."""
+        return len(self.links) - 1
 
     def find_change(self, directory: Path) -> str | None:
         """Return what is wrong with the files of the tail; ``None`` if they did not change."""

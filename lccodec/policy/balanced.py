@@ -110,13 +110,15 @@ class Balanced(Policy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self._given) != 1:
-            raise ArgumentError(f"policy {self.name!r}: give exactly one of ratio, max_bytes and error")
-        ((target, value),) = self._given.items()
-        number = as_number(value)
-        if number is None or not math.isfinite(number) or number <= 0:
-            raise ArgumentError(f"policy {self.name!r}: {target} is a positive finite number, not {value!r}")
-        object.__setattr__(self, target, number)
+        if len(self._given) > 1:
+            raise ArgumentError(f"policy {self.name!r}: give at most one of ratio, max_bytes and error")
+        for target, value in self._given.items():
+            number = as_number(value)
+            if number is None or not math.isfinite(number) or number <= 0:
+                raise ArgumentError(
+                    f"policy {self.name!r}: {target} is a positive finite number, not {value!r}"
+                )
+            object.__setattr__(self, target, number)
         if not isinstance(self.joint, bool):
             raise ArgumentError(f"policy {self.name!r}: joint is True or False, not {self.joint!r}")
 
@@ -126,10 +128,9 @@ class Balanced(Policy):
         return {name: value for name, value in targets.items() if value is not None}
 
     def __str__(self) -> str:
-        ((target, value),) = self._given.items()
         first, *rest = super().__str__().splitlines()
-        joint = ", joint" if self.joint else ""
-        return "\n".join([f"{first}, {target}={value}{joint}", *rest])
+        target = "".join(f", {target}={value}" for target, value in self._given.items())
+        return "\n".join([f"{first}{target}{', joint' if self.joint else ''}", *rest])
 
     def to_json(self) -> Any:
         """Return the policy as a JSON object."""
@@ -152,7 +153,9 @@ class Balanced(Policy):
         def bytes_of(factor: float) -> float:
             return _FILE_OVERHEAD_BYTES + exact + sum(part.nbytes(factor) for part in parts)
 
-        if self.error is not None:
+        if not self._given:
+            place, met, nearest = _STEP_FACTORS.index(1.0), True, 0.0
+        elif self.error is not None:
             bound = self.error
             low, high = 0, len(_STEP_FACTORS)  # the last factor that meets it is in low - 1 .. high - 1
             while low < high:

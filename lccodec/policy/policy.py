@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ..arguments import as_integer
 from ..element_types import Array, ElementType
@@ -32,7 +32,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Policy:
-    """Chooses a quantizer for every array of a delta; keyframes are always lossless.
+    """Chooses a quantizer for every array, in deltas and in keyframes.
 
     Integers and bool are lossless. So is an array whose role and name have no quantizer here.
 
@@ -47,13 +47,17 @@ class Policy:
         `roles` and `smallest`.
     smallest
         Arrays of fewer elements are lossless: they take few bytes and often matter much.
+    keyframes
+        ``"exact"``, or the quantizer of each role in keyframes, and in deltas for arrays that the
+        parent does not have. Arrays with a pattern, and small ones, are exact there.
     effort
         ``"high"`` makes frames some percent smaller, in more time, as in :func:`lccodec.encode`.
 
     Raises
     ------
     ArgumentError
-        For an unknown role, quantizer or effort, and for `Triggered` second moments.
+        For an unknown role, quantizer or effort, for `Triggered` second moments, and for keyframes
+        in which second moments could become 0 or negative.
 
     Examples
     --------
@@ -79,15 +83,28 @@ class Policy:
     roles: Mapping[Role, Quantizer] = field(default_factory=dict)
     patterns: Mapping[str, Quantizer] = field(default_factory=dict)
     smallest: int = 0
+    keyframes: Literal["exact"] | Mapping[Role, Quantizer] = field(default="exact", kw_only=True)
     effort: Effort = field(default="normal", kw_only=True)
 
     def __post_init__(self) -> None:
         where = f"policy {self.name!r}"
         if not isinstance(self.roles, Mapping) or not isinstance(self.patterns, Mapping):
             raise ArgumentError(f"{where}: roles and patterns are mappings to quantizers")
-        for role in self.roles:
+        if not isinstance(self.keyframes, Mapping) and self.keyframes != "exact":
+            raise ArgumentError(
+                f"{where}: keyframes are 'exact' or a mapping to quantizers, not {self.keyframes!r:.100}"
+            )
+        keyframes = {} if self.keyframes == "exact" else self.keyframes
+        for role in [*self.roles, *keyframes]:
             if role not in ROLES:
                 raise ArgumentError(f"{where}: unknown role {role!r}; there are {', '.join(ROLES)}")
+        for role, quantizer in keyframes.items():
+            check_registered(quantizer, f"{where}: keyframes: {role!r}: ")
+        second = keyframes.get("second_moment", Lossless())
+        if second.lossy and not second.ordered:
+            raise ArgumentError(
+                f"{where}: keyframes: {second!r} could make second moments 0 or negative; use LogSteps"
+            )
         for place, quantizer in [*self.roles.items(), *self.patterns.items()]:
             if not isinstance(place, str):
                 raise ArgumentError(f"{where}: {place!r} is not a name or pattern")
@@ -100,6 +117,8 @@ class Policy:
         check_effort(self.effort)
         object.__setattr__(self, "roles", {role: self.roles[role] for role in ROLES if role in self.roles})
         object.__setattr__(self, "patterns", dict(self.patterns))
+        ordered = {role: keyframes[role] for role in ROLES if role in keyframes}
+        object.__setattr__(self, "keyframes", ordered or "exact")
 
     def choose(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
         """Return the quantizer for an array of `size` elements; second moments never wait."""
@@ -111,6 +130,12 @@ class Policy:
         if size < self.smallest:
             return Lossless()
         return self.roles.get(role, Lossless())
+
+    def choose_keyframe(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
+        """Return the quantizer for an array of `size` elements without a reference."""
+        if self.keyframes == "exact" or not kind.is_float or size < self.smallest:
+            return Lossless()
+        return Lossless() if self._of_pattern(name) else self.keyframes.get(role, Lossless())
 
     def _of_pattern(self, name: str) -> Quantizer | None:
         return next((q for pattern, q in self.patterns.items() if fnmatchcase(name, pattern)), None)
@@ -141,6 +166,8 @@ class Policy:
         if self.smallest:
             rows.append((f"below {self.smallest} values", Lossless()))
         rows += [*self.roles.items(), ("all else", Lossless())]
+        if self.keyframes != "exact":
+            rows += [(f"keyframes: {role}", quantizer) for role, quantizer in self.keyframes.items()]
         width = max(len(place) for place, _ in rows)
         head = self.name if self.effort == "normal" else f"{self.name}, effort={self.effort}"
         return "\n".join(
@@ -151,9 +178,10 @@ class Policy:
         """Return the policy as a JSON object."""
         return {
             "name": self.name,
-            "roles": {role: quantizer_json(quantizer) for role, quantizer in self.roles.items()},
-            "patterns": {pattern: quantizer_json(quantizer) for pattern, quantizer in self.patterns.items()},
+            "roles": _quantizers_json(self.roles),
+            "patterns": _quantizers_json(self.patterns),
             "smallest": self.smallest,
+            **({} if self.keyframes == "exact" else {"keyframes": _quantizers_json(self.keyframes)}),
             **({} if self.effort == "normal" else {"effort": self.effort}),
         }
 
@@ -167,12 +195,19 @@ class Policy:
         if not isinstance(name, str) or not isinstance(roles, dict) or not isinstance(patterns, dict):
             raise ArgumentError(f"policy {name!r:.100}: the name is a string, roles and patterns are objects")
         try:
-            return cls(
-                name,
-                {role: parse_quantizer(quantizer) for role, quantizer in roles.items()},
-                {pattern: parse_quantizer(quantizer) for pattern, quantizer in patterns.items()},
-                smallest,
-                **{member: setting for member, setting in value.items() if member not in members},
-            )
+            more: dict[str, Any] = {
+                member: _parse_quantizers(setting) if isinstance(setting, dict) else setting
+                for member, setting in value.items()
+                if member not in members
+            }
+            return cls(name, _parse_quantizers(roles), _parse_quantizers(patterns), smallest, **more)
         except TypeError as error:
             raise ArgumentError(f"policy {name!r}: {error}") from error
+
+
+def _quantizers_json(quantizers: Mapping[Any, Quantizer]) -> dict[str, Any]:
+    return {place: quantizer_json(quantizer) for place, quantizer in quantizers.items()}
+
+
+def _parse_quantizers(value: Mapping[str, Any]) -> dict[Any, Quantizer]:
+    return {place: parse_quantizer(quantizer) for place, quantizer in value.items()}

@@ -103,7 +103,7 @@ class Quantizer:
         return False
 
     def bin_width(self, differences: Array) -> float | None:  # noqa: ARG002
-        """Return the width of the bins for a sample of differences; ``None`` if there are no bins."""
+        """Return the width of the bins for differences like these; ``None`` if it is fixed."""
         return None
 
     @property
@@ -123,6 +123,14 @@ class Quantizer:
     def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:  # noqa: ARG002
         """Return whether an array is coded without its reference; both are components."""
         return self.absolute
+
+    def settled(self, bits: Array, reference: Array | None, kind: ElementType) -> Quantizer:  # noqa: ARG002
+        """Return the quantizer that codes an array in a keyframe; both arrays are components.
+
+        The reference is the array of the last checkpoint as decoded; ``None`` if there is none. The
+        frame will not have a reference.
+        """
+        return self
 
     def scaled(self, factor: float) -> Quantizer:  # noqa: ARG002
         """Return the quantizer with steps multiplied by a factor; itself if they are fixed."""

@@ -14,6 +14,7 @@ from ..errors import ArgumentError
 from .base import Quantizer, check_quantizer
 from .clusters import Clusters
 from .exponent import ExponentBuckets
+from .keyframe import KeyframeSteps
 from .logarithmic import LogSteps
 from .lossless import Lossless
 from .triggered import Triggered
@@ -54,7 +55,7 @@ def register(quantizer: _Class) -> _Class:
     return quantizer
 
 
-for _quantizer in (Clusters, ExponentBuckets, LogSteps, Lossless, Triggered, UniformDeadzone):
+for _quantizer in (Clusters, ExponentBuckets, KeyframeSteps, LogSteps, Lossless, Triggered, UniformDeadzone):
     register(_quantizer)
 
 

@@ -131,7 +131,7 @@ class UniformDeadzone(Quantizer):
             if self.share is not None:
                 steps = _farthest(batch, self.share) / DEAD_ZONE
             else:
-                steps = (self.relative_step or 0) * _rms(batch)
+                steps = (self.relative_step or 0) * root_mean_squares(batch)
         return np.where(steps == 0, 1.0, steps)
 
 
@@ -171,10 +171,11 @@ def _farthest(batch: Residual, share: float) -> Array:
     )
     with np.errstate(invalid="ignore", over="ignore"):
         found = low + part * (high - low)
-    return np.where(np.isfinite(found), found, low)
+    sizes_found: Array = np.where(np.isfinite(found), found, low)
+    return sizes_found
 
 
-def _rms(batch: Residual) -> Array:
+def root_mean_squares(batch: Residual) -> Array:
     """Return the root mean square of each array's finite differences, by a sample."""
     squares, seen, largest = np.zeros(batch.arrays), 0, 0.0
     for sampled, sampled_owner in batch.sample():

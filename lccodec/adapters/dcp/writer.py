@@ -15,7 +15,7 @@ from torch.futures import Future
 
 from ...chain.chain import Chain
 from ...chain.directory import checkpoint_path
-from ...chain.keyframes import KEYFRAME_EVERY
+from ...chain.settings import KEYFRAME_EVERY
 from ...container.reader import open_checkpoint
 from ...container.system import StrPath, checked_path
 from ...element_types import Array

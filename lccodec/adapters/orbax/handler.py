@@ -14,7 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from ...chain.chain import Chain
-from ...chain.keyframes import KEYFRAME_EVERY
+from ...chain.settings import KEYFRAME_EVERY
 from ...container.system import checked_path
 from ...policy.policy import Policy
 from ...policy.roles import Assignment
