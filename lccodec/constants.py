@@ -9,7 +9,7 @@ from typing import Final
 
 # LCC-VER-01: major.minor of the format that this package writes, which is the newest it reads.
 FORMAT_MAJOR: Final = 1
-FORMAT_MINOR: Final = 0
+FORMAT_MINOR: Final = 1
 
 # --- frame (SPEC section 6) ---------------------------------------------------------------------
 
@@ -50,8 +50,9 @@ ROOT_SIZE: Final = 32  # LCC-TRL-05: SHA-256
 DIGEST_SIZE: Final = 16  # LCC-MAN-08: bytes kept of the SHA-256 of a frame
 MANIFEST_DATASET: Final = "manifest"  # LCC-H5-02
 PAYLOAD_DATASET: Final = "payload"  # LCC-H5-02
-PAYLOAD_OFFSET: Final = 1072  # LCC-H5-05: where the HDF5 library puts the first dataset's bytes
-SKELETON_SIZE: Final = 1672  # LCC-H5-05: bytes of the HDF5 file that are neither payload nor manifest
+PAYLOAD_OFFSET: Final = 335  # LCC-H5-05: bytes before the payload
+PAYLOAD_OFFSET_1_0: Final = 1072  # LCC-H5-06: the same in files of version 1.0
+MIDDLE_SIZE_1_0: Final = 600  # LCC-H5-06: and their bytes between payload and manifest
 MAX_MANIFEST_BYTES: Final = 1 << 26  # LCC-LIM-04: a hostile length must not be allocated
 MAX_NESTING: Final = 64  # LCC-LIM-05: recursive readers must not run out of stack
 MAX_ARRAYS: Final = 1 << 20  # LCC-LIM-06

@@ -125,7 +125,10 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Return the manifest as stored in the file (LCC-MAN-01, LCC-MAN-03)."""
-        parent = self.parent and {"step": self.parent.step, "root": self.parent.root.hex()}
+        parent: Json = None
+        if self.parent is not None:
+            step, root = self.parent.step, self.parent.root
+            parent = [step, _base64(root)] if self.minor else {"step": step, "root": root.hex()}
         document = {
             "lccodec": [FORMAT_MAJOR, self.minor],
             "step": self.step,
@@ -135,12 +138,14 @@ class Manifest:
             "tree": self.tree,
             "scalars": self.scalars,
             "arrays": list(self.arrays),
-            "frames": [[entry.length, _digest_text(entry.digest)] for entry in self.frames],
+            "frames": [[entry.length, _base64(entry.digest)] for entry in self.frames],
         }
         if not self.metadata:
             del document["metadata"]
         if self.tree is INHERITED:
             del document["tree"]
+        if not self.scalars and self.minor:
+            del document["scalars"]
         try:
             return _dump(document)
         except (TypeError, ValueError, RecursionError) as error:
@@ -149,8 +154,12 @@ class Manifest:
 
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a frame: like a step, exact in every JSON reader
 # LCC-MAN-03: in this order
-_KEYS: Final = ("lccodec", "step", "parent", "policy", "metadata", "tree", "scalars", "arrays", "frames")
-_OPTIONAL_KEYS: Final = ("metadata", "tree")
+_KEYS: Final = (
+    *("lccodec", "step", "parent", "policy", "metadata"),
+    *("tree", "scalars", "arrays", "frames"),
+)
+_REQUIRED_KEYS: Final = ("lccodec", "step", "parent", "policy", "arrays", "frames")
+_REQUIRED_KEYS_1_0: Final = (*_REQUIRED_KEYS, "scalars")
 # A string that is not closed reaches to the end: looking for others inside it takes quadratic time.
 _JSON_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _CURLY_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
@@ -164,7 +173,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     ------
     FormatError
         If it is not canonical JSON (LCC-MAN-01), or a field has another form (LCC-MAN-02 to
-        LCC-MAN-08, LCC-STA-01 to LCC-STA-06).
+        LCC-MAN-11, LCC-STA-01 to LCC-STA-06).
     UnsupportedError
         If it has a key that this version does not know (LCC-MAN-03), or a newer major version
         (LCC-MAN-09).
@@ -177,7 +186,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         raise FormatError("LCC-MAN-03", where, "not a JSON object")
     if unknown := [key for key in document if key not in _KEYS]:
         raise UnsupportedError("LCC-MAN-03", where, f"unknown key {unknown[0]!r}")
-    if list(document) != [key for key in _KEYS if key in document or key not in _OPTIONAL_KEYS]:
+    required = _REQUIRED_KEYS_1_0 if document.get("lccodec") == [1, 0] else _REQUIRED_KEYS
+    if list(document) != [key for key in _KEYS if key in document or key in required]:
         raise FormatError("LCC-MAN-03", where, f"keys missing or out of order: {', '.join(document)}")
 
     version, step, parent = document["lccodec"], document["step"], document["parent"]
@@ -196,8 +206,11 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         raise FormatError("LCC-MAN-07", f"{where}: tree", "left out, but there is no parent")
 
     # The specification fixes the order of these checks.
-    named = None if parent is None else _parse_parent(parent, f"{where}: parent")
-    scalars = parse_scalars(document["scalars"], f"{where}: scalars")
+    named = None if parent is None else _parse_parent(parent, version[1], f"{where}: parent")
+    scalars = document.get("scalars", [])
+    if scalars == [] and "scalars" in document and version[1]:
+        raise FormatError("LCC-MAN-11", f"{where}: scalars", "empty, and should be left out")
+    parse_scalars(scalars, f"{where}: scalars")
     frames = _parse_frames(document["frames"], f"{where}: frames")
     manifest = Manifest(
         step=step,
@@ -244,15 +257,18 @@ def _parse_json(data: bytes, where: str) -> Json:
     return document
 
 
-def _parse_parent(parent: Json, where: str) -> Parent:
-    if type(parent) is not dict or list(parent) != ["step", "root"]:
-        raise FormatError("LCC-MAN-04", where, "not an object of step and root")
-    step, root = parent["step"], parent["root"]
+def _parse_parent(parent: Json, minor: int, where: str) -> Parent:
+    if minor == 0 and type(parent) is dict and list(parent) == ["step", "root"]:
+        parent = list(parent.values())
+    elif minor == 0 or type(parent) is not list or len(parent) != 2:
+        raise FormatError("LCC-MAN-04", where, "not a step and a root")
+    step, text = parent
     if not _is_integer(step, MAX_STEP):
         raise FormatError("LCC-MAN-02", f"{where}: step", "not a step")
-    if type(root) is not str or not re.fullmatch(f"[0-9a-f]{{{2 * ROOT_SIZE}}}", root):
-        raise FormatError("LCC-MAN-04", f"{where}: root", f"not {2 * ROOT_SIZE} hexadecimal digits")
-    return Parent(step, bytes.fromhex(root))
+    root = _parse_base64(text, ROOT_SIZE) if minor else _parse_hexadecimal(text, ROOT_SIZE)
+    if root is None:
+        raise FormatError("LCC-MAN-04", f"{where}: root", "not a root")
+    return Parent(step, root)
 
 
 def _parse_arrays(arrays: Json, frames: int, is_delta: bool, where: str) -> tuple[int, ...]:
@@ -280,21 +296,30 @@ def _parse_frames(frames: Json, where: str) -> tuple[FrameEntry, ...]:
         is_pair = type(entry) is list and len(entry) == 2
         if not is_pair or not _is_integer(entry[0], _MAX_LENGTH) or not entry[0]:
             raise FormatError("LCC-MAN-05", place, "not the length and the digest of a frame")
-        entries.append(FrameEntry(entry[0], _parse_digest(entry[1], place)))
+        digest = _parse_base64(entry[1], DIGEST_SIZE)
+        if digest is None:
+            raise FormatError("LCC-MAN-08", place, "not a digest")
+        entries.append(FrameEntry(entry[0], digest))
     return tuple(entries)
 
 
-def _parse_digest(text: Json, where: str) -> bytes:
-    if type(text) is str and len(text) == len(_digest_text(bytes(DIGEST_SIZE))):
+def _parse_base64(text: Json, size: int) -> bytes | None:
+    """Return the bytes of a text (LCC-MAN-08); None if it is not the one text of `size` bytes."""
+    if type(text) is str and len(text) == len(_base64(bytes(size))):
         with suppress(ValueError):
-            digest = base64.urlsafe_b64decode(f"{text}==")
-            if _digest_text(digest) == text:
-                return digest
-    raise FormatError("LCC-MAN-08", where, "not a digest")
+            data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            if _base64(data) == text:
+                return data
+    return None
 
 
-def _digest_text(digest: bytes) -> str:
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+def _parse_hexadecimal(text: Json, size: int) -> bytes | None:
+    is_text = type(text) is str and re.fullmatch(f"[0-9a-f]{{{2 * size}}}", text)
+    return bytes.fromhex(text) if is_text else None
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
 def _is_integer(value: Json, maximum: int) -> bool:

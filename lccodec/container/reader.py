@@ -2,7 +2,7 @@
 
 ::
 
-    head of the HDF5 file | payload: the frames | HDF5 between the datasets | manifest | trailer
+    head of the HDF5 file | payload: the frames | manifest | trailer
 
 The reader finds everything by the trailer, with positioned reads and without the HDF5 library:
 stored bytes enter no C code but SHA-256 and the JSON parser. The digests in the manifest cover the
@@ -18,9 +18,10 @@ from contextlib import closing
 from functools import cached_property
 from typing import Final, Self
 
-from ..constants import PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
+from ..constants import PAYLOAD_DATASET, PAYLOAD_OFFSET_1_0, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, DataError, FormatError, LccodecError, TruncatedError
+from .hdf5 import skeleton
 from .manifest import INHERITED, Bytes, FrameEntry, Manifest, first_difference, parse_manifest
 from .source import BytesSource, FileSource, Source, Stretch
 from .system import StrPath
@@ -28,12 +29,15 @@ from .trailer import Trailer, parse_trailer, root_of
 from .tree import array_names
 
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-_HDF5_END: Final = slice(40, 48)  # bytes of the file that hold the length of its HDF5 part
-_HDF5_NAMES: Final = slice(720, 737)  # bytes of the file that hold the names of its datasets
-_DATASET_NAMES: Final = b"payload\0manifest\0"
+# By the version of the superblock: bytes of the file that hold the length of its HDF5 part, and the
+# name of its first dataset.
+_HDF5_PLACES: Final = {0: (slice(40, 48), slice(720, 727)), 2: (slice(28, 36), slice(94, 101))}
+_HDF5_SUPERBLOCK_SIZE: Final = 48
 _MAX_WHOLE_BYTES: Final = 1 << 24  # largest frame that is read into memory whole
 # The first bytes of every manifest of a delta (LCC-MAN-01, LCC-MAN-03).
-_DELTA: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":\{"step":(\d{1,16}),')
+_DELTA: Final = re.compile(
+    rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":(?:\{"step":|\[)(\d{1,16}),'
+)
 _DELTA_START_BYTES: Final = 128
 
 
@@ -67,7 +71,7 @@ class CheckpointReader:
             self.close()
             raise
         lengths = (entry.length for entry in self.manifest.frames)
-        self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
+        self._offsets = list(itertools.accumulate(lengths, initial=self.trailer.payload_offset))
 
     def frame(self, index: int) -> Stored:
         """Return the bytes of a frame; raise ``ChecksumError`` for other bytes (LCC-MAN-08).
@@ -139,8 +143,8 @@ class CheckpointReader:
 
     def _read_manifest(self, source: Source) -> Manifest:
         trailer = self.trailer
-        payload_end = PAYLOAD_OFFSET + trailer.payload_length
-        head = source.read(0, PAYLOAD_OFFSET)
+        payload_end = trailer.payload_offset + trailer.payload_length
+        head = source.read(0, trailer.payload_offset)
         tail = source.read(payload_end, trailer.file_length - payload_end)
         if root_of(head, tail[:-ROOT_SIZE]) != trailer.root:
             raise ChecksumError("LCC-TRL-05", self.name, "the bytes around the payload do not match the root")
@@ -203,19 +207,20 @@ def peek_parent(path: StrPath) -> int | None:
 
 
 def check_skeleton(reader: CheckpointReader) -> FormatError | None:
-    """Return where the HDF5 metadata are not what the HDF5 library writes (LCC-H5-05), or None.
+    """Compare the bytes around payload and manifest with those that belong there (LCC-H5-05).
+
 
     HDF5 tools may then see something else in this file than lccodec does.
     """
-    from .hdf5 import skeleton
-
-    trailer = reader.trailer
-    head, middle = skeleton(trailer.payload_length, trailer.manifest_length)
-    for offset, expected in ((0, head), (trailer.manifest_offset - len(middle), middle)):
-        if (found := reader._read(offset, len(expected))) != expected:
-            where = f"{reader.name}: byte {offset + first_difference(found, expected)}"
-            return FormatError("LCC-H5-05", where, "not the byte that HDF5 writes here")
-    return None
+    trailer, expected = reader.trailer, skeleton(reader.trailer)
+    payload_end = trailer.payload_offset + trailer.payload_length
+    found = reader._read(0, trailer.payload_offset)
+    found += reader._read(payload_end, trailer.manifest_offset - payload_end)
+    if found == expected:
+        return None
+    place = first_difference(found, expected)
+    place += trailer.payload_length if place >= trailer.payload_offset else 0
+    return FormatError("LCC-H5-05", f"{reader.name}: byte {place}", "not the byte that HDF5 has here")
 
 
 def _last_bytes(source: Source) -> bytes:
@@ -226,13 +231,15 @@ def _last_bytes(source: Source) -> bytes:
 
 def _not_a_checkpoint(source: Source, name: str) -> DataError:
     """Return why a file without a trailer is refused: cut off, extended, damaged or not ours."""
-    head = source.read(0, min(source.size, PAYLOAD_OFFSET))
+    head = source.read(0, min(source.size, PAYLOAD_OFFSET_1_0))
     if not head:
         return FormatError("LCC-TRL-01", name, "not an lccodec checkpoint: empty")
-    if not head.startswith(_HDF5_SIGNATURE[: len(head)]) or not _DATASET_NAMES.startswith(head[_HDF5_NAMES]):
+    version = head[8] if len(head) > 8 else 2
+    is_ours = head.startswith(_HDF5_SIGNATURE[: len(head)]) and version in _HDF5_PLACES
+    if not is_ours or not PAYLOAD_DATASET.encode().startswith(head[_HDF5_PLACES[version][1]]):
         return FormatError("LCC-TRL-01", name, "not an lccodec checkpoint")
-    end = int.from_bytes(head[_HDF5_END], "little") + TRAILER_SIZE
-    if len(head) < PAYLOAD_OFFSET or source.size < end:
+    end = int.from_bytes(head[_HDF5_PLACES[version][0]], "little") + TRAILER_SIZE
+    if len(head) < _HDF5_SUPERBLOCK_SIZE or source.size < end:
         return TruncatedError("LCC-H5-01", name, f"cut off at byte {source.size}")
     extra = source.size - end
     return FormatError("LCC-TRL-01", name, f"{extra} bytes behind the trailer" if extra else "no trailer")

@@ -18,6 +18,7 @@ from typing import Final, Self
 
 from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, ROOT_SIZE, TEMPORARY_PREFIX
 from ..errors import ArgumentError, DataError
+from .hdf5 import skeleton
 from .manifest import Bytes, FrameEntry, Manifest, parse_manifest, pieces_of
 from .system import OPEN_FLAGS, SYSTEM, WINDOWS, StrPath, System, checked_path, flag, storage_errors
 from .trailer import Trailer, parse_trailer, root_of
@@ -65,15 +66,12 @@ def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
 
 def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
     """Return the bytes before the payload and behind it. The last of them are the root."""
-    from .hdf5 import skeleton
-
     data = manifest.to_bytes()
     trailer = Trailer(manifest.payload_length, len(data))
     with _readable():
         parse_manifest(data, "manifest")
         parse_trailer(trailer.to_bytes(), "trailer")
-    head, middle = skeleton(trailer.payload_length, trailer.manifest_length)
-    tail = b"".join((middle, data, trailer.to_bytes()[:-ROOT_SIZE]))
+    head, tail = skeleton(trailer), data + trailer.to_bytes()[:-ROOT_SIZE]
     return head, tail + root_of(head, tail)
 
 
