@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..element_types import Array, ElementType
 from ..errors import ArgumentError
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
+from ..quantizers.keyframe import KeyframeSteps
 from ..quantizers.logarithmic import LogSteps, logarithms
 from ..quantizers.uniform import UniformDeadzone
 from ..quantizers.weighted import weighted
@@ -25,17 +26,18 @@ from .policy import Candidate, Policy
 from .rate_distortion import SAMPLE, entropy, left, sample
 from .roles import Role, find_curvatures
 
-__all__ = ["STEPS", "TARGETS", "Balanced"]
-
 #: Quantizer of each role for a factor of 1. First moments are coded as values, not as differences,
 #: because they forget their past in about ten steps.
 STEPS: Final[dict[Role, Quantizer]] = {
-    "weight": UniformDeadzone(relative_step=2.0),
+    "weight": UniformDeadzone(share=0.06),
     "first_moment": UniformDeadzone(relative_step=5.0, absolute=True),
-    "second_moment": LogSteps(2.0),
+    "second_moment": LogSteps(1.0),
 }
 
-#: The targets. Exactly one is given.
+#: Quantizer of each role in keyframes: the errors are not larger than those of deltas.
+KEYFRAMES: Final[dict[Role, Quantizer]] = {**STEPS, "weight": KeyframeSteps()}
+
+#: The targets. At most one is given.
 TARGETS: Final = ("ratio", "max_bytes", "error")
 
 #: The factors of steps that are tried. They are rounded to be the same on every machine.
@@ -59,14 +61,15 @@ class Balanced(Policy):
     This lies halfway between an error relative to the movement, and one weighted by the curvature
     that a second moment estimates. Without second moments, the damage is relative to the movement.
 
-    Exactly one of `ratio`, `max_bytes` and `error` must be given.
+    At most one of `ratio`, `max_bytes` and `error` may be given. Without a target, the factor is 1.
 
     Parameters
     ----------
     name, patterns, smallest, effort
         As in `Policy`.
     roles
-        As in `Policy`. Only the `relative_step` of a `UniformDeadzone` is multiplied. The width of
+        As in `Policy`. Only the `relative_step` or `share` of a `UniformDeadzone` is changed. The
+        width of
         `LogSteps` stays: a narrower dead zone would code at once all that waited in a wider one.
         `Triggered` arrays that wait take no bytes, and their error is not counted.
     ratio
@@ -77,8 +80,7 @@ class Balanced(Policy):
         Bytes of a delta's file, at most; estimated in the same way.
     error
         Error of the weights relative to their movement since the parent: the root of the mean
-        squares, weighted as the damage is. At about 1, a resumed run loses as much as one more
-        interval costs.
+        squares, weighted as the damage is.
     joint
         Whether second moments also set the dead zone of every weight of a large array. The zone is
         wider where the moment is small compared with others of the array, and narrower where it is
@@ -87,7 +89,7 @@ class Balanced(Policy):
     Raises
     ------
     ArgumentError
-        Unless exactly one target is given, positive and finite, and `joint` is True or False.
+        Unless at most one target is given, positive and finite, and `joint` is True or False.
 
     Examples
     --------
@@ -103,6 +105,9 @@ class Balanced(Policy):
     name: str = "balanced"
     roles: Mapping[Role, Quantizer] = field(default_factory=lambda: dict(STEPS))
     smallest: int = 256
+    keyframes: Literal["exact"] | Mapping[Role, Quantizer] = field(
+        default_factory=lambda: dict(KEYFRAMES), kw_only=True
+    )
     ratio: float | None = field(default=None, kw_only=True)
     max_bytes: float | None = field(default=None, kw_only=True)
     error: float | None = field(default=None, kw_only=True)
@@ -134,7 +139,7 @@ class Balanced(Policy):
 
     def to_json(self) -> Any:
         """Return the policy as a JSON object."""
-        return {**super().to_json(), **self._given, **({"joint": True} if self.joint else {})}
+        return {**super().to_json(), **self._given, "joint": self.joint}
 
     def settle(self, candidates: Iterable[Candidate]) -> Policy:
         """Return the policy with the steps chosen for the arrays of one delta.

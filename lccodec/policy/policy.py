@@ -200,6 +200,7 @@ class Policy:
                 for member, setting in value.items()
                 if member not in members
             }
+            more.setdefault("keyframes", "exact")  # a member left out has the default of `Policy`
             return cls(name, _parse_quantizers(roles), _parse_quantizers(patterns), smallest, **more)
         except TypeError as error:
             raise ArgumentError(f"policy {name!r}: {error}") from error

@@ -10,18 +10,19 @@ from ..errors import ArgumentError
 from ..quantizers.base import Quantizer
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.registry import NAMED
-from .balanced import STEPS, TARGETS, Balanced
+from ..quantizers.uniform import UniformDeadzone
+from .balanced import KEYFRAMES, STEPS, TARGETS, Balanced
 from .policy import Policy
 from .roles import Role
 
-__all__ = ["POLICIES", "resolve_policy"]
-
 _SIGNED_ROLES: Final[tuple[Role, ...]] = ("weight", "first_moment")
 _SECOND_MOMENTS: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(1.0)}
+_SMALL_MOMENTS: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(2.0)}
+_SMALL: Final = STEPS | _SMALL_MOMENTS | {"weight": UniformDeadzone(share=0.03)}
 
 #: The presets by name. ``lc-2`` and ``lc-3`` are the paper's scheme, with buckets chosen for each
 #: array. Second moments, which must stay positive, have `LogSteps` there, and statistics are exact.
-#: ``balanced`` and ``small`` differ in how much they lose.
+#: ``balanced`` and ``small`` differ in how much they lose; their keyframes are lossy too.
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
         policy.name: policy
@@ -29,8 +30,8 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             Policy("lossless"),
             Policy("lc-2", dict.fromkeys(_SIGNED_ROLES, NAMED["lc-2"]) | _SECOND_MOMENTS),
             Policy("lc-3", dict.fromkeys(_SIGNED_ROLES, NAMED["lc-3"]) | _SECOND_MOMENTS),
-            Balanced("balanced", error=0.8, joint=True),
-            Balanced("small", STEPS | {"second_moment": LogSteps(3.0)}, error=1.2, joint=True, effort="high"),
+            Balanced("balanced", joint=True),
+            Balanced("small", _SMALL, keyframes=KEYFRAMES | _SMALL_MOMENTS, joint=True, effort="high"),
         )
     }
 )
@@ -47,7 +48,7 @@ def resolve_policy(policy: str | Policy | Mapping[str, Any]) -> Policy:
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, Mapping):
-        return (Balanced if not policy.keys().isdisjoint(TARGETS) else Policy).from_json(policy)
+        return (Balanced if not policy.keys().isdisjoint({"joint", *TARGETS}) else Policy).from_json(policy)
     if not isinstance(policy, str) or policy not in POLICIES:
         raise ArgumentError(f"unknown policy {policy!r}; there are {', '.join(POLICIES)}")
     return POLICIES[policy]
