@@ -187,12 +187,12 @@ class Chain:
         start = time.perf_counter()
         step, steps = self._check_step(step)
         flat, metadata, known = self._flatten(state, metadata, known)
-        record = self._settings.begin(flat, known)
+        record = self._settings.record
         tail = self._find_reference(steps)
-        plan, record = self._plan(flat, record, known, tail)
-        self._settings.report_shortfall(plan.shortfall)
+        plan, needed = self._plan(flat, record, known, tail)
+        self._settings.examine(plan, record)
         parent = None if tail is None else (tail.links[-1].root, tail.tree)
-        written = write_record(record)
+        written = write_record(needed)
         manifest = plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)
         # Coding overwrites the arrays of the tail. So the tail must not stay if coding fails.
         self._tail = None
