@@ -25,7 +25,7 @@ from ..frame.encode import Effort
 from ..parallel import thread_count
 from ..policy.policy import Policy
 from ..policy.record import Record, needed_record, write_record
-from ..policy.roles import Assignment, Role, assign_roles, check_known
+from ..policy.roles import Assignment, Role, check_known
 from .adapter import Adapter, check_adapter
 from .checkpoint import CheckpointFile, open_step
 from .coding import encode_plan, plan_manifest
@@ -186,12 +186,12 @@ class Chain:
         start = time.perf_counter()
         step, steps = self._check_step(step)
         flat, metadata, known = self._flatten(state, metadata, known)
-        record = self._settings.begin(flat, known)
+        record = self._settings.record
         tail = self._find_reference(steps)
-        plan, record = self._plan(flat, record, known, tail)
-        self._settings.report_shortfall(plan.shortfall)
+        plan, needed = self._plan(flat, record, known, tail)
+        self._settings.examine(plan, record)
         parent = None if plan.parent is None or tail is None else (tail.links[-1].root, tail.tree)
-        written = write_record(record)
+        written = write_record(needed)
         manifest = plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)
         # Coding overwrites the arrays of the tail. So the tail must not stay if coding fails.
         self._tail = None
@@ -218,12 +218,10 @@ class Chain:
         self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
     ) -> tuple[Plan, Record]:
         """Return the plan of a checkpoint, and the policy and roles that it must record."""
-        assigned = assign_roles(flat.names, record.roles, known)
-        arrays = dict(zip(flat.names, flat.arrays, strict=True))
-        compared = candidates(arrays, assigned, {} if tail is None else tail.arrays)
+        compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
         keyframe = tail is None or tail.deltas >= self.keyframe_every
         plan = make_plan(compared, record.policy, None if keyframe or tail is None else tail.step)
-        return plan, needed_record(record, assigned, known)
+        return plan, needed_record(record, compared, known)
 
     def _write(self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort) -> Tail:
         """Write a checkpoint; return it as the reference of the next one."""

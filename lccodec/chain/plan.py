@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal, TypeAlias, overload
 
+from ..container.tree import Flat
 from ..element_types import Array, components
 from ..errors import ArgumentError
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..frame.header import Shape, check_shape
 from ..parallel import slices
 from ..policy.policy import Candidate, Policy
-from ..policy.roles import Assignment, Role
+from ..policy.roles import Assignment, Role, assign_roles
 from ..quantizers.base import Quantizer
 from ..quantizers.registry import quantizer_text
 from .decoded import DecodedArray
@@ -32,6 +33,9 @@ _MAX_RUN_COMPONENTS: Final = 1 << 20
 
 #: How a save stores an array: without a reference, against the parent's array, or not at all.
 Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits"]
+
+#: The role of an array in a single file. Roles matter only for deltas.
+_NO_ROLE: Final = Assignment("other", "in a single file")
 
 
 @dataclass(frozen=True)
@@ -161,19 +165,24 @@ class Plan(Sequence[ArrayPlan]):
 
 
 def candidates(
-    arrays: Mapping[str, Array], roles: Mapping[str, Assignment], parents: Mapping[str, DecodedArray]
+    flat: Flat,
+    parents: Mapping[str, DecodedArray],
+    given: Mapping[str, Role] | None = None,
+    known: Mapping[str, Assignment] | None = None,
 ) -> list[Candidate]:
     """Return the arrays of a state as components, with their roles and references.
 
-    An array that is not in C order and native byte order is copied.
+    An array that is not in C order and native byte order is copied. `given` and `known` are as in
+    :func:`lccodec.policy.roles.assign_roles`; without `given`, every role is ``other``.
 
     Raises
     ------
     ArgumentError
         If an array cannot be stored. The message names it.
     """
+    roles = {} if given is None else assign_roles(flat.names, given, known)
     found = []
-    for name, array in arrays.items():
+    for name, array in zip(flat.names, flat.arrays, strict=True):
         try:
             check_shape(array.shape)
             kind, bits = components(array)
@@ -182,7 +191,7 @@ def candidates(
         parent = parents.get(name)
         fits = parent is not None and parent.kind == kind and parent.shape == array.shape
         reference = parent.bits if parent is not None and fits else None
-        role = roles[name]
+        role = roles.get(name, _NO_ROLE)
         found.append(Candidate(name, role.role, role.why, kind, array.shape, bits, reference))
     return found
 

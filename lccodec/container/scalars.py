@@ -62,7 +62,7 @@ def scalar_json(value: float | bytes) -> Json:
     if isinstance(value, float):
         # All NaN are written alike: the sign and payload of a NaN scalar are lost.
         return {"f": repr(value)}
-    return {"b": base64.b64encode(value).decode("ascii")}
+    return {"b": str(base64.b64encode(value), "ascii")}
 
 
 def scalar_value(entry: Json) -> Any:
@@ -74,7 +74,7 @@ def scalar_value(entry: Json) -> Any:
 
 def is_unicode(text: str) -> bool:
     """Return whether a string has no lone surrogate (LCC-STA-06)."""
-    return text.isascii() or text.encode(errors="ignore").decode() == text  # encoding drops lone surrogates
+    return text.isascii() or str(text.encode(errors="ignore"), "utf-8") == text  # encoding drops such
 
 
 def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:

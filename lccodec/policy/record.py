@@ -7,14 +7,14 @@ Only roles that names do not say are recorded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..element_types import ElementType
 from ..errors import ArgumentError
 from ..quantizers.registry import quantizer_text
-from .policy import Policy
+from .policy import Candidate, Policy
 from .presets import POLICIES, resolve_policy
 from .roles import ROLES, Assignment, Role, assign_roles, check_roles
 
@@ -65,12 +65,13 @@ def choose(
     return found
 
 
-def needed_record(record: Record, assigned: Mapping[str, Assignment], known: Collection[str]) -> Record:
+def needed_record(record: Record, arrays: Iterable[Candidate], known: Collection[str]) -> Record:
     """Return what a checkpoint must record: the policy, and roles that do not follow from names.
 
-    `assigned` has the role of each array, in the order of the state; `known` the names of those
-    whose roles come from a framework's structures.
+    `arrays` are all arrays of the state, in its order; `known` has the names of those whose roles
+    come from a framework's structures.
     """
+    assigned = {c.name: c.role for c in arrays} if record.roles or known else {}
     by_name = assign_roles(assigned) if record.roles else {}
     given = {
         name: role
@@ -80,10 +81,10 @@ def needed_record(record: Record, assigned: Mapping[str, Assignment], known: Col
     return Record(record.policy, given, find_known(assigned, given) if known else {})
 
 
-def find_known(assigned: Mapping[str, Assignment], given: Mapping[str, Role]) -> dict[int, Role]:
+def find_known(assigned: Mapping[str, Role], given: Mapping[str, Role]) -> dict[int, Role]:
     """Return by array index the roles that do not follow from names or from the user's roles."""
     without = assign_roles(assigned, given)
-    pairs = enumerate((assigned[name].role, without[name].role) for name in assigned)
+    pairs = enumerate((assigned[name], without[name].role) for name in assigned)
     return {index: role for index, (role, other) in pairs if role != other}
 
 
