@@ -41,7 +41,7 @@ KEYFRAMES: Final[dict[Role, Quantizer]] = {**STEPS, "weight": KeyframeSteps()}
 TARGETS: Final = ("ratio", "max_bytes", "error")
 
 #: The factors of steps that are tried. They are rounded to be the same on every machine.
-_STEP_FACTORS: Final = [round(2.0 ** (place / 8), 3) for place in range(-24, 25)]
+_STEP_FACTORS: Final = [round(2.0 ** (place / 8), 3) for place in range(-48, 25)]
 
 _POOL_SAMPLES: Final = 1 << 20  # about how many differences of all those arrays are kept
 _MIN_FINITE_SHARE: Final = 0.75  # of an array's differences: with fewer, its step is not chosen

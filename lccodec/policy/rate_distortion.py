@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array, ElementType
-from ..quantizers.grid import DEAD_ZONE
+from ..quantizers.grid import DEAD_ZONE, lead
 from ..quantizers.residual import difference
 
 _SAMPLE_STRETCHES: Final = 16  # of one array, evenly spread
@@ -53,9 +53,11 @@ def entropy(d: Array, step: float) -> float:
 
 
 def left(d: Array, step: float) -> float:
-    """Return the mean squared error of a step: all in the dead zone, step**2 / 12 in a bin."""
+    """Return the mean squared error of a step: all in the dead zone; in a bin, its width and lead."""
     if d.size == 0:
         return 0.0
     dropped = d[np.abs(d) < DEAD_ZONE * step]
     kept = d.size - dropped.size
-    return float(np.add.reduce(np.square(dropped)) + kept * step**2 / 12) / d.size
+    share = np.array(kept / d.size)
+    in_bin = step**2 * (1 / 12 + float(lead(share)) ** 2)
+    return float(np.add.reduce(np.square(dropped)) + kept * in_bin) / d.size

@@ -1,6 +1,6 @@
 """Uniform bins around a dead zone, fitted to each array of a batch.
 
-The representatives are the means of the bins, or lie beyond them: see :func:`_lead`.
+The representatives are the means of the bins, or lie beyond them: see :func:`lead`.
 
 Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random
 variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids); the measurements of the
@@ -26,7 +26,7 @@ __all__ = ["DEAD_ZONE", "Grid", "fit_grid"]
 DEAD_ZONE: Final = 0.6
 
 _MAX_BINS_PER_SIDE: Final = (1 << 15) - 1  # so that symbols fit 16 bits
-#: Chosen by resumed runs: see `_lead`.
+#: Chosen by resumed runs: see `lead`.
 _LEAD_RATIO: Final = 0.75  # of the zone
 _LEAD_EXPONENT: Final = 1.5
 
@@ -48,7 +48,7 @@ def fit_grid(
     max_error: float | None,
     widths: Callable[[Array], Array] | None = None,
     *,
-    lead: bool = False,
+    leads: bool = False,
 ) -> Grid | None:
     """Fit uniform bins with a dead zone to each array of a batch.
 
@@ -61,7 +61,7 @@ def fit_grid(
         As in `Partition`.
     widths
         As in `Zone`.
-    lead
+    leads
         Whether representatives lie beyond the means, so that a chain of deltas does not trail.
 
     Returns
@@ -97,7 +97,7 @@ def fit_grid(
     wanted = np.where(usable, np.minimum(wanted, _MAX_BINS_PER_SIDE), 0).astype(np.int64)
     bins = np.minimum(wanted, np.maximum(batch.sizes // 2, 4))
     grid = Grid(steps, bins, ~usable, np.empty(0, kind.work), zone, max_error)
-    return _with_representatives(grid, batch, wanted, lead)
+    return _with_representatives(grid, batch, wanted, leads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +184,7 @@ class Grid:
         return outside if outside.any() else None
 
 
-def _with_representatives(grid: Grid, batch: Residual, wanted: Array, lead: bool) -> Grid | None:
+def _with_representatives(grid: Grid, batch: Residual, wanted: Array, leads: bool) -> Grid | None:
     """Return a grid with representatives; ``None`` if exact storage of all arrays is smaller.
 
     The means of a large array are estimated on evenly spread pieces. Outermost bins are left out if
@@ -212,7 +212,7 @@ def _with_representatives(grid: Grid, batch: Residual, wanted: Array, lead: bool
     sums, counts = sums[own], counts[own]
     arrays = np.repeat(np.arange(batch.arrays), grid.counts)
     moved = past + np.bincount(arrays, counts, minlength=batch.arrays)
-    leads = _lead(stride * moved / batch.sizes) * grid.steps if lead else np.zeros(batch.arrays)
+    ahead = lead(stride * moved / batch.sizes) * grid.steps * leads
     bins, spared = _worthwhile(stride * counts, stride * past, grid.bins, batch.sizes)
     doubtful = (bins > 127) | (bins < wanted)
     exact = grid.exact.copy()
@@ -227,13 +227,13 @@ def _with_representatives(grid: Grid, batch: Residual, wanted: Array, lead: bool
         zone = Zone(zone.low * ~exact, zone.high * ~exact, zone.widths)
         batch.forget()  # the zones of the arrays that are exact now became smaller
     grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
-    steps, leads = (np.repeat(lengths * unit, grid.counts) for lengths in (grid.steps, leads))
-    chosen = _representatives(grid.codes, steps, leads, sums[kept], counts[kept], grid.max_error, unit)
+    steps, ahead = (np.repeat(lengths * unit, grid.counts) for lengths in (grid.steps, ahead))
+    chosen = _representatives(grid.codes, steps, ahead, sums[kept], counts[kept], grid.max_error, unit)
     with np.errstate(over="ignore"):  # a bin without elements may overflow
         return replace(grid, representatives=(chosen / unit).astype(batch.kind.work))
 
 
-def _lead(share: Array) -> Array:
+def lead(share: Array) -> Array:
     """Return how far representatives lie beyond the means, in steps.
 
     Means leave the least squared error, but in a chain of deltas they leave a state that trails:
@@ -251,19 +251,19 @@ def _lead(share: Array) -> Array:
         Share of each array's elements that is outside the dead zone. If many are, elements move
         farther between two deltas than the zone is wide, and means are right on average.
     """
-    lead: Array = _LEAD_RATIO * DEAD_ZONE * np.maximum(1 - share, 0) ** _LEAD_EXPONENT
-    return lead
+    steps: Array = _LEAD_RATIO * DEAD_ZONE * np.maximum(1 - share, 0) ** _LEAD_EXPONENT
+    return steps
 
 
 def _representatives(
-    codes: Array, steps: Array, leads: Array, sums: Array, counts: Array, max_error: float | None, unit: float
+    codes: Array, steps: Array, ahead: Array, sums: Array, counts: Array, max_error: float | None, unit: float
 ) -> Array:
     """Return the representatives of bins, float64: their means, moved by the lead.
 
     Parameters
     ----------
-    codes, steps, leads
-        Symbol of each bin, its step and lead in units of 1 / `unit`.
+    codes, steps, ahead
+        Symbol of each bin, its step and its lead in units of 1 / `unit`.
     sums, counts
         Sum (in the same units) and number of the differences in each bin.
     max_error
@@ -272,7 +272,7 @@ def _representatives(
     index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
     sign, number = np.sign(index), np.abs(index)
     mean: Array = np.divide(sums, counts, out=(number + DEAD_ZONE - 0.5) * steps * sign, where=counts > 0)
-    mean += leads * sign
+    mean += ahead * sign
     if max_error is None:
         return mean
     low = (number + DEAD_ZONE) * steps - max_error * unit

@@ -23,7 +23,6 @@ from .residual import Residual, array_sums, finite
 __all__ = ["UniformDeadzone"]
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")
-_MAX_SHARE: Final = 0.5
 
 # A few outliers must not set the step of all other elements.
 _OUTLIER_SQUARE_SHARE: Final = 1 / 16  # of the sum of squares: a difference with more is an outlier
@@ -58,9 +57,9 @@ class UniformDeadzone(Quantizer):
         estimated on evenly spread pieces, without the few differences that outweigh all others.
         Above 3, errors in a chain may grow without limit.
     share
-        The share of the differences that are not 0 and lie outside the dead zone, at most 0.5. The
-        step follows from it for each array. Every delta of a chain then takes about as many bytes,
-        and errors settle at a few movements.
+        The share of the differences that lie outside the dead zone, of those that are not 0; below
+        1. The step of each array follows from it. All deltas of a chain then take about as many
+        bytes, and errors settle at a few movements.
     absolute
         Whether to quantize the values themselves, without a reference. This is for arrays that
         forget their past between two checkpoints, such as first moments. A value then decodes as 0,
@@ -87,8 +86,8 @@ class UniformDeadzone(Quantizer):
             raise ArgumentError(
                 f"UniformDeadzone: the step or bound is a positive finite number, not {given[0]!r}"
             )
-        if self.share is not None and number > _MAX_SHARE:
-            raise ArgumentError(f"UniformDeadzone: the share is at most {_MAX_SHARE}, not {self.share!r}")
+        if self.share is not None and number >= 1:
+            raise ArgumentError(f"UniformDeadzone: the share is below 1, not {self.share!r}")
         for name in _SIZES:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number)
@@ -114,13 +113,13 @@ class UniformDeadzone(Quantizer):
         return "" if self.max_error is None else f"error at most {self.max_error:g}"
 
     def scaled(self, factor: float) -> UniformDeadzone:
-        """Return the quantizer with its relative step multiplied, or its share divided twice."""
+        """Return the quantizer with its relative step multiplied, or with the share for such a step."""
         return _scaled(self, factor) if self.is_relative else self
 
     def fit(self, batch: Residual) -> Grid | None:
         """Choose the representatives; ``None`` if exact storage is at least as small."""
-        lead = batch.reference is not None
-        return fit_grid(batch, self.steps(batch), self.max_error, lead=lead)
+        is_delta = batch.reference is not None
+        return fit_grid(batch, self.steps(batch), self.max_error, leads=is_delta)
 
     def steps(self, batch: Residual) -> Array:
         """Return the step of each array of a batch, float64; 0 or infinite if it cannot be used."""
@@ -137,8 +136,10 @@ class UniformDeadzone(Quantizer):
 
 @lru_cache(maxsize=256)  # thousands of small arrays may share a step
 def _scaled(quantizer: UniformDeadzone, factor: float) -> UniformDeadzone:
-    if quantizer.share is not None:  # in a chain, the share goes by the square of the step
-        return replace(quantizer, share=min(quantizer.share / factor**2, _MAX_SHARE))
+    if quantizer.share is not None:
+        # In a chain, a small share goes by the square of the step: see `lccodec.quantizers.grid.lead`.
+        odds = quantizer.share / (1 - quantizer.share) / factor**2
+        return replace(quantizer, share=odds / (1 + odds))
     return replace(quantizer, relative_step=(quantizer.relative_step or 0) * factor)
 
 

@@ -51,7 +51,7 @@ class Weighted(Quantizer):
         The moments belong to one array, so a batch of several arrays has zones of one width.
         """
         widths = self._widths if batch.arrays == 1 else None
-        return fit_grid(batch, self.then.steps(batch), None, widths, lead=True)
+        return fit_grid(batch, self.then.steps(batch), None, widths, leads=True)
 
     def _widths(self, places: Array) -> Array:
         with np.errstate(all="ignore"):
