@@ -53,7 +53,7 @@ def entropy(d: Array, step: float) -> float:
 
 
 def left(d: Array, step: float) -> float:
-    """Return the mean squared error of a step: all in the dead zone; in a bin, its width and lead."""
+    """Return the mean squared error of a step: all in the zone; in a bin, its width and lead."""
     if d.size == 0:
         return 0.0
     dropped = d[np.abs(d) < DEAD_ZONE * step]

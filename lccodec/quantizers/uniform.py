@@ -113,7 +113,7 @@ class UniformDeadzone(Quantizer):
         return "" if self.max_error is None else f"error at most {self.max_error:g}"
 
     def scaled(self, factor: float) -> UniformDeadzone:
-        """Return the quantizer with its relative step multiplied, or with the share for such a step."""
+        """Return the quantizer with its relative step multiplied, or the share that does the same."""
         return _scaled(self, factor) if self.is_relative else self
 
     def fit(self, batch: Residual) -> Grid | None:
@@ -137,7 +137,7 @@ class UniformDeadzone(Quantizer):
 @lru_cache(maxsize=256)  # thousands of small arrays may share a step
 def _scaled(quantizer: UniformDeadzone, factor: float) -> UniformDeadzone:
     if quantizer.share is not None:
-        # In a chain, a small share goes by the square of the step: see `lccodec.quantizers.grid.lead`.
+        # A small share goes by the square of the step (`lead`).
         odds = quantizer.share / (1 - quantizer.share) / factor**2
         return replace(quantizer, share=odds / (1 + odds))
     return replace(quantizer, relative_step=(quantizer.relative_step or 0) * factor)
