@@ -35,8 +35,6 @@ from .plan import Plan, candidates, make_plan
 from .settings import KEYFRAME_EVERY, LOG, Settings
 from .tail import Tail, TailFile, find_tail
 
-__all__ = ["Chain"]
-
 
 class Chain:
     """Checkpoints of one run in a directory; a context manager.

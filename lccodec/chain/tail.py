@@ -21,8 +21,6 @@ from .checkpoint import open_file
 from .decoded import DecodedArray
 from .directory import checkpoint_path, directory_steps
 
-__all__ = ["Tail", "TailFile", "find_tail", "latest_record", "read_tail"]
-
 
 @dataclass(frozen=True)
 class TailFile:

@@ -27,8 +27,6 @@ from .content import Content, checked_array, part_of, reference_components
 from .header import FrameHeader, check_shape
 from .symbols import SymbolCoder, fit_batches
 
-__all__ = ["TAIL", "Content", "Effort", "check_effort", "encode", "encode_content", "padding"]
-
 #: How much time the encoder spends: ``"high"`` codes symbols by the class of their row and column.
 Effort: TypeAlias = Literal["normal", "high"]
 _KNOWN_EFFORTS: Final = ("normal", "high")

@@ -29,8 +29,6 @@ from .codebook import Codebook, reconstruct
 from .content import Content, part_of
 from .header import FrameHeader
 
-__all__ = ["Fitted", "SymbolCoder", "fit_batches"]
-
 _MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own
 _DENSE_RATIO: Final = 4  # if more than one symbol in so many is not 0, all symbols are coded as they are
 _NO_PLACES: Final = np.zeros(0, np.int64)

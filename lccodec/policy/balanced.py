@@ -69,9 +69,10 @@ class Balanced(Policy):
         As in `Policy`.
     roles
         As in `Policy`. Only the `relative_step` or `share` of a `UniformDeadzone` is changed. The
-        width of
-        `LogSteps` stays: a narrower dead zone would code at once all that waited in a wider one.
-        `Triggered` arrays that wait take no bytes, and their error is not counted.
+        width of `LogSteps` stays: a narrower dead zone would code at once all that waited in a
+        wider one. `Triggered` arrays that wait take no bytes, and their error is not counted.
+    keyframes
+        As in `Policy`; lossy unless it is ``"exact"``.
     ratio
         Bytes of all arrays over the bytes of a delta's file, at least. This is an estimate: within
         about a tenth for files of 100,000 bytes or more, and less exact for smaller files. If a
@@ -95,11 +96,14 @@ class Balanced(Policy):
     --------
     >>> print(Balanced(ratio=50))
     balanced, ratio=50
-      below 256 values  Lossless()
-      weight            UniformDeadzone(relative_step=2.0)
-      first_moment      UniformDeadzone(relative_step=5.0, absolute=True)
-      second_moment     LogSteps(step=2.0)
-      all else          Lossless()
+      below 256 values          Lossless()
+      weight                    UniformDeadzone(share=0.06)
+      first_moment              UniformDeadzone(relative_step=5.0, absolute=True)
+      second_moment             LogSteps()
+      all else                  Lossless()
+      keyframes: weight         KeyframeSteps()
+      keyframes: first_moment   UniformDeadzone(relative_step=5.0, absolute=True)
+      keyframes: second_moment  LogSteps()
     """
 
     name: str = "balanced"
@@ -139,7 +143,8 @@ class Balanced(Policy):
 
     def to_json(self) -> Any:
         """Return the policy as a JSON object."""
-        return {**super().to_json(), **self._given, "joint": self.joint}
+        told = {} if self._given and not self.joint else {"joint": self.joint}  # it tells what class this is
+        return {**super().to_json(), **self._given, **told}
 
     def settle(self, candidates: Iterable[Candidate]) -> Policy:
         """Return the policy with the steps chosen for the arrays of one delta.
@@ -184,7 +189,16 @@ class Balanced(Policy):
             shortfall = f"{target}={value} cannot be met: about {_figure(nearest)} is the nearest"
         factors = {name: part.scale * _STEP_FACTORS[place] for part in parts for name in part.names}
         moments = {part.names[0]: part.moment for part in parts if self.joint and part.moment is not None}
-        return _Settled(self.name, self.roles, self.patterns, self.smallest, factors, moments, shortfall)
+        return _Settled(
+            self.name,
+            self.roles,
+            self.patterns,
+            self.smallest,
+            factors,
+            moments,
+            shortfall,
+            keyframes=self.keyframes,
+        )
 
     def _waits(self, c: Candidate) -> bool:
         quantizer = self.choose(c.name, c.role, c.kind, c.bits.size)

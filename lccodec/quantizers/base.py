@@ -23,16 +23,6 @@ from ..element_types import Array, ElementType
 from ..errors import ArgumentError
 from .residual import Owner, Residual, Zone
 
-__all__ = [
-    "Exact",
-    "Partition",
-    "Quantizer",
-    "check_partition",
-    "check_quantizer",
-    "fit_each",
-    "known_symbols",
-]
-
 
 class Partition(Protocol):
     """What a quantizer chose for the arrays of a batch.

@@ -23,8 +23,6 @@ from ..errors import ArgumentError
 from .base import Quantizer
 from .residual import Owner, Residual, Zone, finite
 
-__all__ = ["Centres", "Clusters"]
-
 _BUCKET_RATIO: Final = 1.02  # upper edge over lower edge: a number is within 1 % of its bucket's middle
 _MAX_ITERATIONS: Final = 20  # of Lloyd's algorithm
 

@@ -19,8 +19,6 @@ from ..parallel import PIECE
 from .base import Quantizer
 from .residual import Owner, Residual, Zone, finite
 
-__all__ = ["ExponentBuckets", "promotion_order"]
-
 #: An array of more components is sampled first, so that its zone is large from the first piece on.
 _MIN_SAMPLED_COMPONENTS: Final = 1 << 14
 _FIRST_DEPTH: Final = 16  # exponents of a small array that get buckets; more where these are not enough

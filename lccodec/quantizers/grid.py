@@ -4,7 +4,7 @@ The representatives are the means of the bins, or lie beyond them: see :func:`le
 
 Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random
 variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids); the measurements of the
-lead are in ``spec/decisions/0009-unbiased-representatives.md``.
+lead are in ``spec/decisions/0010-unbiased-representatives.md``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,11 @@ import numpy as np
 from ..element_types import Array
 from .residual import Owner, Residual, Zone, array_sums
 
-__all__ = ["DEAD_ZONE", "Grid", "fit_grid"]
-
 #: Half the width of the dead zone, in steps (widths of a bin).
 DEAD_ZONE: Final = 0.6
 
 _MAX_BINS_PER_SIDE: Final = (1 << 15) - 1  # so that symbols fit 16 bits
-#: Chosen by resumed runs: see `lead`.
-_LEAD_RATIO: Final = 0.75  # of the zone
-_LEAD_EXPONENT: Final = 1.5
+_LEAD_RATIO: Final = 0.75  # of the zone: see `lead`
 
 _MIN_PIECES_FOR_MEANS: Final = 16  # of a large array: the means are estimated on as many or more
 
@@ -251,7 +247,9 @@ def lead(share: Array) -> Array:
         Share of each array's elements that is outside the dead zone. If many are, elements move
         farther between two deltas than the zone is wide, and means are right on average.
     """
-    steps: Array = _LEAD_RATIO * DEAD_ZONE * np.maximum(1 - share, 0) ** _LEAD_EXPONENT
+    inside = np.maximum(1 - share, 0)
+    # A root is the same number on every machine. A power may not be.
+    steps: Array = _LEAD_RATIO * DEAD_ZONE * (inside * np.sqrt(inside))
     return steps
 
 

@@ -3,9 +3,9 @@
 A keyframe needs no reference, but it need not be exact either. An error of the size of a delta's
 error costs a resumed run nothing that could be seen, and takes a tenth of the bytes. The movement
 since the last checkpoint says how large that is. The first keyframe of a chain knows no movement,
-so its steps are small parts of the values.
+so its steps are small parts of the values' spread.
 
-Sources: SPEC 7.7; ``spec/decisions/0010-lossy-keyframes.md``.
+Sources: SPEC 7.7; ``spec/decisions/0011-lossy-keyframes.md``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..errors import ArgumentError
 from .base import Quantizer
 from .grid import Grid, fit_grid
 from .lossless import Lossless
-from .residual import Residual
+from .residual import Residual, array_sums, finite
 from .uniform import UniformDeadzone, root_mean_squares
 
 
@@ -38,8 +38,8 @@ class KeyframeSteps(Quantizer):
         The step in units of the root mean square of the differences to the last checkpoint as
         decoded.
     first
-        The step in units of the root mean square of the values, where there is no checkpoint
-        before.
+        The step in units of the spread of the values, the root mean square of their distances from
+        their mean, where there is no checkpoint before.
 
     Raises
     ------
@@ -77,12 +77,33 @@ class KeyframeSteps(Quantizer):
     def fit(self, batch: Residual) -> Grid | None:
         """Choose the steps by the values, as in a first keyframe."""
         with np.errstate(over="ignore"):
-            steps = _power_of_two(self.first * root_mean_squares(batch))
+            steps = _power_of_two(self.first * _spreads(batch))
         return fit_grid(batch, np.where(steps == 0, 1.0, steps), None)
 
 
+def _spreads(batch: Residual) -> Array:
+    """Return the root mean square of each array's distances from its mean, by a sample.
+
+    Scales of normalization layers lie around 1. What a run has learned is how far from 1.
+    """
+    sums, counts, seen = (np.zeros(batch.arrays) for _ in range(3))
+    for sampled, sampled_owner in batch.sample():
+        values, owner = finite(sampled, sampled_owner)
+        sums += array_sums(values, owner, batch.arrays)
+        counts += array_sums(np.ones(values.size), owner, batch.arrays)
+        seen += array_sums(np.ones(sampled.size), sampled_owner, batch.arrays)
+    sizes = root_mean_squares(batch)
+    with np.errstate(over="ignore", invalid="ignore"):
+        of_means = np.square(sums / np.maximum(counts, 1)) * counts / np.maximum(seen, 1)
+        spreads = np.sqrt(np.square(sizes) - of_means)
+    found: Array = np.where(spreads > 0, spreads, sizes)
+    return found
+
+
 def _power_of_two(lengths: Array) -> Array:
-    """Return the nearest powers of two; 0 and infinity as they are."""
-    with np.errstate(divide="ignore"):
-        powers: Array = np.exp2(np.round(np.log2(lengths)))
-    return powers
+    """Return the nearest powers of two by their ratio; 0, infinity and NaN as they are."""
+    fractions, exponents = np.frexp(lengths)
+    with np.errstate(over="ignore"):
+        powers = np.ldexp(1.0, exponents - (fractions < math.sqrt(0.5)))
+    nearest: Array = np.where(np.isfinite(lengths) & (lengths > 0), powers, lengths)
+    return nearest

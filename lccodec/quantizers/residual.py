@@ -24,8 +24,6 @@ import numpy as np
 from ..element_types import Array, ElementType, octaves, subtract
 from ..parallel import PIECE, stretches
 
-__all__ = ["NARROWEST", "Owner", "Residual", "Zone", "array_sums", "difference", "finite"]
-
 _MAX_KEPT_DIFFERENCES: Final = 1 << 22  # 12 bytes each in float32, places included
 _SAMPLE_STRETCHES: Final = 64  # of a large array, evenly spread
 _STRETCH_COMPONENTS: Final = 1 << 12  # of each

@@ -16,11 +16,10 @@ import numpy as np
 from ..arguments import as_number
 from ..element_types import Array
 from ..errors import ArgumentError
+from ..parallel import PIECE
 from .base import Quantizer
 from .grid import DEAD_ZONE, Grid, fit_grid
 from .residual import Residual, array_sums, finite
-
-__all__ = ["UniformDeadzone"]
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")
 
@@ -29,9 +28,8 @@ _OUTLIER_SQUARE_SHARE: Final = 1 / 16  # of the sum of squares: a difference wit
 _MIN_NONZERO_DIFFERENCES: Final = 1 << 14  # fewer are too few to find outliers among them
 _MAX_OUTLIERS: Final = 64
 
-# Sizes of differences are counted in bins of a quarter octave, down from the largest.
-_BINS_PER_OCTAVE_BITS: Final = 2
-_SIZE_BINS: Final = 128
+_SIZED_COMPONENTS: Final = 1 << 10  # of each stretch of the sample of a large array
+_EDGE_EPSILONS: Final = 4  # from a size to an edge of the zone beside it: rounding moves it by less
 
 
 @dataclass(frozen=True)
@@ -100,12 +98,13 @@ class UniformDeadzone(Quantizer):
         return self.relative_step is not None or self.share is not None
 
     def bin_width(self, differences: Array) -> float | None:
-        """Return the step for differences like these; ``None`` if it is fixed."""
+        """Return the step for differences like these, 0 if all are 0; ``None`` if it is fixed."""
         if self.relative_step is not None:
             return self.relative_step * math.sqrt(float(np.mean(np.square(differences))))
         if self.share is None:
             return None
-        return float(np.quantile(np.abs(differences[differences != 0]), 1 - self.share)) / DEAD_ZONE
+        moved = np.abs(differences[differences != 0])
+        return float(np.quantile(moved, 1 - self.share)) / DEAD_ZONE if moved.size else 0.0
 
     @property
     def guarantee(self) -> str:
@@ -113,7 +112,7 @@ class UniformDeadzone(Quantizer):
         return "" if self.max_error is None else f"error at most {self.max_error:g}"
 
     def scaled(self, factor: float) -> UniformDeadzone:
-        """Return the quantizer with its relative step multiplied, or the share that does the same."""
+        """Return the quantizer with its relative step multiplied, or with a share that does it."""
         return _scaled(self, factor) if self.is_relative else self
 
     def fit(self, batch: Residual) -> Grid | None:
@@ -128,7 +127,7 @@ class UniformDeadzone(Quantizer):
             return np.full(batch.arrays, step)
         with np.errstate(over="ignore"):
             if self.share is not None:
-                steps = _farthest(batch, self.share) / DEAD_ZONE
+                steps = _edges(batch, self.share) / DEAD_ZONE
             else:
                 steps = (self.relative_step or 0) * root_mean_squares(batch)
         return np.where(steps == 0, 1.0, steps)
@@ -143,37 +142,39 @@ def _scaled(quantizer: UniformDeadzone, factor: float) -> UniformDeadzone:
     return replace(quantizer, relative_step=(quantizer.relative_step or 0) * factor)
 
 
-def _farthest(batch: Residual, share: float) -> Array:
-    """Return the size that a share of each array's differences other than 0 exceed, by a sample."""
-    sizes, owners = [], []
+def _edges(batch: Residual, share: float) -> Array:
+    """Return the size from which on a share of each array's differences other than 0 are coded.
+
+    It is estimated on a sample; 0 for an array of which nothing moved.
+    """
+    sizes, owners = [np.empty(0, batch.kind.work)], [np.empty(0, np.int64)]
+    enough = None if batch.arrays > 1 or batch.bits.size <= PIECE else _SIZED_COMPONENTS
     for sampled, sampled_owner in batch.sample():
-        d, owner = finite(sampled, sampled_owner)
+        d, owner = finite(sampled[:enough], sampled_owner)
         moved = d != 0
         sizes.append(np.abs(d[moved]))
         owners.append(np.broadcast_to(owner, d.shape)[moved])
     size, owner = np.concatenate(sizes), np.concatenate(owners)
-    # The upper bits of a pattern are its exponent and the first bits of its fraction.
-    shift = np.finfo(size.dtype).nmant - _BINS_PER_OCTAVE_BITS
-    octaves = (size.view(f"u{size.itemsize}") >> shift).astype(np.int64)
-    top = np.zeros(batch.arrays, np.int64)
-    np.maximum.at(top, owner, octaves)
-    below = np.minimum(top[owner] - octaves, _SIZE_BINS - 1)
-    held = np.bincount(owner * _SIZE_BINS + below, minlength=batch.arrays * _SIZE_BINS)
-    reached = np.cumsum(held.reshape(batch.arrays, _SIZE_BINS), axis=1)
-    wanted = np.maximum(share * reached[:, -1], 1)
-    place = np.argmax(reached >= wanted[:, None], axis=1)
-    index = np.arange(batch.arrays)
-    inside = held.reshape(batch.arrays, _SIZE_BINS)[index, place]
-    part = np.maximum(reached[index, place] - wanted, 0) / np.maximum(inside, 1)  # from its lower end
-    pattern = (top - place) << shift
-    low, high = (
-        (pattern + (more << shift)).astype(f"u{size.itemsize}").view(size.dtype).astype(np.float64)
-        for more in (0, 1)
-    )
-    with np.errstate(invalid="ignore", over="ignore"):
-        found = low + part * (high - low)
-    sizes_found: Array = np.where(np.isfinite(found), found, low)
-    return sizes_found
+    count = np.bincount(owner, minlength=batch.arrays)
+    wanted = np.maximum(share * count, 1)
+    # Patterns are in the order of sizes. So the array and the upper half of a pattern make one key.
+    shift = max(8 * size.itemsize - 32, 0)
+    patterns = size.view(f"u{size.itemsize}")
+    keys = owner << 32 | (patterns >> shift).astype(np.int64)
+    some = count > 0
+    places = (np.cumsum(count) - wanted.astype(np.int64))[some]
+    patterns = np.zeros(batch.arrays, patterns.dtype)
+    if places.size:
+        ranked = np.partition(keys, places)
+        patterns[some] = (ranked[places] & 0xFFFFFFFF).astype(patterns.dtype) << shift
+    edges = patterns.view(size.dtype).astype(np.float64)
+    # Many may have that very size, as in a type of few digits. All of them or none are coded,
+    # whichever is nearer to the share; but never nothing at all.
+    margin = _EDGE_EPSILONS * float(np.finfo(size.dtype).eps)
+    below, above = edges * (1 - margin), edges * (1 + margin)
+    with_them = np.bincount(owner, size >= below[owner], minlength=batch.arrays)
+    without = np.bincount(owner, size > above[owner], minlength=batch.arrays)
+    return np.where(with_them * without > wanted**2, above, below)
 
 
 def root_mean_squares(batch: Residual) -> Array:

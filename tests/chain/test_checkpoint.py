@@ -241,7 +241,7 @@ def test_bfloat16_without_its_package(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_large_frame_is_read_and_decoded_block_by_block(tmp_path: Path) -> None:
     values = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
-    with lccodec.Chain(tmp_path) as chain:
+    with lccodec.Chain(tmp_path, "lossless") as chain:
         stored = chain.save(1, {"w": values})
         tracemalloc.start()
         restored = chain.restore(1)["w"]

@@ -13,6 +13,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, LccodecWarning, StorageError
 from lccodec.chain import chain as store
+from lccodec.chain.plan import Plan
 
 from ..support.walks import NAMES, assert_same, walk
 
@@ -112,13 +113,13 @@ def test_threads_may_save_on_one_chain(tmp_path: Path, monkeypatch: pytest.Monke
     rng = np.random.default_rng(0)
     chain = Chain(tmp_path, policy="lc-3")
     states = {step: {"weight": rng.standard_normal(3000).astype(np.float32)} for step in range(60)}
-    wants_keyframe = store.wants_keyframe
+    make_plan = store.make_plan
 
-    def wait(*arguments: Any) -> bool:
+    def wait(*arguments: Any) -> Plan:
         time.sleep(0.005)  # so that others come to hold the same tail, if they can
-        return wants_keyframe(*arguments)
+        return make_plan(*arguments)
 
-    monkeypatch.setattr(store, "wants_keyframe", wait)
+    monkeypatch.setattr(store, "make_plan", wait)
     steps, saved, errors = iter(states), [], []
 
     def work() -> None:

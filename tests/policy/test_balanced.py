@@ -117,7 +117,7 @@ def candidates(states: list[State]) -> list[Candidate]:
         ({"ratio": 500}, r"^ratio=500 cannot be met: about \d+ is the nearest$"),
         ({"ratio": 1e6}, r"^ratio=1000000\.0 cannot be met: about \d+ is the nearest$"),
         ({"max_bytes": 2000}, r"^max_bytes=2000 cannot be met: about \d+ is the nearest$"),
-        ({"error": 0.01}, r"^error=0\.01 cannot be met: about 0\.\d+ is the nearest$"),
+        ({"error": 1e-5}, r"^error=1e-05 cannot be met: about 0\.\d+ is the nearest$"),
     ],
 )
 @pytest.mark.parametrize("joint", [False, True])
@@ -135,9 +135,8 @@ def test_a_target_out_of_reach_takes_the_nearest_and_tells(
     nearest = {"error": 1e-9} if "error" in target else {"max_bytes": 1}
     extreme = Balanced(**nearest, joint=joint).settle(arrays)  # type: ignore[arg-type]
     for name, quantizer in steps.items():
-        step = getattr(quantizer, "then", quantizer).relative_step
         other = extreme.choose(name, "weight", components(np.zeros(0, np.float32))[0], 1 << 16)
-        assert step == getattr(other, "then", other).relative_step
+        assert getattr(quantizer, "then", quantizer) == getattr(other, "then", other)
 
 
 def test_a_target_within_reach_has_no_shortfall() -> None:
@@ -194,9 +193,9 @@ def test_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", [{}, {"ratio": 2, "error": 1}, {"ratio": 0}, {"error": float("nan")}, {"max_bytes": "1"}]
+    "target", [{"ratio": 2, "error": 1}, {"ratio": 0}, {"error": float("nan")}, {"max_bytes": "1"}]
 )
-def test_exactly_one_sound_target(target: dict[str, float]) -> None:
+def test_at_most_one_sound_target(target: dict[str, float]) -> None:
     with pytest.raises(ArgumentError, match="policy 'balanced'"):
         Balanced(**target)  # type: ignore[arg-type]
 

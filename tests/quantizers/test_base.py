@@ -84,9 +84,8 @@ class Signs(Quantizer):
 
     threshold: float = 0.5
 
-    @property
-    def bin_width(self) -> float:
-        return 2 * self.threshold
+    def bin_width(self, differences: np.ndarray) -> float:
+        return 2 * self.threshold * float(np.sqrt(np.square(differences).mean()))
 
     def scaled(self, factor: float) -> Signs:
         return Signs(self.threshold * factor)
@@ -119,7 +118,7 @@ def test_a_quantizer_of_ones_own_works_wherever_ours_do(tmp_path) -> None:
     policy = Policy("signs", {"weight": Signs(0.4)}, patterns={"b": Signs()})
     assert Policy.from_json(policy.to_json()) == policy
     assert str(policy.to_json()["roles"]["weight"]) == "{'quantizer': 'Signs', 'threshold': 0.4}"
-    balanced = Balanced("own", {"weight": Signs()}, error=0.5, smallest=0)
+    balanced = Balanced("own", {"weight": Signs()}, error=0.5, smallest=0, keyframes="exact")
     for number, chosen in enumerate([policy, balanced]):
         with Chain(tmp_path / str(number), chosen) as chain:
             for step, state in enumerate(states):
