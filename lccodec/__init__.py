@@ -31,6 +31,7 @@ from .policy.presets import POLICIES
 from .policy.roles import ROLES
 from .quantizers.clusters import Clusters
 from .quantizers.exponent import ExponentBuckets
+from .quantizers.keyframe import KeyframeSteps
 from .quantizers.logarithmic import LogSteps
 from .quantizers.lossless import Lossless
 from .quantizers.triggered import Triggered
@@ -56,6 +57,7 @@ __all__ = [
     "DependencyError",
     "ExponentBuckets",
     "FormatError",
+    "KeyframeSteps",
     "LccodecError",
     "LccodecWarning",
     "LimitError",

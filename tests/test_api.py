@@ -25,6 +25,7 @@ PUBLIC = {
     "DependencyError",
     "ExponentBuckets",
     "FormatError",
+    "KeyframeSteps",
     "LccodecError",
     "LccodecWarning",
     "LimitError",

@@ -17,7 +17,8 @@ from ..container.manifest import INHERITED, Manifest, Parent
 from ..container.scalars import Json
 from ..container.tree import Flat
 from ..container.writer import check_manifest
-from ..frame.encode import Content, Effort, encode_content
+from ..frame.content import Content
+from ..frame.encode import Effort, encode_content
 from ..parallel import ordered
 from ..policy.policy import Candidate
 from .decoded import DecodedArray, joined, split

@@ -54,8 +54,8 @@ class ArrayPlan:
         ``"weight"``, ``"first_moment"``, ``"second_moment"`` or ``"other"``, and the reason in a
         few words.
     quantizer
-        The quantizer that codes the array in deltas, as text. The array is stored exactly in a
-        keyframe, and if the parent has no such array.
+        The quantizer that codes the array in deltas, as text. In a keyframe, and if the parent has
+        no such array, the `keyframes` of the policy apply.
     lossy
         Whether the quantizer may lose anything.
     guarantee

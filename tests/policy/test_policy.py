@@ -12,6 +12,7 @@ from lccodec import (
     POLICIES,
     ROLES,
     ArgumentError,
+    Balanced,
     Chain,
     ExponentBuckets,
     LogSteps,
@@ -22,6 +23,7 @@ from lccodec import (
 from lccodec.element_types import element_type
 from lccodec.policy.presets import resolve_policy
 from lccodec.policy.record import Record, write_record
+from lccodec.quantizers.keyframe import KeyframeSteps
 
 FLOAT = element_type(np.dtype("float32"))
 MINE = Policy(
@@ -92,6 +94,8 @@ def test_json() -> None:
         ({"smallest": None}, "smallest"),
         ({"name": 1}, "the name is a string"),
         ({"more": 1}, "unexpected"),
+        ({"keyframes": 3}, "keyframes are 'exact' or a mapping"),
+        ({"keyframes": {"weight": 3}}, "unknown quantizer"),
     ],
 )
 def test_json_that_is_no_policy(change: dict[str, Any], match: str) -> None:
@@ -112,6 +116,53 @@ def test_what_is_no_policy() -> None:
     for patterns in ({1: Lossless()}, {"*": Lossless}, ("*",)):
         with pytest.raises(ArgumentError, match="policy 'x'"):
             Policy("x", patterns=patterns)  # type: ignore[arg-type]
+
+
+def test_keyframes() -> None:
+    policy = Policy(
+        "mine",
+        patterns={"*head*": UniformDeadzone(step=1.0)},
+        smallest=100,
+        keyframes={"second_moment": LogSteps(2.0), "weight": KeyframeSteps()},
+    )
+    assert Policy.from_json(json.loads(json.dumps(policy.to_json()))) == policy
+    assert str(policy).splitlines()[-2:] == [
+        "  keyframes: weight         KeyframeSteps()",
+        "  keyframes: second_moment  LogSteps(step=2.0)",
+    ]
+    assert policy.choose_keyframe("w", "weight", FLOAT, 100) == KeyframeSteps()
+    assert policy.choose_keyframe("v", "second_moment", FLOAT, 100) == LogSteps(2.0)
+    for name, role, kind, size in (
+        ("w", "weight", FLOAT, 99),
+        ("head", "weight", FLOAT, 100),
+        ("w", "first_moment", FLOAT, 100),
+        ("w", "other", FLOAT, 100),
+        ("w", "weight", element_type(np.dtype("int64")), 100),
+    ):
+        assert policy.choose_keyframe(name, role, kind, size) == Lossless()  # type: ignore[arg-type]
+        assert MINE.choose_keyframe(name, role, kind, size) == Lossless()  # type: ignore[arg-type]
+    assert Policy("x", keyframes={}) == Policy("x", keyframes="exact") == Policy("x")
+    assert "keyframes" not in MINE.to_json()
+
+
+@pytest.mark.parametrize(
+    ("keyframes", "match"),
+    [
+        ("lossy", "keyframes are 'exact' or a mapping to quantizers, not 'lossy'"),
+        (None, "not None"),
+        (KeyframeSteps(), r"not KeyframeSteps\("),
+        ({"weights": KeyframeSteps()}, "unknown role 'weights'; there are weight"),
+        ({"weight": "lossless"}, "keyframes: 'weight': 'lossless' is not a quantizer"),
+        ({"weight": KeyframeSteps}, "is not a quantizer"),
+        ({"second_moment": UniformDeadzone(step=1.0)}, "second moments 0 or negative; use LogSteps"),
+        ({"second_moment": KeyframeSteps()}, "second moments 0 or negative; use LogSteps"),
+        ({"second_moment": ExponentBuckets(3)}, "second moments 0 or negative; use LogSteps"),
+    ],
+)
+def test_keyframes_that_are_refused(keyframes: Any, match: str) -> None:
+    for make in (Policy, Balanced):
+        with pytest.raises(ArgumentError, match=f"policy 'x': keyframes.*{match}|policy 'x'.*{match}"):
+            make("x", keyframes=keyframes)
 
 
 def test_unknown_names_are_refused(tmp_path: object) -> None:

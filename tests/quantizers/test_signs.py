@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from lccodec import (
     Clusters,
     ExponentBuckets,
+    KeyframeSteps,
     LogSteps,
     Lossless,
     Triggered,
@@ -38,6 +39,8 @@ QUANTIZERS: list[Any] = [
     UniformDeadzone(max_error=0.2),
     UniformDeadzone(max_error=1e-3),
     UniformDeadzone(relative_step=2.0),
+    UniformDeadzone(share=0.1),
+    KeyframeSteps(first=1.0),
     UniformDeadzone(relative_step=5.0, absolute=True),
     ExponentBuckets(1),
     ExponentBuckets(2),

@@ -9,6 +9,7 @@ from lccodec import ArgumentError, ExponentBuckets, Lossless, UniformDeadzone, d
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.parallel import PIECE
+from lccodec.quantizers import grid
 
 from ..support.frames import encode_components
 from ..support.oracle import lc_reconstruct
@@ -168,6 +169,8 @@ def test_subnormals_and_negative_zero(name: str) -> None:
         lambda: UniformDeadzone(step=-1.0),
         lambda: UniformDeadzone(max_error=float("nan")),
         lambda: UniformDeadzone(relative_step=float("inf")),
+        *(lambda share=share: UniformDeadzone(share=share) for share in (0, 1, 1.5, -0.1, float("nan"), "1")),
+        lambda: UniformDeadzone(share=0.5, step=1.0),
     ],
 )
 def test_parameters_are_checked(make: object) -> None:
@@ -220,3 +223,145 @@ def test_the_bins_next_to_the_largest_number_have_finite_representatives(name: s
             )
         )
         decode_components(frame, None)
+
+
+# --- shares ---------------------------------------------------------------------------------------
+
+MOVES = {
+    "normal": lambda rng, size: rng.standard_normal(size),
+    "heavy tails": lambda rng, size: rng.standard_t(2, size),
+    "heaviest tails": lambda rng, size: rng.standard_cauchy(size).clip(-1e4, 1e4),
+    "uniform": lambda rng, size: rng.uniform(-1, 1, size),
+    "of many sizes": lambda rng, size: 2.0 ** rng.uniform(-12, 0, size),
+    "mostly zeros": lambda rng, size: rng.standard_normal(size) * (rng.random(size) < 0.02),
+    "one outlier": lambda rng, size: np.where(np.arange(size) == size // 3, 6e4, rng.standard_normal(size)),
+    "tiny beside outliers": lambda rng, size: np.where(
+        np.arange(size) % 997 == 5, 1e4, 2e-3 * rng.standard_normal(size)
+    ),
+}
+
+
+def share_coded(array: np.ndarray, reference: np.ndarray, quantizer: object) -> float:
+    """The share of the differences other than 0 that a delta does not leave as they were."""
+    moved = array != reference
+    return float(np.mean((round_trip(array, quantizer, reference) != reference)[moved]))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("moves", MOVES)
+@pytest.mark.parametrize("share", [0.01, 0.06, 0.5])
+def test_the_share_that_is_coded(name: str, moves: str, share: float) -> None:
+    reference = np.zeros(60_000, dtype_of(name))
+    array = MOVES[moves](np.random.default_rng(0), reference.size).astype(reference.dtype)
+    coded = share_coded(array, reference, UniformDeadzone(share=share))
+    few = np.count_nonzero(array) < 10_000
+    assert coded == pytest.approx(share, rel=0.4 if few or array.itemsize == 2 else 0.05)
+
+
+def test_the_share_of_a_large_array_is_that_of_a_sample() -> None:
+    rng = np.random.default_rng(0)
+    reference = np.zeros(20 * PIECE + 7, np.float32)
+    array = rng.standard_t(3, reference.size).astype(np.float32)
+    assert share_coded(array, reference, UniformDeadzone(share=0.06)) == pytest.approx(0.06, rel=0.05)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 17, 300])
+def test_the_share_of_small_arrays(size: int) -> None:
+    """Each array of a run has a zone of its own, and at least one element outside."""
+    rng = np.random.default_rng(0)
+    scales = 10.0 ** rng.uniform(-4, 4, 50)
+    parts = np.concatenate([scale * rng.standard_normal(size) for scale in scales]).astype(np.float32)
+    reference = np.zeros_like(parts)
+    kind, bits = components(parts)
+    _, base = components(reference)
+    shapes = [(size,)] * 50
+    quantizer = UniformDeadzone(share=0.06)
+    frame = b"".join(encode_components(bits, kind, shapes, quantizer, base, run=True))
+    restored = decode_components(frame, base).view(np.float32).reshape(50, size)
+    assert (np.count_nonzero(restored, axis=1) == max(int(0.06 * size), 1)).all()
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("size", [0.01, 0.5, 1.0, 0.7])
+def test_steps_of_one_size_do_not_wait_for_ever(name: str, size: float) -> None:
+    """As those of an optimizer that goes by signs alone: none is larger than the others."""
+    sign = np.where(np.random.default_rng(0).random(5000) < 0.5, -1, 1)
+    reference = np.zeros(5000, dtype_of(name))
+    array = (size * sign).astype(reference.dtype)
+    assert share_coded(array, reference, UniformDeadzone(share=0.06)) == 1
+    restored = round_trip(array, UniformDeadzone(share=0.06), reference)
+    np.testing.assert_allclose(restored.astype(float), array.astype(float), rtol=1e-6)
+
+
+def test_of_a_few_sizes_the_next_is_taken() -> None:
+    """Where the edge of the zone falls on many of one size, they all wait or are all coded."""
+    reference = np.zeros(10_000, np.float32)
+    for ones, coded in ((3000, 0.05), (80, 0.058)):
+        array = np.full(10_000, 0.25, np.float32)
+        array[: 500 + ones] = 1
+        array[:500] = 2
+        assert share_coded(array, reference, UniformDeadzone(share=0.06)) == pytest.approx(coded)
+
+
+def test_no_share_of_what_rests() -> None:
+    reference = np.random.default_rng(0).standard_normal(5000)
+    np.testing.assert_array_equal(round_trip(reference, UniformDeadzone(share=0.06), reference), reference)
+    assert UniformDeadzone(share=0.06).bin_width(np.zeros(9)) == 0
+    assert UniformDeadzone(relative_step=2).bin_width(np.zeros(9)) == 0
+
+
+@given(array_and_reference(["float16", "bfloat16", "float32", "float64"]), st.floats(0.001, 0.9))
+def test_any_share_of_any_array(pair: tuple[np.ndarray, np.ndarray | None], share: float) -> None:
+    array, reference = pair
+    restored = round_trip(array, UniformDeadzone(share=share), reference)
+    with np.errstate(invalid="ignore"):
+        special = ~np.isfinite(array)
+    np.testing.assert_array_equal(bits_of(restored[special]), bits_of(array[special]))
+
+
+def test_a_share_for_steps_of_a_factor() -> None:
+    """The share of a random walk that leaves a zone goes by the square of its width."""
+    quantizer = UniformDeadzone(share=0.06)
+    assert quantizer.scaled(1.0).share == pytest.approx(0.06)
+    assert quantizer.scaled(2.0).share == pytest.approx(0.0157, rel=0.01)
+    assert quantizer.scaled(0.001).share < 1
+    assert UniformDeadzone(step=1.0).scaled(2.0) == UniformDeadzone(step=1.0)
+    d = np.random.default_rng(0).standard_normal(10_000)
+    assert quantizer.bin_width(d) == pytest.approx(1.88 / 0.6, rel=0.03)
+    assert UniformDeadzone(relative_step=2.0).bin_width(d) == pytest.approx(2.0, rel=0.03)
+
+
+# --- bias -----------------------------------------------------------------------------------------
+
+
+def lag(quantizer: UniformDeadzone, drift: float) -> tuple[float, float]:
+    """How many intervals a chain's last state trails, and its error in intervals (rms).
+
+    The lag is what the error has in common with the movement, over what the drift and the walk have
+    in an interval.
+    """
+    rng = np.random.default_rng(0)
+    size = 40_000
+    direction = drift * rng.standard_normal(size)
+    exact, kept, lags, errors = np.zeros(size), np.zeros(size, np.float32), [], []
+    for step in range(60):
+        exact = exact + direction + rng.standard_normal(size)
+        array = exact.astype(np.float32)
+        kept = decode(encode(array, quantizer, kept), kept)
+        if step >= 20:
+            error = kept - array
+            lags.append(-float(np.mean(error * direction)) / float(np.mean(direction**2)))
+            errors.append(float(np.sqrt(np.mean(error**2))))
+    return float(np.mean(lags)), float(np.mean(errors))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.06, 0.03])
+@pytest.mark.parametrize("drift", [0.05, 0.3])
+def test_a_chain_does_not_trail(share: float, drift: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a random walk with drift, over 40 deltas; with means it trails by several intervals."""
+    trails, error = lag(UniformDeadzone(share=share), drift)
+    monkeypatch.setattr(grid, "lead", np.zeros_like)
+    with_means, error_of_means = lag(UniformDeadzone(share=share), drift)
+    assert with_means > 1
+    assert abs(trails) < 0.35 * with_means
+    assert error < 1.5 * error_of_means
