@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-# LCC-VER-01: major.minor of the format that this package writes, which is the newest it reads.
+# LCC-VER-01: major.minor of the newest format that this package writes and reads.
 FORMAT_MAJOR: Final = 1
-FORMAT_MINOR: Final = 0
+FORMAT_MINOR: Final = 1
 
 # --- frame (SPEC section 6) ---------------------------------------------------------------------
 
@@ -63,3 +63,5 @@ MAX_STEP: Final = (1 << 53) - 1  # LCC-MAN-02: exact in every JSON reader
 
 CHECKPOINT_SUFFIX: Final = ".lcc.h5"  # LCC-CHN-01
 TEMPORARY_PREFIX: Final = ".tmp-"  # LCC-CHN-05
+EXACT_NAME: Final = "exact.lcc.h5"  # LCC-EXA-01
+EXACT_MINOR: Final = 1  # LCC-EXA-02: the minor version from which on there are exact files

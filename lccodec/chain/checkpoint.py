@@ -118,14 +118,14 @@ class CheckpointFile:
         self._check_open()
         decoded = {
             index: _without_spare(a.array(dtype))
-            for index, a in replay(self._links, dict.fromkeys(arrays.values()), self._threads).items()
+            for index, a in self._replay(dict.fromkeys(arrays.values())).items()
         }
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
 
     def decoded(self) -> list[DecodedArray]:
         """Return all arrays as decoded, by index. Arrays of a run share memory."""
         self._check_open()
-        arrays = replay(self._links, range(len(self._manifest.arrays)), self._threads)
+        arrays = self._replay(range(len(self._manifest.arrays)))
         return [arrays[index] for index in range(len(arrays))]
 
     def decode(self, index: int) -> DecodedArray:
@@ -139,7 +139,10 @@ class CheckpointFile:
         for index in wanted:
             if type(index) is not int or not 0 <= index < count:
                 raise ArgumentError(f"{index!r} is not the index of an array; there are {count} arrays")
-        return replay(self._links, wanted, self._threads)
+        return self._replay(wanted)
+
+    def _replay(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
+        return replay(self._links, indices, self._threads)
 
     def check_name(self) -> None:
         """Raise ``FormatError`` if the file is not named after its step (LCC-CHN-01)."""

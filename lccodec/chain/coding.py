@@ -18,12 +18,13 @@ from ..container.scalars import Json
 from ..container.tree import Flat
 from ..container.writer import check_manifest
 from ..frame.encode import Content, Effort, encode_content
-from ..parallel import ordered
+from ..frame.raw import write_raw
+from ..parallel import SideThread, ordered
 from ..policy.policy import Candidate
 from .decoded import DecodedArray, joined, split
 from .plan import FramePlan, Plan
 
-__all__ = ["encode_plan", "encode_unchained", "plan_manifest"]
+__all__ = ["encode_plan", "encode_raw", "encode_unchained", "plan_manifest"]
 
 #: A frame of more components than this is coded by several threads.
 _MAX_ONE_THREAD_COMPONENTS: Final = 1 << 23
@@ -103,6 +104,12 @@ def encode_unchained(plan: Plan) -> Iterator[Iterator[bytes]]:
     for frame in plan.frames:
         content = _content([plan.candidates[index] for index in frame.arrays])
         yield encode_content(content, frame.quantizer)
+
+
+def encode_raw(plan: Plan, side: SideThread) -> Iterator[Iterator[bytes | memoryview]]:
+    """Yield the pieces of each frame, with its values as they are; `side` computes checksums."""
+    for frame in plan.frames:
+        yield write_raw(_content([plan.candidates[index] for index in frame.arrays]), side)
 
 
 def _content(arrays: Sequence[Candidate]) -> Content:

@@ -158,6 +158,8 @@ class CheckpointInfo:
         Bytes of all arrays, each counted once.
     arrays
         In the order of the state.
+    exact
+        Whether an exact file holds its state bit for bit: this file, or the one beside the chain.
     """
 
     step: int | None
@@ -169,6 +171,7 @@ class CheckpointInfo:
     file_bytes: int
     nbytes: int
     arrays: tuple[ArrayInfo, ...]
+    exact: bool = False
 
     @property
     def lossy(self) -> bool:
@@ -225,6 +228,7 @@ def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> C
         file_bytes=link.reader.file_size,
         nbytes=sum(a.nbytes for a in arrays),
         arrays=tuple(arrays),
+        exact=manifest.exact is not None,
     )
 
 

@@ -20,9 +20,10 @@ from ..policy.policy import Policy
 from ..policy.presets import POLICIES, resolve_policy
 from ..policy.record import Record
 from ..policy.roles import Assignment, Role, check_matches, check_roles
-from .tail import latest_record
+from .plan import Plan
+from .tail import TailFile, latest_record
 
-__all__ = ["LOG", "Settings", "warn"]
+__all__ = ["LOG", "Settings", "log_save", "warn"]
 
 LOG: Final = logging.getLogger("lccodec")
 _MAX_NAMES_SHOWN: Final = 5  # in one message
@@ -119,6 +120,16 @@ def _array_types(flat: Flat) -> dict[str, tuple[ElementType, int]]:
         except ArgumentError as error:
             raise ArgumentError(f"array {name!r}: {error}") from None
     return types
+
+
+def log_save(directory: Path, plan: Plan, link: TailFile, seconds: float) -> None:
+    """Log one line about a save."""
+    kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
+    ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
+    LOG.info(
+        "%s: step %s, %s, %d bytes, %.1fx, %.3f s",
+        *(directory, link.step, kind, link.size, ratio, seconds),
+    )
 
 
 def warn(message: str) -> None:

@@ -10,17 +10,15 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from hashlib import sha256
-from typing import Final, Self, TypeAlias
+from typing import Final
 
 from ..constants import (
     DIGEST_SIZE,
+    EXACT_MINOR,
     FORMAT_MAJOR,
-    FORMAT_MINOR,
     MAX_ARRAYS,
     MAX_INTEGER_DIGITS,
     MAX_NESTING,
@@ -28,6 +26,7 @@ from ..constants import (
     ROOT_SIZE,
 )
 from ..errors import ArgumentError, DataError, FormatError, LimitError, UnsupportedError
+from .frame_entry import Bytes, FrameEntry, pieces_of
 from .scalars import Json, parse_scalars
 from .tree import parse_tree
 
@@ -41,30 +40,6 @@ __all__ = [
     "parse_manifest",
     "pieces_of",
 ]
-
-Bytes: TypeAlias = bytes | bytearray | memoryview
-
-
-def pieces_of(frame: Bytes | Iterable[Bytes]) -> Iterable[Bytes]:
-    """Return the pieces of a frame that is given whole or in pieces."""
-    return (frame,) if isinstance(frame, bytes | bytearray | memoryview) else frame
-
-
-@dataclass(frozen=True)
-class FrameEntry:
-    """The entry of a frame: its length in bytes, and the start of its SHA-256 (LCC-MAN-08)."""
-
-    length: int
-    digest: bytes
-
-    @classmethod
-    def of(cls, frame: Bytes | Iterable[Bytes]) -> Self:
-        """Return the entry of a frame that is given whole or in pieces."""
-        length, digest = 0, sha256()
-        for piece in pieces_of(frame):
-            length += memoryview(piece).nbytes
-            digest.update(piece)
-        return cls(length, digest.digest()[:DIGEST_SIZE])
 
 
 @dataclass(frozen=True)
@@ -107,6 +82,10 @@ class Manifest:
         arrays of one frame lie in it in the order of their indices.
     frames
         An entry for each frame, in the order of the payload.
+    minor
+        Minor version: the lowest that has all that the file needs (LCC-VER-01).
+    exact
+        Of an exact file: the root of the checkpoint whose state it holds (LCC-EXA-02).
     """
 
     step: int | None
@@ -117,7 +96,8 @@ class Manifest:
     scalars: list[Json]
     arrays: tuple[int, ...]
     frames: tuple[FrameEntry, ...]
-    minor: int = FORMAT_MINOR
+    minor: int = 0
+    exact: bytes | None = None
 
     @property
     def payload_length(self) -> int:
@@ -149,6 +129,7 @@ class Manifest:
             "lccodec": [FORMAT_MAJOR, self.minor],
             "step": self.step,
             "parent": parent,
+            "exact": self.exact and self.exact.hex(),
             "policy": self.policy,
             "metadata": self.metadata,
             "tree": self.tree,
@@ -156,6 +137,8 @@ class Manifest:
             "arrays": list(self.arrays),
             "frames": [[entry.length, _digest_text(entry.digest)] for entry in self.frames],
         }
+        if self.exact is None:
+            del document["exact"]
         if not self.metadata:
             del document["metadata"]
         if self.tree is INHERITED:
@@ -169,10 +152,10 @@ class Manifest:
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a frame: like a step, exact in every JSON reader
 # LCC-MAN-03: in this order
 _KEYS: Final = (
-    *("lccodec", "step", "parent", "policy", "metadata"),
+    *("lccodec", "step", "parent", "exact", "policy", "metadata"),
     *("tree", "scalars", "arrays", "frames"),
 )
-_OPTIONAL_KEYS: Final = ("metadata", "tree")
+_OPTIONAL_KEYS: Final = ("exact", "metadata", "tree")
 # A string that is not closed reaches to the end: looking for others inside it takes quadratic time.
 _JSON_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _CURLY_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
@@ -226,6 +209,13 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 
     # The specification fixes the order of these checks.
     named = None if parent is None else _parse_parent(parent, f"{where}: parent")
+    exact = None
+    if "exact" in document:
+        if parent is not None or step is None or version[1] < EXACT_MINOR:
+            raise FormatError("LCC-EXA-02", where, "an exact file has a step, no parent, and version 1.1")
+        if not _is_root(document["exact"]):
+            raise FormatError("LCC-EXA-02", f"{where}: exact", f"not {2 * ROOT_SIZE} hexadecimal digits")
+        exact = bytes.fromhex(document["exact"])
     scalars = parse_scalars(document["scalars"], f"{where}: scalars")
     frames = _parse_frames(document["frames"], f"{where}: frames")
     manifest = Manifest(
@@ -238,6 +228,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         arrays=_parse_arrays(document["arrays"], len(frames), parent is not None, f"{where}: arrays"),
         frames=frames,
         minor=version[1],
+        exact=exact,
     )
     return manifest.inherit(document["tree"], where) if "tree" in document else manifest
 
@@ -279,9 +270,13 @@ def _parse_parent(parent: Json, where: str) -> Parent:
     step, root = parent["step"], parent["root"]
     if not _is_integer(step, MAX_STEP):
         raise FormatError("LCC-MAN-02", f"{where}: step", "not a step")
-    if type(root) is not str or not re.fullmatch(f"[0-9a-f]{{{2 * ROOT_SIZE}}}", root):
+    if not _is_root(root):
         raise FormatError("LCC-MAN-04", f"{where}: root", f"not {2 * ROOT_SIZE} hexadecimal digits")
     return Parent(step, bytes.fromhex(root))
+
+
+def _is_root(text: Json) -> bool:
+    return type(text) is str and re.fullmatch(f"[0-9a-f]{{{2 * ROOT_SIZE}}}", text) is not None
 
 
 def _parse_arrays(arrays: Json, frames: int, is_delta: bool, where: str) -> tuple[int, ...]:

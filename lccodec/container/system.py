@@ -70,6 +70,12 @@ class System:
             os.fchmod(fd, mode)
 
     @staticmethod
+    def start_flush(fd: int, offset: int, size: int) -> None:
+        """Let the system begin to bring a part of a file to the disk, if it can; do not wait."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
+
+    @staticmethod
     def lock(fd: int, wait: bool) -> None:
         """Take the lock of an active writer. Raises OSError if that is not possible."""
         if fcntl is None:

@@ -13,7 +13,6 @@ from typing import Final
 
 from ..constants import (
     FORMAT_MAJOR,
-    FORMAT_MINOR,
     MAX_MANIFEST_BYTES,
     PAYLOAD_OFFSET,
     ROOT_SIZE,
@@ -37,7 +36,7 @@ class Trailer:
     payload_length: int
     manifest_length: int
     root: bytes = bytes(ROOT_SIZE)
-    minor: int = FORMAT_MINOR
+    minor: int = 0
 
     @property
     def manifest_offset(self) -> int:

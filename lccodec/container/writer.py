@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,8 @@ from typing import Final, Self
 
 from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, ROOT_SIZE, TEMPORARY_PREFIX
 from ..errors import ArgumentError, DataError
-from .manifest import Bytes, FrameEntry, Manifest, parse_manifest, pieces_of
+from .frame_entry import Bytes, Digests, FrameEntry, pieces_of
+from .manifest import Manifest, parse_manifest
 from .system import OPEN_FLAGS, SYSTEM, WINDOWS, StrPath, System, checked_path, flag, storage_errors
 from .trailer import Trailer, parse_trailer, root_of
 
@@ -26,6 +28,7 @@ __all__ = ["CheckpointWriter", "check_manifest", "remove_stale_temporaries", "to
 
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
+_FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them
 _MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
 
 #: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and punctuation.
@@ -88,7 +91,7 @@ def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
     from .hdf5 import skeleton
 
     data = manifest.to_bytes()
-    trailer = Trailer(manifest.payload_length, len(data))
+    trailer = Trailer(manifest.payload_length, len(data), minor=manifest.minor)
     with _readable():
         parse_manifest(data, "manifest")
         parse_trailer(trailer.to_bytes(), "trailer")
@@ -142,7 +145,8 @@ class CheckpointWriter:
         self._system = system
         self._fd = -1
         self._temporary: Path | None = None
-        self._entries: list[FrameEntry] = []
+        self._entries: list[FrameEntry | Future[FrameEntry]] = []
+        self._written = self._flushed = PAYLOAD_OFFSET  # bytes
 
     def __enter__(self) -> Self:
         try:
@@ -161,14 +165,20 @@ class CheckpointWriter:
     def write_frame(self, frame: Bytes | Iterable[Bytes]) -> FrameEntry:
         """Append a frame, whole or in pieces, to the payload; return its entry for the manifest."""
 
-        def written() -> Iterator[Bytes]:
-            for piece in pieces_of(frame):
-                self._write(piece)
-                yield piece
-
         with self._working():
-            self._entries.append(FrameEntry.of(written()))
-        return self._entries[-1]
+            entry = FrameEntry.of(self._pieces(frame))
+            self._entries.append(entry)
+        return entry
+
+    def write_hashed(self, frame: Iterable[Bytes], digests: Digests) -> None:
+        """Append a frame to the payload, and hash it beside that; `entries` has its entry."""
+        with self._working():
+            self._entries.append(digests.entry_of(self._pieces(frame)))
+
+    @property
+    def entries(self) -> tuple[FrameEntry, ...]:
+        """The entries of the frames, for the manifest."""
+        return tuple(entry if isinstance(entry, FrameEntry) else entry.result() for entry in self._entries)
 
     def commit(self, manifest: Manifest) -> bytes:
         """Write everything but the payload, and give the file its name.
@@ -192,7 +202,7 @@ class CheckpointWriter:
             but its directory could not be synced, so that it may be lost in a power failure.
         """
         with self._working() as temporary:
-            if list(manifest.frames) != self._entries:
+            if manifest.frames != self.entries:
                 raise ArgumentError("the manifest does not list the frames that were written")
             head, tail = _assemble(manifest)
             self._write(tail)
@@ -236,6 +246,17 @@ class CheckpointWriter:
                 return
             self._discard()
         raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
+
+    def _pieces(self, frame: Bytes | Iterable[Bytes]) -> Iterator[Bytes]:
+        """Yield the pieces of a frame, each when it is written."""
+        for piece in pieces_of(frame):
+            self._write(piece)
+            self._written += memoryview(piece).nbytes
+            if self._written - self._flushed >= _FLUSH_BYTES:
+                with suppress(OSError):  # the fsync of a commit shows what is wrong
+                    self._system.start_flush(self._fd, self._flushed, self._written - self._flushed)
+                self._flushed = self._written
+            yield piece
 
     def _seek(self, offset: int) -> None:
         self._system.seek(self._fd, offset, os.SEEK_SET)

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 from .streams import Refused
 
-MEMBERS = ["lccodec", "step", "parent", "policy", "metadata", "tree", "scalars", "arrays", "frames"]
-OPTIONAL = {"metadata", "tree"}
+MEMBERS = ["lccodec", "step", "parent", "exact", "policy", "metadata", "tree", "scalars", "arrays", "frames"]
+OPTIONAL = {"exact", "metadata", "tree"}
 MAX_STEP = 2**53 - 1
 
 
@@ -127,6 +127,12 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
     if parent is None and "tree" not in manifest:
         raise Refused("LCC-MAN-07", "a keyframe has no tree")
     link = None if parent is None else check_parent(parent)
+    if "exact" in manifest:
+        root = manifest["exact"]
+        if parent is not None or step is None or version[1] < 1:
+            raise Refused("LCC-EXA-02", "an exact file has no step, a parent, or version 1.0")
+        if not isinstance(root, str) or not re.fullmatch("[0-9a-f]{64}", root):
+            raise Refused("LCC-EXA-02", "the root of the checkpoint is not 64 hexadecimal digits")
     if not isinstance(manifest["scalars"], list):
         raise Refused("LCC-STA-04", "the scalars are not a list")
     for entry in manifest["scalars"]:

@@ -225,6 +225,11 @@ def small_states() -> Iterator[dict[str, Any]]:
         yield {"layers": [layers[0].reshape(5, 8), *layers[1:]], "counts": [np.arange(3), np.full(2, step)]}
 
 
+#: The first step of the chain that has an exact file. It is the last chain: its newest step is the
+#: newest of all.
+_EXACT = 40
+
+
 def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
     """Write the checkpoint files; yield the name of each, a description and the state in it."""
     first, *_ = states()
@@ -240,7 +245,7 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
     for first_step, policy, what, steps in chains:
         with (
             tempfile.TemporaryDirectory() as own,
-            lccodec.Chain(own, policy) as chain,
+            lccodec.Chain(own, policy, newest="exact" if first_step == _EXACT else None) as chain,
             mock.patch(
                 "lccodec.policy.choices.find_known", return_value={}
             ),  # these files are older than such records
@@ -253,8 +258,11 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
                 (directory / path.name).write_bytes(path.read_bytes())
                 parent = chain.info(step).parent
                 role = f"a keyframe{what}" if parent is None else f"a delta{what} against step {parent}"
-                restored = state if policy == "lossless" else chain.restore(dtype="bits")
+                restored = state if policy == "lossless" else chain.restore(dtype="bits", exact=False)
                 yield path.name.split(".")[0], f"{role}, policy {policy}", restored
+            if first_step == _EXACT:
+                (directory / "exact.lcc.h5").write_bytes(Path(own, "exact.lcc.h5").read_bytes())
+                yield "exact", f"the exact file of step {step}", state
 
 
 def expected_state(state: Any) -> dict[str, Any]:
