@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -18,13 +19,13 @@ from ..container.scalars import Json
 from ..container.tree import Flat
 from ..container.writer import check_manifest
 from ..frame.encode import Content, Effort, encode_content
-from ..frame.raw import write_raw
-from ..parallel import SideThread, ordered
+from ..frame.raw import RawFrame
+from ..parallel import ordered
 from ..policy.policy import Candidate
 from .decoded import DecodedArray, joined, split
 from .plan import FramePlan, Plan
 
-__all__ = ["encode_plan", "encode_raw", "encode_unchained", "plan_manifest"]
+__all__ = ["encode_plan", "encode_unchained", "plan_manifest", "raw_frames"]
 
 #: A frame of more components than this is coded by several threads.
 _MAX_ONE_THREAD_COMPONENTS: Final = 1 << 23
@@ -106,10 +107,14 @@ def encode_unchained(plan: Plan) -> Iterator[Iterator[bytes]]:
         yield encode_content(content, frame.quantizer)
 
 
-def encode_raw(plan: Plan, side: SideThread) -> Iterator[Iterator[bytes | memoryview]]:
-    """Yield the pieces of each frame, with its values as they are; `side` computes checksums."""
+def raw_frames(plan: Plan) -> list[RawFrame]:
+    """Return the frames with their values as they are, whatever their quantizers."""
+    frames = []
     for frame in plan.frames:
-        yield write_raw(_content([plan.candidates[index] for index in frame.arrays]), side)
+        arrays = [plan.candidates[index] for index in frame.arrays]
+        shapes = tuple(c.shape for c in arrays)
+        frames.append(RawFrame(arrays[0].kind, shapes, len(arrays) > 1, partial(_content, arrays)))
+    return frames
 
 
 def _content(arrays: Sequence[Candidate]) -> Content:

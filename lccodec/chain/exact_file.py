@@ -13,18 +13,18 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from ..constants import EXACT_MINOR, EXACT_NAME
-from ..container.frame_entry import Digests
 from ..container.manifest import Manifest
 from ..container.reader import CheckpointReader, open_checkpoint, read_root
 from ..container.tree import Flat
 from ..container.writer import CheckpointWriter
 from ..errors import DataError, FormatError, LccodecError, StorageError
-from ..parallel import SideThread
+from ..parallel import thread_count
 from ..policy.presets import POLICIES
 from .checkpoint import CheckpointFile
-from .coding import encode_raw, plan_manifest
+from .coding import plan_manifest, raw_frames
 from .decoded import DecodedArray
 from .directory import checkpoint_path
 from .plan import Plan, make_plan
@@ -38,6 +38,9 @@ __all__ = [
     "open_exact",
     "write_exact",
 ]
+
+_MAX_THREADS: Final = 2  # that write, each with one that hashes: more are faster than disks
+_MIN_BYTES_OF_THREADS: Final = 1 << 23  # of a file that several threads write
 
 
 class ExactFile(CheckpointFile):
@@ -168,14 +171,10 @@ def write_exact(directory: Path, plan: Plan, flat: Flat, checkpoint: Manifest, r
     metadata = checkpoint.metadata
     manifest = plan_manifest(raw, flat, step=checkpoint.step, policy="lossless", metadata=metadata)
     manifest = replace(manifest, exact=root, minor=EXACT_MINOR)
-    # One thread hashes, one computes checksums, and this one copies and writes.
-    with (
-        SideThread() as hashing,
-        SideThread() as summing,
-        CheckpointWriter(directory / EXACT_NAME, overwrite=True) as writer,
-    ):
-        digests = Digests(hashing)
-        for frame in encode_raw(raw, summing):
-            writer.write_hashed(frame, digests)
-        writer.commit(replace(manifest, frames=writer.entries))
+    frames = raw_frames(raw)
+    # SHA-256, checksums and system calls release the interpreter's lock.
+    many = sum(frame.length for frame in frames) >= _MIN_BYTES_OF_THREADS
+    threads = min(thread_count(0), _MAX_THREADS) if many else 1
+    with CheckpointWriter(directory / EXACT_NAME, overwrite=True) as writer:
+        writer.commit(replace(manifest, frames=writer.write_frames(frames, threads)))
     return writer.size

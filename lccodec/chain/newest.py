@@ -14,20 +14,29 @@ import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from ..constants import EXACT_NAME
 from ..container.manifest import Manifest
 from ..container.reader import open_checkpoint
 from ..container.tree import Flat
 from ..errors import ArgumentError, DataError, LccodecError, LccodecWarning, StorageError
-from .checkpoint import CheckpointFile, open_step
+from .checkpoint import CheckpointFile, open_file, open_step
 from .directory import directory_steps, step_index
-from .exact_file import ExactFile, link_problem, open_exact, write_exact
+from .exact_file import ExactFile, exact_root, link_problem, open_exact, write_exact
 from .info import CheckpointInfo
 from .plan import Plan
 
-__all__ = ["Kept", "Newest", "check_newest", "exact_manifest", "open_newest", "with_exact"]
+__all__ = [
+    "Kept",
+    "Newest",
+    "check_newest",
+    "describe_exact",
+    "exact_manifest",
+    "open_exact_of",
+    "open_newest",
+    "with_exact",
+]
 
 #: What is kept of the newest state: the history's checkpoint, and beside it the exact file or not.
 Kept: TypeAlias = Literal["exact", "history"]
@@ -78,7 +87,7 @@ class Newest:
             elif not _is_free(self._directory):
                 path.unlink()  # it belongs to an older checkpoint
         except (LccodecError, OSError, MemoryError) as error:
-            _warn(f"step {checkpoint.step} is saved, but not its exact file: {error or 'no memory'}", 4)
+            _warn(f"step {checkpoint.step} is saved, but not its exact file: {str(error) or 'no memory'}", 4)
 
 
 def _is_free(directory: Path) -> bool:
@@ -115,6 +124,27 @@ def with_exact(info: CheckpointInfo, directory: Path) -> CheckpointInfo:
     return replace(info, exact=info.exact or found)
 
 
+def describe_exact(directory: Path) -> dict[str, Any] | None:
+    """Return what is known of a directory's exact file without decoding it; ``None`` without one.
+
+    Returns
+    -------
+    dict or None
+        ``step`` and ``bytes`` of the file, and ``problem``: why a restore does not take it, or
+        ``None``. Step and bytes are ``None`` if it cannot be opened.
+    """
+    path = directory / EXACT_NAME
+    if not os.path.lexists(path):
+        return None
+    try:
+        with open_checkpoint(path) as reader:
+            exact_root(reader)
+            _, problem = link_problem(reader.manifest, directory, _newest_step(directory))
+            return {"step": reader.manifest.step, "bytes": reader.file_size, "problem": problem}
+    except (DataError, StorageError) as error:
+        return {"step": None, "bytes": None, "problem": str(error)}
+
+
 def open_newest(
     directory: Path, step: int | None = None, *, threads: int = 1, expected: bool = False
 ) -> CheckpointFile:
@@ -136,6 +166,28 @@ def open_newest(
     if problem is not None:
         _warn(f"{directory}: {problem}" + ("" if file else "; the history's newest is returned"), 3)
     return file or open_step(directory, step, threads=threads)
+
+
+def open_exact_of(checkpoint: Path, root: str, *, threads: int = 1) -> ExactFile | None:
+    """Open the exact file of a checkpoint, given by its path and its root in hexadecimal.
+
+    Returns
+    -------
+    ExactFile or None
+        ``None`` if there is none, or it is damaged or of another checkpoint.
+    """
+    manifest = exact_manifest(checkpoint.parent)
+    if manifest is None or manifest.exact is None or manifest.exact.hex() != root:
+        return None
+
+    def spare(error: LccodecError) -> CheckpointFile:
+        _warn(f"{checkpoint}: its exact file is damaged, its own state is returned: {error}", 6)
+        return open_file(checkpoint, threads=threads)
+
+    try:
+        return open_exact(checkpoint.parent, threads, spare)
+    except (DataError, StorageError):  # it was replaced meanwhile
+        return None
 
 
 def _find(

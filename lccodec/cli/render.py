@@ -33,6 +33,7 @@ __all__ = [
     "demo_text",
     "difference_text",
     "dump_json",
+    "exact_text",
     "printable",
     "progress",
     "ratio",
@@ -140,6 +141,12 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
     return f"{_render(table)}\n\n{line}" if infos else "no checkpoints"
 
 
+def exact_text(exact: dict[str, Any]) -> str:
+    """Return what is known of an exact file, in a line."""
+    where = f"exact file: step {exact['step']}, {exact['bytes']:,} bytes" if exact["step"] is not None else ""
+    return printable(f"{where or 'exact file'}: {exact['problem']}" if exact["problem"] else where)
+
+
 def totals(infos: Sequence[CheckpointInfo]) -> dict[str, Any]:
     """Return the numbers of checkpoints and keyframes, and the sums of their bytes."""
     stored, nbytes = sum(info.file_bytes for info in infos), sum(info.nbytes for info in infos)
@@ -168,6 +175,7 @@ def arrays_text(info: CheckpointInfo) -> str:
         "root": info.root,
         "policy": _policy_name(info.policy),
         "file": size_text(info.nbytes, info.file_bytes),
+        **({"exact": "an exact file holds its state bit for bit"} if info.exact else {}),
         "arrays": roles_text(info),
         **{f"metadata {key}": value for key, value in info.metadata.items()},
     }
@@ -194,9 +202,10 @@ def roles_text(info: CheckpointInfo) -> str:
     return "; ".join(parts) or "none"
 
 
-def summary_text(name: str, step: int | None, figures: ArraySummary) -> str:
+def summary_text(name: str, step: int | None, figures: ArraySummary, exact: bool = False) -> str:
     """Return the figures of an array, with its histogram as bars."""
-    facts: dict[str, object] = {"name": name, "step": "-" if step is None else step}
+    shown = "-" if step is None else f"{step}, of the exact file" if exact else step
+    facts: dict[str, object] = {"name": name, "step": shown}
     facts |= {"dtype": figures.dtype, "shape": _shape(figures), "elements": f"{figures.size:,}"}
     spread = figures.distribution
     if spread is not None:

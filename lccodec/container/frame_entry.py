@@ -1,26 +1,22 @@
 """The entry of a frame in the manifest: its length and its digest (SPEC 8, LCC-MAN-05, LCC-MAN-08).
 
-Frames are hashed while they are written, piece by piece. `Digests` does that beside the writing:
-SHA-256 takes longer than anything else that a frame of raw values needs.
+Frames are hashed while they are written, piece by piece. SHA-256 takes longer than anything else
+that a frame of raw values needs. So a large one is hashed beside the writing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, Self, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 from ..constants import DIGEST_SIZE
 from ..parallel import SideThread
 
-__all__ = ["Bytes", "Digests", "FrameEntry", "pieces_of"]
+__all__ = ["Bytes", "FrameEntry", "SizedFrame", "entry_beside", "pieces_of"]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
-
-#: A piece of fewer bytes is hashed sooner than it is handed to another thread.
-_MIN_BYTES_BESIDE: Final = 1 << 16
 
 
 def pieces_of(frame: Bytes | Iterable[Bytes]) -> Iterable[Bytes]:
@@ -45,34 +41,22 @@ class FrameEntry:
         return cls(length, digest.digest()[:DIGEST_SIZE])
 
 
-class Digests:
-    """Hashes frames beside the thread that writes them.
+class SizedFrame(Protocol):
+    """A frame whose length is known before its pieces are made."""
 
-    Parameters
-    ----------
-    side
-        The thread that hashes.
-    """
+    @property
+    def length(self) -> int:
+        """Bytes of the frame."""
 
-    def __init__(self, side: SideThread) -> None:
-        self._side = side
+    def pieces(self) -> Iterator[Bytes]:
+        """Yield the frame in pieces that do not change."""
 
-    def entry_of(self, frame: Iterable[Bytes]) -> FrameEntry | Future[FrameEntry]:
-        """Take the pieces of a frame; return its entry, of a large frame one that comes later.
 
-        The pieces must not change.
-        """
-        pieces, length, digest = iter(frame), 0, sha256()
-        for piece in pieces:
-            size = memoryview(piece).nbytes
-            length += size
-            if size >= _MIN_BYTES_BESIDE:
-                self._side.call(digest.update, piece)
-                break
-            digest.update(piece)
-        else:
-            return FrameEntry(length, digest.digest()[:DIGEST_SIZE])
-        for piece in pieces:
+def entry_beside(frame: Iterable[Bytes]) -> FrameEntry:
+    """Return the entry of a frame; a thread hashes a piece while the next one is made."""
+    length, digest = 0, sha256()
+    with SideThread() as side:
+        for piece in frame:
             length += memoryview(piece).nbytes
-            self._side.call(digest.update, piece)
-        return self._side.call(lambda: FrameEntry(length, digest.digest()[:DIGEST_SIZE]))
+            side.call(digest.update, piece)
+        return side.call(lambda: FrameEntry(length, digest.digest()[:DIGEST_SIZE])).result()

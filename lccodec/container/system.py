@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,9 @@ _ADDRESS_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
 
 
+_SEEK_LOCK: Final = threading.Lock()
+
+
 class System:
     """The calls to the operating system for writing. Tests replace them by a faulty system."""
 
@@ -68,6 +72,15 @@ class System:
         """Set the permissions of an open file, on systems that can."""
         if hasattr(os, "fchmod"):
             os.fchmod(fd, mode)
+
+    @staticmethod
+    def write_at(fd: int, data: memoryview, offset: int) -> int:
+        """Write at a place of a file; several threads may do so."""
+        if hasattr(os, "pwrite"):
+            return os.pwrite(fd, data, offset)
+        with _SEEK_LOCK:  # Windows
+            os.lseek(fd, offset, os.SEEK_SET)
+            return os.write(fd, data)
 
     @staticmethod
     def start_flush(fd: int, offset: int, size: int) -> None:

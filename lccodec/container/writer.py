@@ -8,10 +8,10 @@ process leaves a temporary file, which `remove_stale_temporaries` removes.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,8 @@ from typing import Final, Self
 
 from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, ROOT_SIZE, TEMPORARY_PREFIX
 from ..errors import ArgumentError, DataError
-from .frame_entry import Bytes, Digests, FrameEntry, pieces_of
+from ..parallel import ordered
+from .frame_entry import Bytes, FrameEntry, SizedFrame, entry_beside, pieces_of
 from .manifest import Manifest, parse_manifest
 from .system import OPEN_FLAGS, SYSTEM, WINDOWS, StrPath, System, checked_path, flag, storage_errors
 from .trailer import Trailer, parse_trailer, root_of
@@ -29,6 +30,7 @@ __all__ = ["CheckpointWriter", "check_manifest", "remove_stale_temporaries", "to
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
 _FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them
+_MIN_BYTES_BESIDE: Final = 1 << 20  # of a frame that is hashed by a thread of its own
 _MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
 
 #: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and punctuation.
@@ -145,8 +147,7 @@ class CheckpointWriter:
         self._system = system
         self._fd = -1
         self._temporary: Path | None = None
-        self._entries: list[FrameEntry | Future[FrameEntry]] = []
-        self._written = self._flushed = PAYLOAD_OFFSET  # bytes
+        self._entries: list[FrameEntry] = []
 
     def __enter__(self) -> Self:
         try:
@@ -165,20 +166,27 @@ class CheckpointWriter:
     def write_frame(self, frame: Bytes | Iterable[Bytes]) -> FrameEntry:
         """Append a frame, whole or in pieces, to the payload; return its entry for the manifest."""
 
-        with self._working():
-            entry = FrameEntry.of(self._pieces(frame))
-            self._entries.append(entry)
-        return entry
+        def written() -> Iterator[Bytes]:
+            for piece in pieces_of(frame):
+                self._write(piece)
+                yield piece
 
-    def write_hashed(self, frame: Iterable[Bytes], digests: Digests) -> None:
-        """Append a frame to the payload, and hash it beside that; `entries` has its entry."""
         with self._working():
-            self._entries.append(digests.entry_of(self._pieces(frame)))
+            self._entries.append(FrameEntry.of(written()))
+        return self._entries[-1]
 
-    @property
-    def entries(self) -> tuple[FrameEntry, ...]:
-        """The entries of the frames, for the manifest."""
-        return tuple(entry if isinstance(entry, FrameEntry) else entry.result() for entry in self._entries)
+    def write_frames(self, frames: Sequence[SizedFrame], threads: int) -> tuple[FrameEntry, ...]:
+        """Append frames to an empty payload, several at a time; return their entries."""
+        offsets = list(itertools.accumulate((f.length for f in frames), initial=PAYLOAD_OFFSET))
+
+        def write(place: tuple[SizedFrame, int]) -> FrameEntry:
+            entry_of = FrameEntry.of if place[0].length < _MIN_BYTES_BESIDE else entry_beside
+            return entry_of(self._written_at(*place))
+
+        with self._working():
+            self._entries += ordered(write, zip(frames, offsets, strict=False), threads)
+            self._seek(offsets[-1])
+        return tuple(self._entries)
 
     def commit(self, manifest: Manifest) -> bytes:
         """Write everything but the payload, and give the file its name.
@@ -202,7 +210,7 @@ class CheckpointWriter:
             but its directory could not be synced, so that it may be lost in a power failure.
         """
         with self._working() as temporary:
-            if manifest.frames != self.entries:
+            if list(manifest.frames) != self._entries:
                 raise ArgumentError("the manifest does not list the frames that were written")
             head, tail = _assemble(manifest)
             self._write(tail)
@@ -247,15 +255,18 @@ class CheckpointWriter:
             self._discard()
         raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
 
-    def _pieces(self, frame: Bytes | Iterable[Bytes]) -> Iterator[Bytes]:
+    def _written_at(self, frame: SizedFrame, offset: int) -> Iterator[Bytes]:
         """Yield the pieces of a frame, each when it is written."""
-        for piece in pieces_of(frame):
-            self._write(piece)
-            self._written += memoryview(piece).nbytes
-            if self._written - self._flushed >= _FLUSH_BYTES:
+        flushed = offset
+        for piece in frame.pieces():
+            view = memoryview(piece).cast("B")
+            while view:
+                count = self._system.write_at(self._fd, view, offset)
+                view, offset = view[count:], offset + count
+            if offset - flushed >= _FLUSH_BYTES:
                 with suppress(OSError):  # the fsync of a commit shows what is wrong
-                    self._system.start_flush(self._fd, self._flushed, self._written - self._flushed)
-                self._flushed = self._written
+                    self._system.start_flush(self._fd, flushed, offset - flushed)
+                flushed = offset
             yield piece
 
     def _seek(self, offset: int) -> None:

@@ -1,69 +1,67 @@
-"""Raw frames, written piece by piece at the speed of a copy. Source: SPEC 6.1 and 6.2.
+"""Raw frames, made piece by piece at the speed of a copy. Source: SPEC 6.1 and 6.2.
 
-`encode_content` makes a raw frame where nothing else is smaller. Here an array is stored raw
-because that is fastest. Each piece is copied once; checksums and file are made from the copy.
+`encode_content` makes a raw frame where nothing else is smaller. Here values are stored raw because
+that is fastest. The length of such a frame is known before it is made.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from ..byteorder import stored_view
 from ..constants import METHOD_RAW
-from ..element_types import Array
-from ..parallel import SideThread, slices
+from ..element_types import ElementType
+from ..parallel import slices
 from .checksum import SUM_MASK, array_sum
 from .content import Content
-from .header import FrameHeader
+from .header import FrameHeader, Shape
 
-__all__ = ["write_raw"]
+__all__ = ["RawFrame"]
 
-_PIECE_BYTES: Final = 1 << 20
-#: A piece of fewer bytes is summed sooner than it is handed to another thread.
-_MIN_BYTES_BESIDE: Final = 1 << 16
+_PIECE_BYTES: Final = 1 << 18  # copied, summed, hashed and written while the cache has them
+_TAIL_BYTES: Final = 12  # the array sum and the CRC-32
 
 
-def write_raw(content: Content, side: SideThread) -> Iterator[bytes | memoryview]:
-    """Yield arrays as a raw frame, in pieces that do not change.
+@dataclass(frozen=True, eq=False)
+class RawFrame:
+    """A raw frame that is not made yet.
 
     Parameters
     ----------
-    content
-        The arrays. A single array may change meanwhile.
-    side
-        A thread that computes the checksums of large pieces.
+    kind, shapes, run
+        As in `Content`.
+    read
+        Returns the content, which may change meanwhile if it is a single array.
     """
-    bits, kind = content.bits, content.kind
-    head = FrameHeader(METHOD_RAW, kind, False, content.shapes, 0, content.run).to_bytes()
-    checks = _Checks(zlib.crc32(head))
-    yield head
-    last = None
-    for part in slices(bits.size, _PIECE_BYTES // kind.size):
-        own = bits[part] if content.run else bits[part].copy()
-        data = stored_view(own).data
-        first = part.start * kind.size // 8
-        if last is None and own.nbytes < _MIN_BYTES_BESIDE:
-            checks.take(own, data, first)
-        else:
-            last = side.call(checks.take, own, data, first)
-        yield data
-    if last is not None:
-        last.result()
-    tail = struct.pack("<Q", checks.total & SUM_MASK)
-    yield tail + struct.pack("<I", zlib.crc32(tail, checks.crc))
 
+    kind: ElementType
+    shapes: tuple[Shape, ...]
+    run: bool
+    read: Callable[[], Content]
 
-class _Checks:
-    """The CRC-32 and the array sum of the pieces so far (LCC-FRM-08, LCC-FRM-09)."""
+    @property
+    def _header(self) -> FrameHeader:
+        return FrameHeader(METHOD_RAW, self.kind, False, self.shapes, 0, self.run)
 
-    def __init__(self, crc: int) -> None:
-        self.crc = crc
-        self.total = 0
+    @property
+    def length(self) -> int:
+        """Bytes of the frame."""
+        return len(self._header.to_bytes()) + self._header.nbytes + _TAIL_BYTES
 
-    def take(self, own: Array, data: memoryview, first: int) -> None:
-        """Add a piece: its components, its stored bytes, and the index of its first word."""
-        self.crc = zlib.crc32(data, self.crc)
-        self.total += array_sum(own, first)
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """Yield the frame in pieces that do not change. Each value is read once."""
+        head, total = self._header.to_bytes(), 0
+        yield head
+        crc, bits, size = zlib.crc32(head), self.read().bits, self.kind.size
+        for part in slices(bits.size, _PIECE_BYTES // size):
+            own = bits[part] if self.run else bits[part].copy()
+            total += array_sum(own, part.start * size // 8)
+            data = stored_view(own).data
+            crc = zlib.crc32(data, crc)
+            yield data
+        tail = struct.pack("<Q", total & SUM_MASK)
+        yield tail + struct.pack("<I", zlib.crc32(tail, crc))

@@ -15,6 +15,7 @@ import orbax.checkpoint as ocp
 
 from ...chain.chain import Chain
 from ...chain.keyframes import KEYFRAME_EVERY
+from ...chain.newest import Kept
 from ...container.system import checked_path
 from ...policy.policy import Policy
 from ...policy.roles import Assignment
@@ -31,7 +32,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     Parameters
     ----------
-    chain, policy, keyframe_every, threads
+    chain, policy, keyframe_every, threads, newest
         See `lccodec.adapters.options.ChainOptions`, also for errors. Each process has its own chain
         in the directory.
     """
@@ -43,8 +44,9 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         *,
         keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
+        newest: Kept | None = None,
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, threads)
+        self._options = ChainOptions(chain, policy, keyframe_every, threads, newest)
         self._chain: Chain | None = None
 
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:
