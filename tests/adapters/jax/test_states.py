@@ -240,3 +240,16 @@ def test_a_run_that_is_resumed_in_a_new_process_is_the_run_that_was_not_interrup
     finish(run(RESUME, str(tmp_path / "run"), str(tmp_path / "end.lcc.h5")))
     tree = {"model": nnx.state(model), "optimizer": nnx.state(optimizer)}
     assert_same_tree(adapter.load_file(tmp_path / "end.lcc.h5", target=tree), tree)
+
+
+def test_the_newest_state_of_a_chain_is_exact(tmp_path):
+    with lccodec.Chain(tmp_path, "lc-2", adapter=adapter, newest="exact") as chain:
+        for step in range(2):
+            kernel = jax.random.normal(jax.random.key(step), (300, 100))
+            state = {"kernel": kernel, "half": kernel.astype(jnp.bfloat16), "step": step}
+            chain.save(step, state)
+        restored, lossy = chain.restore(), chain.restore(exact=False)
+    for name in ("kernel", "half"):
+        assert restored[name].dtype == state[name].dtype
+        assert (np.asarray(restored[name]) == np.asarray(state[name])).all()
+    assert not (np.asarray(lossy["kernel"]) == np.asarray(kernel)).all()
