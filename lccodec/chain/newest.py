@@ -64,25 +64,25 @@ class Newest:
     def __init__(self, directory: Path, newest: Kept | None) -> None:
         self.asked = check_newest(newest)
         self._directory = directory
-        self._kept: Kept | None = None  # set by the first save
+        self._checked = False  # whether the file to replace is an exact file
 
     @property
     def kept(self) -> Kept:
         """What is asked for; otherwise ``"exact"`` where there is an exact file, sound or not."""
-        return self._kept or self.asked or ("history" if _is_free(self._directory) else "exact")
+        return self.asked or ("history" if _is_free(self._directory) else "exact")
 
     def save(self, plan: Plan, flat: Flat, checkpoint: Manifest, root: bytes) -> None:
         """Write the exact file of a checkpoint that was committed, or take away an older one.
 
         It warns where that is not possible: the checkpoint is saved all the same.
         """
-        path = self._directory / EXACT_NAME
-        if self._kept is None and self.kept == "exact" and _is_foreign(path):
+        path, kept = self._directory / EXACT_NAME, self.kept
+        if kept == "exact" and not self._checked and _is_foreign(path):
             _warn(f"{path} is not an exact file, and stays: no exact file is written", 4)
             return
-        self._kept = self.kept
+        self._checked = True
         try:
-            if self._kept == "exact":
+            if kept == "exact":
                 write_exact(self._directory, plan, flat, checkpoint, root)
             elif not _is_free(self._directory):
                 path.unlink()  # it belongs to an older checkpoint
@@ -198,6 +198,8 @@ def _find(
     wanted = newest if step is None else step_index(step)
     if wanted != newest and newest is not None:
         return None, None
+    if not os.path.lexists(directory / EXACT_NAME):
+        return None, "there is no exact file" if expected and newest is not None else None
 
     def spare(error: LccodecError) -> CheckpointFile:
         _warn(f"{directory}: the exact file is damaged, the history's newest is returned: {error}", 6)
@@ -206,16 +208,14 @@ def _find(
     try:
         file = open_exact(directory, threads, spare)
     except (DataError, StorageError) as error:
-        if isinstance(error, StorageError) and error.errno == errno.ENOENT:
-            return None, "there is no exact file" if expected and newest is not None else None
         return None, f"the exact file cannot be used: {error}"
     manifest = file.links[-1].manifest
     # Listed anew: a save may have come in between. It replaces the exact file last.
     usable, problem = link_problem(manifest, directory, _newest_step(directory))
-    if usable and wanted in (None, manifest.step):
+    if usable and (step is None or wanted == manifest.step):
         return file, problem
     file.close()
-    return None, problem
+    return None, None if usable else problem
 
 
 def _newest_step(directory: Path) -> int | None:

@@ -18,6 +18,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
+from lccodec.chain import newest as newest_module
 from lccodec.chain.newest import check_newest, describe_exact, open_exact_of, open_newest, with_exact
 from lccodec.container.system import System
 from lccodec.container.writer import CheckpointWriter
@@ -466,3 +467,31 @@ def test_an_older_file_that_cannot_be_taken_away(chain: Chain) -> None:
     with denied, pytest.warns(LccodecWarning, match="step 3 is saved"):
         again.save(3, STATES[3])
     assert again.steps[-1] == 3
+
+
+def test_a_save_of_another_process_meanwhile(chain: Chain) -> None:
+    """Between the listing and the opening; the newest is returned, exact."""
+    real, other = newest_module._newest_step, Chain(chain.directory)
+    calls = itertools.count()
+
+    def listed(directory: Path) -> int | None:
+        found = real(directory)
+        if next(calls) == 0:
+            other.save(3, STATES[3])
+        return found
+
+    with mock.patch.object(newest_module, "_newest_step", listed):
+        assert is_exact(chain.restore(), 3)
+    calls = itertools.count()
+    with mock.patch.object(newest_module, "_newest_step", lambda _: 2 if next(calls) == 0 else 3):
+        assert not is_exact(chain.restore(2), 2)
+
+
+def test_another_writer_keeps_it_or_takes_it_away(chain: Chain) -> None:
+    going_on = Chain(chain.directory)
+    Chain(chain.directory, newest="history").save(3, STATES[3])
+    going_on.save(4, STATES[4])
+    assert not (chain.directory / EXACT).exists()
+    Chain(chain.directory, newest="exact").save(5, STATES[5])
+    going_on.save(6, STATES[6])
+    assert is_exact(going_on.restore(), 6)
