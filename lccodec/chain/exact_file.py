@@ -10,7 +10,10 @@ Source: SPEC 9 (LCC-EXA).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,6 +21,7 @@ from typing import Final
 from ..constants import EXACT_MINOR, EXACT_NAME
 from ..container.manifest import Manifest
 from ..container.reader import CheckpointReader, open_checkpoint, read_root
+from ..container.system import OPEN_FLAGS, WINDOWS, flag
 from ..container.tree import Flat
 from ..container.writer import CheckpointWriter
 from ..errors import DataError, FormatError, LccodecError, StorageError
@@ -39,7 +43,7 @@ __all__ = [
     "write_exact",
 ]
 
-_MAX_THREADS: Final = 2  # that write, each with one that hashes: more are faster than disks
+_MAX_THREADS: Final = 4  # that hash and write: more are faster than disks
 _MIN_BYTES_OF_THREADS: Final = 1 << 23  # of a file that several threads write
 
 
@@ -175,6 +179,24 @@ def write_exact(directory: Path, plan: Plan, flat: Flat, checkpoint: Manifest, r
     # SHA-256, checksums and system calls release the interpreter's lock.
     many = sum(frame.length for frame in frames) >= _MIN_BYTES_OF_THREADS
     threads = min(thread_count(0), _MAX_THREADS) if many else 1
-    with CheckpointWriter(directory / EXACT_NAME, overwrite=True) as writer:
+    path = directory / EXACT_NAME
+    with _freed_beside(path), CheckpointWriter(path, overwrite=True) as writer:
         writer.commit(replace(manifest, frames=writer.write_frames(frames, threads)))
     return writer.size
+
+
+@contextmanager
+def _freed_beside(path: Path) -> Iterator[None]:
+    """Let a thread free the disk space of a file that is replaced: of a large one that takes long.
+
+    The space is free when the last descriptor of the file is closed.
+    """
+    descriptor = -1
+    if not WINDOWS:  # which does not replace an open file
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | flag("O_NONBLOCK") | OPEN_FLAGS)
+    try:
+        yield
+    finally:
+        if descriptor >= 0:
+            threading.Thread(target=os.close, args=(descriptor,), daemon=True).start()

@@ -30,7 +30,7 @@ __all__ = ["CheckpointWriter", "check_manifest", "remove_stale_temporaries", "to
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
 _FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them
-_MIN_BYTES_BESIDE: Final = 1 << 20  # of a frame that is hashed by a thread of its own
+_MIN_BYTES_BESIDE: Final = 1 << 23  # of a frame that a thread of its own may hash
 _MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
 
 #: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and punctuation.
@@ -179,9 +179,12 @@ class CheckpointWriter:
         """Append frames to an empty payload, several at a time; return their entries."""
         offsets = list(itertools.accumulate((f.length for f in frames), initial=PAYLOAD_OFFSET))
 
+        total = offsets[-1] - PAYLOAD_OFFSET
+
         def write(place: tuple[SizedFrame, int]) -> FrameEntry:
-            entry_of = FrameEntry.of if place[0].length < _MIN_BYTES_BESIDE else entry_beside
-            return entry_of(self._written_at(*place))
+            # The other threads are done long before that of a frame that is most of the file.
+            large = place[0].length > max(total // 2, _MIN_BYTES_BESIDE)
+            return (entry_beside if large else FrameEntry.of)(self._written_at(*place))
 
         with self._working():
             self._entries += ordered(write, zip(frames, offsets, strict=False), threads)

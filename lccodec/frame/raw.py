@@ -22,7 +22,7 @@ from .header import FrameHeader, Shape
 
 __all__ = ["RawFrame"]
 
-_PIECE_BYTES: Final = 1 << 18  # copied, summed, hashed and written while the cache has them
+_PIECE_BYTES: Final = 1 << 20  # copied, summed, hashed and written while the cache has them
 _TAIL_BYTES: Final = 12  # the array sum and the CRC-32
 
 
