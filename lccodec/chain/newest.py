@@ -87,7 +87,8 @@ class Newest:
             elif not _is_free(self._directory):
                 path.unlink()  # it belongs to an older checkpoint
         except (LccodecError, OSError, MemoryError) as error:
-            _warn(f"step {checkpoint.step} is saved, but not its exact file: {str(error) or 'no memory'}", 4)
+            failed = "writing its exact file" if kept == "exact" else "removing an older exact file"
+            _warn(f"step {checkpoint.step} is saved, but {failed} failed: {str(error) or 'no memory'}", 4)
 
 
 def _is_free(directory: Path) -> bool:

@@ -20,7 +20,7 @@ from lccodec.container.manifest import parse_manifest
 from lccodec.container.reader import open_checkpoint
 
 from ..support.background import repeated
-from ..support.strategies import ALL_DTYPES, STATES, dtype_of, installed, random_array
+from ..support.strategies import ALL_DTYPES, STATES, installed, random_array
 from ..support.walks import assert_same, walk
 
 
@@ -83,7 +83,6 @@ def test_big_endian_and_bits(tmp_path: Path) -> None:
     restored = Chain(tmp_path).restore(dtype="bits")
     np.testing.assert_array_equal(restored["big"], np.arange(5.0))
     assert restored["half"].dtype == lccodec.BFLOAT16_BITS
-    assert dtype_of("float32") == np.float32
 
 
 def test_several_threads_and_frames(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_a_directory_in_its_place(chain: Chain) -> None:
     path.unlink()
     path.mkdir()
     from_history(chain, "not a regular file|cannot")
-    with pytest.warns(LccodecWarning, match="step 3 is saved, but not its exact file"):
+    with pytest.warns(LccodecWarning, match="step 3 is saved, but writing its exact file failed"):
         chain.save(3, STATES[3])
 
 
@@ -410,7 +410,7 @@ def test_a_fault_at_every_operation_of_a_save(chain: Chain, sticky: bool) -> Non
         assert not descriptors
         outcomes.add((saved, bool(caught)))
         if caught:
-            assert "step 3 is saved, but not its exact file" in str(caught[0].message)
+            assert "step 3 is saved, but writing its exact file failed" in str(caught[0].message)
         check_directory(copy.directory, 2, 3, saved=saved)
         if position > len(log):
             break
@@ -454,7 +454,7 @@ def test_an_interrupt_while_the_exact_file_is_written(chain: Chain) -> None:
 def test_no_memory_for_the_exact_file(chain: Chain) -> None:
     with (
         mock.patch.object(CheckpointWriter, "write_frames", side_effect=MemoryError),
-        pytest.warns(LccodecWarning, match="not its exact file: no memory") as caught,
+        pytest.warns(LccodecWarning, match="writing its exact file failed: no memory") as caught,
     ):
         chain.save(3, STATES[3])
     assert caught[0].filename == __file__
@@ -464,7 +464,7 @@ def test_no_memory_for_the_exact_file(chain: Chain) -> None:
 def test_an_older_file_that_cannot_be_taken_away(chain: Chain) -> None:
     again = Chain(chain.directory, newest="history")
     denied = mock.patch.object(Path, "unlink", side_effect=PermissionError(errno.EACCES, "denied"))
-    with denied, pytest.warns(LccodecWarning, match="step 3 is saved"):
+    with denied, pytest.warns(LccodecWarning, match="removing an older exact file failed"):
         again.save(3, STATES[3])
     assert again.steps[-1] == 3
 
