@@ -38,10 +38,10 @@ from lccodec.constants import (
     MAX_EXPANSION,
     PAYLOAD_OFFSET,
     ROOT_SIZE,
-    SKELETON_SIZE,
-    TRAILER_MAGIC,
     TRAILER_SIZE,
 )
+from lccodec.container.hdf5 import skeleton
+from lccodec.container.trailer import Trailer
 from lccodec.policy.roles import Assignment
 
 #: Most decoded bytes of an input that is decoded. The format allows more; inputs beyond tell
@@ -90,6 +90,7 @@ TOKENS = tuple(
         ),
         *(
             '"lccodec":[1,0]',
+            '"lccodec":[1,1]',
             '"tree":',
             '"metadata":{"a":"b"},',
             '"metadata":{},',
@@ -100,7 +101,11 @@ TOKENS = tuple(
             "é",
         ),
         *("[" * 70, "]" * 70, '{"a":' * 70, "}" * 70, "9" * 4097, ",", '"', "\ufeff", " "),
-        *('"parent":null', '"parent":{"step":1,"root":"' + "0" * 64 + '"}'),
+        *(
+            '"parent":null',
+            '"parent":{"step":1,"root":"' + "0" * 64 + '"}',
+            '"parent":[1,"' + "A" * 43 + '"]',
+        ),
     )
 )
 
@@ -153,8 +158,8 @@ def _with_root(file: bytes) -> bytes:
     """Return a file with the root that its trailer should have (LCC-TRL-05)."""
     if len(file) < PAYLOAD_OFFSET + TRAILER_SIZE:
         return file
-    (payload,) = struct.unpack_from("<Q", file, len(file) - TRAILER_SIZE + 24)
-    covered = file[:PAYLOAD_OFFSET] + file[PAYLOAD_OFFSET + payload : -ROOT_SIZE]
+    head, payload = struct.unpack_from("<2Q", file, len(file) - TRAILER_SIZE + 16)
+    covered = file[:head] + file[head + payload : -ROOT_SIZE]
     return file[:-ROOT_SIZE] + hashlib.sha256(covered).digest()
 
 
@@ -196,14 +201,11 @@ def _entries(frames: list[Any], payload: bytes) -> tuple[list[Any], bytes]:
 
 
 def assemble(manifest: bytes, payload: bytes) -> bytes:
-    """Return a file of any manifest and payload; only its HDF5 part is not for these sizes."""
-    model = lccodec.save(None)  # a reader does not interpret the HDF5 part
-    head, middle = model[:PAYLOAD_OFFSET], model[PAYLOAD_OFFSET:SKELETON_SIZE]
-    place = SKELETON_SIZE + len(payload)
-    size = place + len(manifest) + TRAILER_SIZE
-    spans = struct.pack("<5Q", PAYLOAD_OFFSET, len(payload), place, len(manifest), size)
-    trailer = TRAILER_MAGIC + struct.pack("<HHI", 1, 0, 0) + spans + bytes(ROOT_SIZE)
-    return _with_root(b"".join((head, payload, middle, manifest, trailer)))
+    """Return a file of any manifest and payload. Its version is 1.0 if the manifest begins so."""
+    minor = 0 if manifest.startswith(b'{"lccodec":[1,0]') else 1
+    trailer = Trailer(len(payload), len(manifest), minor=minor)
+    around, head = skeleton(trailer), trailer.payload_offset
+    return _with_root(b"".join((around[:head], payload, around[head:], manifest, trailer.to_bytes())))
 
 
 _directories: list[Path] = []
@@ -243,5 +245,5 @@ def _inputs(file: bytes, flags: int) -> Iterator[bytes]:
 
 def parts(file: bytes) -> tuple[bytes, bytes]:
     """Return the payload and the manifest of a checkpoint file."""
-    _, payload, place, size, _ = struct.unpack_from("<5Q", file, len(file) - TRAILER_SIZE + 16)
-    return file[PAYLOAD_OFFSET : PAYLOAD_OFFSET + payload], file[place : place + size]
+    head, payload, place, size, _ = struct.unpack_from("<5Q", file, len(file) - TRAILER_SIZE + 16)
+    return file[head : head + payload], file[place : place + size]

@@ -6,25 +6,19 @@ import io
 import sys
 from importlib.util import find_spec
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line and exit: 0 fine, 1 problems found, 2 wrong usage or a missing extra."""
     if missing := [package for package in ("click", "rich") if find_spec(package) is None]:
         needed = " and ".join(missing)
-        sys.exit(_complain(f"the command line needs {needed}: pip install 'lccodec[cli]'"))
+        print(f"lccodec: error: the command line needs {needed}: pip install 'lccodec[cli]'", file=sys.stderr)
+        sys.exit(2)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name must not fail on a narrow encoding
     from .cli.verbs import program
 
     program(prog_name="lccodec")
-
-
-def _complain(message: str) -> int:
-    print(f"lccodec: error: {message}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_integer", "as_number"]
-
 
 def as_integer(value: Any) -> int | None:
     """Return a value that has ``__index__`` as an int; ``None`` for other values and for a bool."""

@@ -1,9 +1,8 @@
 """Numbers as the format stores them: little-endian, whatever the byte order of the host is.
 
-Arrays inside the codec have the host's byte order. These functions are called where their bytes are
-written, looked at or read. None of them copies on a little-endian host. No other module of the
-format takes the bytes of numbers that are larger than one byte: ``tests/test_byteorder.py`` checks
-this in the syntax trees, and ``.ci/big-endian`` runs the vectors on an emulated big-endian host.
+Arrays inside the codec have the host's byte order. None of these functions copies on a
+little-endian host. No other module of the format takes the bytes of numbers that are larger than
+one byte: ``tests/test_byteorder.py`` checks this in the syntax trees.
 
 Source: SPEC 2.
 """
@@ -16,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .element_types import Array
-
-__all__ = ["little_endian", "read_numbers", "stored_bytes", "stored_view"]
 
 
 def little_endian(numbers: Array) -> Array:
@@ -41,34 +38,16 @@ def stored_bytes(numbers: Array) -> bytes:
 def stored_view(numbers: Array) -> Array:
     """Return the bytes of :func:`stored_bytes` as uint8, the lowest byte of each number first.
 
-    Parameters
-    ----------
-    numbers
-        Contiguous in the last dimension. That dimension gets as many times longer as a number has
-        bytes.
-
-    Returns
-    -------
-    ndarray
-        The same memory if the numbers are little-endian, else a copy.
+    The last dimension, which must be contiguous, gets as many times longer as a number has bytes.
+    The result is the same memory if the numbers are little-endian, else a copy.
     """
     return little_endian(numbers).view(np.uint8)
 
 
 def read_numbers(data: Any, dtype: npt.DTypeLike) -> Array:
-    """Return numbers from stored bytes; the inverse of :func:`stored_bytes`.
+    """Return numbers (1-D, in the host's byte order) from bytes; inverse of :func:`stored_bytes`.
 
-    Parameters
-    ----------
-    data
-        Bytes, or a memoryview or an array of bytes.
-    dtype
-        Type of a number; its byte order is ignored.
-
-    Returns
-    -------
-    ndarray
-        1-D, in the host's byte order. On a little-endian host it is read-only memory of `data`.
+    The byte order of `dtype` is ignored. On a little-endian host the result is memory of `data`.
     """
     stored = np.dtype(dtype).newbyteorder("<")
     return np.frombuffer(data, stored).astype(stored.newbyteorder("="), copy=False)

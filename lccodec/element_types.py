@@ -19,30 +19,6 @@ import numpy.typing as npt
 
 from .errors import ArgumentError, DependencyError
 
-__all__ = [
-    "BFLOAT16_BITS",
-    "ELEMENT_TYPES",
-    "Array",
-    "ElementType",
-    "add",
-    "add_at",
-    "check_dtype",
-    "components",
-    "element_type",
-    "from_components",
-    "from_ordered",
-    "in_host_order",
-    "is_bfloat16_bits",
-    "narrow",
-    "octaves",
-    "ordered_steps",
-    "subtract",
-    "to_ordered",
-    "unwork",
-    "widen",
-    "work",
-]
-
 Array = npt.NDArray[Any]
 
 #: The dtype of a bfloat16 array without ml_dtypes: ``bits.view(BFLOAT16_BITS)``, of uint16.
@@ -53,8 +29,7 @@ BFLOAT16_BITS: Final = np.dtype([("bfloat16", np.uint16)])
 class ElementType:
     """One element type of the format (SPEC 5.2).
 
-    Each type is one object in `ELEMENT_TYPES`. Types are compared by identity, because that is done
-    for every array.
+    Each type is one object, in `ELEMENT_TYPES`, and is compared by identity: that is fast.
 
     Parameters
     ----------
@@ -103,13 +78,7 @@ class ElementType:
 
     @property
     def native(self) -> np.dtype[Any]:
-        """NumPy type of an element.
-
-        Raises
-        ------
-        DependencyError
-            For bfloat16 where ml_dtypes is not installed.
-        """
+        """NumPy type of an element; raises ``DependencyError`` for bfloat16 without ml_dtypes."""
         if self.name != "bfloat16":
             return np.dtype(self.name)
         try:
@@ -152,13 +121,7 @@ def is_bfloat16_bits(dtype: np.dtype[Any]) -> bool:
 
 @lru_cache  # NumPy builds a dtype's name on each access, and a state may have thousands of arrays
 def element_type(dtype: np.dtype[Any]) -> ElementType:
-    """Return the element type of a NumPy dtype.
-
-    Raises
-    ------
-    ArgumentError
-        If the format has no such type.
-    """
+    """Return the element type of a NumPy dtype; raise ``ArgumentError`` if there is none."""
     if is_bfloat16_bits(dtype):
         return _BY_NAME["bfloat16"]
     found = _BY_NAME.get(dtype.name)
@@ -168,13 +131,9 @@ def element_type(dtype: np.dtype[Any]) -> ElementType:
 
 
 def components(array: Array) -> tuple[ElementType, Array]:
-    """Return the element type and the components of `array`.
+    """Return the element type and the components of `array`: 1-D, of ``type.bits``, in C order.
 
-    Returns
-    -------
-    tuple
-        The type, and a 1-D contiguous array of ``type.bits`` in C order. It is a view if `array` is
-        contiguous and native-endian, and a copy otherwise.
+    They are a view if `array` is contiguous and native-endian, and a copy otherwise.
     """
     kind = element_type(array.dtype)
     if kind.kind == "b":
@@ -183,10 +142,7 @@ def components(array: Array) -> tuple[ElementType, Array]:
 
 
 def in_host_order(array: Array) -> Array:
-    """Return an array in the host's byte order with the same values.
-
-    It is the same object if it has that order already.
-    """
+    """Return an array with its numbers in the host's byte order; itself if they are."""
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -202,16 +158,8 @@ def check_dtype(dtype: object) -> None:
 def from_components(bits: Array, kind: ElementType, shape: tuple[int, ...], dtype: str | None) -> Array:
     """Return components as an array of `shape`; the inverse of :func:`components`.
 
-    Parameters
-    ----------
-    dtype
-        ``None`` for the native type. ``"float32"`` widens bfloat16 exactly, ``"bits"`` returns
-        bfloat16 as :data:`BFLOAT16_BITS`; both leave every other type as it is.
-
-    Raises
-    ------
-    ArgumentError
-        For another `dtype`.
+    A `dtype` of ``"float32"`` widens bfloat16 exactly, and ``"bits"`` returns it as
+    :data:`BFLOAT16_BITS`. Both leave every other type as it is.
     """
     check_dtype(dtype)
     if kind.name == "bfloat16" and dtype is not None:
@@ -266,10 +214,9 @@ def subtract(bits: Array, reference: Array | None, kind: ElementType) -> Array:
 def add(reference: Array, representatives: Array, kind: ElementType, out: Array) -> None:
     """Write ``r + c`` into `out`, by one IEEE addition in the element type (LCC-REC-03).
 
-    `reference` and `out` are components, `representatives` has `kind.work`. Adding -0.0 leaves
-    every pattern but a signaling NaN unchanged, so that symbol 0 keeps its reference.
-    Representatives of type ``kind.bits`` are added to the order-preserving integers instead, modulo
-    their size (LCC-REC-04).
+    `reference` and `out` are components, `representatives` has `kind.work`. Adding -0.0 changes no
+    pattern but a signaling NaN, so that symbol 0 keeps its reference. Representatives of type
+    ``kind.bits`` are added to the order-preserving integers instead (LCC-REC-04).
     """
     if representatives.dtype == kind.bits:
         out[:] = from_ordered(to_ordered(reference, kind) + representatives, kind)
@@ -309,17 +256,12 @@ def from_ordered(keys: Array, kind: ElementType) -> Array:
 
 
 def octaves(bits: Array, reference: Array, kind: ElementType) -> Array:
-    """Return about ``log2(x / r)``: how many powers of two a number lies from its reference.
+    """Return about ``log2(x / r)`` as float32 or float64: how many powers of two `x` lies from `r`.
 
     This is the difference of the order-preserving integers, divided by ``2**mantissa``. Within a
-    power of two the logarithm is taken as a straight line. The error of that is at most 0.0861, and
-    the arithmetic is exact.
-
-    Returns
-    -------
-    ndarray
-        float32 or float64. 0 where the patterns are equal, otherwise NaN unless both are positive
-        normal numbers.
+    power of two the logarithm is taken as a straight line, with an error of at most 0.0861; the
+    arithmetic is exact. 0 where the patterns are equal, otherwise NaN unless both are positive
+    normal numbers.
     """
     signed = f"i{kind.size}"
     wide = np.promote_types(kind.work, np.float32).type

@@ -8,21 +8,6 @@ directory). ``LccodecWarning`` says that a save was done in another way than was
 
 from __future__ import annotations
 
-__all__ = [
-    "ArgumentError",
-    "ChainError",
-    "ChecksumError",
-    "DataError",
-    "DependencyError",
-    "FormatError",
-    "LccodecError",
-    "LccodecWarning",
-    "LimitError",
-    "StorageError",
-    "TruncatedError",
-    "UnsupportedError",
-]
-
 
 class LccodecError(Exception):
     """Base of every error that lccodec raises on purpose."""

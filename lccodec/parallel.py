@@ -1,7 +1,6 @@
 """How work is cut: pieces that fit the cache, stretches of a sample, calls for several threads.
 
-Threads help because NumPy releases the interpreter's lock during its calls. Results come back in
-order, whatever the number of threads.
+Threads help because NumPy releases the interpreter's lock during its calls.
 """
 
 from __future__ import annotations
@@ -15,10 +14,7 @@ from typing import Any, Final, Self, TypeVar
 from .arguments import as_integer
 from .errors import ArgumentError
 
-__all__ = ["PIECE", "SideThread", "ordered", "slices", "stretches", "thread_count"]
-
-#: Components (or elements) handled at a time. The piece, its differences, symbols and results then
-#: stay in the processor's cache. Passes over a whole array would read and write main memory.
+#: Components handled at a time, so that they and all that is made of them stay in the cache.
 PIECE: Final = 1 << 16
 
 #: Calls that wait for a `SideThread`. It bounds the memory of their arguments.
@@ -29,13 +25,7 @@ Result = TypeVar("Result")
 
 
 def thread_count(threads: int) -> int:
-    """Return the number of threads to use: `threads` itself, or one for each core if it is 0.
-
-    Raises
-    ------
-    ArgumentError
-        If `threads` is not a non-negative integer.
-    """
+    """Return the number of threads to use: `threads` itself, or one for each core if it is 0."""
     count = as_integer(threads)
     if count is None or count < 0:
         raise ArgumentError(f"threads must be a non-negative integer, not {threads!r}")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +25,17 @@ def pytest_configure() -> None:
     """Set what frameworks read when they are imported; programs that tests start get it too."""
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # most of jax's time is compiling
     os.environ["OMP_NUM_THREADS"] = "1"  # torch: the cores are taken by pytest-xdist
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Hide what is imported from the garbage collector: to look at all of it takes it a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

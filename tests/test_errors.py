@@ -11,7 +11,7 @@ import pytest
 from lccodec import errors
 from lccodec.errors import DataError, LccodecError, StorageError
 
-KINDS = [getattr(errors, name) for name in errors.__all__]
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
 OF_DATA = [kind for kind in KINDS if issubclass(kind, DataError)]
 
 

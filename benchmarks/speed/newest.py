@@ -14,7 +14,6 @@ from lccodec.chain.coding import plan_manifest
 from lccodec.chain.exact_file import write_exact
 from lccodec.chain.plan import candidates, make_plan
 from lccodec.container.tree import flatten
-from lccodec.policy.roles import Assignment
 
 from ..measure.figures import Figure
 from ..measure.rounds import Job, measure
@@ -46,8 +45,7 @@ def load_arrays(state: State, path: Path) -> list[np.ndarray]:
 def exact_writer(directory: Path, state: State) -> Job:
     """Return the job of writing the exact file of a state, over the one before."""
     flat = flatten(state)
-    roles = dict.fromkeys(state, Assignment("weight", ""))
-    plan = make_plan(candidates(state, roles, {}), lccodec.POLICIES["lossless"], None)
+    plan = make_plan(candidates(flat, {}), lccodec.POLICIES["lossless"], None)
     manifest = plan_manifest(plan, flat, step=0, policy="lossless", metadata={})
     directory.mkdir()
     return Job(partial(write_exact, directory, plan, flat, manifest, bytes(32)))

@@ -6,12 +6,10 @@ The modules of `lccodec.adapters` fit this protocol; the chain imports none of t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ..errors import ArgumentError
 from ..policy.roles import Assignment
-
-__all__ = ["Adapter", "check_adapter"]
 
 
 class Adapter(Protocol):
@@ -32,17 +30,9 @@ class Adapter(Protocol):
         """Return the roles that the framework's structures say, by the names of the arrays."""
 
 
-_FUNCTIONS: Final = ("to_numpy", "from_numpy", "roles")
-
-
 def check_adapter(adapter: Adapter | None) -> Adapter | None:
-    """Return an adapter unchanged.
-
-    Raises
-    ------
-    ArgumentError
-        If it lacks one of the functions.
-    """
-    if adapter is not None and not all(hasattr(adapter, name) for name in _FUNCTIONS):
+    """Return an adapter unchanged; raise ``ArgumentError`` if it lacks one of the functions."""
+    functions = ("to_numpy", "from_numpy", "roles")
+    if adapter is not None and not all(hasattr(adapter, name) for name in functions):
         raise ArgumentError(f"adapter is to be one as lccodec.adapters.torch, not {adapter!r}")
     return adapter

@@ -22,10 +22,9 @@ from ..container.writer import CheckpointWriter, remove_stale_temporaries
 from ..errors import ArgumentError
 from ..frame.encode import Effort
 from ..parallel import thread_count
-from ..policy.choices import needed_record
 from ..policy.policy import Policy
-from ..policy.record import Record, write_record
-from ..policy.roles import Assignment, Role, assign_roles, check_known
+from ..policy.record import Record, needed_record, write_record
+from ..policy.roles import Assignment, Role, check_known
 from .adapter import Adapter, check_adapter
 from .checkpoint import CheckpointFile, open_step
 from .coding import encode_plan, plan_manifest
@@ -200,12 +199,12 @@ class Chain:
         steps = self.steps
         step = next_step(step, steps, self.directory)
         flat, metadata, known = self._flatten(state, metadata, known)
-        record = self._settings.begin(flat, known)
+        record = self._settings.record
         tail = self._find_reference(steps)
-        plan, record = self._plan(flat, record, known, tail)
-        self._settings.report_shortfall(plan.shortfall)
+        plan, needed = self._plan(flat, record, known, tail)
+        self._settings.examine(plan, record)
         parent = None if tail is None else (tail.links[-1].root, tail.tree)
-        written = write_record(record)
+        written = write_record(needed)
         manifest = plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)
         # Coding overwrites the arrays of the tail. So the tail must not stay if coding fails.
         self._tail = None
@@ -237,11 +236,9 @@ class Chain:
         self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
     ) -> tuple[Plan, Record]:
         """Return the plan of a checkpoint, and the policy and roles that it must record."""
-        assigned = assign_roles(flat.names, record.roles, known)
-        arrays = dict(zip(flat.names, flat.arrays, strict=True))
-        compared = candidates(arrays, assigned, {} if tail is None else tail.arrays)
+        compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
         plan = make_plan(compared, record.policy, None if tail is None else tail.step)
-        return plan, needed_record(record, assigned, known)
+        return plan, needed_record(record, compared, known)
 
     def _write(self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort) -> Tail:
         """Write a checkpoint; return it as the reference of the next one."""

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 
-from ..container.manifest import Parent
 from ..container.reader import CheckpointReader, open_bytes, open_checkpoint
 from ..container.system import checked_path
 from ..container.tree import select, unflatten
@@ -26,10 +25,8 @@ from ..parallel import thread_count
 from .decoded import DecodedArray
 from .directory import check_name, checkpoint_path, directory_steps, step_index
 from .info import CheckpointInfo, array_heads, checkpoint_info
-from .links import FileLink, check_parent, check_step, missing_parent
+from .links import Link, check_step, open_parent
 from .replay import replay
-
-__all__ = ["CheckpointFile", "open_data", "open_file", "open_step"]
 
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
 
@@ -43,20 +40,23 @@ class CheckpointFile:
 
     def __init__(self, reader: CheckpointReader, directory: Path | None, threads: int = 1) -> None:
         self._threads = threads
-        self._stack = ExitStack()
-        try:
-            readers = [self._stack.enter_context(reader)]
+        with ExitStack() as opened:  # all are closed if one of them is refused
+            readers = [opened.enter_context(reader)]
             while (parent := readers[-1].manifest.parent) is not None:
-                readers.append(self._stack.enter_context(_open_parent(readers[-1], parent, directory)))
+                child = readers[-1]
+                check_step(child, parent)
+                if directory is None:
+                    message = f"a delta, whose parent, step {parent.step}, is not at hand"
+                    raise ChainError(f"{child.name}: {message}")
+                path = checkpoint_path(directory, parent.step)
+                readers.append(opened.enter_context(open_parent(child, parent, path)))
                 readers[-1].rest()
-            self._links: list[FileLink] = []
-            for opened in reversed(readers):
-                self._links.append(FileLink(opened, self._links[-1] if self._links else None))
-            self._manifest = self._links[-1].manifest
-            self._indices = self._links[-1].paths
-        except BaseException:
-            self._stack.close()
-            raise
+            self._links: list[Link] = []
+            for each in reversed(readers):
+                self._links.append(Link(each, self._links[-1] if self._links else None))
+            self._stack = opened.pop_all()
+        self._manifest = self._links[-1].manifest
+        self._indices = self._links[-1].paths
 
     def __enter__(self) -> Self:
         return self
@@ -100,9 +100,7 @@ class CheckpointFile:
         _check_names([name])
         index = self._indices.get(name)
         if index is None:
-            select(
-                self._manifest.tree, self._manifest.scalars, [name]
-            )  # raises if no leaf has that name; suggests close ones
+            select(self._manifest.tree, self._manifest.scalars, [name])  # its error suggests close names
             raise ArgumentError(f"{name!r} is not an array")
         return _without_spare(self.decode(index).array(dtype))
 
@@ -115,18 +113,13 @@ class CheckpointFile:
         if keys is None:
             return unflatten(tree, [_without_spare(a.array(dtype)) for a in self.decoded()], scalars)
         arrays, values = select(tree, scalars, _names(keys))
-        self._check_open()
-        decoded = {
-            index: _without_spare(a.array(dtype))
-            for index, a in self._replay(dict.fromkeys(arrays.values())).items()
-        }
+        found = self.decode_some(dict.fromkeys(arrays.values()))
+        decoded = {index: _without_spare(a.array(dtype)) for index, a in found.items()}
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
 
     def decoded(self) -> list[DecodedArray]:
         """Return all arrays as decoded, by index. Arrays of a run share memory."""
-        self._check_open()
-        arrays = self._replay(range(len(self._manifest.arrays)))
-        return [arrays[index] for index in range(len(arrays))]
+        return list(self.decode_some(range(len(self._manifest.arrays))).values())
 
     def decode(self, index: int) -> DecodedArray:
         """Return the array of an index as decoded. It may be a view of the run it is stored in."""
@@ -159,12 +152,10 @@ class CheckpointFile:
             If a frame's header breaks a rule.
         """
         self._check_open()
-        link = self._links[-1]
-        heads = array_heads(self._links, range(len(link.index_names)))
-        return checkpoint_info(link, dict(zip(link.index_names, heads, strict=True)), len(self._links) - 1)
+        return checkpoint_info(self._links[-1], array_heads(self._links), len(self._links) - 1)
 
     @property
-    def links(self) -> Sequence[FileLink]:
+    def links(self) -> Sequence[Link]:
         """The checkpoint and its parents, oldest first."""
         return self._links
 
@@ -202,24 +193,6 @@ def _without_spare(array: Array) -> Array:
     return array
 
 
-def _open_parent(child: CheckpointReader, parent: Parent, directory: Path | None) -> CheckpointReader:
-    """Open and check the parent that a checkpoint names (LCC-CHN-02)."""
-    check_step(child, parent)
-    if directory is None:
-        raise ChainError(f"{child.name}: a delta, whose parent, step {parent.step}, is not at hand")
-    path = checkpoint_path(directory, parent.step)
-    try:
-        reader = open_checkpoint(path)
-    except StorageError as error:
-        raise missing_parent(child, parent, path, error) from error
-    try:
-        check_parent(child, parent, reader.root, reader.manifest.step, path)
-    except ChainError:
-        reader.close()
-        raise
-    return reader
-
-
 def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFile:
     """Open a checkpoint file to read single arrays.
 
@@ -227,26 +200,16 @@ def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFi
 
     Parameters
     ----------
-    path
-        A checkpoint file.
     threads
         Number of threads to decode with, 0 for one for each core.
-
-    Returns
-    -------
-    CheckpointFile
-        A context manager. Nothing is decoded yet.
 
     Raises
     ------
     ArgumentError
         If `path` cannot be a path, or `threads` is not a non-negative integer.
-    DataError
-        If the file breaks a rule of the format.
-    ChainError
-        If a parent is missing.
-    StorageError
-        If the operating system cannot read it.
+    DataError, ChainError, StorageError
+        If the file breaks a rule of the format, a parent is missing, or the operating system cannot
+        read it.
     """
     threads, checked = thread_count(threads), checked_path(path)
     return CheckpointFile(open_checkpoint(checked), checked.parent, threads)

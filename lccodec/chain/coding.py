@@ -25,8 +25,6 @@ from ..policy.policy import Candidate
 from .decoded import DecodedArray, joined, split
 from .plan import FramePlan, Plan
 
-__all__ = ["encode_plan", "encode_unchained", "plan_manifest", "raw_frames"]
-
 #: A frame of more components than this is coded by several threads.
 _MAX_ONE_THREAD_COMPONENTS: Final = 1 << 23
 
@@ -42,14 +40,7 @@ def plan_manifest(
 ) -> Manifest:
     """Return the manifest of a planned checkpoint, without its frames.
 
-    Parameters
-    ----------
-    flat
-        The state.
-    step, policy, metadata
-        Step, policy and metadata that the checkpoint records.
-    parent
-        Root and tree of the parent; ``None`` for a keyframe.
+    `parent` has the root and the tree of the parent. It is ``None`` for a keyframe.
 
     Raises
     ------
@@ -77,12 +68,8 @@ def encode_plan(
     """Yield the pieces of each frame, and its decoded arrays by name.
 
     The arrays hold their decoded values once all pieces have been taken. Each thread codes one
-    frame at a time; all threads together code a large frame.
-
-    Parameters
-    ----------
-    parents
-        The parent's arrays as decoded. Their memory is reused for the result.
+    frame at a time; all threads together code a large frame. The memory of `parents`, the parent's
+    arrays as decoded, is reused for the result.
     """
 
     def encode(frame: FramePlan) -> tuple[Iterable[bytes], dict[str, DecodedArray]]:

@@ -15,27 +15,15 @@ import numpy as np
 from ..element_types import Array, ElementType, from_components
 from ..frame.header import Shape
 
-__all__ = ["DecodedArray", "joined", "split"]
-
 
 @dataclass(slots=True)
 class DecodedArray:
-    """An array with its decoded values.
-
-    Parameters
-    ----------
-    kind, shape
-        Element type and shape of the array.
-    bits
-        Components of the array, 1-D. For an array of a run, a view of the run's buffer.
-    start
-        Place of its first component in that buffer.
-    """
+    """An array with its decoded values."""
 
     kind: ElementType
     shape: Shape
-    bits: Array
-    start: int = 0
+    bits: Array  # its components, 1-D; for an array of a run, a view of the run's buffer
+    start: int = 0  # place of its first component in that buffer
 
     def array(self, dtype: str | None = None) -> Array:
         """Return a NumPy array that shares the memory; `dtype` is as in :func:`lccodec.decode`."""

@@ -15,18 +15,8 @@ from typing import Final
 
 from ..arguments import as_integer
 from ..constants import CHECKPOINT_SUFFIX, EXACT_NAME, MAX_STEP
+from ..container.system import storage_errors
 from ..errors import ArgumentError, FormatError, StorageError
-
-__all__ = [
-    "check_name",
-    "checkpoint_path",
-    "directory_names",
-    "directory_steps",
-    "in_chain",
-    "next_step",
-    "step_index",
-    "steps_of",
-]
 
 _FILE_NAME: Final = re.compile(r"([0-9]{12}|[1-9][0-9]{12,15})" + re.escape(CHECKPOINT_SUFFIX))
 
@@ -43,13 +33,7 @@ def check_name(name: str, step: int | None) -> None:
 
 
 def step_index(step: object) -> int:
-    """Return a step as an int. NumPy's and other integers are accepted.
-
-    Raises
-    ------
-    ArgumentError
-        If it is not an integer.
-    """
+    """Return a step as an int; raise ``ArgumentError`` if it is no integer, NumPy's or other."""
     index = as_integer(step)
     if index is None:
         raise ArgumentError(f"a step is an integer, not {step!r}")
@@ -80,33 +64,19 @@ def next_step(step: object, steps: Sequence[int], directory: Path) -> int:
 
 
 def directory_names(directory: Path) -> list[str]:
-    """Return the names in a directory.
-
-    Raises
-    ------
-    StorageError
-        If the directory cannot be listed.
-    """
-    try:
+    """Return the names in a directory; raise ``StorageError`` if it cannot be listed."""
+    with storage_errors("cannot list", directory):
         return [entry.name for entry in directory.iterdir()]
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot list: {error.strerror}", str(directory)) from error
 
 
 def steps_of(directory: Path, names: Sequence[str]) -> dict[int, Path]:
     """Return the checkpoint files among the names in a directory, by rising step (LCC-CHN-01)."""
     found = {int(match[1]): directory / name for name in names if (match := _FILE_NAME.fullmatch(name))}
-    return {step: found[step] for step in sorted(found)}
+    return dict(sorted(found.items()))
 
 
 def directory_steps(directory: Path) -> dict[int, Path]:
-    """Return the checkpoint files of a directory, by rising step (LCC-CHN-01).
-
-    Raises
-    ------
-    StorageError
-        If the directory cannot be listed.
-    """
+    """Return the checkpoint files of a directory; raise ``StorageError`` if it cannot be listed."""
     return steps_of(directory, directory_names(directory))
 
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ..constants import EXACT_MINOR, EXACT_NAME
+from ..constants import EXACT_NAME
 from ..container.manifest import Manifest
 from ..container.reader import CheckpointReader, open_checkpoint, read_root
 from ..container.system import OPEN_FLAGS, WINDOWS, flag
@@ -174,7 +174,7 @@ def write_exact(directory: Path, plan: Plan, flat: Flat, checkpoint: Manifest, r
     raw = make_plan(arrays, POLICIES["lossless"], None)
     metadata = checkpoint.metadata
     manifest = plan_manifest(raw, flat, step=checkpoint.step, policy="lossless", metadata=metadata)
-    manifest = replace(manifest, exact=root, minor=EXACT_MINOR)
+    manifest = replace(manifest, exact=root)
     frames = raw_frames(raw)
     # SHA-256, checksums and system calls release the interpreter's lock.
     many = sum(frame.length for frame in frames) >= _MIN_BYTES_OF_THREADS

@@ -17,58 +17,38 @@ from ..constants import METHOD_CODEBOOK
 from ..element_types import ELEMENT_TYPES
 from ..errors import ArgumentError, LccodecError
 from ..frame.header import FrameHeader, Shape
-from ..policy.choices import Choice, choose
 from ..policy.presets import POLICIES
-from ..policy.record import Record, read_record
+from ..policy.record import Choice, Record, choose, read_record
 from ..policy.roles import Role
-from .links import FileLink, Link, frame_header, member_names, part_arrays, value_or_raise
-
-__all__ = ["ArrayInfo", "CheckpointInfo", "Head", "array_heads", "checkpoint_info", "next_heads"]
+from .links import Link, frame_header, member_names, part_arrays, value_or_raise
 
 
 class Head(NamedTuple):
-    """The header of the newest frame that holds an array, and the array's shape.
-
-    `unchanged` says whether the frame is in an older link.
-    """
+    """The header of the newest frame that holds an array, and the array's shape."""
 
     header: FrameHeader
     shape: Shape
-    unchanged: bool = False
+    unchanged: bool = False  # whether the frame is in an older link
 
 
-def array_heads(links: Sequence[Link], indices: Iterable[int]) -> list[Head]:
-    """Return the heads of arrays of the last link, reading only the headers that they need.
+def array_heads(links: Sequence[Link]) -> dict[str, Head]:
+    """Return the heads of the last link's arrays by name, or raise the first of their problems.
 
-    Raises
-    ------
-    DataError
-        The first problem in the order of `indices`.
+    Only the headers that they need are read.
     """
-    names = [links[-1].index_names[index] for index in indices]
     found: dict[str, Head | LccodecError] = {}
-    wanted: Iterable[str] = names
+    wanted: Sequence[str] = links[-1].index_names
     for link, parent in zip(reversed(links), [*reversed(links[:-1]), None], strict=True):
-        heads, older = _own_heads(link, parent, wanted)
-        unchanged = link is not links[-1]
+        heads, wanted = _own_heads(link, parent, wanted, unchanged=link is not links[-1])
         for name, head in heads.items():  # a run also holds arrays that have newer frames
-            found.setdefault(name, head._replace(unchanged=unchanged) if isinstance(head, Head) else head)
-        if not older:
-            break
-        wanted = older
-    return [value_or_raise(found[name]) for name in names]
+            found.setdefault(name, head)
+    return {name: value_or_raise(found[name]) for name in links[-1].index_names}
 
 
 def next_heads(
     link: Link, parent: Link | None, before: Mapping[str, Head | LccodecError]
 ) -> dict[str, Head | LccodecError]:
-    """Return the head of every array of a link, by name, or the error that it has instead.
-
-    Parameters
-    ----------
-    before
-        Heads of the parent's arrays, or their errors.
-    """
+    """Return the head of every array of a link, or its error; `before` has those of the parent."""
     heads, older = _own_heads(link, parent, link.index_names)
     for name in older:
         head = before[name]
@@ -77,7 +57,7 @@ def next_heads(
 
 
 def _own_heads(
-    link: Link, parent: Link | None, names: Iterable[str]
+    link: Link, parent: Link | None, names: Iterable[str], unchanged: bool = False
 ) -> tuple[dict[str, Head | LccodecError], list[str]]:
     """Return the heads of arrays that a link has frames of, and the names of inherited arrays."""
     frames, inherited, broken = part_arrays(link, names, parent)
@@ -86,7 +66,8 @@ def _own_heads(
         members = member_names(link, number)
         try:
             header = frame_header(link, number)
-            heads.update((name, Head(header, s)) for name, s in zip(members, header.shapes, strict=True))
+            found = (Head(header, shape, unchanged) for shape in header.shapes)
+            heads.update(zip(members, found, strict=True))
         except LccodecError as error:
             heads.update(dict.fromkeys(members, error))
     return heads, inherited
@@ -179,16 +160,8 @@ class CheckpointInfo:
         return any(array.lossy for array in self.arrays)
 
 
-def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> CheckpointInfo:
-    """Return what is stored in a link.
-
-    Parameters
-    ----------
-    heads
-        Heads of its arrays, by name.
-    deltas
-        Number of deltas up to it.
-    """
+def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> CheckpointInfo:
+    """Return what is stored in a link; `deltas` is the number of deltas up to it."""
     manifest = link.manifest
     arrays = []
     choices = _choices(link, heads)
@@ -232,7 +205,7 @@ def checkpoint_info(link: FileLink, heads: Mapping[str, Head], deltas: int) -> C
     )
 
 
-def _choices(link: FileLink, heads: Mapping[str, Head]) -> dict[str, Choice]:
+def _choices(link: Link, heads: Mapping[str, Head]) -> dict[str, Choice]:
     """Return what the recorded policy of a checkpoint chooses for its arrays."""
     types = {name: (heads[name].header.kind, math.prod(heads[name].shape)) for name in link.index_names}
     try:

@@ -1,4 +1,4 @@
-"""Links of a chain: what replay needs of a checkpoint, a file as a link, and rules between links.
+"""Links of a chain: a checkpoint file as a link, and the rules between links.
 
 A link names its parent by step and root (LCC-CHN-02). An array of a link lies in a frame of its own
 file, or is unchanged from the parent's array of the same name (LCC-CHN-03).
@@ -9,70 +9,26 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..container.manifest import INHERITED, Manifest, Parent
-from ..container.reader import CheckpointReader
+from ..container.reader import CheckpointReader, open_checkpoint
 from ..container.tree import array_names
 from ..entropy.bits import Stored
 from ..errors import ChainError, FormatError, LccodecError, StorageError, TruncatedError
 from ..frame.header import FrameHeader, parse_header
 
-__all__ = [
-    "FileLink",
-    "Link",
-    "array_place",
-    "check_inherited",
-    "check_parent",
-    "check_step",
-    "frame_header",
-    "member_names",
-    "missing_parent",
-    "part_arrays",
-    "value_or_raise",
-]
+Found = TypeVar("Found")
 
 
-class Link(Protocol):
-    """One checkpoint of a chain, as replay needs it. Frames are numbered from 0."""
-
-    @property
-    def place(self) -> str:
-        """What errors call the file."""
-
-    @property
-    def names(self) -> Mapping[str, int]:
-        """Index of each array by its name, which is the path of its first appearance."""
-
-    @property
-    def index_names(self) -> Sequence[str]:
-        """Name of each array, by its index."""
-
-    def frame_of(self, index: int) -> int | None:
-        """Return the number of an array's frame; ``None`` if it is unchanged from the parent's."""
-
-    def members(self, number: int) -> Sequence[int]:
-        """Return the indices of the arrays of a frame, in its order."""
-
-    def frame(self, number: int) -> Stored:
-        """Return the verified bytes of a frame."""
-
-    def header(self, number: int) -> FrameHeader:
-        """Return the header of a frame."""
-
-
-class FileLink:
+class Link:
     """A checkpoint file as a link, with the tree that it has or inherits.
 
-    Parameters
-    ----------
-    reader
-        The file. The link reads frames while it is open.
-    parent
-        The link that this one is a delta to; None for a keyframe.
+    Frames are numbered from 0; they are read while the file is open. Several paths may lead to one
+    array. Its name is the first of them.
 
     Raises
     ------
@@ -80,14 +36,14 @@ class FileLink:
         If the parent's tree does not fit the arrays and scalars of this file (LCC-MAN-07).
     """
 
-    def __init__(self, reader: CheckpointReader, parent: FileLink | None) -> None:
+    def __init__(self, reader: CheckpointReader, parent: Link | None) -> None:
         manifest: Manifest = reader.manifest
         self.manifest = manifest
         self.reader = reader
         self.place = Path(reader.name).name
         self.index_names: list[str]
         self.names: dict[str, int]
-        self.paths: dict[str, int]  # index by path; one array may have several
+        self.paths: dict[str, int]
         inherits = manifest.tree is INHERITED
         if parent is not None and inherits and _counts(manifest) == _counts(parent.manifest):
             # The parent's tree has been checked for these counts. Checking it again takes long.
@@ -161,17 +117,25 @@ def missing_parent(child: CheckpointReader, parent: Parent, path: Path, error: L
     return error
 
 
+def open_parent(child: CheckpointReader, parent: Parent, path: Path) -> CheckpointReader:
+    """Open the file that is to be the parent of a checkpoint, and check that it is."""
+    try:
+        reader = open_checkpoint(path)
+    except StorageError as error:
+        raise missing_parent(child, parent, path, error) from error
+    try:
+        check_parent(child, parent, reader.root, reader.manifest.step, path)
+    except ChainError:
+        reader.close()
+        raise
+    return reader
+
+
 class Parted(NamedTuple):
     """Arrays of a link, sorted by where they are stored.
 
-    Parameters
-    ----------
-    frames
-        Numbers of the link's frames that hold some of them, each once, in their order.
-    inherited
-        Names of the arrays that are unchanged from the parent's.
-    broken
-        Errors by name, for arrays that would be unchanged but that the parent does not have.
+    `frames` are the link's frames that hold some of them, each once, in their order. `inherited`
+    are unchanged from the parent's. `broken` would be unchanged, but the parent does not have them.
     """
 
     frames: list[int]
@@ -203,12 +167,12 @@ def member_names(link: Link, number: int) -> list[str]:
 
 
 def frame_header(link: Link, number: int) -> FrameHeader:
-    """Return the header of a frame.
+    """Return the header of a frame; refuse another number of arrays than in the manifest.
 
     Raises
     ------
     FormatError
-        If it has another number of arrays than the manifest says (LCC-CHN-03).
+        LCC-CHN-03.
     """
     header = link.header(number)
     members = len(link.members(number))
@@ -221,11 +185,7 @@ def frame_header(link: Link, number: int) -> FrameHeader:
 def check_inherited(link: Link, name: str, parent: Link | None) -> None:
     """Raise ``FormatError`` if the parent lacks an array that a link needs (LCC-CHN-03)."""
     if parent is None:
-        raise FormatError(
-            "LCC-CHN-03",
-            array_place(link, name),
-            "a keyframe's array needs a parent",
-        )
+        raise FormatError("LCC-CHN-03", array_place(link, name), "a keyframe's array needs a parent")
     if name not in parent.names:
         message = f"{parent.place}, its parent, has no such array"
         raise FormatError("LCC-CHN-03", array_place(link, name), message)
@@ -234,9 +194,6 @@ def check_inherited(link: Link, name: str, parent: Link | None) -> None:
 def array_place(link: Link, name: str) -> str:
     """Return what errors call an array of a link."""
     return f"{link.place}: array {name!r}"
-
-
-Found = TypeVar("Found")
 
 
 def value_or_raise(found: Found | LccodecError) -> Found:

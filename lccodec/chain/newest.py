@@ -182,7 +182,7 @@ def open_exact_of(checkpoint: Path, root: str, *, threads: int = 1) -> ExactFile
         return None
 
     def spare(error: LccodecError) -> CheckpointFile:
-        _warn(f"{checkpoint}: its exact file is damaged, its own state is returned: {error}", 6)
+        _warn(f"{checkpoint}: its exact file is damaged, its own state is returned: {error}", 7)
         return open_file(checkpoint, threads=threads)
 
     try:
@@ -203,7 +203,7 @@ def _find(
         return None, "there is no exact file" if expected and newest is not None else None
 
     def spare(error: LccodecError) -> CheckpointFile:
-        _warn(f"{directory}: the exact file is damaged, the history's newest is returned: {error}", 6)
+        _warn(f"{directory}: the exact file is damaged, the history's newest is returned: {error}", 7)
         return open_step(directory, wanted, threads=threads)
 
     try:

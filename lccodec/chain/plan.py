@@ -16,19 +16,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal, TypeAlias, overload
 
+from ..container.tree import Flat
 from ..element_types import Array, components
 from ..errors import ArgumentError
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..frame.header import Shape, check_shape
 from ..parallel import slices
 from ..policy.policy import Candidate, Policy
-from ..policy.roles import Assignment, Role
+from ..policy.roles import Assignment, Role, assign_roles
 from ..quantizers.base import Quantizer
 from ..quantizers.lossless import Lossless
 from ..quantizers.registry import quantizer_text
 from .decoded import DecodedArray
-
-__all__ = ["ArrayPlan", "FramePlan", "Plan", "candidates", "make_plan"]
 
 #: Most components of a run: reading one of its arrays means reading the whole run.
 _MAX_RUN_COMPONENTS: Final = 1 << 20
@@ -37,6 +36,9 @@ _MAX_RUN_COMPONENTS: Final = 1 << 20
 Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits"]
 
 _LOSSLESS: Final = Lossless()
+
+#: The role of an array in a single file. Roles matter only for deltas.
+_NO_ROLE: Final = Assignment("other", "in a single file")
 
 
 @dataclass(frozen=True)
@@ -85,27 +87,13 @@ class ArrayPlan:
 
 @dataclass
 class FramePlan:
-    """One frame of a checkpoint.
+    """One frame of a checkpoint. Several arrays make a run."""
 
-    Parameters
-    ----------
-    arrays
-        Indices of the frame's arrays in the state, rising. Several arrays make a run.
-    quantizer
-        The quantizer that codes them.
-    relative
-        Whether the frame is relative to the parent's arrays.
-    inherits
-        Whether the parent has all of these arrays, with the same types and shapes.
-    size
-        Number of components of all arrays.
-    """
-
-    arrays: list[int]
+    arrays: list[int]  # indices in the state, rising
     quantizer: Quantizer
-    relative: bool
-    inherits: bool
-    size: int = 0
+    relative: bool  # whether the frame is relative to the parent's arrays
+    inherits: bool  # whether the parent has all of these arrays, with the same types and shapes
+    size: int = 0  # components of all arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,26 +168,24 @@ class Plan(Sequence[ArrayPlan]):
 
 
 def candidates(
-    arrays: Mapping[str, Array], roles: Mapping[str, Assignment], parents: Mapping[str, DecodedArray]
+    flat: Flat,
+    parents: Mapping[str, DecodedArray],
+    given: Mapping[str, Role] | None = None,
+    known: Mapping[str, Assignment] | None = None,
 ) -> list[Candidate]:
     """Return the arrays of a state as components, with their roles and references.
 
-    Parameters
-    ----------
-    arrays
-        The arrays by name. An array that is not in C order and native byte order is copied.
-    roles
-        Role of each array, and the reason for it.
-    parents
-        The parent's arrays as decoded.
+    An array that is not in C order and native byte order is copied. `given` and `known` are as in
+    :func:`lccodec.policy.roles.assign_roles`; without `given`, every role is ``other``.
 
     Raises
     ------
     ArgumentError
         If an array cannot be stored. The message names it.
     """
+    roles = {} if given is None else assign_roles(flat.names, given, known)
     found = []
-    for name, array in arrays.items():
+    for name, array in zip(flat.names, flat.arrays, strict=True):
         try:
             check_shape(array.shape)
             kind, bits = components(array)
@@ -208,7 +194,7 @@ def candidates(
         parent = parents.get(name)
         fits = parent is not None and parent.kind == kind and parent.shape == array.shape
         reference = parent.bits if parent is not None and fits else None
-        role = roles[name]
+        role = roles.get(name, _NO_ROLE)
         found.append(Candidate(name, role.role, role.why, kind, array.shape, bits, reference))
     return found
 
@@ -216,14 +202,7 @@ def candidates(
 def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None) -> Plan:
     """Choose for each array of a state whether it is stored, its quantizer, reference and frame.
 
-    Parameters
-    ----------
-    arrays
-        The arrays of the state. In a keyframe they have no references.
-    policy
-        Policy of the chain.
-    parent
-        Step of the parent; ``None`` for a keyframe.
+    `parent` is the step of the parent; ``None`` for a keyframe, whose arrays have no references.
     """
     if parent is not None:
         policy = policy.settle(arrays)

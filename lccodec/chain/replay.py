@@ -19,43 +19,20 @@ from ..parallel import ordered
 from .decoded import DecodedArray, joined, split
 from .links import Link, array_place, check_inherited, frame_header, member_names, part_arrays, value_or_raise
 
-__all__ = [
-    "Decoded",
-    "decoded_together",
-    "next_decoded",
-    "replay",
-    "without_traceback",
-]
-
 
 @dataclass(frozen=True)
 class Decoded:
-    """The arrays of a link, as far as they can be decoded.
+    """The arrays of a link, as far as they can be decoded."""
 
-    Parameters
-    ----------
-    arrays
-        Each array by its name, or the error that it has instead.
-    owned
-        Names of arrays whose memory is not shared with another link's arrays, so that a delta may
-        be decoded into it.
-    """
-
-    arrays: dict[str, DecodedArray | LccodecError]
-    owned: set[str]
+    arrays: dict[str, DecodedArray | LccodecError]  # by name; the error that an array has instead
+    owned: set[str]  # arrays in no other link's memory: a delta may be decoded into them
 
 
 def next_decoded(link: Link, parent: Link | None, before: Decoded, overwrite: bool) -> Decoded:
     """Decode all frames of a link, each once and with its sum, on top of its parent's arrays.
 
     An array that cannot be decoded does not stop this. Arrays that depend on it get its error.
-
-    Parameters
-    ----------
-    before
-        The parent's arrays; for a keyframe, none.
-    overwrite
-        Whether `before` is not needed any more, so that its memory may be overwritten.
+    `overwrite` says that `before`, the parent's arrays, may be overwritten.
     """
     frames, inherited, broken = part_arrays(link, link.index_names, parent)
     arrays = {name: before.arrays[name] for name in inherited}
@@ -91,11 +68,6 @@ def replay(links: Sequence[Link], indices: Iterable[int], threads: int = 1) -> d
 
     Only the frames that these arrays need are read. Each is decoded into the memory of its
     reference.
-
-    Returns
-    -------
-    dict
-        The arrays by index.
 
     Raises
     ------
@@ -146,24 +118,9 @@ def decoded_together(links: Sequence[Link]) -> list[list[int]]:
 
 
 def _decode_frame(
-    link: Link,
-    number: int,
-    last: bool,
-    parents: Mapping[str, DecodedArray],
-    threads: int,
-    reuse: bool = True,
+    link: Link, number: int, last: bool, parents: Mapping[str, DecodedArray], threads: int, reuse: bool = True
 ) -> dict[str, DecodedArray]:
-    """Decode a frame of a link.
-
-    Parameters
-    ----------
-    last
-        As :func:`_needed` returns it: whether to check the array sum.
-    parents
-        The parent's arrays by name.
-    reuse
-        Whether to decode into the memory of the parents.
-    """
+    """Decode a frame of a link; `last` says whether to check the array sum (see `_needed`)."""
     names = member_names(link, number)
     where = array_place(link, names[0])
     header = frame_header(link, number)

@@ -5,33 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-from ..container.manifest import FrameEntry, Manifest
+from ..container.frame_entry import FrameEntry
+from ..container.manifest import Manifest
 from ..container.scalars import metadata_strings
 from ..container.system import checked_path
 from ..container.tree import flatten
 from ..container.writer import CheckpointWriter, to_bytes
 from ..errors import ArgumentError
 from ..policy.presets import POLICIES
-from ..policy.roles import Assignment
 from .checkpoint import open_data, open_file
 from .coding import encode_unchained, plan_manifest
 from .directory import in_chain
 from .plan import Plan, candidates, make_plan
 
-__all__ = ["load", "load_file", "save", "save_file"]
-
-#: The role of every array in a single file. Roles matter only for deltas.
-_SINGLE_FILE_ROLE: Final = Assignment("other", "in a single file")
-
 
 def _planned(state: Any, metadata: Mapping[str, Any] | None) -> tuple[Plan, Manifest]:
     """Return the plan of a file, and its manifest without the frames."""
     flat = flatten(state)
-    arrays = dict(zip(flat.names, flat.arrays, strict=True))
-    found = candidates(arrays, dict.fromkeys(arrays, _SINGLE_FILE_ROLE), {})
-    plan = make_plan(found, POLICIES["lossless"], None)
+    plan = make_plan(candidates(flat, {}), POLICIES["lossless"], None)
     metadata = metadata_strings(metadata)
     return plan, plan_manifest(plan, flat, step=None, policy="lossless", metadata=metadata)
 

@@ -22,29 +22,17 @@ from ..errors import ChainError, LccodecError, StorageError
 from .checkpoint import CheckpointFile
 from .directory import check_name, checkpoint_path
 from .info import CheckpointInfo, Head, checkpoint_info, next_heads
-from .links import FileLink, check_parent, check_step, missing_parent
+from .links import Link, check_parent, check_step, missing_parent, open_parent, value_or_raise
 from .replay import Decoded, next_decoded, without_traceback
-
-__all__ = ["Visit", "survey", "visit_file"]
 
 
 @dataclass
 class Visit:
-    """A checkpoint as a survey meets it. Its methods work until the next checkpoint is visited.
-
-    Parameters
-    ----------
-    path
-        Its file.
-    reader
-        The open file; None if the file itself cannot be opened.
-    error
-        Why it cannot be read as a checkpoint of its chain; None if it can.
-    """
+    """A checkpoint as a survey meets it. Its methods work until the next checkpoint is visited."""
 
     path: Path
-    reader: CheckpointReader | None
-    error: LccodecError | None
+    reader: CheckpointReader | None  # the open file; None if the file itself cannot be opened
+    error: LccodecError | None  # why it cannot be read as a checkpoint of its chain
     _left: _Left | None
 
     def check(self) -> None:
@@ -53,21 +41,13 @@ class Visit:
         check_name(link.place, link.manifest.step)
 
     def info(self) -> CheckpointInfo:
-        """Return what is stored.
-
-        Raises
-        ------
-        LccodecError
-            `error`, or the first problem in a frame's header.
-        """
+        """Return what is stored, or raise `error` or the first problem in a frame's header."""
         left = self._whole()
-        return checkpoint_info(left.link, _sound_heads(left), left.deltas)
+        heads = {name: value_or_raise(left.heads[name]) for name in left.link.index_names}
+        return checkpoint_info(left.link, heads, left.deltas)
 
     def broken(self) -> list[LccodecError]:
-        """Return the errors of arrays that do not decode, in their order.
-
-        There are none if the survey does not decode.
-        """
+        """Return the errors of arrays in their order; none if the survey does not decode."""
         left = self._whole()
         found = [] if left.decoded is None else [left.decoded.arrays[name] for name in left.link.index_names]
         return [error for error in found if isinstance(error, LccodecError)]
@@ -82,7 +62,7 @@ class Visit:
 class _Left:
     """What a checkpoint leaves for its children."""
 
-    link: FileLink
+    link: Link
     heads: dict[str, Head | LccodecError]
     decoded: Decoded | None
     deltas: int
@@ -95,51 +75,41 @@ class _Known:
     root: bytes
     step: int | None
     error: LccodecError | None  # the file's own, or of its chain
-    opened: bool
 
 
 def survey(directory: Path, steps: Mapping[int, Path], *, decode: bool = False) -> Iterator[Visit]:
     """Yield the checkpoints of a directory, parents before their children.
 
-    Parameters
-    ----------
-    steps
-        Checkpoints of the directory, by rising step. A file that is gone when it is opened is left
-        out.
-    decode
-        Whether to decode all arrays.
+    `steps` has the files, by rising step. A file that is gone when it is opened is left out.
     """
-    known: dict[int, _Known] = {}
-    waiting: dict[int, _Left] = {}
+    known: dict[int, _Known | LccodecError] = {}  # an error if the file cannot be opened
+    waiting: dict[int | None, _Left] = {}
     for step, before, last, awaited in _order(steps):
+        seen = waiting.pop(before, None) if last else waiting.get(before)
         try:
             reader = open_checkpoint(steps[step])
         except LccodecError as error:
-            if before is not None and last:
-                waiting.pop(before, None)
-            known[step] = _Known(b"", None, without_traceback(error), False)
+            known[step] = without_traceback(error)
             if not isinstance(error, StorageError) or os.path.lexists(steps[step]):
                 yield Visit(steps[step], None, error, None)
             continue
         with reader:
             parent = reader.manifest.parent
-            seen = None if parent is None else waiting.get(parent.step)
-            overwrite = last and parent is not None and parent.step == before
-            if before is not None and last:
-                waiting.pop(before, None)
             left, problem = None, None
             try:
+                if parent is None or parent.step != before:  # not what the first look found
+                    seen = None
                 if parent is not None:
-                    seen = _checked_parent(reader, parent, directory, known, seen, decode)
-                left = _next(reader, seen, decode, overwrite)
+                    path = checkpoint_path(directory, parent.step)
+                    seen = _read_parent(reader, parent, path, known.get(parent.step), seen, decode)
+                left = _advance(Link(reader, seen.link if seen else None), seen, decode, overwrite=last)
             except LccodecError as error:
                 problem = without_traceback(error)
-            known[step] = _Known(reader.root, reader.manifest.step, problem, True)
-            del seen
+            known[step] = _Known(reader.root, reader.manifest.step, problem)
             if left is not None and awaited:
                 waiting[step] = left
             visit = Visit(steps[step], reader, problem, left)
-            del left
+            del seen, left
             yield visit
             visit._left = None  # a caller that keeps the visit must not keep the state
 
@@ -162,11 +132,8 @@ def visit_file(path: Path, reader: CheckpointReader, *, decode: bool = False) ->
 def _order(steps: Mapping[int, Path]) -> Iterator[tuple[int, int | None, bool, bool]]:
     """Yield the steps, parents before their children.
 
-    Yields
-    ------
-    tuple
-        The step, its parent's step if that seems to be in the directory, whether it is the last
-        child of that parent, and whether it has children.
+    With each step come its parent's step if that seems to be in the directory, whether it is the
+    last child of that parent, and whether it has children.
     """
     parents: dict[int, int] = {}
     sizes = dict.fromkeys(steps, 1)
@@ -188,45 +155,30 @@ def _order(steps: Mapping[int, Path]) -> Iterator[tuple[int, int | None, bool, b
         stack += [(child, step, child == below[-1]) for child in reversed(below)]
 
 
-def _checked_parent(
+def _read_parent(
     reader: CheckpointReader,
     parent: Parent,
-    directory: Path,
-    known: Mapping[int, _Known],
+    path: Path,
+    known: _Known | LccodecError | None,
     left: _Left | None,
     decode: bool,
 ) -> _Left:
     """Return what the named parent left, or raise what a reader of the chain would raise."""
     check_step(reader, parent)
-    path = checkpoint_path(directory, parent.step)
-    found = known.get(parent.step)
-    if found is not None and not found.opened and found.error is not None:
-        raise missing_parent(reader, parent, path, found.error)
-    if found is not None:
-        check_parent(reader, parent, found.root, found.step, path)
-        if found.error is not None:
-            raise found.error
+    if isinstance(known, LccodecError):
+        raise missing_parent(reader, parent, path, known)
+    if known is not None:
+        check_parent(reader, parent, known.root, known.step, path)
+        if known.error is not None:
+            raise known.error
         if left is not None:
             return left
-    return _open_unlisted_parent(reader, parent, path, decode)
-
-
-def _open_unlisted_parent(reader: CheckpointReader, parent: Parent, path: Path, decode: bool) -> _Left:
-    """Read a parent that the order did not have: files came or changed in the meantime."""
-    try:
-        opened = open_checkpoint(path)
-    except StorageError as error:
-        raise missing_parent(reader, parent, path, error) from error
-    with opened:
-        check_parent(reader, parent, opened.root, opened.manifest.step, path)
+    # The order did not have this parent: files came or changed in the meantime.
+    with open_parent(reader, parent, path) as opened:
         return visit_file(path, opened, decode=decode)._whole()
 
 
-def _next(reader: CheckpointReader, before: _Left | None, decode: bool, overwrite: bool) -> _Left:
-    return _advance(FileLink(reader, before.link if before else None), before, decode, overwrite)
-
-
-def _advance(link: FileLink, before: _Left | None, decode: bool, overwrite: bool) -> _Left:
+def _advance(link: Link, before: _Left | None, decode: bool, overwrite: bool) -> _Left:
     parent = before.link if before else None
     heads = next_heads(link, parent, before.heads if before else {})
     decoded = None
@@ -234,11 +186,3 @@ def _advance(link: FileLink, before: _Left | None, decode: bool, overwrite: bool
         earlier = before.decoded if before and before.decoded else Decoded({}, set())
         decoded = next_decoded(link, parent, earlier, overwrite)
     return _Left(link, heads, decoded, before.deltas + 1 if before else 0)
-
-
-def _sound_heads(left: _Left) -> dict[str, Head]:
-    for name in left.link.index_names:
-        head = left.heads[name]
-        if isinstance(head, LccodecError):
-            raise head
-    return {name: head for name, head in left.heads.items() if isinstance(head, Head)}

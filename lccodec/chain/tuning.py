@@ -19,8 +19,6 @@ from ..policy.policy import Policy
 from ..quantizers.logarithmic import LogSteps
 from .chain import Chain
 
-__all__ = ["Trial", "tune"]
-
 #: Errors of weights relative to their movement, and steps of second moments; from fine to coarse.
 _ERRORS: Final = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0)
 _LOG_STEPS: Final = (0.5, 1.0, 2.0, 3.0, 4.0)
@@ -99,12 +97,11 @@ def tune(states: Chain | Sequence[Any], evaluate: Callable[[Any], float], max_lo
         return tried[place]
 
     place = _START_INDICES
-    while trial(place).loss > max_loss and place != (0, 0):
+    while (best := trial(place)).loss > max_loss:
+        if place == (0, 0):
+            nearest = min(t.loss for t in tried.values())
+            raise ArgumentError(f"no policy loses at most {max_loss}; the nearest loses {nearest:.4g}")
         place = max(place[0] - 1, 0), max(place[1] - 1, 0)
-    best = trial(place)
-    if best.loss > max_loss:
-        nearest = min(tried.values(), key=lambda t: t.loss)
-        raise ArgumentError(f"no policy loses at most {max_loss}; the nearest loses {nearest.loss:.4g}")
     better = True
     while better:
         better = False

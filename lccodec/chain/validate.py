@@ -6,21 +6,19 @@ Source: SPEC 4 (Validator).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..constants import CHECKPOINT_SUFFIX, EXACT_NAME, TEMPORARY_PREFIX
 from ..container.reader import CheckpointReader, check_skeleton, open_checkpoint
-from ..container.system import checked_path
-from ..errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError
+from ..container.system import checked_path, storage_errors
+from ..errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
 from .checkpoint import open_file, open_step
 from .directory import directory_names, directory_steps, steps_of
 from .exact_file import check_state, check_values, exact_root, link_problem
 from .survey import Visit, survey, visit_file
-
-__all__ = ["Problem", "validate"]
 
 
 @dataclass(frozen=True)
@@ -68,12 +66,11 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
         If the operating system refuses access to it.
     """
     target = checked_path(path)
-    try:
-        target.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        raise ArgumentError(f"{target}: no such file or directory") from None
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot look at: {error.strerror}", str(target)) from error
+    with storage_errors("cannot look at", target):
+        try:
+            target.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise ArgumentError(f"{target}: no such file or directory") from None
     if not target.is_dir():
         return _validate_file(target, deep)
     try:
@@ -85,7 +82,10 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     problems: list[Problem] = []
     if not steps:
         problems.append(Problem("chain", target.name, "holds no checkpoint"))
-    found = {visit.path: _visit_problems(visit, deep) for visit in survey(target, steps, decode=deep)}
+    found = {}
+    for visit in survey(target, steps, decode=deep):
+        of_bytes = _byte_problems(visit.reader, visit.path) if visit.reader else []
+        found[visit.path] = of_bytes or _link_problems(visit, deep)
     for checkpoint in steps.values():
         problems += found.get(checkpoint, ())
     if EXACT_NAME in names:
@@ -120,63 +120,47 @@ def _validate_exact(directory: Path, deep: bool) -> list[Problem]:
                 with open_step(directory, newest) as checkpoint:
                     check_state(exact, checkpoint)
     except FormatError as error:
-        return [_problem(error, path.name)] if error.rule == "LCC-EXA-03" else []  # the others are told
+        return _problems([error], path) if error.rule == "LCC-EXA-03" else []  # the others are told
     except LccodecError:
         return []
     return [Problem("chain", EXACT_NAME, message)] if message and newest is not None else []
 
 
-def _visit_problems(visit: Visit, deep: bool) -> list[Problem]:
-    if visit.reader is None:
-        return [_problem(error, visit.path.name) for error in (visit.error,) if error is not None]
-    return _byte_problems(visit.reader, visit.path) or _link_problems(visit, deep)
-
-
 def _byte_problems(reader: CheckpointReader, path: Path) -> list[Problem]:
     """Return what is wrong with the bytes of a file, whatever its parents are."""
-    problems = _Problems(path.name)
-    with problems.noted():
-        if (found := check_skeleton(reader)) is not None:
-            problems.note(found)
-    for index in range(len(reader.manifest.frames)):
-        with problems.noted():
-            reader.frame(index)
-    return list(problems.found)
+    checks: list[Callable[[], object]] = [partial(check_skeleton, reader)]
+    checks += [partial(reader.frame, number) for number in range(len(reader.manifest.frames))]
+    return _problems(map(_error, checks), path)
 
 
 def _link_problems(visit: Visit, deep: bool) -> list[Problem]:
     """Return what is wrong with a checkpoint as a link of a chain."""
-    problems = _Problems(visit.path.name)
-    with problems.noted():
-        visit.check()
-        with problems.noted():
-            info = visit.info()
-            if visit.reader is not None and visit.path.name == EXACT_NAME:
-                exact_root(visit.reader)
-            if visit.reader is not None and info.exact:
-                check_values(visit.reader, [array.name for array in info.arrays if array.lossy])
-        if deep:
-            for error in visit.broken():
-                problems.note(error)
-    return list(problems.found)
+    if (error := _error(visit.check)) is not None:
+        return _problems([error], visit.path)
+    errors = [_error(visit.info), *(visit.broken() if deep else ())]
+    return _problems([*errors, _error(partial(_check_exact, visit))], visit.path)
 
 
-class _Problems:
-    """Problems of one file, each once, in the order in which they are found."""
+def _check_exact(visit: Visit) -> None:
+    """Check what an exact file alone shows (LCC-EXA-01, LCC-EXA-03)."""
+    if visit.reader is not None and visit.path.name == EXACT_NAME:
+        exact_root(visit.reader)
+    if visit.reader is not None and (info := visit.info()).exact:
+        check_values(visit.reader, [array.name for array in info.arrays if array.lossy])
 
-    def __init__(self, place: str) -> None:
-        self.found: dict[Problem, None] = {}
-        self._place = place
 
-    def note(self, error: LccodecError) -> None:
-        self.found[_problem(error, self._place)] = None
+def _error(check: Callable[[], object]) -> LccodecError | None:
+    """Return the error that a check raises or returns."""
+    try:
+        found = check()
+    except LccodecError as error:
+        return error
+    return found if isinstance(found, LccodecError) else None
 
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        try:
-            yield
-        except LccodecError as error:
-            self.note(error)
+
+def _problems(errors: Iterable[LccodecError | None], path: Path) -> list[Problem]:
+    """Return errors in a file as problems, each once."""
+    return list(dict.fromkeys(_problem(error, path.name) for error in errors if error is not None))
 
 
 def _problem(error: LccodecError, place: str) -> Problem:

@@ -7,7 +7,6 @@ Three other ways to checkpoint fail at the same iteration of the same training.
 
 Protocol
 --------
-- *Full size* is 4 bytes per parameter: SGD without momentum has no state but the weights.
 - *Bytes* are all bytes written until the failure, with keyframes; for the chain they are the sizes
   of its files.
 - *The same byte budget* means as many bytes per iteration as the chain wrote until the failure. At
@@ -38,8 +37,6 @@ import lccodec
 from ..errors import ArgumentError
 from .network import Floats, Network, Task
 
-__all__ = ["Outcome", "Report", "run"]
-
 SAVE_EVERY: Final = 4  # iterations
 
 # Bytes: SCAR stores the value and the index of each parameter that it saves.
@@ -48,74 +45,37 @@ SCAR_ENTRY_BYTES: Final = 4 + 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the failure cost with one way to checkpoint.
+    """What the failure cost with one way to checkpoint."""
 
-    Attributes
-    ----------
-    scheme
-        ``"chain"``, ``"full, same interval"``, ``"full, same bytes"`` or ``"SCAR, same bytes"``.
-    interval
-        Iterations between two saves.
-    bytes_written
-        Bytes written until the failure.
-    ratio
-        Bytes of full checkpoints at every save of the chain, divided by `bytes_written`.
-    lost_iterations
-        Iterations between the restored save and the failure.
-    accuracy, loss
-        Test accuracy of the restored state, and its mean loss over the training split.
-    rework_iterations
-        Iterations until the training loss was reached again; None if not within the length of the
-        run.
-    """
-
-    scheme: str
-    interval: float
-    bytes_written: int
-    ratio: float
-    lost_iterations: int
-    accuracy: float
-    loss: float
-    rework_iterations: int | None
+    scheme: str  # "chain", "full, same interval", "full, same bytes" or "SCAR, same bytes"
+    interval: float  # iterations between two saves
+    bytes_written: int  # until the failure
+    ratio: float  # bytes of full checkpoints at every save of the chain, over `bytes_written`
+    lost_iterations: int  # between the restored save and the failure
+    accuracy: float  # of the restored state, on the test images
+    loss: float  # its mean over the training split
+    rework_iterations: int | None  # None if the loss was not reached within the length of the run
 
 
 @dataclass(frozen=True)
 class Report:
-    """The figures of the experiment; ``dataclasses.asdict`` makes them ready for JSON.
+    """The figures of the experiment; ``dataclasses.asdict`` makes them ready for JSON."""
 
-    Attributes
-    ----------
-    directory, policy
-        The directory of the chain, which is kept, and its policy.
-    parameters, full_bytes
-        Size of the network: parameters, and bytes of one full checkpoint (4 per parameter).
-    iterations, save_every, failure_iteration
-        Length of the run, interval of the chain, and the iteration after which the state was lost.
-    accuracy_before, loss_before
-        Test accuracy and training loss at the failure.
-    outcomes
-        The outcome of each scheme; the chain comes first.
-    checkpoints, chain_bytes, chain_ratio
-        The whole chain at the end of the run; the ratio is to full checkpoints at the same steps.
-    accuracy_resumed, accuracy_uninterrupted
-        Test accuracy at the end: of the run that failed, and of its twin that did not fail.
-    """
-
-    directory: str
+    directory: str  # of the chain, which is kept
     policy: str
     parameters: int
-    full_bytes: int
+    full_bytes: int  # of one full checkpoint: 4 per parameter; SGD has no other state
     iterations: int
-    save_every: int
-    failure_iteration: int
-    accuracy_before: float
-    loss_before: float
-    outcomes: tuple[Outcome, ...]
-    checkpoints: int
+    save_every: int  # iterations
+    failure_iteration: int  # after it the state was lost
+    accuracy_before: float  # on the test images, at the failure
+    loss_before: float  # in training, at the failure
+    outcomes: tuple[Outcome, ...]  # the chain's comes first
+    checkpoints: int  # of the whole chain, at the end of the run
     chain_bytes: int
-    chain_ratio: float
-    accuracy_resumed: float
-    accuracy_uninterrupted: float
+    chain_ratio: float  # to full checkpoints at the same steps
+    accuracy_resumed: float  # at the end
+    accuracy_uninterrupted: float  # at the end, of the twin that did not fail
 
 
 def run(
@@ -155,13 +115,24 @@ def run(
     last_save = iterations // 2 // SAVE_EVERY * SAVE_EVERY
     failure = last_save + SAVE_EVERY // 2
     # The run that fails, the iterations that it repeats, and its twin.
-    tick = _ticker(2 * iterations + failure - last_save, progress)
+    total, done = 2 * iterations + failure - last_save, itertools.count(1)
 
-    # The network of the run that fails exists only in this call: afterwards only the chain is left.
-    loss_before, accuracy_before = _train_until_failure(task, directory, policy, failure, tick)
+    def tick() -> None:
+        if progress is not None:
+            progress(next(done), total)
+
+    with lccodec.Chain(directory, policy=policy) as chain:
+        network = Network.initial()
+        chain.save(0, network.to_state(0))
+        _train(task, network, range(1, failure + 1), chain, tick)
+        loss_before, accuracy_before = task.loss(network), task.accuracy(network)
+    del network  # only the chain is left
     budget = _bytes_on_disk(directory)
 
-    restored, accuracy_resumed = _resume(task, directory, policy, iterations, tick)
+    with lccodec.Chain(directory, policy=policy) as chain:
+        state: Any = chain.restore()
+        restored, resumed = Network.from_state(state), Network.from_state(state)
+        _train(task, resumed, range(state["iteration"] + 1, iterations + 1), chain, tick)
 
     saves = last_save // SAVE_EVERY + 1
     full_bytes = restored.vector.nbytes
@@ -171,7 +142,18 @@ def run(
     entries = budget // (saves - 1) // SCAR_ENTRY_BYTES
     twin, full, scar = _train_twin(task, iterations, last_save, {last_save, rare_save}, entries, tick)
 
-    outcome = _Failure(task, failure, loss_before, saves * full_bytes, iterations).outcome
+    def outcome(scheme: str, interval: float, written: int, saved_at: int, network: Network) -> Outcome:
+        return Outcome(
+            scheme=scheme,
+            interval=interval,
+            bytes_written=written,
+            ratio=saves * full_bytes / written,
+            lost_iterations=failure - saved_at,
+            accuracy=task.accuracy(network),
+            loss=task.loss(network),
+            rework_iterations=_rework(task, network, saved_at, loss_before, iterations),
+        )
+
     chain_bytes, checkpoints = _bytes_on_disk(directory), iterations // SAVE_EVERY + 1
     return Report(
         directory=str(directory),
@@ -192,7 +174,7 @@ def run(
         checkpoints=checkpoints,
         chain_bytes=chain_bytes,
         chain_ratio=checkpoints * full_bytes / chain_bytes,
-        accuracy_resumed=accuracy_resumed,
+        accuracy_resumed=task.accuracy(resumed),
         accuracy_uninterrupted=task.accuracy(twin),
     )
 
@@ -200,12 +182,8 @@ def run(
 class PartialCheckpoint:
     """SCAR's running checkpoint: each save updates the parameters that moved farthest.
 
-    Parameters
-    ----------
-    vector
-        The parameters at the start of training. They are not counted: a seed reproduces them.
-    entries
-        The number of parameters that one save may store.
+    `vector` has the parameters at the start of training. They are not counted: a seed reproduces
+    them. One save may store `entries` parameters.
     """
 
     def __init__(self, vector: Floats, entries: int) -> None:
@@ -219,63 +197,6 @@ class PartialCheckpoint:
         chosen = np.argpartition(moved, vector.size - self.entries)[vector.size - self.entries :]
         self.vector[chosen] = vector[chosen]
         self.bytes_written += self.entries * SCAR_ENTRY_BYTES
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """The failure, and the figures that every outcome is compared with."""
-
-    task: Task
-    iteration: int
-    loss: float
-    full_bytes: int  # of a full checkpoint at every save of the chain
-    rework_limit: int  # iterations
-
-    def outcome(self, scheme: str, interval: float, written: int, saved_at: int, network: Network) -> Outcome:
-        """Return what the failure cost a scheme that restored a network."""
-        return Outcome(
-            scheme=scheme,
-            interval=interval,
-            bytes_written=written,
-            ratio=self.full_bytes / written,
-            lost_iterations=self.iteration - saved_at,
-            accuracy=self.task.accuracy(network),
-            loss=self.task.loss(network),
-            rework_iterations=_rework(self.task, network, saved_at, self.loss, self.rework_limit),
-        )
-
-
-def _ticker(total: int, progress: Callable[[int, int], object] | None) -> Callable[[], None]:
-    """Return what is called after every iteration of training, and reports the progress."""
-    done = itertools.count(1)
-
-    def tick() -> None:
-        if progress is not None:
-            progress(next(done), total)
-
-    return tick
-
-
-def _train_until_failure(
-    task: Task, directory: Path, policy: str, failure: int, tick: Callable[[], None]
-) -> tuple[float, float]:
-    """Train from the start with a new chain; return only the loss and accuracy at the end."""
-    network = Network.initial()
-    with lccodec.Chain(directory, policy=policy) as chain:
-        chain.save(0, network.to_state(0))
-        _train(task, network, range(1, failure + 1), chain, tick)
-    return task.loss(network), task.accuracy(network)
-
-
-def _resume(
-    task: Task, directory: Path, policy: str, iterations: int, tick: Callable[[], None]
-) -> tuple[Network, float]:
-    """Restore the newest checkpoint, train to the end; return what was restored, and accuracy."""
-    with lccodec.Chain(directory, policy=policy) as chain:
-        state: Any = chain.restore()
-        restored, network = Network.from_state(state), Network.from_state(state)
-        _train(task, network, range(state["iteration"] + 1, iterations + 1), chain, tick)
-    return restored, task.accuracy(network)
 
 
 def _train(
@@ -299,14 +220,7 @@ def _train_twin(
 ) -> tuple[Network, dict[int, Network], PartialCheckpoint]:
     """Train a run that never fails; return its network and what other schemes have on their disks.
 
-    Parameters
-    ----------
-    last_save
-        The iteration of SCAR's last save before the failure.
-    full_saves
-        The iterations of full checkpoints.
-    scar_entries
-        How many parameters one save of SCAR may store.
+    SCAR's last save before the failure is at `last_save`; `full_saves` are those of full states.
     """
     network = Network.initial()
     scar = PartialCheckpoint(network.vector, scar_entries)

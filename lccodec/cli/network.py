@@ -10,8 +10,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Floats", "Network", "Task"]
-
 LAYER_SIZES: Final = (64, 416, 416, 10)
 TRAIN_IMAGES: Final = 1_440  # of 1,797; the others are test images
 BATCH_IMAGES: Final = 64
@@ -22,19 +20,13 @@ Floats: TypeAlias = NDArray[np.float32]
 
 
 class Network:
-    """A multilayer perceptron whose parameters are views of one vector.
-
-    Parameters
-    ----------
-    vector
-        All parameters, layer by layer; in each the weight, then the bias.
-    """
+    """A multilayer perceptron. Weight and bias of each layer are views of one vector."""
 
     def __init__(self, vector: Floats) -> None:
         self.vector = vector
         self.parameters: dict[str, Floats] = {}
         at = 0
-        for number, (inputs, outputs) in enumerate(_layer_shapes(), 1):
+        for number, (inputs, outputs) in enumerate(itertools.pairwise(LAYER_SIZES), 1):
             for name, shape in (("weight", (inputs, outputs)), ("bias", (outputs,))):
                 size = int(np.prod(shape))
                 self.parameters[f"layer{number}.{name}"] = vector[at : at + size].reshape(shape)
@@ -44,7 +36,8 @@ class Network:
     def initial(cls) -> Network:
         """Return the network that every run starts from: He's weights, biases of zero."""
         random = np.random.default_rng(SEED)
-        network = cls(np.zeros(sum(inputs * outputs + outputs for inputs, outputs in _layer_shapes()), "f4"))
+        size = sum(inputs * outputs + outputs for inputs, outputs in itertools.pairwise(LAYER_SIZES))
+        network = cls(np.zeros(size, "f4"))
         for weight, _ in network.layers():
             weight[:] = random.normal(0, np.sqrt(2 / len(weight)), weight.shape)
         return network
@@ -80,10 +73,8 @@ class Task:
     """The digits, split into training and test images, with training, loss and accuracy."""
 
     def __init__(self) -> None:
-        with (
-            (resources.files("lccodec.cli") / "data" / "digits.npz").open("rb") as file,
-            np.load(file) as data,
-        ):
+        digits = resources.files("lccodec.cli") / "data" / "digits.npz"
+        with digits.open("rb") as file, np.load(file) as data:
             images, labels = data["images"], data["labels"]
         order = np.random.default_rng(SEED).permutation(len(labels))
         scaled = (images[order].reshape(len(order), -1) / 16 - 0.3).astype(np.float32)
@@ -119,11 +110,6 @@ class Task:
         """Return the fraction of test images that `network` classifies correctly."""
         guesses = network.activations(self.test_images)[-1].argmax(axis=1)
         return float(np.mean(guesses == self.test_labels))
-
-
-def _layer_shapes() -> Iterator[tuple[int, int]]:
-    """Yield the numbers of inputs and outputs of each layer."""
-    return itertools.pairwise(LAYER_SIZES)
 
 
 def _log_softmax(logits: Floats) -> Floats:

@@ -19,8 +19,6 @@ import lccodec
 from ..errors import ArgumentError, DataError, LccodecError, LccodecWarning
 from . import render
 
-__all__ = ["error_document", "error_text", "program", "verb"]
-
 _INTERRUPTED: Final = 130  # exit code of a shell for a process ended by a signal: 128 + 2 (SIGINT)
 _PIPE_CLOSED: Final = 141  # the same: 128 + 13 (SIGPIPE)
 
@@ -37,10 +35,9 @@ class _Program(click.Group):
         try:
             code = super().main(words, **extra)
         except click.ClickException as error:
-            context = (
-                error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "lccodec"
-            )
-            message = f"{error.format_message().rstrip('.')}; see '{context} --help'"
+            context = getattr(error, "ctx", None)  # errors of usage have one
+            command = context.command_path if context else "lccodec"
+            message = f"{error.format_message().rstrip('.')}; see '{command} --help'"
             code = _fail(error, message, 2, words)
         except ArgumentError as error:
             code = _fail(error, str(error), 2, words)
@@ -56,7 +53,7 @@ class _Program(click.Group):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("always", LccodecWarning)
-                warnings.showwarning = _show_warning
+                warnings.showwarning = lambda message, *_, **__: tell("warning", message)
                 result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
@@ -66,14 +63,15 @@ class _Program(click.Group):
         return result
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"lccodec: warning: {render.printable(message)}", err=True)
+def tell(kind: str, message: object) -> None:
+    """Print a line on standard error: an error, a warning or a note."""
+    click.echo(f"lccodec: {kind}: {render.printable(message)}", err=True)
 
 
 def _fail(error: BaseException, message: str, code: int, words: Sequence[str]) -> int:
     if "--json" in words:
         click.echo(render.dump_json({"error": error_document(error, message)}))
-    click.echo(f"lccodec: error: {render.printable(message)}", err=True)
+    tell("error", message)
     return code
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..chain.info import ArrayInfo, CheckpointInfo
+from ..chain.info import CheckpointInfo
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import UNNAMED
@@ -25,23 +25,6 @@ from .demo import Report
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-__all__ = [
-    "arrays_text",
-    "checkpoint_document",
-    "checkpoints_text",
-    "demo_text",
-    "difference_text",
-    "dump_json",
-    "exact_text",
-    "printable",
-    "progress",
-    "ratio",
-    "roles_text",
-    "size_text",
-    "summary_text",
-    "totals",
-]
 
 _MAX_BAR_CHARACTERS: Final = 40  # of a histogram
 _MAX_SHOWN_NAMES: Final = 3  # in a line
@@ -134,7 +117,7 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
     for info in infos:
         kind, parent = ("key", "-") if info.parent is None else ("delta", info.parent)
         times = _times(info.nbytes, info.file_bytes)
-        _row(table, info.step, kind, _values(info), parent, f"{info.file_bytes:,}", times, info.deltas)
+        _row(table, info.step, kind, _loss(info.lossy), parent, f"{info.file_bytes:,}", times, info.deltas)
     sums = totals(infos)
     size = size_text(sums["nbytes"], sums["file_bytes"])
     line = f"{sums['checkpoints']} checkpoints, {sums['keyframes']} of them keyframes: {size}"
@@ -182,7 +165,8 @@ def arrays_text(info: CheckpointInfo) -> str:
     table = _table("name", "dtype", "shape", "role", "because", "method", "values", "bytes", "ratio")
     for array in info.arrays:
         times = _times(array.nbytes, array.stored_bytes)
-        words = array.name, array.dtype, _shape(array), array.role, array.why, _method(array), _values(array)
+        method = f"{array.method}, delta" if array.relative else array.method
+        words = array.name, array.dtype, _shape(array), array.role, array.why, method, _loss(array.lossy)
         _row(table, *words, f"{array.stored_bytes:,}", times)
     return "\n\n".join(filter(None, [_facts(facts), _render(table) if info.arrays else ""]))
 
@@ -190,10 +174,8 @@ def arrays_text(info: CheckpointInfo) -> str:
 def roles_text(info: CheckpointInfo) -> str:
     """Return one line with the numbers of lossy and exact arrays of each role."""
     counts = Counter((array.role, array.lossy) for array in info.arrays)
-    parts = [
-        f"{count} {role.replace('_', ' ')} {'lossy' if lossy else 'exact'}"
-        for (role, lossy), count in sorted(counts.items())
-    ]
+    ordered = sorted(counts.items())
+    parts = [f"{count} {role.replace('_', ' ')} {_loss(lossy)}" for (role, lossy), count in ordered]
     unnamed = [array.name for array in info.arrays if array.why == UNNAMED]
     if unnamed and any(array.lossy for array in info.arrays):
         names = ", ".join(map(printable, unnamed[:_MAX_SHOWN_NAMES]))
@@ -209,16 +191,11 @@ def summary_text(name: str, step: int | None, figures: ArraySummary, exact: bool
     facts |= {"dtype": figures.dtype, "shape": _shape(figures), "elements": f"{figures.size:,}"}
     spread = figures.distribution
     if spread is not None:
-        facts |= {
-            "range": f"{_number(spread.minimum)} to {_number(spread.maximum)}",
-            "mean": _number(spread.mean),
-            "std": _number(spread.std),
-        }
-    facts |= {
-        "zeros": f"{figures.zeros:,}{_share(figures.zeros, figures.size)}",
-        "NaN": f"{figures.nans:,}",
-        "Inf": f"{figures.infinities:,}",
-    }
+        facts["range"] = f"{_number(spread.minimum)} to {_number(spread.maximum)}"
+        facts |= {"mean": _number(spread.mean), "std": _number(spread.std)}
+    share = f" ({100 * figures.zeros / figures.size:.3g} %)" if figures.size else ""
+    facts |= {"zeros": f"{figures.zeros:,}{share}", "NaN": f"{figures.nans:,}"}
+    facts["Inf"] = f"{figures.infinities:,}"
     return _facts(facts) + ("\n\n" + _histogram(spread.histogram) if spread is not None else "")
 
 
@@ -325,17 +302,9 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _share(count: int, size: int) -> str:
-    return f" ({100 * count / size:.3g} %)" if size else ""
-
-
 def _shape(array: Any) -> str:
     return " x ".join(map(str, array.shape)) or "-"
 
 
-def _values(stored: ArrayInfo | CheckpointInfo) -> str:
-    return "lossy" if stored.lossy else "exact"
-
-
-def _method(array: ArrayInfo) -> str:
-    return f"{array.method}, delta" if array.relative else array.method
+def _loss(lossy: bool) -> str:
+    return "lossy" if lossy else "exact"

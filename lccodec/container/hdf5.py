@@ -1,176 +1,107 @@
 """The HDF5 part of a checkpoint file: the bytes around the payload and the manifest (SPEC 8).
 
-This is the only module that imports h5py, and it never reads a file. The HDF5 library writes the
-metadata of a file of given sizes into memory, and no stored byte ever enters it. Reading a
-checkpoint does not need this module.
-
-The file is the smallest HDF5 file there is (LCC-H5-02): the root group and two one-dimensional
-contiguous datasets of unsigned bytes, ``payload`` and then ``manifest``. Its metadata depend only
-on the two sizes (LCC-H5-05). So they can be written before the data exist, and written again to
-compare them.
+The file is a small HDF5 file (LCC-H5-02): the root group and two one-dimensional contiguous
+datasets of unsigned bytes, ``payload`` and then ``manifest``. All other bytes depend only on the
+two sizes (LCC-H5-05). They are laid out here without the HDF5 library, so that no version of it can
+stop a save or a check. The tests let the library write the same bytes.
 """
 
 from __future__ import annotations
 
-import functools
-import io
-from dataclasses import dataclass
-from typing import Any
+import struct
+from typing import Final
 
-import h5py
-from h5py import h5d, h5p, h5s, h5t
+from .trailer import Trailer
 
-from ..constants import MANIFEST_DATASET, PAYLOAD_DATASET, PAYLOAD_OFFSET, SKELETON_SIZE
-from ..errors import ArgumentError, DependencyError
+# LCC-H5-05. An item is bytes in hexadecimal, or *n for n bytes 0, or ff*n for n bytes 0xff, or the
+# name of a u64, or # for the checksum of all bytes since the last one.
+_HEAD: Final = """
+894844460d0a1a0a 02080800 *8 ff*8 end 30 *7 #
+4f484452 02004e
+02120000 0000 ff*16
+0a060001 000202000800
+06120000 010007 7061796c6f6164 89 *7
+06130000 010008 6d616e6966657374 ec *7 00 #
+4f484452 020058
+01140000 02010101 payload_size payload_size
+030c0001 10000000 010000000000 0800
+05020001 0306
+08120000 0301 payload_address payload_size
+00100000 *16 #
+4f484452 020058
+01140000 02010101 manifest_size manifest_size
+030c0001 10000000 010000000000 0800
+05020001 0306
+08120000 0301 manifest_address manifest_size
+00100000 *16 #
+"""
+# The same of files of version 1.0: the bytes before the payload, and those behind it.
+_HEAD_AND_MIDDLE_1_0: Final = """
+894844460d0a1a0a *5 080800 04001000 *12 ff*8 end ff*8 *8 60 *7 01 *7 88 *7 a802 *6
+01000100 01000000 18 *7 11001000 *4 88 *7 a802 *6
+54524545 00000100 ff*16 *8 symbols 08 *503
+48454150 *4 58 *7 20 *7 c802 *14 7061796c6f616400 6d616e6966657374 *8 01 *7 38 *47
+01000500 01 *4 01 *6 01001800 *4 01010100 *4 payload_size payload_size
+03001000 01000000 1000000001 *5 0800 *4
+05000800 01000000 02010101 *4 payload_layout 0301 payload_address payload_size *8 90 *149
+534e4f44 01000200 10 *7 manifest_header *24 08 *7 2003 *270
+01000500 01 *4 01 *6 01001800 *4 01010100 *4 manifest_size manifest_size
+03001000 01000000 1000000001 *5 0800 *4
+05000800 01000000 02010101 *4 08001800 01000000 0301 manifest_address manifest_size *8 90 *149
+"""
+_UNDEFINED_ADDRESS: Final = (1 << 64) - 1
+_WORD: Final = 0xFFFFFFFF
 
-__all__ = ["Skeleton", "skeleton"]
 
+def skeleton(trailer: Trailer) -> bytes:
+    """Return all bytes of the HDF5 part that are neither payload nor manifest, in their order.
 
-@dataclass(frozen=True)
-class Skeleton:
-    """The bytes of an HDF5 file that are neither payload nor manifest.
-
-    Attributes
-    ----------
-    head
-        All bytes before the payload.
-    middle
-        The bytes between the payload and the manifest, which ends the HDF5 file.
-    payload_offset, manifest_offset, end
-        Where the payload and the manifest begin and where the HDF5 file ends, in bytes.
-    """
-
-    head: bytes
-    middle: bytes
-    payload_offset: int
-    manifest_offset: int
-    end: int
-
-
-@functools.lru_cache(maxsize=16)
-def skeleton(payload_size: int, manifest_size: int) -> Skeleton:
-    """Let the HDF5 library write the metadata of a checkpoint file.
-
-    Parameters
-    ----------
-    payload_size, manifest_size
-        Sizes of the two datasets in bytes. An empty payload is a dataset of no elements, which has
-        no address in HDF5. Everything else keeps its place (LCC-H5-04).
-
-    Raises
-    ------
-    ArgumentError
-        If a size is out of range.
-    DependencyError
-        If the HDF5 library lays the file out in another way than the specification says
-        (LCC-H5-05).
+    A payload of no bytes is a dataset of no elements, which has no address (LCC-H5-04).
 
     Examples
     --------
-    >>> made = skeleton(payload_size=10**12, manifest_size=500)
-    >>> made.payload_offset, made.manifest_offset, made.end
-    (1072, 1000000001672, 1000000002172)
+    >>> len(skeleton(Trailer(payload_length=10**12, manifest_length=500)))
+    335
     """
-    if not (0 <= payload_size < 1 << 62 and 0 < manifest_size < 1 << 62):
-        raise ArgumentError(f"sizes {payload_size} and {manifest_size} cannot be stored")
-    file = _MetadataFile(payload_size)
-    try:
-        with h5py.File(file, "w", libver="earliest", track_order=False) as root:
-            payload_offset = _create(root, PAYLOAD_DATASET, payload_size)
-            manifest_offset = _create(root, MANIFEST_DATASET, manifest_size)
-    except Exception as error:
-        # The file object's own error says more than the one that h5py makes of it.
-        raise _layout_error(str(file.error or error)) from (file.error or error)
-    if file.error is not None:
-        raise _layout_error(str(file.error)) from file.error
-    expected = Skeleton(
-        head=bytes(file.head),
-        middle=bytes(file.middle),
-        payload_offset=PAYLOAD_OFFSET,
-        manifest_offset=payload_size + SKELETON_SIZE,
-        end=payload_size + SKELETON_SIZE + manifest_size,
-    )
-    found = (payload_offset, manifest_offset, file.size)
-    if found != (PAYLOAD_OFFSET if payload_size else None, expected.manifest_offset, expected.end):
-        raise _layout_error(f"payload offset, manifest offset and size are {found}")
-    return expected
+    payload_end = trailer.payload_offset + trailer.payload_length
+    values = {
+        "payload_size": trailer.payload_length,
+        "payload_address": trailer.payload_offset if trailer.payload_length else _UNDEFINED_ADDRESS,
+        "manifest_size": trailer.manifest_length,
+        "manifest_address": trailer.manifest_offset,
+        "end": trailer.manifest_offset + trailer.manifest_length,
+        # Of version 1.0. HDF5 has a flag of a dataset whose bytes have a place.
+        "payload_layout": 0x180008 | bool(trailer.payload_length) << 32,
+        "symbols": payload_end,
+        "manifest_header": payload_end + 328,
+    }
+    made, start = bytearray(), 0
+    for item in (_HEAD if trailer.layout else _HEAD_AND_MIDDLE_1_0).split():
+        digits, times, count = item.partition("*")
+        if item in values:
+            made += struct.pack("<Q", values[item])
+        elif item == "#":
+            made += struct.pack("<I", _checksum(made[start:]))
+            start = len(made)
+        else:
+            made += bytes.fromhex(digits or "00") * (int(count) if times else 1)
+    return bytes(made)
 
 
-def _create(root: h5py.File, name: str, size: int) -> int | None:
-    """Create one dataset in a form that all library versions write alike; return its offset."""
-    properties = h5p.create(h5p.DATASET_CREATE)
-    properties.set_layout(h5d.CONTIGUOUS)
-    properties.set_alloc_time(h5d.ALLOC_TIME_EARLY)  # datasets lie in the order of their creation
-    properties.set_fill_time(h5d.FILL_TIME_NEVER)  # the library must not write the data
-    properties.set_obj_track_times(False)  # times would make the bytes differ between runs
-    space = h5s.create_simple((size,))
-    dataset = h5d.create(root.id, name.encode(), h5t.STD_U8LE, space, properties)
-    offset: int | None = dataset.get_offset()
-    return offset
+def _checksum(data: bytes | bytearray) -> int:
+    """Return the checksum of HDF5 metadata: Jenkins' lookup3, ``hashlittle`` from 0."""
+    words = struct.unpack(f"<{-(-len(data) // 12) * 3}I", data + bytes(-len(data) % 12))
+    a = b = c = (0xDEADBEEF + len(data)) & _WORD
+    for place in range(0, len(words), 3):
+        if place:  # mix
+            for bits in (4, 6, 8, 16, 19, 4):
+                a = (a - c) & _WORD ^ _rotated(c, bits)
+                a, b, c = b, (c + b) & _WORD, a
+        a, b, c = ((x + word) & _WORD for x, word in zip((a, b, c), words[place:], strict=False))
+    for bits in (14, 11, 25, 16, 4, 14, 24):  # final
+        a, b, c = b, ((c ^ b) - _rotated(b, bits)) & _WORD, a
+    return b
 
 
-def _layout_error(found: str) -> DependencyError:
-    return DependencyError(
-        f"HDF5 {h5py.version.hdf5_version} (h5py {h5py.version.version}) lays a file out in another way than "
-        f"rule LCC-H5-05 says; {found}"
-    )
-
-
-class _MetadataFile(io.RawIOBase):
-    """A file of any size for h5py to write, which holds the metadata and has no room for data.
-
-    h5py may hide what a file object raises. `error` keeps the first exception, and every write
-    after it fails too.
-    """
-
-    def __init__(self, payload_size: int) -> None:
-        self.head = bytearray(PAYLOAD_OFFSET)
-        self.middle = bytearray(SKELETON_SIZE - PAYLOAD_OFFSET)
-        self.size = 0
-        self.error: OSError | None = None
-        self._parts = ((0, self.head), (PAYLOAD_OFFSET + payload_size, self.middle))
-        self._position = 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + (0, self._position, self.size)[whence]
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def truncate(self, size: int | None = None) -> int:
-        self.size = self._position if size is None else size
-        return self.size
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        part, start = self._find(view.nbytes)
-        view[:] = part[start : start + view.nbytes]
-        self._position += view.nbytes
-        return view.nbytes
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        part, start = self._find(view.nbytes)
-        part[start : start + view.nbytes] = view
-        self._position += view.nbytes
-        self.size = max(self.size, self._position)
-        return view.nbytes
-
-    def _find(self, size: int) -> tuple[bytearray, int]:
-        """Return the part that holds the next `size` bytes, and where in it they start."""
-        for offset, part in self._parts:
-            start = self._position - offset
-            if 0 <= start <= len(part) - size and self.error is None:
-                return part, start
-        self.error = self.error or OSError(f"it puts {size} bytes at offset {self._position}")
-        raise self.error
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits | word >> (32 - bits)) & _WORD

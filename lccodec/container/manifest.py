@@ -1,8 +1,7 @@
 """The manifest of a checkpoint file: what the file holds, as canonical JSON (SPEC 8, LCC-MAN).
 
 Each manifest can be written in only one way (LCC-MAN-01): bytes that parse are equal to the bytes
-that are written from the result. Limits are checked before they could do harm: the nesting before
-the recursive parser runs, the length of a number before it is converted.
+that are written from the result.
 """
 
 from __future__ import annotations
@@ -12,13 +11,14 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final
+
+import numpy as np
 
 from ..constants import (
     DIGEST_SIZE,
-    EXACT_MINOR,
     FORMAT_MAJOR,
+    FORMAT_MINOR,
     MAX_ARRAYS,
     MAX_INTEGER_DIGITS,
     MAX_NESTING,
@@ -26,20 +26,9 @@ from ..constants import (
     ROOT_SIZE,
 )
 from ..errors import ArgumentError, DataError, FormatError, LimitError, UnsupportedError
-from .frame_entry import Bytes, FrameEntry, pieces_of
+from .frame_entry import FrameEntry
 from .scalars import Json, parse_scalars
 from .tree import parse_tree
-
-__all__ = [
-    "INHERITED",
-    "Bytes",
-    "FrameEntry",
-    "Manifest",
-    "Parent",
-    "first_difference",
-    "parse_manifest",
-    "pieces_of",
-]
 
 
 @dataclass(frozen=True)
@@ -50,13 +39,8 @@ class Parent:
     root: bytes
 
 
-class Inherited(Enum):
-    """The type of `INHERITED`. ``None`` is a tree already: that of a state of one scalar."""
-
-    TREE = "tree"
-
-
-INHERITED: Final = Inherited.TREE  # LCC-MAN-07: stands for a tree that is equal to the parent's
+#: Stands for a tree that is equal to the parent's (LCC-MAN-07); ``None`` is the tree of one scalar.
+INHERITED: Final = object()
 
 
 @dataclass(frozen=True)
@@ -82,8 +66,6 @@ class Manifest:
         arrays of one frame lie in it in the order of their indices.
     frames
         An entry for each frame, in the order of the payload.
-    minor
-        Minor version: the lowest that has all that the file needs (LCC-VER-01).
     exact
         Of an exact file: the root of the checkpoint whose state it holds (LCC-EXA-02).
     """
@@ -96,7 +78,7 @@ class Manifest:
     scalars: list[Json]
     arrays: tuple[int, ...]
     frames: tuple[FrameEntry, ...]
-    minor: int = 0
+    minor: int = FORMAT_MINOR
     exact: bytes | None = None
 
     @property
@@ -114,28 +96,28 @@ class Manifest:
         return tuple(map(tuple, members))
 
     def inherit(self, tree: Json, where: str) -> Manifest:
-        """Return this manifest with the parent's `tree` in the place of `INHERITED`.
-
-        The tree is checked as the manifest's own.
-        """
+        """Return this manifest with the parent's `tree` for `INHERITED`, checked as its own."""
         if self.tree is not INHERITED:
             return self
         return replace(self, tree=parse_tree(tree, len(self.arrays), len(self.scalars), f"{where}: tree"))
 
     def to_bytes(self) -> bytes:
         """Return the manifest as stored in the file (LCC-MAN-01, LCC-MAN-03)."""
-        parent = self.parent and {"step": self.parent.step, "root": self.parent.root.hex()}
+        parent: Json = None
+        if self.parent is not None:
+            step, root = self.parent.step, self.parent.root
+            parent = [step, _base64(root)] if self.minor else {"step": step, "root": root.hex()}
         document = {
             "lccodec": [FORMAT_MAJOR, self.minor],
             "step": self.step,
             "parent": parent,
-            "exact": self.exact and self.exact.hex(),
+            "exact": self.exact and _base64(self.exact),
             "policy": self.policy,
             "metadata": self.metadata,
             "tree": self.tree,
             "scalars": self.scalars,
             "arrays": list(self.arrays),
-            "frames": [[entry.length, _digest_text(entry.digest)] for entry in self.frames],
+            "frames": [[entry.length, _base64(entry.digest)] for entry in self.frames],
         }
         if self.exact is None:
             del document["exact"]
@@ -143,6 +125,8 @@ class Manifest:
             del document["metadata"]
         if self.tree is INHERITED:
             del document["tree"]
+        if not self.scalars and self.minor:
+            del document["scalars"]
         try:
             return _dump(document)
         except (TypeError, ValueError, RecursionError) as error:
@@ -155,7 +139,8 @@ _KEYS: Final = (
     *("lccodec", "step", "parent", "exact", "policy", "metadata"),
     *("tree", "scalars", "arrays", "frames"),
 )
-_OPTIONAL_KEYS: Final = ("exact", "metadata", "tree")
+_REQUIRED_KEYS: Final = ("lccodec", "step", "parent", "policy", "arrays", "frames")
+_REQUIRED_KEYS_1_0: Final = (*_REQUIRED_KEYS, "scalars")
 # A string that is not closed reaches to the end: looking for others inside it takes quadratic time.
 _JSON_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _CURLY_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
@@ -163,20 +148,13 @@ _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """Read a manifest.
-
-    Parameters
-    ----------
-    data
-        All bytes of the manifest.
-    where
-        The place that errors name.
+    """Read a manifest; errors begin with the place `where`.
 
     Raises
     ------
     FormatError
         If it is not canonical JSON (LCC-MAN-01), or a field has another form (LCC-MAN-02 to
-        LCC-MAN-08, LCC-STA-01 to LCC-STA-06).
+        LCC-MAN-11, LCC-STA-01 to LCC-STA-06).
     UnsupportedError
         If it has a key that this version does not know (LCC-MAN-03), or a newer major version
         (LCC-MAN-09).
@@ -189,7 +167,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         raise FormatError("LCC-MAN-03", where, "not a JSON object")
     if unknown := [key for key in document if key not in _KEYS]:
         raise UnsupportedError("LCC-MAN-03", where, f"unknown key {unknown[0]!r}")
-    if list(document) != [key for key in _KEYS if key in document or key not in _OPTIONAL_KEYS]:
+    required = _REQUIRED_KEYS_1_0 if document.get("lccodec") == [1, 0] else _REQUIRED_KEYS
+    if list(document) != [key for key in _KEYS if key in document or key in required]:
         raise FormatError("LCC-MAN-03", where, f"keys missing or out of order: {', '.join(document)}")
 
     version, step, parent = document["lccodec"], document["step"], document["parent"]
@@ -208,15 +187,17 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         raise FormatError("LCC-MAN-07", f"{where}: tree", "left out, but there is no parent")
 
     # The specification fixes the order of these checks.
-    named = None if parent is None else _parse_parent(parent, f"{where}: parent")
+    named = None if parent is None else _parse_parent(parent, version[1], f"{where}: parent")
     exact = None
     if "exact" in document:
-        if parent is not None or step is None or version[1] < EXACT_MINOR:
-            raise FormatError("LCC-EXA-02", where, "an exact file has a step, no parent, and version 1.1")
-        if not _is_root(document["exact"]):
-            raise FormatError("LCC-EXA-02", f"{where}: exact", f"not {2 * ROOT_SIZE} hexadecimal digits")
-        exact = bytes.fromhex(document["exact"])
-    scalars = parse_scalars(document["scalars"], f"{where}: scalars")
+        exact = _parse_base64(document["exact"], ROOT_SIZE)
+        if exact is None or parent is not None or step is None or version[1] == 0:
+            message = "an exact file has the root of a checkpoint, a step, no parent, and version 1.1"
+            raise FormatError("LCC-EXA-02", f"{where}: exact", message)
+    scalars = document.get("scalars", [])
+    if scalars == [] and "scalars" in document and version[1]:
+        raise FormatError("LCC-MAN-11", f"{where}: scalars", "empty, and should be left out")
+    parse_scalars(scalars, f"{where}: scalars")
     frames = _parse_frames(document["frames"], f"{where}: frames")
     manifest = Manifest(
         step=step,
@@ -264,19 +245,18 @@ def _parse_json(data: bytes, where: str) -> Json:
     return document
 
 
-def _parse_parent(parent: Json, where: str) -> Parent:
-    if type(parent) is not dict or list(parent) != ["step", "root"]:
-        raise FormatError("LCC-MAN-04", where, "not an object of step and root")
-    step, root = parent["step"], parent["root"]
+def _parse_parent(parent: Json, minor: int, where: str) -> Parent:
+    if minor == 0 and type(parent) is dict and list(parent) == ["step", "root"]:
+        parent = list(parent.values())
+    elif minor == 0 or type(parent) is not list or len(parent) != 2:
+        raise FormatError("LCC-MAN-04", where, "not a step and a root")
+    step, text = parent
     if not _is_integer(step, MAX_STEP):
         raise FormatError("LCC-MAN-02", f"{where}: step", "not a step")
-    if not _is_root(root):
-        raise FormatError("LCC-MAN-04", f"{where}: root", f"not {2 * ROOT_SIZE} hexadecimal digits")
-    return Parent(step, bytes.fromhex(root))
-
-
-def _is_root(text: Json) -> bool:
-    return type(text) is str and re.fullmatch(f"[0-9a-f]{{{2 * ROOT_SIZE}}}", text) is not None
+    root = _parse_base64(text, ROOT_SIZE) if minor else _parse_hexadecimal(text, ROOT_SIZE)
+    if root is None:
+        raise FormatError("LCC-MAN-04", f"{where}: root", "not a root")
+    return Parent(step, root)
 
 
 def _parse_arrays(arrays: Json, frames: int, is_delta: bool, where: str) -> tuple[int, ...]:
@@ -287,11 +267,8 @@ def _parse_arrays(arrays: Json, frames: int, is_delta: bool, where: str) -> tupl
     known = 0
     for index, number in enumerate(arrays):
         if not _is_integer(number, known + 1) or (number == 0 and not is_delta):
-            raise FormatError(
-                "LCC-MAN-10",
-                f"{where}: {index}",
-                "not the next frame, an earlier frame or the parent's array",
-            )
+            message = "not the next frame, an earlier frame or the parent's array"
+            raise FormatError("LCC-MAN-10", f"{where}: {index}", message)
         known = max(known, number)
     if frames != known:
         raise FormatError("LCC-MAN-10", where, f"{known} frames are named and {frames} are listed")
@@ -307,21 +284,30 @@ def _parse_frames(frames: Json, where: str) -> tuple[FrameEntry, ...]:
         is_pair = type(entry) is list and len(entry) == 2
         if not is_pair or not _is_integer(entry[0], _MAX_LENGTH) or not entry[0]:
             raise FormatError("LCC-MAN-05", place, "not the length and the digest of a frame")
-        entries.append(FrameEntry(entry[0], _parse_digest(entry[1], place)))
+        digest = _parse_base64(entry[1], DIGEST_SIZE)
+        if digest is None:
+            raise FormatError("LCC-MAN-08", place, "not a digest")
+        entries.append(FrameEntry(entry[0], digest))
     return tuple(entries)
 
 
-def _parse_digest(text: Json, where: str) -> bytes:
-    if type(text) is str and len(text) == len(_digest_text(bytes(DIGEST_SIZE))):
+def _parse_base64(text: Json, size: int) -> bytes | None:
+    """Return the bytes of a text (LCC-MAN-08); None if it is not the one text of `size` bytes."""
+    if type(text) is str and len(text) == len(_base64(bytes(size))):
         with suppress(ValueError):
-            digest = base64.urlsafe_b64decode(f"{text}==")
-            if _digest_text(digest) == text:
-                return digest
-    raise FormatError("LCC-MAN-08", where, "not a digest")
+            data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            if _base64(data) == text:
+                return data
+    return None
 
 
-def _digest_text(digest: bytes) -> str:
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+def _parse_hexadecimal(text: Json, size: int) -> bytes | None:
+    is_text = type(text) is str and re.fullmatch(f"[0-9a-f]{{{2 * size}}}", text)
+    return bytes.fromhex(text) if is_text else None
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
 def _is_integer(value: Json, maximum: int) -> bool:
@@ -334,11 +320,6 @@ def _dump(document: Json) -> bytes:
 
 def first_difference(left: bytes, right: bytes) -> int:
     """Return the position of the first byte in which two byte strings differ."""
-    same, end = 0, min(len(left), len(right))
-    while same < end:  # bisection, so that memcmp does the comparing
-        middle = (same + end + 1) // 2
-        if left[same:middle] == right[same:middle]:
-            same = middle
-        else:
-            end = middle - 1
-    return same
+    size = min(len(left), len(right))
+    differ = np.frombuffer(left[:size], np.uint8) != np.frombuffer(right[:size], np.uint8)
+    return int(differ.argmax()) if differ.any() else size

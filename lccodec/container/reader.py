@@ -2,67 +2,51 @@
 
 ::
 
-    head of the HDF5 file | payload: the frames | HDF5 between the datasets | manifest | trailer
+    head of the HDF5 file | payload: the frames | manifest | trailer
 
-The reader finds everything by the trailer, with positioned reads. It needs neither h5py nor the
-HDF5 library: stored bytes enter no C code but SHA-256 and the JSON parser. The digests in the
-manifest cover the payload. The root, a SHA-256 of all other bytes (LCC-TRL-05), covers the rest, so
-that every byte of the file is hashed once. Every declared size is compared with the size of the
-file before memory is taken.
+The reader finds everything by the trailer, with positioned reads and without the HDF5 library:
+stored bytes enter no C code but SHA-256 and the JSON parser. The digests in the manifest cover the
+payload, and the root (LCC-TRL-05) covers all other bytes. Every declared size is compared with the
+size of the file before memory is taken.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+from contextlib import closing
+from functools import cached_property
 from typing import Final, Self
 
-from ..constants import (
-    PAYLOAD_OFFSET,
-    ROOT_SIZE,
-    TRAILER_MAGIC,
-    TRAILER_SIZE,
-)
+from ..constants import PAYLOAD_DATASET, PAYLOAD_OFFSET_1_0, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
 from ..entropy.bits import Cursor, Stored
-from ..errors import (
-    ArgumentError,
-    ChecksumError,
-    DataError,
-    FormatError,
-    LccodecError,
-    TruncatedError,
-)
-from .manifest import INHERITED, Bytes, FrameEntry, Manifest, first_difference, parse_manifest
+from ..errors import ArgumentError, ChecksumError, DataError, FormatError, LccodecError, TruncatedError
+from .frame_entry import Bytes, FrameEntry
+from .hdf5 import skeleton
+from .manifest import INHERITED, Manifest, first_difference, parse_manifest
 from .source import BytesSource, FileSource, Source, Stretch
 from .system import StrPath
 from .trailer import Trailer, parse_trailer, root_of
 from .tree import array_names
 
-__all__ = [
-    "CheckpointReader",
-    "check_skeleton",
-    "open_bytes",
-    "open_checkpoint",
-    "peek_parent",
-    "read_root",
-]
-
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-_HDF5_END: Final = slice(40, 48)  # bytes of the file that hold the length of its HDF5 part
-_HDF5_NAMES: Final = slice(720, 737)  # bytes of the file that hold the names of its datasets
-_DATASET_NAMES: Final = b"payload\0manifest\0"
+# By the version of the superblock: bytes of the file that hold the length of its HDF5 part, and the
+# name of its first dataset.
+_HDF5_PLACES: Final = {0: (slice(40, 48), slice(720, 727)), 2: (slice(28, 36), slice(94, 101))}
+_HDF5_SUPERBLOCK_SIZE: Final = 48
 _MAX_WHOLE_BYTES: Final = 1 << 24  # largest frame that is read into memory whole
 # The first bytes of every manifest of a delta (LCC-MAN-01, LCC-MAN-03).
-_DELTA: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":\{"step":(\d{1,16}),')
+_DELTA: Final = re.compile(
+    rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":(?:\{"step":|\[)(\d{1,16}),'
+)
 _DELTA_START_BYTES: Final = 128
 
 
 class CheckpointReader:
     """A checkpoint that is open for reading; `open_checkpoint` and `open_bytes` return it.
 
-    Opening verifies the root and parses the manifest; `frame` verifies each frame. It is a context
-    manager. Several threads may read frames at once, but not while another thread closes the
-    reader.
+    Opening verifies the root and parses the manifest; `frame` verifies each frame. Several threads
+    may read frames at once, but not while another thread closes the reader.
 
     Attributes
     ----------
@@ -78,9 +62,6 @@ class CheckpointReader:
 
     def __init__(self, source: Source, name: str) -> None:
         self._source: Source | None = source
-        self._names: list[str | None] | None = (
-            None  # first array of each frame, filled when an error needs it
-        )
         self.name = name
         self.file_size = source.size
         try:
@@ -91,25 +72,20 @@ class CheckpointReader:
             self.close()
             raise
         lengths = (entry.length for entry in self.manifest.frames)
-        self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
+        self._offsets = list(itertools.accumulate(lengths, initial=self.trailer.payload_offset))
 
     def frame(self, index: int) -> Stored:
-        """Return the verified bytes of a frame.
+        """Return the bytes of a frame; raise ``ChecksumError`` for other bytes (LCC-MAN-08).
 
         A large frame is read once to verify it, and a second time while it is decoded.
-
-        Raises
-        ------
-        ArgumentError
-            If this file has no such frame.
-        ChecksumError
-            If the bytes are not those that were written (LCC-MAN-08).
         """
         entry = self._entry(index)
         stretch = Stretch(self._read, self._offsets[index], entry.length)
         data: Stored = stretch if entry.length > _MAX_WHOLE_BYTES else stretch[:]
         if FrameEntry.of(Cursor(data, self.name).chunks(entry.length, "frame")) != entry:
-            raise ChecksumError("LCC-MAN-08", self._place(index), "the bytes do not match their digest")
+            name = self._names[index]
+            where = f"{self.name}: frame {index}" + ("" if name is None else f" ({name!r})")
+            raise ChecksumError("LCC-MAN-08", where, "the bytes do not match their digest")
         return data
 
     def frame_head(self, index: int, size: int) -> bytes:
@@ -117,10 +93,7 @@ class CheckpointReader:
         return self._read(self._offsets[index], min(size, self._entry(index).length))
 
     def rest(self) -> None:
-        """Give up the open file until the next read, which opens it again if it is still the same.
-
-        Resting readers share a bounded number of descriptors.
-        """
+        """Give up the open file until the next read, which opens it again if it is the same."""
         if self._source is not None:
             self._source.rest(self.root)
 
@@ -146,14 +119,13 @@ class CheckpointReader:
             raise ArgumentError(f"{self.name}: no frame {index}, there are {len(self.manifest.frames)}")
         return self.manifest.frames[index]
 
-    def _place(self, index: int) -> str:
-        if self._names is None:
-            tree = self.manifest.tree
-            found = [] if tree is INHERITED else list(array_names(tree).items())
-            names = {i: name for name, i in reversed(found)}  # the first of several names
-            self._names = [names.get(members[0]) for members in self.manifest.members]
-        name = self._names[index]
-        return f"{self.name}: frame {index}" + ("" if name is None else f" ({name!r})")
+    @cached_property  # made when an error needs it
+    def _names(self) -> list[str | None]:
+        """Name of the first array of each frame."""
+        tree = self.manifest.tree
+        found = [] if tree is INHERITED else list(array_names(tree).items())
+        names = {i: name for name, i in reversed(found)}  # the first of several names
+        return [names.get(members[0]) for members in self.manifest.members]
 
     def _read(self, offset: int, size: int) -> bytes:
         if self._source is None:
@@ -161,7 +133,7 @@ class CheckpointReader:
         return self._source.read(offset, size)
 
     def _read_trailer(self, source: Source) -> Trailer:
-        data = source.read(max(0, source.size - TRAILER_SIZE), min(source.size, TRAILER_SIZE))
+        data = _last_bytes(source)
         if not data.startswith(TRAILER_MAGIC):
             raise _not_a_checkpoint(source, self.name)
         trailer = parse_trailer(data, f"{self.name}: trailer")
@@ -172,8 +144,8 @@ class CheckpointReader:
 
     def _read_manifest(self, source: Source) -> Manifest:
         trailer = self.trailer
-        payload_end = PAYLOAD_OFFSET + trailer.payload_length
-        head = source.read(0, PAYLOAD_OFFSET)
+        payload_end = trailer.payload_offset + trailer.payload_length
+        head = source.read(0, trailer.payload_offset)
         tail = source.read(payload_end, trailer.file_length - payload_end)
         if root_of(head, tail[:-ROOT_SIZE]) != trailer.root:
             raise ChecksumError("LCC-TRL-05", self.name, "the bytes around the payload do not match the root")
@@ -182,9 +154,8 @@ class CheckpointReader:
         if manifest.minor != trailer.minor:
             raise FormatError("LCC-MAN-09", f"{where}: lccodec", "not the same version as in the trailer")
         if manifest.payload_length != trailer.payload_length:
-            message = (
-                f"{manifest.payload_length} bytes of frames in a payload of {trailer.payload_length} bytes"
-            )
+            found, declared = manifest.payload_length, trailer.payload_length
+            message = f"{found} bytes of frames in a payload of {declared} bytes"
             raise FormatError("LCC-MAN-05", f"{where}: frames", message)
         return manifest
 
@@ -211,77 +182,65 @@ def read_root(path: StrPath) -> tuple[bytes, int]:
     StorageError, DataError
         If the file cannot be read, or does not end in a trailer for its size.
     """
-    source = FileSource(path)
-    try:
+    with closing(FileSource(path)) as source:
         where = f"{path}: trailer"
         trailer = parse_trailer(source.read(max(0, source.size - TRAILER_SIZE), TRAILER_SIZE), where)
         if trailer.file_length != source.size:
             raise FormatError("LCC-TRL-06", where, f"not the trailer of a file of {source.size} bytes")
         return trailer.root, source.size
-    finally:
-        source.close()
 
 
 def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
-    """Open a checkpoint that is in memory. The bytes must not change while it is read.
-
-    Errors are those of `open_checkpoint`.
-    """
+    """Open a checkpoint that is in memory. The bytes must not change while it is read."""
     return CheckpointReader(BytesSource(data), name)
 
 
 def peek_parent(path: StrPath) -> int | None:
-    """Return the step that a file names as its parent's, or None if it names none.
-
-    Nothing is verified.
-    """
+    """Return the step that a file names as its parent's, or None. Nothing is verified."""
     try:
-        source = FileSource(path)
+        with closing(FileSource(path)) as source:
+            trailer = parse_trailer(_last_bytes(source), "")
+            length = min(trailer.manifest_length, _DELTA_START_BYTES)
+            match = _DELTA.match(source.read(trailer.manifest_offset, length))
     except LccodecError:
         return None
-    try:
-        data = source.read(max(0, source.size - TRAILER_SIZE), min(source.size, TRAILER_SIZE))
-        trailer = parse_trailer(data, "")
-        length = min(trailer.manifest_length, _DELTA_START_BYTES)
-        match = _DELTA.match(source.read(trailer.manifest_offset, length))
-    except LccodecError:
-        return None
-    finally:
-        source.close()
     return None if match is None else int(match[1])
 
 
 def check_skeleton(reader: CheckpointReader) -> FormatError | None:
-    """Compare the HDF5 metadata of a checkpoint with what the HDF5 library writes (LCC-H5-05).
+    """Compare the bytes around payload and manifest with those that belong there (LCC-H5-05).
 
-    Returns
-    -------
-    FormatError or None
-        The problem: HDF5 tools may see something else in this file than lccodec does.
+
+    HDF5 tools may then see something else in this file than lccodec does.
     """
-    from .hdf5 import skeleton
+    trailer, expected = reader.trailer, skeleton(reader.trailer)
+    payload_end = trailer.payload_offset + trailer.payload_length
+    found = reader._read(0, trailer.payload_offset)
+    found += reader._read(payload_end, trailer.manifest_offset - payload_end)
+    if found == expected:
+        return None
+    place = first_difference(found, expected)
+    place += trailer.payload_length if place >= trailer.payload_offset else 0
+    return FormatError("LCC-H5-05", f"{reader.name}: byte {place}", "not the byte that HDF5 has here")
 
-    trailer = reader.trailer
-    made = skeleton(trailer.payload_length, trailer.manifest_length)
-    middle = trailer.manifest_offset - len(made.middle)
-    for offset, expected in ((0, made.head), (middle, made.middle)):
-        if (found := reader._read(offset, len(expected))) != expected:
-            place = offset + first_difference(found, expected)
-            return FormatError(
-                "LCC-H5-05", f"{reader.name}: byte {place}", "not the byte that HDF5 writes here"
-            )
-    return None
+
+def _last_bytes(source: Source) -> bytes:
+    """Return the bytes where a file has its trailer: fewer of a file that is too short for one."""
+    size = min(source.size, TRAILER_SIZE)
+    return source.read(source.size - size, size)
 
 
 def _not_a_checkpoint(source: Source, name: str) -> DataError:
     """Return why a file without a trailer is refused: cut off, extended, damaged or not ours."""
-    head = source.read(0, min(source.size, PAYLOAD_OFFSET))
+    head = source.read(0, min(source.size, PAYLOAD_OFFSET_1_0))
     if not head:
         return FormatError("LCC-TRL-01", name, "not an lccodec checkpoint: empty")
-    if not head.startswith(_HDF5_SIGNATURE[: len(head)]) or not _DATASET_NAMES.startswith(head[_HDF5_NAMES]):
+    version = head[8] if len(head) > 8 else 2
+    is_ours = head.startswith(_HDF5_SIGNATURE[: len(head)]) and version in _HDF5_PLACES
+    if not is_ours or not PAYLOAD_DATASET.encode().startswith(head[_HDF5_PLACES[version][1]]):
         return FormatError("LCC-TRL-01", name, "not an lccodec checkpoint")
-    end = int.from_bytes(head[_HDF5_END], "little") + TRAILER_SIZE
-    if len(head) < PAYLOAD_OFFSET or source.size < end:
+    end = int.from_bytes(head[_HDF5_PLACES[version][0]], "little") + TRAILER_SIZE
+    if len(head) < _HDF5_SUPERBLOCK_SIZE or source.size < end:
         return TruncatedError("LCC-H5-01", name, f"cut off at byte {source.size}")
     extra = source.size - end
     return FormatError("LCC-TRL-01", name, f"{extra} bytes behind the trailer" if extra else "no trailer")

@@ -16,16 +16,6 @@ import numpy as np
 from ..constants import MAX_INTEGER_DIGITS
 from ..errors import ArgumentError, FormatError, LimitError
 
-__all__ = [
-    "Json",
-    "is_unicode",
-    "metadata_strings",
-    "parse_scalar",
-    "parse_scalars",
-    "scalar_json",
-    "scalar_value",
-]
-
 Json: TypeAlias = Any  # recursive, and often from a file: checked when it is read, not by the type checker
 
 _INTEGER_BOUND: Final = 10**MAX_INTEGER_DIGITS  # LCC-LIM-07
@@ -33,16 +23,7 @@ _MAX_FLOAT_LENGTH: Final = len("-2.2250738585072014e-308")
 
 
 def parse_scalars(scalars: Json, where: str) -> list[Json]:
-    """Check an untrusted list of scalars, and return it.
-
-    Raises
-    ------
-    FormatError
-        If an entry has another form (LCC-STA-04), is not the only way to write its value
-        (LCC-STA-05), or has a lone surrogate (LCC-STA-06).
-    LimitError
-        If an integer has too many digits (LCC-LIM-07).
-    """
+    """Check an untrusted list of scalars (LCC-STA-04 to LCC-STA-06, LCC-LIM-07), and return it."""
     if type(scalars) is not list:
         raise FormatError("LCC-STA-04", where, f"not a list: {reprlib.repr(scalars)}")
     for position, entry in enumerate(scalars):
@@ -51,7 +32,7 @@ def parse_scalars(scalars: Json, where: str) -> list[Json]:
 
 
 def parse_scalar(entry: Json, where: str) -> None:
-    """Check one entry of such a list. Errors are those of `parse_scalars`."""
+    """Check one entry of such a list."""
     if entry is None or type(entry) is bool:
         return
     if type(entry) is int:
@@ -81,7 +62,7 @@ def scalar_json(value: float | bytes) -> Json:
     if isinstance(value, float):
         # All NaN are written alike: the sign and payload of a NaN scalar are lost.
         return {"f": repr(value)}
-    return {"b": base64.b64encode(value).decode("ascii")}
+    return {"b": str(base64.b64encode(value), "ascii")}
 
 
 def scalar_value(entry: Json) -> Any:
@@ -93,20 +74,18 @@ def scalar_value(entry: Json) -> Any:
 
 def is_unicode(text: str) -> bool:
     """Return whether a string has no lone surrogate (LCC-STA-06)."""
-    return text.isascii() or text.encode(errors="ignore").decode() == text  # encoding drops lone surrogates
+    return text.isascii() or str(text.encode(errors="ignore"), "utf-8") == text  # encoding drops such
 
 
 def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
     """Return metadata in their stored form: strings (LCC-MAN-06).
 
-    A number or a bool becomes its JSON text: ``"0.3"``, ``"7"``, ``"true"``, ``"NaN"``,
-    ``"Infinity"``. A NumPy number is treated like Python's.
+    A number or a bool, of Python or NumPy, becomes its JSON text: ``"true"``, ``"Infinity"``.
 
     Raises
     ------
     ArgumentError
-        If the metadata are not a mapping from strings to strings and numbers, or have a lone
-        surrogate. The message names the key.
+        If they are not a mapping from strings to strings and numbers, or have a lone surrogate.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """What a checkpoint is read from: a file, or bytes in memory.
 
-A chain can have more files than a process may open. So a file that *rests* shares a bounded number
-of descriptors with other files, and is opened again when it is read.
+A chain can have more files than a process may open. So files that *rest* share a bounded number of
+descriptors, and are opened again when they are read.
 """
 
 from __future__ import annotations
@@ -12,47 +12,31 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from ..errors import ArgumentError, ChainError, FormatError, TruncatedError
-from .manifest import Bytes
+from .frame_entry import Bytes
 from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
-
-__all__ = ["BytesSource", "FileSource", "Source", "Stretch"]
 
 _MAX_RESTING: Final = 32  # descriptors that are open for files that rest
 
 
-class Source(Protocol):
-    """Something of a fixed size to read from. Several threads may read at once."""
-
-    size: int
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes from `offset` on."""
-
-    def rest(self, root: bytes) -> None:
-        """Share what is open if it can be opened again. The file ends in `root`."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
+@dataclass(frozen=True)
 class Stretch:
     """Bytes of a file that are read when they are asked for, so that memory need not hold all."""
 
-    def __init__(self, read: Callable[[int, int], bytes], offset: int, size: int) -> None:
-        self._read = read
-        self._offset = offset
-        self._size = size
+    read: Callable[[int, int], bytes]
+    offset: int
+    size: int
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def __getitem__(self, part: slice) -> memoryview:
-        start, stop, _ = part.indices(self._size)
-        return memoryview(self._read(self._offset + start, stop - start))
+        start, stop, _ = part.indices(self.size)
+        return memoryview(self.read(self.offset + start, stop - start))
 
 
 _SEEK_LOCK: Final = threading.Lock()
@@ -114,38 +98,16 @@ class _Descriptor:
                 os.close(self._fd)
 
 
-class _RestingFiles:
-    """The files of resting sources that were read last. Above a fixed number the oldest are closed.
-
-    There is no lock: an interrupt or a fork could leave it locked. Each step here is one call of a
-    dict.
-    """
-
-    def __init__(self) -> None:
-        self._open: OrderedDict[int, _Descriptor] = OrderedDict()
-
-    def keep(self, source: FileSource, descriptor: _Descriptor) -> None:
-        self._open[id(source)] = descriptor  # the source itself would never be freed
-        if len(self._open) > _MAX_RESTING:
-            with suppress(KeyError):  # another thread has removed it
-                self._open.popitem(last=False)  # a thread that is reading still has it
-
-    def find(self, source: FileSource) -> _Descriptor | None:
-        found = self._open.get(id(source))
-        if found is not None:
-            with suppress(KeyError):
-                self._open.move_to_end(id(source))
-        return found
-
-    def drop(self, source: FileSource) -> None:
-        self._open.pop(id(source), None)
-
-
-_RESTING: Final = _RestingFiles()
+#: What resting sources read last, by the id of the source: the source itself would never be freed.
+#: There is no lock: an interrupt or a fork could leave it locked. Each step is one call of a dict.
+_RESTING: Final[OrderedDict[int, _Descriptor]] = OrderedDict()
 
 
 class FileSource:
-    """A file that stays open until it rests. From then on it is opened when it is read."""
+    """A file that stays open until it rests. From then on it is opened when it is read.
+
+    Several threads may read at once.
+    """
 
     def __init__(self, path: StrPath) -> None:
         self._name = str(checked_path(path))
@@ -163,28 +125,38 @@ class FileSource:
         """Share the descriptor from now on. `root`, the end of the file, identifies it later."""
         self._root = root
         if self._descriptor is not None:
-            _RESTING.keep(self, self._descriptor)
+            self._share(self._descriptor)
             self._descriptor = None
 
+    def _share(self, descriptor: _Descriptor) -> None:
+        """Keep a descriptor open until too many others have been read."""
+        _RESTING[id(self)] = descriptor
+        if len(_RESTING) > _MAX_RESTING:
+            with suppress(KeyError):  # another thread has removed it
+                _RESTING.popitem(last=False)  # a thread that is reading still has it
+
     def _opened(self) -> _Descriptor:
-        found = _RESTING.find(self)
+        found = _RESTING.get(id(self))
         if found is None:
             found = _Descriptor(self._path, self._name)
             end = self.size - len(self._root)
             if found.size != self.size or found.read(end, len(self._root)) != self._root:
                 raise ChainError(f"{self._name}: replaced by another file while it was read")
-            _RESTING.keep(self, found)
+            self._share(found)
+        else:
+            with suppress(KeyError):
+                _RESTING.move_to_end(id(self))
         return found
 
     def close(self) -> None:
         """Close the file."""
-        _RESTING.drop(self)
+        _RESTING.pop(id(self), None)
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             descriptor.close()
 
     def __del__(self) -> None:
-        _RESTING.drop(self)
+        _RESTING.pop(id(self), None)
 
 
 class BytesSource:
@@ -208,3 +180,6 @@ class BytesSource:
     def close(self) -> None:
         """Release the bytes."""
         self._view.release()
+
+
+Source: TypeAlias = FileSource | BytesSource

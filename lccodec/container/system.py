@@ -1,7 +1,4 @@
-"""The calls to the operating system for writing a checkpoint, paths, and their errors.
-
-An ``OSError`` leaves the package as ``StorageError``.
-"""
+"""The calls to the operating system for writing a checkpoint, paths, and their errors."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["OPEN_FLAGS", "SYSTEM", "WINDOWS", "StrPath", "System", "checked_path", "flag", "storage_errors"]
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
@@ -31,12 +27,11 @@ WINDOWS: Final = os.name == "nt"
 
 def flag(name: str) -> int:
     """Return a flag of `os.open`, or 0 on a system that does not have it."""
-    flag: int = getattr(os, name, 0)
-    return flag
+    return int(getattr(os, name, 0))
 
 
-#: The scheme of an address such as ``s3://bucket/run``, which `pathlib.Path` turns into
-#: ``s3:/bucket/run``. One letter is not a scheme but a drive of Windows.
+#: An address such as ``s3://bucket/run``, which `pathlib.Path` turns into ``s3:/bucket/run``. One
+#: letter is a drive of Windows.
 _ADDRESS_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
@@ -111,13 +106,9 @@ def storage_errors(action: str, path: StrPath) -> Iterator[None]:
 
 
 def checked_path(path: StrPath) -> Path:
-    """Return the path if a file can have that name.
+    """Return the path if a file can have that name; raise ``ArgumentError`` otherwise.
 
-    Raises
-    ------
-    ArgumentError
-        For an object that is not a path, an empty name, a null character or a lone surrogate. Also
-        for the address of a remote store, which would become a directory of that name.
+    The address of a remote store is refused: it would become a directory of that name.
 
     Examples
     --------

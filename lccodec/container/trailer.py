@@ -1,7 +1,6 @@
 """The trailer: a structure of fixed size at the end of a checkpoint file (SPEC 8, LCC-TRL).
 
-It says where payload and manifest lie, and holds the root: the SHA-256 of all bytes that are not
-payload.
+It says where payload and manifest lie, and holds the root.
 """
 
 from __future__ import annotations
@@ -13,55 +12,59 @@ from typing import Final
 
 from ..constants import (
     FORMAT_MAJOR,
+    FORMAT_MINOR,
     MAX_MANIFEST_BYTES,
+    MIDDLE_SIZE_1_0,
     PAYLOAD_OFFSET,
+    PAYLOAD_OFFSET_1_0,
     ROOT_SIZE,
-    SKELETON_SIZE,
     TRAILER_MAGIC,
     TRAILER_SIZE,
 )
 from ..errors import FormatError, LimitError, UnsupportedError
-
-__all__ = ["Trailer", "parse_trailer", "root_of"]
 
 
 @dataclass(frozen=True)
 class Trailer:
     """The last bytes of the file (LCC-TRL-02): lengths of payload and manifest, and the root.
 
-    The file has their offsets too. The two lengths imply them, because the HDF5 layout is fixed
-    (LCC-H5-05).
+    The two lengths imply the offsets, because the HDF5 layout is fixed (LCC-H5-05).
     """
 
     payload_length: int
     manifest_length: int
     root: bytes = bytes(ROOT_SIZE)
-    minor: int = 0
+    minor: int = FORMAT_MINOR
+
+    @property
+    def layout(self) -> int:
+        """0 in version 1.0, 1 in all later ones (LCC-TRL-04)."""
+        return min(self.minor, 1)
+
+    @property
+    def payload_offset(self) -> int:
+        """First byte of the payload."""
+        return PAYLOAD_OFFSET if self.layout else PAYLOAD_OFFSET_1_0
 
     @property
     def manifest_offset(self) -> int:
         """First byte of the manifest."""
-        return self.payload_length + SKELETON_SIZE
+        return self.payload_offset + self.payload_length + (0 if self.layout else MIDDLE_SIZE_1_0)
 
     @property
     def file_length(self) -> int:
         """Bytes of the whole file, with the trailer."""
         return self.manifest_offset + self.manifest_length + TRAILER_SIZE
 
+    @property
+    def spans(self) -> list[int]:
+        """Offset and length of payload and manifest, and the length of the file."""
+        payload, manifest = self.payload_length, self.manifest_length
+        return [self.payload_offset, payload, self.manifest_offset, manifest, self.file_length]
+
     def to_bytes(self) -> bytes:
         """Return the trailer as stored in the file."""
-        return _TRAILER.pack(
-            TRAILER_MAGIC,
-            FORMAT_MAJOR,
-            self.minor,
-            0,
-            PAYLOAD_OFFSET,
-            self.payload_length,
-            self.manifest_offset,
-            self.manifest_length,
-            self.file_length,
-            self.root,
-        )
+        return _TRAILER.pack(TRAILER_MAGIC, FORMAT_MAJOR, self.minor, self.layout, *self.spans, self.root)
 
 
 _TRAILER: Final = struct.Struct(f"<8sHHI5Q{ROOT_SIZE}s")  # LCC-TRL-02
@@ -76,33 +79,27 @@ def parse_trailer(data: bytes, where: str) -> Trailer:
         If it is not a trailer (LCC-TRL-01, LCC-TRL-02), or its offsets and lengths do not agree
         (LCC-TRL-06).
     UnsupportedError
-        If it has a newer major version (LCC-TRL-03), or a reserved field is used (LCC-TRL-04).
+        If it has a newer major version (LCC-TRL-03), or another layout (LCC-TRL-04).
     LimitError
         If the manifest is too long (LCC-LIM-04).
     """
     if len(data) != TRAILER_SIZE or not data.startswith(TRAILER_MAGIC):
         raise FormatError("LCC-TRL-01", where, "no trailer")
-    _, major, minor, reserved, *spans, root = _TRAILER.unpack(data)
+    _, major, minor, layout, *spans, root = _TRAILER.unpack(data)
     if major != FORMAT_MAJOR:
         raise UnsupportedError("LCC-TRL-03", where, f"format version {major}.{minor}")
-    if reserved:
-        raise UnsupportedError("LCC-TRL-04", where, f"reserved field is {reserved:#x}")
     trailer = Trailer(payload_length=spans[1], manifest_length=spans[3], root=root, minor=minor)
+    if layout != trailer.layout:
+        raise UnsupportedError("LCC-TRL-04", where, f"layout {layout} in version {major}.{minor}")
     if trailer.manifest_length > MAX_MANIFEST_BYTES:
         raise LimitError("LCC-LIM-04", where, f"a manifest of {trailer.manifest_length} bytes is too long")
-    if spans[::2] != [PAYLOAD_OFFSET, trailer.manifest_offset, trailer.file_length]:
+    if spans != trailer.spans:
         raise FormatError("LCC-TRL-06", where, f"offsets and lengths do not agree: {spans}")
     return trailer
 
 
 def root_of(head: bytes, tail: bytes) -> bytes:
-    """Return the root: the SHA-256 of all bytes that are not payload (LCC-TRL-05).
-
-    Parameters
-    ----------
-    head, tail
-        All bytes before the payload, and all behind it up to the root.
-    """
+    """Return the root: the SHA-256 of all bytes before and behind the payload (LCC-TRL-05)."""
     digest = sha256(head)
     digest.update(tail)
     return digest.digest()

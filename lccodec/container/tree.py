@@ -1,9 +1,5 @@
 """Nested states to a tree, a list of arrays and a list of scalars, and back (SPEC 5).
 
-A state is a nested dict, list or tuple whose leaves are NumPy arrays and plain scalars (int, float,
-bool, str, bytes, None), or one such leaf. `flatten` takes it apart, `unflatten` puts it together
-again, and `parse_tree` checks the tree of an untrusted file.
-
 The tree (LCC-STA-01): a dict is an object in its own order, a list is ``["l", ...]``, a tuple is
 ``["t", ...]``, an array is its index, a scalar is ``null``. Arrays are numbered in document order,
 and an array that the state holds twice has one index (LCC-STA-02). Scalars are in a list of their
@@ -28,8 +24,6 @@ from ..constants import MAX_ARRAYS, MAX_NAME_CHARACTERS, MAX_NESTING
 from ..errors import ArgumentError, DataError, FormatError, LimitError
 from .scalars import Json, is_unicode, parse_scalar, scalar_json, scalar_value
 
-__all__ = ["Flat", "array_names", "flatten", "leaf_name", "parse_tree", "select", "unflatten"]
-
 Keys: TypeAlias = tuple[str, ...]  # the path from the root to a node
 
 _NUMPY_VALUES: Final = (np.ndarray, np.generic)
@@ -50,11 +44,6 @@ class Flat:
     arrays: list[np.ndarray[Any, Any]]
     scalars: list[Json]
     names: list[str]
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of the arrays."""
-        return [array.shape for array in self.arrays]
 
 
 def flatten(state: Any) -> Flat:
@@ -126,9 +115,7 @@ def _escaped(key: str) -> str:
 
 
 def array_names(tree: Json) -> dict[str, int]:
-    """Return the index of the array at each path, in document order.
-
-    An array in two places has two names.
+    """Return the index of the array at each path, in document order; two places are two names.
 
     Examples
     --------
@@ -189,14 +176,7 @@ def select(
 
 
 def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
-    """Check an untrusted tree, and return it.
-
-    Parameters
-    ----------
-    arrays, scalars
-        How many of them the file has. Each must have its place in the tree.
-    where
-        What errors call the tree.
+    """Check an untrusted tree, with a place for each array and each scalar, and return it.
 
     Raises
     ------
@@ -262,16 +242,10 @@ class _Flattener:
         if isinstance(value, _NUMPY_VALUES):
             return self._array(value, keys)
         if isinstance(value, dict):
-            return {
-                key: self.node(child, self._below(keys, key), length + len(key) + 1)
-                for key, child in value.items()
-            }
+            return {key: self._child(child, keys, key, length) for key, child in value.items()}
         # Only exact types: a subclass (namedtuple, torch.Size, IntEnum) would come back as another.
         if type(value) in (list, tuple):
-            nodes = (
-                self.node(child, self._below(keys, str(i)), length + len(str(i)) + 1)
-                for i, child in enumerate(value)
-            )
+            nodes = (self._child(child, keys, str(i), length) for i, child in enumerate(value))
             return ["l" if type(value) is list else "t", *nodes]
         self.scalars.append(self._scalar(value, keys))
         return None
@@ -304,12 +278,12 @@ class _Flattener:
             _refuse(keys, f"is {error.message}")
         return entry
 
-    def _below(self, keys: Keys, key: Any) -> Keys:
+    def _child(self, value: Any, keys: Keys, key: Any, length: int) -> Json:
         if type(key) is not str or not is_unicode(key):
             _refuse(keys, f"has the key {key!r}, which is not a str without lone surrogates")
         if len(keys) >= MAX_NESTING:
             _refuse(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
-        return (*keys, key)
+        return self.node(value, (*keys, key), length + len(key) + 1)
 
 
 def _refuse(keys: Keys, message: str) -> NoReturn:

@@ -21,11 +21,10 @@ from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, ROOT_SIZE, TEMPORARY
 from ..errors import ArgumentError, DataError
 from ..parallel import ordered
 from .frame_entry import Bytes, FrameEntry, SizedFrame, entry_beside, pieces_of
+from .hdf5 import skeleton
 from .manifest import Manifest, parse_manifest
 from .system import OPEN_FLAGS, SYSTEM, WINDOWS, StrPath, System, checked_path, flag, storage_errors
 from .trailer import Trailer, parse_trailer, root_of
-
-__all__ = ["CheckpointWriter", "check_manifest", "remove_stale_temporaries", "to_bytes"]
 
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
@@ -38,22 +37,10 @@ _MAX_ENTRY_BYTES: Final = len('[9007199254740991,"0123456789012345678901"],')
 
 
 def check_manifest(manifest: Manifest, frames: int) -> None:
-    """Check a manifest before its frames are made.
+    """Check a manifest before its frames are made, by the number that there will be.
 
-    Names, arrays and scalars have been checked by `tree.flatten`.
-
-    Parameters
-    ----------
-    manifest
-        The manifest without its frames.
-    frames
-        How many frames there will be.
-
-    Raises
-    ------
-    ArgumentError
-        If no reader would accept it: its policy is not JSON, or it has more bytes than LCC-LIM-04
-        allows.
+    Names, arrays and scalars have been checked by `tree.flatten`. Raises ``ArgumentError`` if the
+    policy is not JSON, or the manifest would be longer than LCC-LIM-04 allows.
     """
     size = len(manifest.to_bytes()) + frames * _MAX_ENTRY_BYTES
     if size > MAX_MANIFEST_BYTES:
@@ -75,13 +62,7 @@ def _readable() -> Iterator[None]:
 
 
 def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
-    """Return the bytes of a checkpoint file, as `CheckpointWriter` would write them.
-
-    Raises
-    ------
-    ArgumentError
-        If the manifest does not list these frames, or cannot be written.
-    """
+    """Return the bytes of a checkpoint file, as `CheckpointWriter` would write them."""
     if list(manifest.frames) != [FrameEntry.of(frame) for frame in frames]:
         raise ArgumentError("the manifest does not list the frames that were given")
     head, tail = _assemble(manifest)
@@ -90,16 +71,13 @@ def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
 
 def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
     """Return the bytes before the payload and behind it. The last of them are the root."""
-    from .hdf5 import skeleton
-
     data = manifest.to_bytes()
     trailer = Trailer(manifest.payload_length, len(data), minor=manifest.minor)
     with _readable():
         parse_manifest(data, "manifest")
         parse_trailer(trailer.to_bytes(), "trailer")
-    made = skeleton(trailer.payload_length, trailer.manifest_length)
-    tail = b"".join((made.middle, data, trailer.to_bytes()[:-ROOT_SIZE]))
-    return made.head, tail + root_of(made.head, tail)
+    head, tail = skeleton(trailer), data + trailer.to_bytes()[:-ROOT_SIZE]
+    return head, tail + root_of(head, tail)
 
 
 class CheckpointWriter:
@@ -111,13 +89,9 @@ class CheckpointWriter:
 
     Parameters
     ----------
-    path
-        The file to make.
     overwrite
         Whether to replace a file of that name, and keep its permissions. Otherwise such a file is
         an error, and stays as it is.
-    system
-        The operating system's calls.
 
     Attributes
     ----------
@@ -188,21 +162,13 @@ class CheckpointWriter:
 
         with self._working():
             self._entries += ordered(write, zip(frames, offsets, strict=False), threads)
-            self._seek(offsets[-1])
+            self._system.seek(self._fd, offsets[-1], os.SEEK_SET)
         return tuple(self._entries)
 
     def commit(self, manifest: Manifest) -> bytes:
-        """Write everything but the payload, and give the file its name.
+        """Write everything but the payload, give the file its name, and return the root.
 
-        Parameters
-        ----------
-        manifest
-            Its frames are the entries that `write_frame` returned, in that order.
-
-        Returns
-        -------
-        bytes
-            The root.
+        The frames of the manifest are the entries that `write_frame` returned, in that order.
 
         Raises
         ------
@@ -217,7 +183,7 @@ class CheckpointWriter:
                 raise ArgumentError("the manifest does not list the frames that were written")
             head, tail = _assemble(manifest)
             self._write(tail)
-            self._seek(0)
+            self._system.seek(self._fd, 0, os.SEEK_SET)
             self._write(head)
             self._system.fsync(self._fd)
             self._publish(temporary)
@@ -253,7 +219,7 @@ class CheckpointWriter:
                 self._system.lock(self._fd, True)
             # Another process may have removed it between the two calls.
             if self._system.exists(temporary):
-                self._seek(PAYLOAD_OFFSET)
+                self._system.seek(self._fd, PAYLOAD_OFFSET, os.SEEK_SET)
                 return
             self._discard()
         raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
@@ -271,9 +237,6 @@ class CheckpointWriter:
                     self._system.start_flush(self._fd, flushed, offset - flushed)
                 flushed = offset
             yield piece
-
-    def _seek(self, offset: int) -> None:
-        self._system.seek(self._fd, offset, os.SEEK_SET)
 
     def _write(self, data: Bytes) -> None:
         view = memoryview(data).cast("B")

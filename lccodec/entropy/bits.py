@@ -15,8 +15,6 @@ from ..byteorder import stored_view
 from ..element_types import Array
 from ..errors import TruncatedError
 
-__all__ = ["Cursor", "Stored", "is_filled", "pack", "packed_size", "unpack"]
-
 _CHUNK_BYTES: Final = 1 << 22
 
 
@@ -32,19 +30,9 @@ def is_filled(data: memoryview | Array, count: int, width: int) -> bool:
 
 
 def pack(values: Array, width: int) -> Array:
-    """Pack values of `width` bits each, the first in the lowest bits of the first byte.
+    """Pack values (1-D contiguous uint8) of 1 to 8 bits each into bytes (uint8).
 
-    Parameters
-    ----------
-    values
-        1-D contiguous uint8, each below ``1 << width``.
-    width
-        1 to 8.
-
-    Returns
-    -------
-    ndarray
-        uint8 of shape ``(packed_size(len(values), width),)``; unused high bits are 0.
+    The first value is in the lowest bits of the first byte. Unused bits of the last byte are 0.
     """
     if width == 8:
         return values
@@ -68,8 +56,7 @@ def pack(values: Array, width: int) -> Array:
 def _pairs(width: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
     """Return the moves that join eight fields of a word: in twos, then in fours, then all.
 
-    Each move is the mask of the lower field of every pair, the bits of a field, and how far the
-    upper field is from the lower one.
+    Each is the mask of every pair's lower field, a field's bits, and how far the fields are apart.
     """
     moves = []
     for half in (8, 16, 32):
@@ -102,6 +89,11 @@ def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
     return stored_view(words)[:count]
 
 
+def group_symbols(width: int) -> Array:
+    """Return the symbols (uint8) that each byte packs, of shape ``(256, 8 // width)``."""
+    return unpack(np.arange(256, dtype=np.uint8), 256 * 8 // width, width).reshape(256, -1)
+
+
 class Stored(Protocol):
     """Stored bytes: a memoryview, or an object that reads each part when it is asked for."""
 
@@ -111,16 +103,9 @@ class Stored(Protocol):
 
 
 class Cursor:
-    """Reads little-endian integers and slices from stored bytes, in order.
+    """Reads little-endian integers and slices from stored bytes, in order; errors name `where`.
 
-    Parameters
-    ----------
-    data
-        The bytes.
-    where
-        The place that errors name.
-    position, end
-        First byte to read, and the byte behind the last one. By default these are all bytes.
+    It reads from `position` up to `end`, by default all bytes.
     """
 
     def __init__(self, data: Stored, where: str, position: int = 0, end: int | None = None) -> None:
@@ -135,29 +120,17 @@ class Cursor:
         return self.end - self.position
 
     def take(self, size: int, what: str) -> memoryview:
-        """Return the next `size` bytes.
-
-        Raises
-        ------
-        TruncatedError
-            If fewer are left (LCC-FRM-02).
-        """
+        """Return the next `size` bytes; raise ``TruncatedError`` if fewer are left (LCC-FRM-02)."""
         if size > self.remaining:
-            raise TruncatedError(
-                "LCC-FRM-02",
-                self.where,
-                f"{what} takes {size} bytes at {self.position}, {self.remaining} left",
-            )
+            message = f"{what} takes {size} bytes at {self.position}, {self.remaining} left"
+            raise TruncatedError("LCC-FRM-02", self.where, message)
         self.position += size
         return self.data[self.position - size : self.position]
 
     def chunks(self, size: int, what: str) -> Iterator[memoryview]:
-        """Yield the next `size` bytes, at most 4 MiB at a time.
-
-        Raises the error of `take` before the first chunk.
-        """
+        """Yield the next `size` bytes, at most 4 MiB at a time."""
         if size > self.remaining:
-            self.take(size, what)
+            self.take(size, what)  # raises the error before the first chunk
         end = self.position + size
         while self.position < end:
             yield self.take(min(_CHUNK_BYTES, end - self.position), what)

@@ -1,23 +1,21 @@
 """Classes of the cells of a matrix: each class has its own codes.
 
-Rows and columns of a weight matrix differ in how much they move: some neurons learn more than
-others, some inputs are rare. So symbols are sorted into classes by how active their row and column
-are. Each row and each column has a *level*, and the class of a cell follows from the sum of the
-two. Each class is coded on its own, because like symbols together take fewer bits.
+Rows and columns of a weight matrix differ in how much they move. Each row and each column has a
+*level*, and the class of a cell follows from the sum of the two. Each class is coded on its own,
+because like symbols together take fewer bits.
 
 Source: SPEC 7.4 (classed streams), `spec/decisions/0007-classed-streams.md`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
 
 from ..element_types import Array
 from .histogram import entropy_bits
-
-__all__ = ["Classes", "find_classes", "row_length"]
 
 # All of these are an encoder's choice.
 _MAX_CLASSES_TRIED: Final = 4
@@ -41,16 +39,11 @@ def row_length(shape: tuple[int, ...], components: int) -> int:
 
     An array of more than two dimensions is split where the matrix becomes most nearly square.
     """
-    size, rows = components, 1
-    for extent in shape:
-        size *= extent
-    best = 0
-    for extent in shape[:-1]:
-        rows *= extent
-        columns = size // max(rows, 1)
-        if min(rows, columns) > min(best, size // max(best, 1)):
-            best = columns
-    return best
+    size = components * math.prod(shape)
+    if size == 0:
+        return 0
+    lengths = (components * math.prod(shape[k:]) for k in range(1, len(shape)))
+    return max(lengths, key=lambda length: min(length, size // length), default=0)
 
 
 class Classes:
@@ -90,18 +83,10 @@ class Classes:
         self._shift = first + self._kind * columns.size - self._starts
 
     def deal(self, positions: Array) -> list[tuple[Array, Array]]:
-        """Sort cells into their classes.
+        """Sort cells, by their positions in the matrix (int64, rising), into their classes.
 
-        Parameters
-        ----------
-        positions
-            Positions of cells in the matrix, row by row, int64, rising.
-
-        Returns
-        -------
-        list of tuple of ndarray
-            For each class: which of `positions` belong to it, and their positions within the class.
-            Both are int64 and rising.
+        Returns for each class which of `positions` belong to it, and their positions within the
+        class. Both are int64 and rising.
         """
         columns = self.columns.size
         row = _quotient(positions, columns)
@@ -125,16 +110,9 @@ class Classes:
 
 
 def find_classes(positions: Array, values: Array, count: int, columns: int) -> Classes | None:
-    """Return classes that make a run of symbols smaller, or ``None`` if no classes do.
+    """Return classes that make a run of `count` symbols smaller, or ``None`` if no classes do.
 
-    Parameters
-    ----------
-    positions, values
-        Positions (int64, rising) and values (uint8) of the symbols that are not 0.
-    count
-        Number of all symbols.
-    columns
-        Number of symbols in a row.
+    `positions` (int64, rising) and `values` (uint8) are those of the symbols that are not 0.
     """
     rows = -(-count // columns)
     if positions.size < _MIN_NONZERO or rows < 2 or columns < 2:
@@ -179,15 +157,8 @@ def _levels(counts: Array, mean: float) -> Array:
 def _merge(table: Array) -> tuple[Array, float]:
     """Merge neighbouring sums of levels while that saves bits, and to no more classes than allowed.
 
-    Parameters
-    ----------
-    table
-        Occurrences of each symbol (columns) at each sum of levels (rows).
-
-    Returns
-    -------
-    tuple
-        Bounds between the classes (uint8), and the bits that all classes take.
+    `table` has the occurrences of each symbol (columns) at each sum of levels (rows). Returns the
+    bounds between the classes (uint8), and the bits that all classes take.
     """
     first = np.flatnonzero(table.any(axis=1))
     table = table[first]

@@ -11,8 +11,6 @@ import numpy as np
 
 from ..element_types import Array
 
-__all__ = ["entropy_bits", "histogram"]
-
 #: From this many symbols on, counting pairs of bytes takes less time than counting bytes.
 _MIN_PAIRED_SYMBOLS: Final = 1 << 17
 
@@ -29,19 +27,10 @@ def histogram(data: Array) -> Array:
 
 
 def entropy_bits(counts: Array) -> Array:
-    """Return the order-0 entropy of all symbols together, in bits, rounded to a whole number.
+    """Return the order-0 entropy of all symbols together, in bits (float64), as whole numbers.
 
-    Machines differ in the last bit of a logarithm. Rounding keeps that bit from deciding anything.
-
-    Parameters
-    ----------
-    counts
-        Occurrences of each symbol in the last dimension; of any integer or floating type.
-
-    Returns
-    -------
-    ndarray
-        float64, without the last dimension.
+    The last dimension of `counts` has the occurrences of each symbol. Machines differ in the last
+    bit of a logarithm; rounding keeps that bit from deciding anything.
 
     Examples
     --------

@@ -17,8 +17,6 @@ from ..element_types import Array
 from ..errors import FormatError
 from .bits import Cursor, is_filled, packed_size, unpack
 
-__all__ = ["REVERSED", "canonical_codes", "choose_lengths", "code_lengths", "read_lengths", "size_bound"]
-
 #: An encoder's choice: lookup tables of this many bits stay in the first-level cache, and codes are
 #: hardly longer.
 PREFERRED_CODE_BITS: Final = 12
@@ -33,26 +31,11 @@ REVERSED: Final = (
 ).astype(np.uint16)
 
 
-def code_lengths(counts: Array, limit: int = MAX_CODE_BITS) -> Array:
-    """Return the code lengths of least total size with at most `limit` bits (package-merge).
+class PackageMerge:
+    """The lists of package-merge for `counts` (int64), two or more of them positive.
 
-    Parameters
-    ----------
-    counts
-        Occurrences of each symbol, int64. At least two and at most ``1 << limit`` are positive.
-    limit
-        Longest code in bits, at most 15.
-
-    Returns
-    -------
-    ndarray
-        uint8, 0 where the count is 0.
+    A limit uses one list for each bit.
     """
-    return _PackageMerge(counts).lengths(limit)
-
-
-class _PackageMerge:
-    """The lists of package-merge for some counts. A limit uses one list for each bit."""
 
     def __init__(self, counts: Array) -> None:
         symbols = np.flatnonzero(counts)
@@ -74,7 +57,7 @@ class _PackageMerge:
         return by_weight < self._leaves.size
 
     def lengths(self, limit: int) -> Array:
-        """Return code lengths (uint8) of at most `limit` bits."""
+        """Return the code lengths (uint8) of least total size with at most `limit` bits."""
         while len(self._flags) < limit:
             self._flags.append(self._flags[-1] if self._settled else self._next())
         # Walk back through the lists. Each chosen leaf adds a bit to its symbol; these leaves are
@@ -92,7 +75,7 @@ class _PackageMerge:
 
 def choose_lengths(counts: Array) -> Array:
     """Return code lengths for an encoder: short tables, or longer codes if they save enough."""
-    lists = _PackageMerge(counts)
+    lists = PackageMerge(counts)
     lengths = lists.lengths(PREFERRED_CODE_BITS)
     if int(lengths.max()) < PREFERRED_CODE_BITS:
         return lengths
@@ -101,18 +84,19 @@ def choose_lengths(counts: Array) -> Array:
     return free if saved * _MIN_SAVED_RATIO > int(counts @ free) else lengths
 
 
-def canonical_codes(lengths: Array) -> Array:
-    """Return the code of each symbol, most significant bit first (LCC-HUF-03), as uint16.
+def canonical_order(lengths: Array) -> Array:
+    """Return the symbols that have a code, in the order of their codes: by length, then symbol."""
+    order = np.argsort(lengths, kind="stable")
+    return order[lengths[order] > 0]
 
-    Codes of the same length are consecutive numbers in the order of the symbols. Shorter codes come
-    first.
-    """
+
+def canonical_codes(lengths: Array) -> Array:
+    """Return the code of each symbol, most significant bit first (LCC-HUF-03), as uint16."""
     codes = np.zeros(lengths.size, np.uint16)
-    order = np.lexsort((np.arange(lengths.size), lengths))
-    order = order[lengths[order] > 0]
-    spans = 1 << (MAX_CODE_BITS - lengths[order].astype(np.int64))
-    starts = np.cumsum(spans) - spans
-    codes[order] = starts >> (MAX_CODE_BITS - lengths[order].astype(np.int64))
+    order = canonical_order(lengths)
+    unused = MAX_CODE_BITS - lengths[order].astype(np.int64)
+    spans = 1 << unused
+    codes[order] = (np.cumsum(spans) - spans) >> unused
     return codes
 
 
@@ -123,12 +107,7 @@ def size_bound(counts: Array, lengths: Array) -> int:
 
 
 def read_lengths(cursor: Cursor) -> Array:
-    """Read and check a table of code lengths.
-
-    Returns
-    -------
-    ndarray
-        uint8, for the symbols up to the last one that has a code.
+    """Return a table of code lengths (uint8), up to the last symbol that has a code.
 
     Raises
     ------

@@ -20,9 +20,7 @@ from ..constants import MAX_CODE_BITS, MAX_LANE_SYMBOLS
 from ..element_types import Array
 from ..errors import FormatError, LimitError
 from .bits import Cursor, is_filled, pack, packed_size, unpack
-from .huffman import REVERSED, canonical_codes, read_lengths
-
-__all__ = ["decode", "encode"]
+from .huffman import REVERSED, canonical_codes, canonical_order, read_lengths
 
 # An encoder's choice: a lane has about this many bits or symbols, so that its entry in the
 # directory takes less than 1 % of it.
@@ -43,7 +41,7 @@ def _lane_count(symbols: int, bits: int) -> int:
 
 
 def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryview]:
-    """Return the table, the lane directory and the lanes of a run of symbols.
+    """Return the parts of a Huffman run: the table, the lane directory and the lanes.
 
     Parameters
     ----------
@@ -51,15 +49,10 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
         1-D contiguous uint8, not empty.
     counts, lengths
         Occurrences and code lengths of the 256 symbols. Every symbol of `data` has a length.
-
-    Returns
-    -------
-    list of bytes or memoryview
-        Parts of one Huffman run (SPEC 7.3), to be joined.
     """
-    last = int(np.flatnonzero(lengths)[-1])
-    table = struct.pack("<B", last) + stored_bytes(pack(lengths[: last + 1], 4))
     lanes = _lane_count(data.size, int(counts @ lengths))
+    last = int(np.flatnonzero(lengths)[-1])
+    lengths = lengths[: last + 1]
     store, starts, sizes = _write_lanes(data, lengths, lanes)
     base = int(sizes.min())
     spread = int(sizes.max()) - base
@@ -67,7 +60,8 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
     excess = sizes - base
     directory = excess.astype(np.uint16) if width == 16 else pack(excess.astype(np.uint8), max(width, 1))
     return [
-        table,
+        bytes([last]),
+        stored_bytes(pack(lengths, 4)),
         struct.pack("<HHB", lanes, base, width),
         stored_bytes(directory) if width else b"",
         *(store[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)),
@@ -76,9 +70,8 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
 
 def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, Array, Array]:
     """Return the bytes that hold the lanes, where each lane begins, and its size (int64)."""
-    radix = int(np.flatnonzero(lengths)[-1]) + 1
     codes = (REVERSED[canonical_codes(lengths)] >> (MAX_CODE_BITS - lengths)).astype(np.uint64)
-    table, together = _joined_codes(codes[:radix], lengths[:radix].astype(np.uint64), data.size)
+    table, together = _joined_codes(codes, lengths.astype(np.uint64), data.size)
     # Rows of lookups are joined in pairs, so a batch has a power of two of them.
     lookups = -(-data.size // (lanes * together))
     batch = 1 << min(
@@ -86,7 +79,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
     )
     steps = -(-lookups // batch) * batch * together
     # The last batch is padded with the symbol whose code is all zeros. Only the sizes depend on it.
-    filler = int(np.lexsort((lengths, lengths == 0))[0])
+    filler = int(canonical_order(lengths)[0])
     padded = np.full(steps * lanes, filler, np.uint8)
     padded[: data.size] = data
     stride = -(-steps * int(lengths.max()) // 64) + 1
@@ -96,7 +89,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
     for rows in padded.reshape(-1, batch, together, lanes):
         index = rows[:, 0].astype(np.uint16)
         for row in range(1, together):
-            index *= index.dtype.type(radix)
+            index *= index.dtype.type(lengths.size)
             index += rows[:, row]
         entries = table.take(index, mode="clip")
         bits = entries & (1 << _LENGTH_BITS) - 1
@@ -120,8 +113,7 @@ def _write_lanes(data: Array, lengths: Array, lanes: int) -> tuple[memoryview, A
 def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, int]:
     """Return a table of codes for several symbols at once, and the number of symbols.
 
-    An entry is ``code << 6 | length``. Its index has the symbols as digits. The more symbols there
-    are to code, the larger a table may be.
+    An entry is ``code << 6 | length``. Its index has the symbols as digits.
     """
     joined, bits, together = codes, lengths, 1
     largest = min(1 << 16, symbols // 8)
@@ -146,19 +138,7 @@ def _join(words: Array, bits: Array) -> tuple[Array, Array]:
 
 
 def decode(cursor: Cursor, count: int) -> Array:
-    """Read a Huffman run of `count` symbols.
-
-    Parameters
-    ----------
-    cursor
-        Placed at the table of code lengths.
-    count
-        Number of symbols, at least 1. The caller has checked that it is not too large.
-
-    Returns
-    -------
-    ndarray
-        uint8 of shape ``(count,)``.
+    """Return a Huffman run of `count` symbols, at least 1, as uint8.
 
     Raises
     ------
@@ -200,10 +180,7 @@ def decode(cursor: Cursor, count: int) -> Array:
 
 
 def _symbols_together(longest: int, steps: int) -> int:
-    """Return how many symbols one lookup should give.
-
-    More symbols mean fewer steps and larger tables.
-    """
+    """Return how many symbols one lookup should give: more mean fewer steps and larger tables."""
     choices = [k for k in range(1, 5) if k == 1 or longest * k <= 16]
     return min(choices, key=lambda k: _STEP_COST_ENTRIES * steps / k + k * (1 << (longest * k)))
 
@@ -212,12 +189,7 @@ def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array
     """Decode few lanes: look at every bit as if a code began there, then jump from code to code.
 
     A step of few lanes costs the time of its calls, not of its work. Here a step is one call, and
-    it jumps four codes.
-
-    Returns
-    -------
-    tuple of ndarray
-        The symbols, and the position in bits at which each lane ends.
+    it jumps four codes. Returns the symbols, and where each lane ends, in bits.
     """
     lanes = starts.size
     tables = _lookup_tables(lengths, 1)
@@ -297,21 +269,11 @@ def _read_rows(words: Array, position: Array, tables: _Tables, rows: Array) -> N
 
 
 class _Tables(NamedTuple):
-    """What the next bits of a lane start with: one or several codes, one behind the other.
+    """What the next bits of a lane start with: one or several codes, one behind the other."""
 
-    Attributes
-    ----------
-    symbols
-        uint8 of shape ``(symbols a lookup, 2**bits)``.
-    length
-        Bits of these codes together, uint64.
-    bits
-        Bits that are looked at.
-    """
-
-    symbols: Array
-    length: Array
-    bits: int
+    symbols: Array  # uint8 of shape (symbols a lookup, 2**bits)
+    length: Array  # bits of these codes together, uint64
+    bits: int  # how many are looked at
 
 
 def _lookup_tables(lengths: Array, together: int) -> _Tables:
@@ -319,8 +281,7 @@ def _lookup_tables(lengths: Array, together: int) -> _Tables:
     longest = int(lengths.max())
     # In canonical order, codes fill the table with the most significant bit first. Reversing the
     # bits of its index puts the lowest bit first.
-    order = np.lexsort((np.arange(lengths.size), lengths))
-    order = order[lengths[order] > 0]
+    order = canonical_order(lengths)
     by_code = np.repeat(order.astype(np.uint8), 1 << (longest - lengths[order].astype(np.int64)))
     by_bits = by_code[REVERSED[: 1 << longest] >> (MAX_CODE_BITS - longest)]
     if together == 1:

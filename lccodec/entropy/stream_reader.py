@@ -1,7 +1,4 @@
-"""Streams to symbols: constant, raw, Huffman, sparse, packed or classed.
-
-Each form has a function that reads and checks it. Source: SPEC 7.4.
-"""
+"""Streams to symbols: constant, raw, Huffman, sparse, packed or classed. Source: SPEC 7.4."""
 
 from __future__ import annotations
 
@@ -26,25 +23,11 @@ from .bits import Cursor, is_filled, packed_size, unpack
 from .classes import Classes
 from .forms import Form, Packed, Sparse, as_sparse, dense
 
-__all__ = ["read_stream"]
-
 
 def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
-    """Read a stream of `count` symbols.
+    """Return the `count` symbols of a stream, in the form they are stored in.
 
-    Parameters
-    ----------
-    cursor
-        Placed at the stream.
-    count
-        Number of symbols.
-    depth
-        How deep this stream lies inside others, 1 for the outermost.
-
-    Returns
-    -------
-    ndarray, Sparse or Packed
-        The symbols in the form they are stored in; :func:`dense` makes an array of any of them.
+    `depth` is how deep the stream lies inside others, 1 for the outermost.
 
     Raises
     ------

@@ -4,7 +4,7 @@ A *stream* codes a known number of bytes. A Huffman code cannot take less than o
 So a run that is mostly zeros is stored *sparse*: the gaps between its non-zero symbols, and their
 values. A run over a small alphabet is *packed*: several symbols form one group, which gets one
 code. A run that is a matrix can be *classed*: its cells are coded apart by the levels of their row
-and column. These three forms contain streams again. Nothing here depends on what the symbols mean.
+and column. These three forms contain streams again.
 
 Source: SPEC 7.1 (packing) and 7.4 (streams).
 """
@@ -30,12 +30,10 @@ from ..constants import (
 )
 from ..element_types import Array
 from . import huffman, lanes
-from .bits import pack
+from .bits import group_symbols, pack
 from .classes import Classes, find_classes
-from .forms import Sparse, dense, sparse
+from .forms import Sparse, as_sparse, dense
 from .histogram import entropy_bits, histogram
-
-__all__ = ["Piece", "write_places", "write_stream"]
 
 # All of these are an encoder's choice.
 
@@ -57,7 +55,6 @@ _MAX_NONZERO_SHARE_LONG: Final = 0.4  # the same for long runs
 _STRETCH_SYMBOLS: Final = 1 << 16  # length of the stretch whose gaps are looked at
 
 _SPARSE_HEAD: Final = struct.Struct("<BBI")  # mode, low bits, count
-_PAIR_HEAD: Final = struct.Struct("<BB")  # mode, and one more byte
 _CLASSED_HEAD: Final = struct.Struct("<BHB")  # mode, columns, classes
 
 #: Part of a coded stream; all of them are joined.
@@ -66,75 +63,45 @@ Piece: TypeAlias = bytes | memoryview
 
 # _OCCURRENCES[width][group, symbol]: how often a symbol occurs in a group of 8 // width symbols.
 _OCCURRENCES: Final = {
-    width: np.stack(
-        [
-            ((np.arange(256)[:, None] >> np.arange(0, 8, width)) % (1 << width) == s).sum(axis=1)
-            for s in range(1 << width)
-        ],
-        axis=1,
-    )
-    for width in (1, 2, 4)
+    width: (group_symbols(width)[:, :, None] == np.arange(1 << width)).sum(axis=1) for width in (1, 2, 4)
 }
 
 
-def _symbol_width(largest: int) -> int:
-    return next(width for width in (1, 2, 4, 8) if largest < 1 << width)
-
-
 def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
-    """Code a run of symbols as a stream, in the form that takes the least room.
+    """Code a run of symbols (1-D contiguous uint8) as a stream, in the form of the least room.
 
-    Parameters
-    ----------
-    symbols
-        1-D contiguous uint8.
-    depth
-        How deep this stream lies inside others, 1 for the outermost.
-
-    Returns
-    -------
-    list of bytes or memoryview
-        Pieces of the stream, to be joined.
+    `depth` is how deep the stream lies inside others, 1 for the outermost.
     """
     nonzero = int(np.count_nonzero(symbols))
     if nonzero == 0:
-        return [_PAIR_HEAD.pack(STREAM_CONSTANT, 0)]
+        return [bytes([STREAM_CONSTANT, 0])]
     largest = int(symbols.max())
     if nonzero == symbols.size and int(symbols.min()) == largest:
-        return [_PAIR_HEAD.pack(STREAM_CONSTANT, largest)]
+        return [bytes([STREAM_CONSTANT, largest])]
     if symbols.size >= _LONG_RUN_SYMBOLS and largest >> 7 and _is_noise(symbols):
         return [bytes([STREAM_RAW]), symbols.data]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
-        return _write_sparse(sparse(symbols), depth)
-    width = _symbol_width(largest) if inside else 8
+        return _write_sparse(as_sparse(symbols, symbols.size), depth)
+    width = next(width for width in (1, 2, 4, 8) if largest < 1 << width) if inside else 8
     groups = pack(symbols, width)
     counts = histogram(groups)
     options = []
     if width < 8:
-        options.append(_coded(groups, counts, _PAIR_HEAD.pack(STREAM_PACKED, width)))
+        options.append(_coded(groups, counts, bytes([STREAM_PACKED, width])))
         counts = counts @ _OCCURRENCES[width]
         counts[0] -= groups.size * (8 // width) - symbols.size  # the padding of the last group
     options.append(_coded(symbols, counts, b""))
     size, write = min(options, key=lambda option: option[0])
     if inside and _sparse_estimate(symbols, counts) < size:
-        return _write_sparse(sparse(symbols), depth)
+        return _write_sparse(as_sparse(symbols, symbols.size), depth)
     return write()
 
 
 def write_places(symbols: Sparse, count: int, columns: int = 0, depth: int = 1) -> list[Piece]:
-    """Code a run of symbols that is given by its non-zero symbols; as :func:`write_stream`.
+    """Code a run of `count` symbols that is given by its places; as :func:`write_stream`.
 
-    Parameters
-    ----------
-    symbols
-        The symbols that are not 0.
-    count
-        Number of all symbols.
-    columns
-        Number of symbols in a row if the run is a matrix and this is the outermost stream, else 0.
-    depth
-        As in :func:`write_stream`.
+    `columns` is the length of a row if the run is a matrix and lies in no other stream, else 0.
     """
     if 0 < columns <= MAX_SIDE and count <= columns * MAX_SIDE:
         classes = find_classes(symbols.positions, symbols.values, count, columns)
@@ -188,9 +155,7 @@ def _sparse_estimate(symbols: Array, counts: Array) -> float:
     if nonzero > limit * total:
         return float("inf")
     middle = max((total - _STRETCH_SYMBOLS) // 2, 0)
-    places = np.flatnonzero(
-        symbols[middle : middle + _STRETCH_SYMBOLS] != 0
-    )  # of bools: several times as fast
+    places = np.flatnonzero(symbols[middle : middle + _STRETCH_SYMBOLS] != 0)
     if places.size < 2:
         return float("inf")
     gaps = np.diff(places) - 1

@@ -6,8 +6,6 @@ import numpy as np
 
 from ..element_types import Array, ElementType, from_ordered, to_ordered
 
-__all__ = ["unzigzag", "zigzag"]
-
 
 def zigzag(bits: Array, reference: Array | None, kind: ElementType) -> Array:
     """Return the zigzag of the ordered difference to the reference (LCC-PLN-02, LCC-PLN-03).

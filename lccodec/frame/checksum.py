@@ -1,7 +1,6 @@
 """The array sum: a checksum of the array that a frame decodes to (LCC-FRM-09).
 
-It detects a wrong reference or a codec that computes differently. Stored bytes have a CRC of their
-own.
+It detects a wrong reference, or a codec that computes differently. Stored bytes have a CRC too.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from ..byteorder import stored_bytes, stored_view
+from ..byteorder import stored_view
 from ..element_types import Array
 from ..parallel import PIECE
-
-__all__ = ["SUM_MASK", "array_sum"]
 
 SUM_MASK: Final = (1 << 64) - 1
 _ROW_WORDS: Final = 1 << 11  # words in a row of the matrices that are summed
@@ -23,38 +20,27 @@ _WEIGHTS: Final = np.arange(1, 2 * _ROW_WORDS, 2, dtype=np.uint64)
 
 
 def array_sum(bits: Array, first: int = 0) -> int:
-    """Return the checksum of an array's components: the sum of ``(2 i + 1) * word_i`` mod 2**64.
+    """Return the checksum of components: the sum of ``(2 i + 1) * word_i`` modulo 2**64.
 
-    Words are the little-endian bytes of the array, eight at a time, the last word padded with zeros
-    (LCC-FRM-09). The sum takes as long as reading the memory.
-
-    Parameters
-    ----------
-    bits
-        Components, or a part of them.
-    first
-        Index of the first word, so that parts of an array can be summed apart.
+    Words are the little-endian bytes of the array, eight at a time, the last one padded with zeros.
+    `first` is the index of the first word, so that parts of an array can be summed apart.
     """
     if sys.byteorder == "big" and bits.size > PIECE:  # so that the array is not copied whole
         starts = range(0, bits.size, PIECE)
         return sum(array_sum(bits[i : i + PIECE], first + i * bits.itemsize // 8) for i in starts) & SUM_MASK
     data = stored_view(bits)
-    whole = data.size & ~7
-    words = data[:whole].view("<u8")
-    total = 0
-    if whole < data.size:
-        rest = int.from_bytes(stored_bytes(data[whole:]), "little")
-        total = (2 * first + whole // 4 + 1) * rest
+    end = data.size - data.size % (8 * _ROW_WORDS)
+    parts = [data[start : min(start + 8 * PIECE, end)] for start in range(0, end, 8 * PIECE)]
+    if end < data.size:
+        parts.append(np.zeros(-(-(data.size - end) // 8) * 8, np.uint8))
+        parts[-1][: data.size - end] = data[end:]
     # In a matrix of words the weight of a word is the sum of a weight of its row and one of its
     # column. So two passes of additions replace a multiplication of every word, which takes longer.
-    end = words.size - words.size % _ROW_WORDS
-    for start in range(0, end, PIECE):
-        matrix = words[start : min(start + PIECE, end)].reshape(-1, _ROW_WORDS)
+    total = 0
+    for part in parts:
+        matrix = part.view("<u8").reshape(-1, min(_ROW_WORDS, part.size // 8))
         rows, columns = np.add.reduce(matrix, axis=1), np.add.reduce(matrix, axis=0)
-        heads = np.arange(first + start, first + start + matrix.size, _ROW_WORDS, dtype=np.uint64)
-        total += int(np.add.reduce(columns * _WEIGHTS)) + 2 * int(np.add.reduce(rows * heads))
-    if end < words.size:
-        tail = words[end:]
-        total += int(np.add.reduce(tail * _WEIGHTS[: tail.size]))
-        total += 2 * (first + end) * int(np.add.reduce(tail))
+        heads = np.arange(first, first + matrix.size, _ROW_WORDS, dtype=np.uint64)
+        total += int(np.add.reduce(columns * _WEIGHTS[: columns.size])) + 2 * int(np.add.reduce(rows * heads))
+        first += matrix.size
     return total & SUM_MASK

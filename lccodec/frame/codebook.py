@@ -13,8 +13,8 @@ import numpy as np
 
 from ..byteorder import read_numbers, stored_bytes, stored_view
 from ..element_types import Array, ElementType, add, add_at, unwork, work
-from ..entropy.bits import Cursor
-from ..entropy.forms import Packed, Sparse, dense, places_of
+from ..entropy.bits import Cursor, group_symbols
+from ..entropy.forms import Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_places, write_stream
 from ..errors import FormatError
@@ -22,10 +22,7 @@ from ..parallel import PIECE
 from ..quantizers.residual import Owner
 from .content import part_of
 
-__all__ = ["Codebook", "apply", "read_block", "reconstruct", "write_block"]
-
-#: If at most one symbol in this many is not 0, copying the reference and changing the few places is
-#: faster.
+#: If at most one symbol in this many is not 0, changing only their places is faster.
 SPARSE_RATIO: Final = 16
 
 
@@ -37,16 +34,11 @@ class Codebook:
     counts
         Number of representatives of each array, int64 of shape ``(arrays,)``.
     representatives
-        Components (bit patterns) of the representatives of the first array, of the second, and so
-        on.
+        Components (bit patterns) of the representatives of all arrays, one array after the other.
     sizes
         Number of components of each array, int64. If there are several arrays, no size is 0.
-    kind
-        Element type of the arrays.
-    relative
-        Whether representatives are added to a reference.
-    ordered
-        Whether representatives are added to the reference's order-preserving integers.
+    relative, ordered
+        Whether representatives are added to a reference, and to its order-preserving integers.
     """
 
     def __init__(
@@ -60,7 +52,6 @@ class Codebook:
         ordered: bool = False,
     ) -> None:
         self.counts = counts
-        self.representatives = representatives
         self.sizes = sizes
         self.kind = kind
         self._starts = np.cumsum(counts) - counts + np.arange(counts.size)  # of each array's symbol 0
@@ -82,11 +73,7 @@ class Codebook:
 
     def owner(self, start: int, positions: Array | slice) -> Owner:
         """Return the array of each component at positions after `start`; 0 for a single array."""
-        if self.sizes.size == 1:
-            return 0
-        if isinstance(positions, slice):
-            return self._owner[start + positions.start : start + positions.stop]
-        return self._owner.take(positions + start)
+        return 0 if self.sizes.size == 1 else self._owner[start:][positions]
 
     def expand(self, symbols: Array, owner: Owner = 0, first: int = 0) -> Array:
         """Return the values of symbols: ``kind.work``, or ``kind.bits`` if the book is ordered.
@@ -94,21 +81,8 @@ class Codebook:
         `owner` counts the arrays from the `first` one on.
         """
         if self.sizes.size > 1:
-            starts = self._starts[first:][owner]
-            symbols = np.add(starts, symbols, dtype=np.intp)
+            symbols = np.add(self._starts[first:][owner], symbols, dtype=np.intp)
         return self.values.take(symbols, mode="clip")
-
-    def group_rows(self, width: int) -> Array:
-        """Return the values of every group of ``8 // width`` symbols, for a frame of one array.
-
-        Returns
-        -------
-        ndarray
-            Of shape ``(256, 8 // width)``.
-        """
-        symbols = (np.arange(256)[:, None] >> np.arange(0, 8, width)) & ((1 << width) - 1)
-        rows: Array = self.values[np.minimum(symbols, self.values.size - 1)]
-        return rows
 
     def check(self, symbols: Array, owner: Owner, where: str) -> None:
         """Raise ``FormatError`` if a symbol has no representative (LCC-CBK-03)."""
@@ -149,18 +123,14 @@ def _change(reference: Array, positions: Array, values: Array, kind: ElementType
 def write_block(
     symbols: Sparse | Array, escapes: Array, exact: Array, count: int, columns: int = 0
 ) -> list[Piece]:
-    """Return the pieces of one block: the symbols, then the escapes if there are any (SPEC 6.3).
+    """Return the pieces of a block of `count` components: symbols, then any escapes (SPEC 6.3).
 
     Parameters
     ----------
     symbols
         The symbols that are not 0: uint8, or uint16 for a wide codebook. Or all symbols: uint8.
-    escapes
-        Places of the elements that are stored exactly, rising. Their symbols are 0.
-    exact
-        Components of these elements.
-    count
-        Number of components in the block.
+    escapes, exact
+        Places (rising) and components of the elements that are stored exactly, with symbol 0.
     columns
         Number of components in a row of the matrix; 0 if the array is not coded as one.
     """
@@ -169,26 +139,20 @@ def write_block(
     elif symbols.values.dtype == np.uint8:
         pieces = write_places(symbols, count, columns)
     else:
-        halves = stored_view(symbols.values).reshape(-1, 2).T
-        pieces = [piece for half in halves for piece in write_places(_nonzero(symbols, half), count, columns)]
+        pieces = []
+        for half in np.ascontiguousarray(stored_view(symbols.values).reshape(-1, 2).T):
+            pieces += write_places(as_sparse(Sparse(symbols.positions, half), count), count, columns)
     if escapes.size == 0:
         return [b"\x00", *pieces]
     marks = Sparse(escapes, np.ones(escapes.size, np.uint8))
     return [b"\x01", *pieces, *write_places(marks, count), stored_bytes(exact)]
 
 
-def _nonzero(symbols: Sparse, half: Array) -> Sparse:
-    """Return the places where one byte of the symbols is not 0, and that byte."""
-    places = np.flatnonzero(half != 0)
-    return Sparse(symbols.positions[places], half[places])
-
-
 def read_block(cursor: Cursor, codebook: Codebook, start: int, reference: Array | None, out: Array) -> None:
-    """Read one block, which begins at component `start` of the frame, into `out`.
-
-    `out` may be `reference`; both are the components of the block.
-    """
-    flags = _read_flags(cursor)
+    """Read the block at component `start` of the frame into `out`, which may be `reference`."""
+    flags = cursor.integer("B", "block flags")
+    if flags > 1:
+        raise FormatError("LCC-CBK-05", cursor.where, f"block flags {flags:#x} are reserved")
     run = read_stream(cursor, out.size)
     if codebook.wide:
         low, high = dense(run, out.size), dense(read_stream(cursor, out.size), out.size)
@@ -205,20 +169,9 @@ def read_block(cursor: Cursor, codebook: Codebook, start: int, reference: Array 
             codebook.check(symbols[part], owner, cursor.where)
             apply(symbols[part], owner, codebook, part_of(reference, part), out[part])
     if flags:
-        _read_escapes(cursor, out)
-
-
-def _read_flags(cursor: Cursor) -> int:
-    flags = cursor.integer("B", "block flags")
-    if flags > 1:
-        raise FormatError("LCC-CBK-05", cursor.where, f"block flags {flags:#x} are reserved")
-    return flags
-
-
-def _read_escapes(cursor: Cursor, out: Array) -> None:
-    places = places_of(read_stream(cursor, out.size), out.size)
-    exact = cursor.take(places.size * out.itemsize, "escaped values")
-    out[places] = read_numbers(exact, out.dtype)
+        places = as_sparse(read_stream(cursor, out.size), out.size).positions
+        exact = cursor.take(places.size * out.itemsize, "escaped values")
+        out[places] = read_numbers(exact, out.dtype)
 
 
 def _apply_sparse(
@@ -240,13 +193,11 @@ def _apply_sparse(
 
 
 def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:
-    joined = 8 // run.width
-    if codebook.counts[0] + 1 < 1 << run.width:
-        symbols = (np.arange(256)[:, None] >> np.arange(0, 8, run.width)) & ((1 << run.width) - 1)
-        bad = symbols.max(axis=1) > codebook.counts[0]
-        if bad[run.groups].any():
-            codebook.check(symbols[run.groups[bad[run.groups]]], 0, where)
-    rows = codebook.group_rows(run.width)
+    joined, symbols = 8 // run.width, group_symbols(run.width)
+    bad = (symbols > codebook.counts[0]).any(axis=1)
+    if bad.any():
+        codebook.check(symbols[run.groups[bad[run.groups]]], 0, where)
+    rows = codebook.expand(symbols)
     # A row of values is taken as a single item if a type of its size exists: one gather per group.
     item = {4: np.uint32, 8: np.uint64, 16: np.complex128}.get(rows.shape[1] * rows.itemsize)
     table = rows if item is None else rows.view(item)[:, 0]

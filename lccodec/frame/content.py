@@ -11,8 +11,6 @@ from ..element_types import Array, ElementType, components
 from ..errors import ArgumentError
 from .header import Shape
 
-__all__ = ["MAX_SHARED_COMPONENTS", "Content", "checked_array", "part_of", "reference_components"]
-
 #: Most components of an array that shares a frame with others (an encoder's choice). A NumPy call
 #: takes as long as the work of a thousand components, so smaller arrays are handled together.
 MAX_SHARED_COMPONENTS: Final = 1 << 14

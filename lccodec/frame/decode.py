@@ -1,7 +1,4 @@
-"""Frames to arrays; every byte of a frame is checked.
-
-Source: SPEC 6.
-"""
+"""Frames to arrays; every byte of a frame is checked. Source: SPEC 6."""
 
 from __future__ import annotations
 
@@ -23,8 +20,6 @@ from .codebook import Codebook, read_block
 from .content import part_of, reference_components
 from .encode import TAIL, padding
 from .header import FrameHeader, parse_header
-
-__all__ = ["decode", "decode_components"]
 
 _ALIGNMENT_BYTES: Final = 64  # a cache line
 
@@ -113,9 +108,8 @@ def decode_components(
 ) -> Array:
     """Return the components that a frame holds, 1-D, decoded into `out` if it is given.
 
-    A frame that is relative needs `reference` (components), which may be `out`. The check of the
-    array sum may be left out if the result is the reference of another frame: the sum of that frame
-    shows a wrong value too.
+    `reference` (components) may be `out`. The check of the array sum may be left out if the result
+    is the reference of another frame, whose sum shows a wrong value too.
     """
     header = _checked(frame)
     base = reference if header.relative else None
@@ -181,11 +175,9 @@ def _decode(
     if header.kind.kind == "b" and int(out.max(initial=0)) > 1:
         raise FormatError("LCC-FRM-10", "frame", "a bool must be 0 or 1")
     if check_sum and array_sum(out) != checksum:
-        reason = (
-            "the reference is not the one it was coded against"
-            if header.relative
-            else "decoded values differ"
-        )
+        reason = "decoded values differ"
+        if header.relative:
+            reason = "the reference is not the one it was coded against"
         raise ChecksumError("LCC-FRM-09", "frame", f"the sum of the decoded array does not match: {reason}")
     return out
 

@@ -164,7 +164,7 @@ def _write_frame(
         yield head  # not written yet if the array is empty
         length += len(head)
         if reference is None:
-            yield bytes(padding(header.nbytes, length + TAIL.size))
+            yield bytes(padding(bits.nbytes, length + TAIL.size))
     yield struct.pack("<Q", checksum & SUM_MASK)
 
 

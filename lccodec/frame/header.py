@@ -1,7 +1,6 @@
 """The header of a frame: its method, element type and shapes (SPEC 6.1).
 
-`to_bytes` and `parse_header` are inverse to each other. The parser checks every rule of the header
-before anything of the declared size is allocated.
+The parser checks every rule of the header before anything of the declared size is allocated.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 from ..constants import (
@@ -33,8 +33,6 @@ from ..element_types import ELEMENT_TYPES, ElementType
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, FormatError, LimitError, TruncatedError, UnsupportedError
 
-__all__ = ["FrameHeader", "Shape", "check_shape", "parse_header"]
-
 Shape = tuple[int, ...]
 
 _HEAD: Final = struct.Struct("<2sBBBBBB")
@@ -49,8 +47,6 @@ class FrameHeader:
     ----------
     method
         ``METHOD_RAW``, ``METHOD_PLANES`` or ``METHOD_CODEBOOK``.
-    kind
-        Element type.
     relative
         Whether the frame is decoded against a reference of the same type and shapes.
     shapes
@@ -112,62 +108,43 @@ class FrameHeader:
 
 
 def check_shape(shape: Shape) -> None:
-    """Raise ``ArgumentError`` if no reader accepts an array of this shape.
-
-    A frame has a limit for dimensions and one for elements.
-    """
+    """Raise ``ArgumentError`` if no reader accepts an array of this shape."""
     if broken := _too_many_dimensions(len(shape)) or _too_many_elements([shape]):
         raise ArgumentError(f"an array of shape {shape} cannot be stored: {broken}")
 
 
 def _too_many_dimensions(dimensions: int) -> str | None:
-    """Return what is wrong with this number of dimensions, or ``None`` if nothing is."""
+    """Return what is wrong with this number of dimensions, or ``None``."""
     return f"{dimensions} dimensions, more than {MAX_DIMENSIONS}" if dimensions > MAX_DIMENSIONS else None
 
 
 def _too_many_elements(shapes: Sequence[Shape]) -> str | None:
-    """Return what is wrong with arrays of these shapes together, or ``None`` if nothing is."""
+    """Return what is wrong with arrays of these shapes together, or ``None``."""
     # The extents of an empty array are limited too.
     elements = sum(math.prod(shape) or math.prod(filter(None, shape)) for shape in shapes)
     return f"more than {MAX_ELEMENTS} elements, extents of 0 left out" if elements > MAX_ELEMENTS else None
 
 
 def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) -> FrameHeader:
-    """Read the header at the start of a frame.
+    """Read the header at the start of a frame; raise ``DataError`` if it breaks a rule of SPEC 6.1.
 
-    Parameters
-    ----------
-    data
-        The frame, or its first bytes.
-    where
-        The place that errors name.
-    behind
-        Bytes that `data` must have behind the header.
-
-    Raises
-    ------
-    DataError
-        If the header breaks a rule of SPEC 6.1.
+    `data` is the frame, or its first bytes. It must have `behind` bytes behind the header.
     """
     cursor = Cursor(memoryview(data) if isinstance(data, bytes) else data, where)
     magic, version, method, code, flags, first, block_log2 = _HEAD.unpack(cursor.take(_HEAD.size, "header"))
     if magic != FRAME_MAGIC:
         raise FormatError("LCC-FRM-01", where, "this is not an lccodec frame")
     if version != FORMAT_MAJOR:
-        raise UnsupportedError(
-            "LCC-VER-01", where, f"frame version {version}; this reader knows {FORMAT_MAJOR}"
-        )
+        message = f"frame version {version}; this reader knows {FORMAT_MAJOR}"
+        raise UnsupportedError("LCC-VER-01", where, message)
     if method not in _METHODS:
         raise UnsupportedError("LCC-FRM-03", where, f"method {method} is not defined")
-    if flags & ~(FLAG_REFERENCE | FLAG_RUN | FLAG_ORDERED) or (
-        flags & FLAG_REFERENCE and method == METHOD_RAW
-    ):
+    relative, run, ordered = (bool(flags & flag) for flag in (FLAG_REFERENCE, FLAG_RUN, FLAG_ORDERED))
+    if flags & ~(FLAG_REFERENCE | FLAG_RUN | FLAG_ORDERED) or (relative and method == METHOD_RAW):
         raise UnsupportedError("LCC-FRM-04", where, f"flags {flags:#x} are reserved for method {method}")
-    ordered = bool(flags & FLAG_ORDERED)
-    if ordered and not (method == METHOD_CODEBOOK and flags & FLAG_REFERENCE):
-        raise UnsupportedError(
-            "LCC-FRM-12", where, f"an ordered frame cannot have method {method} and flags {flags:#x}"
-        )
+    if ordered and not (relative and method == METHOD_CODEBOOK):
+        message = f"an ordered frame cannot have method {method} and flags {flags:#x}"
+        raise UnsupportedError("LCC-FRM-12", where, message)
     if code >= len(ELEMENT_TYPES):
         raise UnsupportedError("LCC-FRM-06", where, f"element type {code} is not defined")
     kind = ELEMENT_TYPES[code]
@@ -176,11 +153,10 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
     smallest, largest = (0, 0) if method == METHOD_RAW else (MIN_BLOCK_LOG2, MAX_BLOCK_LOG2)
     if not smallest <= block_log2 <= largest:
         raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components are not allowed")
-    run = bool(flags & FLAG_RUN)
     shapes = _parse_shapes(cursor, run, first)
     if cursor.remaining < behind:
         raise TruncatedError("LCC-FRM-02", where, f"{len(data)} bytes do not hold a whole frame")
-    header = FrameHeader(method, kind, bool(flags & FLAG_REFERENCE), shapes, block_log2, run, ordered)
+    header = FrameHeader(method, kind, relative, shapes, block_log2, run, ordered)
     if broken := _too_many_elements(header.shapes):
         raise LimitError("LCC-LIM-01", where, broken)
     if run and header.components > MAX_RUN_COMPONENTS:
@@ -193,16 +169,12 @@ def _parse_shapes(cursor: Cursor, run: bool, first: int) -> tuple[Shape, ...]:
     if run:
         count = cursor.integer("I", "number of arrays")
         if first or not 1 <= count <= MAX_ARRAYS:
-            raise FormatError(
-                "LCC-FRM-11", cursor.where, f"a run cannot have {count} arrays and {first} dimensions"
-            )
+            message = f"a run cannot have {count} arrays and {first} dimensions"
+            raise FormatError("LCC-FRM-11", cursor.where, message)
         dimensions = bytes(cursor.take(count, "dimensions"))
     if broken := _too_many_dimensions(max(dimensions)):
         raise LimitError("LCC-FRM-05", cursor.where, broken)
     total = sum(dimensions)
     extents = struct.unpack(f"<{total}Q", cursor.take(8 * total, "shape"))
-    shapes, at = [], 0
-    for count in dimensions:
-        shapes.append(extents[at : at + count])
-        at += count
-    return tuple(shapes)
+    left = iter(extents)
+    return tuple(tuple(islice(left, count)) for count in dimensions)

@@ -1,7 +1,6 @@
 """The planes method: any bit pattern, exactly, as byte planes of the difference to the reference.
 
-A component becomes a *zigzag code*, an unsigned integer that is small where the component is near
-its reference. Each byte of the codes is a plane, and each plane is one stream.
+Each byte of the zigzag codes is a plane, and each plane is one stream.
 
 Source: SPEC 6.2 and 7.5. The order-preserving difference is from FM-Delta (Ning et al., NeurIPS
 2024).
@@ -21,8 +20,6 @@ from ..entropy.stream_writer import Piece, write_stream
 from ..entropy.zigzag import unzigzag, zigzag
 from ..parallel import slices
 
-__all__ = ["read_block", "write_block"]
-
 
 def write_block(
     bits: Array,
@@ -32,13 +29,8 @@ def write_block(
 ) -> list[Piece]:
     """Return the pieces of one block: a stream for each byte of the codes, lowest byte first.
 
-    Parameters
-    ----------
-    bits, reference
-        Components of the block. `bits` may change meanwhile: every component is read once.
-    taken
-        Called with the place and a copy of the components that were read, part by part. The same
-        part of `reference` is not needed any more.
+    `bits` may change meanwhile: every component is read once. `taken` is called with the place and
+    a copy of each part that was read; the same part of `reference` is not needed any more.
     """
     planes = np.empty((kind.size, bits.size), np.uint8)
     for part in slices(bits.size):
@@ -52,7 +44,7 @@ def write_block(
 
 
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
-    """Read one block into `out`, which may be `reference`. Both are components of the block."""
+    """Read one block into `out`, which may be `reference`; both are components."""
     planes = [dense(read_stream(cursor, out.size), out.size) for _ in range(kind.size)]
     for part in slices(out.size):
         codes = planes[-1][part].astype(kind.bits)

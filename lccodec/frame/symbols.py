@@ -71,10 +71,9 @@ def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> 
     partitions = [quantizer.fit(residual) for _, _, residual in batches]
     if all(partition is None for partition in partitions):
         return []
-    no_representatives = np.empty(0, kind.work)
     fitted = []
     for (first, array, residual), partition in zip(batches, partitions, strict=True):
-        chosen = Exact(no_representatives, residual.arrays) if partition is None else partition
+        chosen = Exact(np.empty(0, kind.work), residual.arrays) if partition is None else partition
         check_partition(chosen, quantizer, residual.arrays)
         # Steps of the logarithm keep positive numbers positive.
         unsigned = None if quantizer.ordered else _unsigned(residual)
@@ -114,16 +113,18 @@ class SymbolCoder:
     ) -> None:
         self._fitted = fitted
         self._run = header.run
-        self._out = np.empty(header.components, header.kind.bits) if out is None and header.run else out
         self._in_place = in_place
         self._columns = columns
-        self._size = header.components
         counts = np.concatenate([batch.partition.counts for batch in fitted])
         patterns = _patterns(np.concatenate([batch.partition.representatives for batch in fitted]), header)
-        sizes = np.array(header.sizes)
+        sizes = np.concatenate([batch.residual.sizes for batch in fitted])
+        self._size = int(sizes.sum())
+        self._out = np.empty(self._size, header.kind.bits) if out is None and header.run else out
         self._book = Codebook(
             counts, patterns, sizes, header.kind, relative=header.relative, ordered=header.ordered
         )
+        ends = np.cumsum(counts + 1)
+        self._starts = (ends - counts - 1).astype(np.int32)  # of each array's values in the book
         self.codebook = stored_bytes(counts.astype(np.uint16)) + stored_bytes(patterns)
 
     def write_block(self, part: slice) -> tuple[bytes, int]:
@@ -170,7 +171,8 @@ class SymbolCoder:
             return as_sparse(Sparse(places, values), count)
         dense = np.zeros(count, np.uint8)
         for start, place, symbols in found:
-            dense[start:][place] = symbols
+            every = place.size and place[-1] + 1 == place.size
+            dense[start:][slice(place.size) if every else place] = symbols
         return dense
 
     def _pieces(self, part: slice) -> Iterator[tuple[Fitted, int]]:
@@ -193,16 +195,15 @@ class SymbolCoder:
         residual, kind = batch.residual, self._book.kind
         part = slice(start, start + PIECE)
         original, base = residual.bits[part], part_of(residual.reference, part)
-        place, symbol, values, escaped = self._quantize_outside(batch, start, original, base)
-        if self._out is None:
-            result = np.empty_like(original)
-        else:
-            result = self._out[batch.first + start : batch.first + start + original.size]
-        if base is None:
-            result[:] = 0
-        elif not self._in_place:
-            result[:] = base
-        result[place] = values
+        within = slice(batch.first + start, batch.first + start + original.size)  # in the frame
+        result = np.empty_like(original) if self._out is None else self._out[within]
+        place, symbol, values, escaped = self._quantize_outside(batch, start, original, base, result)
+        if values is not result:
+            if base is None:
+                result[:] = 0
+            elif not self._in_place:
+                result[:] = base
+            result[place] = values
         if batch.unsigned is not None:
             own = original.copy()
             marked = spoiled(result, own, kind)
@@ -216,7 +217,7 @@ class SymbolCoder:
         return place, symbol, result, escaped
 
     def _quantize_outside(
-        self, batch: Fitted, start: int, original: Array, base: Array | None
+        self, batch: Fitted, start: int, original: Array, base: Array | None, result: Array
     ) -> tuple[Array, Array, Array, Array]:
         """Quantize the components of a piece outside the dead zone.
 
@@ -224,7 +225,7 @@ class SymbolCoder:
         -------
         tuple of ndarray
             Places, symbols and decoded values of these components; and the places of those that are
-            stored exactly.
+            stored exactly. If the zone contains no component, the values are `result`.
         """
         residual, partition, kind = batch.residual, batch.partition, self._book.kind
         place, d = residual.outside(start, partition.zone)
@@ -238,10 +239,15 @@ class SymbolCoder:
             symbol, unfit = partition.symbols(d, owner)
         if unfit is not None:
             kept &= ~unfit
-        values = np.empty(d.size, original.dtype)
         every = place.size == original.size
+        values = result if every else np.empty(d.size, original.dtype)
         before = base if base is None or every else base.take(place, mode="clip")
-        reconstruct(self._book.expand(symbol, owner, batch.array), before, kind, values)
+        if every and residual.arrays > 1:  # to repeat numbers is faster than to look them up
+            starts = self._starts[batch.array : batch.array + residual.arrays]
+            chosen = self._book.values.take(np.repeat(starts, residual.sizes) + symbol, mode="clip")
+        else:
+            chosen = self._book.expand(symbol, owner, batch.array)
+        reconstruct(chosen, before, kind, values)
         kept &= np.isfinite(work(values, kind))  # the sum can overflow where the difference did not
         if partition.max_error is not None:
             near = original.take(place, mode="clip")

@@ -23,38 +23,20 @@ from ..element_types import Array, components, element_type
 from ..parallel import slices
 from .summary import numbers
 
-__all__ = ["ArrayChange", "Difference", "Leaves", "Replacement", "ScalarChange", "compare_states"]
-
 
 @dataclass(frozen=True)
 class ArrayChange:
-    """How an array of one dtype and shape changed.
-
-    Parameters
-    ----------
-    name, dtype, shape
-        Name, type and shape of the array.
-    changed, share
-        Elements with another bit pattern: their number, and their share from 0 to 1.
-    not_finite
-        Elements that changed and are NaN or infinite before or after. The figures below leave them
-        out.
-    max_abs, rms
-        Largest and root mean square difference over all elements, also those that did not change;
-        None if no element is finite.
-    relative_rms
-        `rms` divided by the root mean square of the old elements; None if that is 0.
-    """
+    """How an array of one dtype and shape changed. Elements change if their bit patterns do."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    changed: int
-    share: float
-    not_finite: int
-    max_abs: float | None
-    rms: float | None
-    relative_rms: float | None
+    changed: int  # elements
+    share: float  # of the elements changed, from 0 to 1
+    not_finite: int  # changed elements that are NaN or infinite before or after; not counted below
+    max_abs: float | None  # largest difference of all elements; None if none is finite
+    rms: float | None  # root mean square difference of all elements, also of those that did not change
+    relative_rms: float | None  # by the root mean square of the old elements; None if that is 0
 
 
 @dataclass(frozen=True)
@@ -92,12 +74,8 @@ class Leaves(Mapping[str, Any]):
     """The leaves of an open checkpoint by name. An array is decoded when it is asked for.
 
     Small arrays can share a frame. When one of them is decoded, all that are decoded with it are
-    kept, so that no frame is decoded twice. An array with frames of its own is not kept.
-
-    Parameters
-    ----------
-    file
-        The checkpoint. It must be open while this is used.
+    kept, so that no frame is decoded twice. An array with frames of its own is not kept. The file
+    must be open while this is used.
     """
 
     def __init__(self, file: CheckpointFile) -> None:
@@ -114,14 +92,12 @@ class Leaves(Mapping[str, Any]):
         if name not in self._indices:
             return self._values[name]
         index = self._indices[name]
-        found = self._kept.get(index)
-        if found is None:
-            group = self._groups[index]
-            decoded = self._file.decode_some(group)
-            if len(group) > 1:
+        decoded = self._kept
+        if index not in decoded:
+            decoded = self._file.decode_some(self._groups[index])
+            if len(decoded) > 1:
                 self._kept.update(decoded)
-            found = decoded[index]
-        return found.array("bits")
+        return decoded[index].array("bits")
 
     def __contains__(self, name: object) -> bool:
         return name in self._indices or name in self._values  # without this, Mapping would decode the array
@@ -135,9 +111,7 @@ class Leaves(Mapping[str, Any]):
 
 
 def compare_states(
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    progress: Callable[[int, int], object] | None = None,
+    old: Mapping[str, Any], new: Mapping[str, Any], progress: Callable[[int, int], object] | None = None
 ) -> Difference:
     """Return how two states differ.
 
@@ -246,10 +220,7 @@ def _magnitude(values: Array) -> Array:
 
 
 def _peak_and_rms(magnitudes: Callable[[], Iterator[Array]], count: int) -> tuple[float, float]:
-    """Return maximum and root mean square.
-
-    Dividing by the maximum keeps squares from overflowing or vanishing.
-    """
+    """Return maximum and root mean square; dividing by the former keeps squares in range."""
     peak = max((float(piece.max(initial=0.0)) for piece in magnitudes()), default=0.0)
     if not 0 < peak < math.inf:
         return peak, peak

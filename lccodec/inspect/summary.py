@@ -19,8 +19,6 @@ import numpy as np
 from ..element_types import Array, ElementType, components, work
 from ..parallel import PIECE, slices
 
-__all__ = ["ArraySummary", "Bin", "numbers", "summarize"]
-
 _DEFAULT_BINS: Final = 16
 
 
@@ -38,38 +36,18 @@ class Bin:
 
 @dataclass(frozen=True)
 class Distribution:
-    """How the finite elements of an array are spread.
+    """How the finite elements of an array are spread."""
 
-    Parameters
-    ----------
-    minimum, maximum
-        Extremes; exact for integers.
-    mean, std
-        Mean and standard deviation.
-    histogram
-        Bins of equal width. The last one includes its `high`.
-    """
-
-    minimum: float
+    minimum: float  # exact for integers, as is `maximum`
     maximum: float
     mean: float
     std: float
-    histogram: tuple[Bin, ...]
+    histogram: tuple[Bin, ...]  # bins of equal width; the last one includes its `high`
 
 
 @dataclass(frozen=True)
 class ArraySummary:
-    """Figures of one array.
-
-    Parameters
-    ----------
-    dtype, shape
-        Type and shape of the array.
-    size, finite, nans, infinities, zeros
-        Numbers of elements.
-    distribution
-        Distribution of the finite elements; None if there are none.
-    """
+    """Figures of one array: its type, shape, and numbers of elements."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -78,7 +56,7 @@ class ArraySummary:
     nans: int
     infinities: int
     zeros: int
-    distribution: Distribution | None
+    distribution: Distribution | None  # of the finite elements; None if there are none
 
 
 def summarize(array: Array, bins: int = _DEFAULT_BINS) -> ArraySummary:
@@ -156,17 +134,9 @@ def _distribution(
 
 
 def numbers(bits: Array, kind: ElementType) -> Iterator[Array]:
-    """Yield the elements as numbers to compute with, in pieces of `PIECE` elements.
+    """Yield components as numbers to compute with, in pieces of `PIECE` elements.
 
-    Parameters
-    ----------
-    bits
-        Components (see :func:`lccodec.element_types.components`).
-
-    Yields
-    ------
-    ndarray
-        float64, complex128, or integers as they are (bool as uint8).
+    These are float64, complex128, or integers as they are (bool as uint8).
     """
     for part in slices(bits.size, PIECE * kind.components):
         piece = bits[part]

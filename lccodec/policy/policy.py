@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 from ..arguments import as_integer
 from ..element_types import Array, ElementType
@@ -16,31 +16,18 @@ from ..quantizers.lossless import Lossless
 from ..quantizers.registry import check_registered, parse_quantizer, quantizer_json, quantizer_text
 from .roles import ROLES, Role
 
-__all__ = ["Candidate", "Policy"]
-
-_Json: TypeAlias = Any
-
 
 @dataclass(slots=True)  # there may be thousands: a frozen one takes three times as long to make
 class Candidate:
-    """An array of a state, with all that a policy needs to choose its quantizer.
-
-    Parameters
-    ----------
-    name, role, why, kind, shape
-        Path in the state, role, the reason for the role, element type and shape.
-    bits, reference
-        Components of the array, and of the parent's array as decoded. The reference is ``None`` if
-        the parent has no such array.
-    """
+    """An array of a state, with all that a policy needs to choose its quantizer."""
 
     name: str
     role: Role
-    why: str
+    why: str  # it has this role, in a few words
     kind: ElementType
     shape: tuple[int, ...]
-    bits: Array
-    reference: Array | None
+    bits: Array  # its components
+    reference: Array | None  # the parent's as decoded; None if the parent has no such array
 
 
 @dataclass(frozen=True)
@@ -129,13 +116,7 @@ class Policy:
         return next((q for pattern, q in self.patterns.items() if fnmatchcase(name, pattern)), None)
 
     def check(self, roles: Mapping[str, Role]) -> None:
-        """Check the patterns against the roles of arrays, given by name, before the first save.
-
-        Raises
-        ------
-        ArgumentError
-            If a pattern lets a second moment wait for a trigger.
-        """
+        """Raise ``ArgumentError`` if a pattern lets a second moment of these wait for a trigger."""
         for name, role in roles.items():
             self._check_trigger(name, role, self._of_pattern(name))
 
@@ -166,7 +147,7 @@ class Policy:
             [head, *(f"  {place:{width}}  {quantizer_text(quantizer)}" for place, quantizer in rows)]
         )
 
-    def to_json(self) -> _Json:
+    def to_json(self) -> Any:
         """Return the policy as a JSON object."""
         return {
             "name": self.name,
@@ -177,14 +158,8 @@ class Policy:
         }
 
     @classmethod
-    def from_json(cls, value: _Json) -> Self:
-        """Return the policy of a JSON object that :meth:`to_json` made.
-
-        Raises
-        ------
-        ArgumentError
-            If the value is not such an object.
-        """
+    def from_json(cls, value: Any) -> Self:
+        """Return the policy of an object that :meth:`to_json` made; refuse any other."""
         members = ("name", "roles", "patterns", "smallest")
         if not isinstance(value, dict) or not all(member in value for member in members):
             raise ArgumentError(f"a policy is an object of {', '.join(members)}, not {value!r:.100}")

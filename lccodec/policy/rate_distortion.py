@@ -21,8 +21,6 @@ from ..element_types import Array, ElementType
 from ..quantizers.grid import DEAD_ZONE
 from ..quantizers.residual import difference
 
-__all__ = ["SAMPLE", "entropy", "left", "sample"]
-
 _SAMPLE_STRETCHES: Final = 16  # of one array, evenly spread
 _STRETCH_COMPONENTS: Final = 256  # of each
 SAMPLE: Final = _SAMPLE_STRETCHES * _STRETCH_COMPONENTS  # about how many components of an array are sampled
@@ -31,10 +29,7 @@ SAMPLE: Final = _SAMPLE_STRETCHES * _STRETCH_COMPONENTS  # about how many compon
 def sample(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> tuple[Array, float]:
     """Return a sample of an array's finite differences; without a reference, of its values.
 
-    Returns
-    -------
-    tuple
-        About `SAMPLE` numbers, float64; and the share of the sample that was finite.
+    These are about `SAMPLE` numbers, float64, and the share of the sample that was finite.
     """
     if bits.size <= SAMPLE:
         d = difference(bits.copy(), reference, kind, ordered)  # the caller's array may change

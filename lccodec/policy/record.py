@@ -1,46 +1,95 @@
-"""What a checkpoint records of how its frames were made: the policy, and the roles it needs.
+"""The record of a checkpoint: the policy and the roles its frames were made with.
 
-Names of arrays say most roles. Only roles that names do not say are recorded.
+It says what becomes of each array in deltas, without a look at values. A `Balanced` policy scales
+the steps at each delta; the choices here are before this scaling. Names of arrays say most roles.
+Only roles that names do not say are recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from ..element_types import ElementType
 from ..errors import ArgumentError
-from .policy import Policy
+from ..quantizers.registry import quantizer_text
+from .policy import Candidate, Policy
 from .presets import POLICIES, resolve_policy
-from .roles import ROLES, Role, check_roles
+from .roles import ROLES, Assignment, Role, assign_roles, check_roles
 
-__all__ = ["Record", "read_record", "write_record"]
+_WHY_RECORDED: Final = "from a framework's structures when it was saved"
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a checkpoint says of how its frames were made; readers do not need it (LCC-MAN-03).
-
-    Parameters
-    ----------
-    policy
-        Policy of the chain.
-    roles
-        Roles that the user gave, by name or pattern.
-    known
-        Other roles that names do not say, by the index of the array.
-    """
+    """What a checkpoint says of how its frames were made; readers do not need it (LCC-MAN-03)."""
 
     policy: Policy
-    roles: Mapping[str, Role] = field(default_factory=dict)
-    known: Mapping[int, Role] = field(default_factory=dict)
+    roles: Mapping[str, Role] = field(default_factory=dict)  # from the user, by name or pattern
+    known: Mapping[int, Role] = field(default_factory=dict)  # other roles that names do not say, by index
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The choice for one array: its role and why, its quantizer in deltas as text, and its loss."""
+
+    role: Role
+    why: str
+    quantizer: str
+    lossy: bool
+
+
+def choose(
+    arrays: Mapping[str, tuple[ElementType, int]],
+    record: Record,
+    known: Mapping[str, Assignment] | None = None,
+) -> dict[str, Choice]:
+    """Return the choice of a record for arrays, given by their types and numbers of elements.
+
+    The record's roles by index follow the order of `arrays`. `known` has roles by name, from a
+    framework's structures.
+    """
+    names = list(arrays)
+    recorded = {names[i]: Assignment(r, _WHY_RECORDED) for i, r in record.known.items() if i < len(names)}
+    assigned = assign_roles(names, record.roles, {**recorded, **(known or {})})
+    found: dict[str, Choice] = {}
+    made: dict[object, Choice] = {}  # thousands of arrays may share a choice
+    for name, (kind, size) in arrays.items():
+        role, why = assigned[name].role, assigned[name].why
+        quantizer = record.policy.choose(name, role, kind, size)
+        key = role, why, quantizer
+        if key not in made:
+            made[key] = Choice(role, why, quantizer_text(quantizer), quantizer.lossy)
+        found[name] = made[key]
+    return found
+
+
+def needed_record(record: Record, arrays: Iterable[Candidate], known: Collection[str]) -> Record:
+    """Return what a checkpoint must record: the policy, and roles that do not follow from names.
+
+    `arrays` are all arrays of the state, in its order; `known` has the names of those whose roles
+    come from a framework's structures.
+    """
+    assigned = {c.name: c.role for c in arrays} if record.roles or known else {}
+    by_name = assign_roles(assigned) if record.roles else {}
+    given = {
+        name: role
+        for name, role in record.roles.items()
+        if name not in by_name or by_name[name].role != role  # most roles follow from names
+    }
+    return Record(record.policy, given, find_known(assigned, given) if known else {})
+
+
+def find_known(assigned: Mapping[str, Role], given: Mapping[str, Role]) -> dict[int, Role]:
+    """Return by array index the roles that do not follow from names or from the user's roles."""
+    without = assign_roles(assigned, given)
+    pairs = enumerate((assigned[name], without[name].role) for name in assigned)
+    return {index: role for index, (role, other) in pairs if role != other}
 
 
 def write_record(record: Record) -> Any:
-    """Return a record as JSON.
-
-    It is the policy alone or, if there are roles too, an object of all.
-    """
+    """Return a record as JSON: the policy alone or, if there are roles too, an object of all."""
     policy = record.policy
     written = policy.name if POLICIES.get(policy.name) == policy else policy.to_json()
     indices: dict[str, list[int]] = {}
@@ -51,13 +100,7 @@ def write_record(record: Record) -> Any:
 
 
 def read_record(value: Any) -> Record:
-    """Return the record that :func:`write_record` wrote.
-
-    Raises
-    ------
-    ArgumentError
-        If this version does not know such a record.
-    """
+    """Return the record that :func:`write_record` wrote; refuse what this version does not know."""
     if not isinstance(value, dict) or "policy" not in value:
         return Record(resolve_policy(value))
     roles, known = value.get("roles", {}), value.get("known", {})

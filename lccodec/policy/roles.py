@@ -53,11 +53,6 @@ class Assignment:
     role: Role
     why: str
 
-    @property
-    def named(self) -> bool:
-        """Whether a source says the role. An array that nothing names is ``other`` to be safe."""
-        return self.why != UNNAMED
-
 
 _Path: TypeAlias = tuple[str, ...]
 _UNNAMED_ROLE: Final = Assignment("other", UNNAMED)
@@ -114,13 +109,7 @@ def is_exact(name: str) -> bool:
 
 
 def check_roles(given: Mapping[str, Role]) -> Mapping[str, Role]:
-    """Check roles by name or pattern, and return them unchanged.
-
-    Raises
-    ------
-    ArgumentError
-        If they are not a mapping, or one is unknown.
-    """
+    """Return roles by name or pattern; raise ``ArgumentError`` for an unknown one."""
     if not isinstance(given, Mapping):
         raise ArgumentError(
             f"roles must be a mapping from names or patterns to roles, not {type(given).__name__}"
@@ -132,13 +121,7 @@ def check_roles(given: Mapping[str, Role]) -> Mapping[str, Role]:
 
 
 def check_known(known: Mapping[str, Assignment]) -> Mapping[str, Assignment]:
-    """Check the roles that an adapter knows, and return them unchanged.
-
-    Raises
-    ------
-    ArgumentError
-        If they are not a mapping from names to assignments.
-    """
+    """Return the roles that an adapter knows; refuse all but a mapping to assignments."""
     if not isinstance(known, Mapping) or not all(isinstance(a, Assignment) for a in known.values()):
         raise ArgumentError(
             f"known roles must be a mapping from names to lccodec.policy.roles.Assignment, not {known!r:.100}"
@@ -148,15 +131,6 @@ def check_known(known: Mapping[str, Assignment]) -> Mapping[str, Assignment]:
 
 def check_matches(what: str, patterns: Iterable[str], names: Iterable[str]) -> None:
     """Check that every name or pattern fits an array. One that fits none is probably mistyped.
-
-    Parameters
-    ----------
-    what
-        What the patterns belong to, such as ``"roles"``.
-    patterns
-        Names or patterns (:mod:`fnmatch`).
-    names
-        Names of all arrays of a state.
 
     Raises
     ------
@@ -247,7 +221,7 @@ def _named(names: tuple[str, ...]) -> Mapping[str, Assignment]:
         if parameter:
             parameters.add(parameter)
     for name, assignment in found.items() if parameters else ():
-        if not assignment.named and (moment := state.parameter(_path(name), parameters)):
+        if assignment is _UNNAMED_ROLE and (moment := state.parameter(_path(name), parameters)):
             found[name] = Assignment("weight", f"has the moments of '{'/'.join(moment)}'")
     return MappingProxyType(found)
 

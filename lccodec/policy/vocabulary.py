@@ -6,29 +6,16 @@ that costs bytes, while a quantized statistic can cost a run.
 
 A name is split into parts at ``/`` and ``.``. Case is ignored.
 
-Weights, by the last part of the name:
+The last part of a name says that an array is a weight: always (``weight``, ``kernel``, ``bias`` and
+`WEIGHTS`), beside a partner (``gamma`` and ``beta``, ``b`` and ``w``), or below ``params``
+(``scale``).
 
-- always: ``weight``, ``kernel``, ``w`` and ``bias`` (also with a number or in the plural), the
-  entries of `WEIGHTS`, parts of recurrent layers (``weight_ih_l0_reverse``) and of LoRA
-  (``lora_A``);
-- beside a partner: ``gamma`` and ``beta``, ``weight_g`` and ``weight_v``, ``b`` beside ``w``;
-- below ``params``: ``scale``, ``offset`` and ``b``.
+Any part says that an array is a moment: always (``exp_avg``, ``square_avg``), inside an optimizer
+(``mu``, ``trace``, ``nu``), or beside a partner (``m`` and ``v``, also behind a prefix, as ``fc_m``
+and ``fc_v``) if everything below both is the same.
 
-Moments, by any part of the name:
-
-- always: ``exp_avg``, ``momentum_buffer``, ``grad_avg``, ``first_moment``; ``exp_avg_sq``,
-  ``max_exp_avg_sq``, ``exp_avg_sq_row``, ``square_avg``, ``exp_inf``, ``acc_delta``,
-  ``second_moment``;
-- inside an optimizer: ``m``, ``mu``, ``trace``, ``momentum``; ``nu``, ``nu_max``, ``sum``,
-  ``sum_of_squares``, ``v_row``, ``v_col``, ``row_var``, ``col_var``;
-- beside a partner: ``m`` and ``v``, ``mu`` and ``nu``, ``momentum`` and ``velocity``, also behind a
-  prefix (``fc_m`` and ``fc_v``), if everything below both is the same.
-
-Optimizers: ``opt``, ``adam``, ``sgd``, ``lion`` and so on (`OPTIMIZERS`), as a word or with more
-letters: ``optimizer_G``, ``g_optim``, ``opt_state``. All else inside an optimizer is exact.
-
-Exact: ``running_mean``, ``ema``, ``fisher``, ``quant``, ``scheduler`` and so on (`EXACT`), with
-everything below them but moments that are listed as "always".
+All else inside an optimizer is exact. So is what `EXACT` names (``ema``, ``quant``), with
+everything below it but moments that are always moments.
 """
 
 from __future__ import annotations
@@ -37,8 +24,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, get_args
-
-__all__ = ["MODELS", "ROLES", "Role", "Word", "meaning"]
 
 Role = Literal["weight", "first_moment", "second_moment", "other"]
 
@@ -137,35 +122,19 @@ _WORD_PATTERN: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+[0-9]*|[0-9]+")
 
 @dataclass(frozen=True)
 class Word:
-    """What one part of a name says.
+    """What one part of a name says."""
 
-    Parameters
-    ----------
-    text
-        The part in lower case.
-    moment, moment_in_optimizer
-        Role of everything below it: anywhere, and inside an optimizer.
-    partners
-        Parts that say a role when they are beside this one.
-    optimizer, exact, bookkeeping, params
-        Whether it names an optimizer, something exact, a moment's own bookkeeping, or parameters.
-    weight, weight_in_params
-        Whether it is the last part of a weight: anywhere, and below parameters.
-    weight_beside
-        The part that makes it the last part of a weight if it is beside it.
-    """
-
-    text: str
-    moment: Role | None
-    moment_in_optimizer: Role | None
-    partners: tuple[tuple[str, Role], ...]
+    text: str  # in lower case
+    moment: Role | None  # of everything below it
+    moment_in_optimizer: Role | None  # the same, if it is inside an optimizer
+    partners: tuple[tuple[str, Role], ...]  # parts that say a role when they are beside this one
     optimizer: bool
     exact: bool
-    bookkeeping: bool
+    bookkeeping: bool  # of a moment
     params: bool
-    weight: bool
-    weight_in_params: bool
-    weight_beside: str | None
+    weight: bool  # if it is the last part
+    weight_in_params: bool  # the same, below parameters
+    weight_beside: str | None  # the part that makes it the last part of a weight if it is beside it
 
 
 @lru_cache(maxsize=1 << 14)
@@ -181,7 +150,7 @@ def meaning(part: str) -> Word:
     """
     text = part.lower()
     words = {word.lower() for word in _WORD_PATTERN.findall(part)} | set(re.split(r"[^a-z]+", text))
-    prefix, line, stem = text.rpartition("_")
+    prefix, _, stem = text.rpartition("_")
     partners: list[tuple[str, Role]] = []
     for first, second in _MOMENT_PAIRS:
         # A part that ends in a name has the partner of that name, with the same prefix.
@@ -191,7 +160,7 @@ def meaning(part: str) -> Word:
     beside = _WEIGHT_PARTNERS.get(text)
     if found := re.fullmatch(r"b(_?\d+)?", text):
         beside = "w" + (found[1] or "")
-    behind_prefix = stem if prefix and line and stem == "momentum" else ""
+    behind_prefix = stem if prefix and stem == "momentum" else ""
     return Word(
         text=text,
         moment=_MOMENTS.get(text.removesuffix("s")),

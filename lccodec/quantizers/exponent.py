@@ -7,13 +7,15 @@ promotion".
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Final, Literal
 
 import numpy as np
 
 from ..arguments import as_integer
-from ..element_types import Array, ElementType
+from ..element_types import Array
 from ..errors import ArgumentError
+from ..parallel import PIECE
 from .base import Quantizer
 from .residual import Owner, Residual, Zone, finite
 
@@ -21,6 +23,8 @@ __all__ = ["ExponentBuckets", "promotion_order"]
 
 #: An array of more components is sampled first, so that its zone is large from the first piece on.
 _MIN_SAMPLED_COMPONENTS: Final = 1 << 14
+_FIRST_DEPTH: Final = 16  # exponents of a small array that get buckets; more where these are not enough
+_EVERYWHERE: Final = np.arange(PIECE)
 
 
 @dataclass(frozen=True)
@@ -53,19 +57,10 @@ class ExponentBuckets(Quantizer):
 
     def fit(self, batch: Residual) -> _Partition:
         """Find the occupied buckets of each array and promote the largest (LCC-PRM-01)."""
-        table = _Table(batch, self.bits, mean=self.representative == "mean")
-        for start in batch.pieces():
-            table.add(*batch.finite_outside(start, table.zone))
-        kind, promoted = batch.kind, table.promoted
-        least, most = (ends[promoted].view(kind.work) for ends in (table.least, table.most))
-        representatives = _midpoints(least, most, kind)
-        if table.mean:  # if the sum overflowed, the midpoint stays
-            means = table.sums[promoted] / table.held[promoted]
-            representatives = np.where(np.isfinite(means), means, representatives).astype(kind.work)
-        symbols = np.zeros(table.most.size, np.uint8)
-        symbols[promoted] = table.symbols
-        counts = np.bincount(promoted // table.buckets.span, minlength=batch.arrays)
-        return _Partition(counts, representatives, table.zone, symbols, table.buckets, table.numbered)
+        depth, mean = _FIRST_DEPTH, self.representative == "mean"
+        while not (partition := _Partition(batch, self.bits, depth, mean=mean)).complete:
+            depth *= 2
+        return partition
 
 
 def promotion_order(exponents: Array, negative: Array) -> Array:
@@ -83,150 +78,149 @@ def promotion_order(exponents: Array, negative: Array) -> Array:
     return np.lexsort((negative, -exponents.astype(np.int64)))
 
 
-def _shift(kind: ElementType) -> int:
-    """Return the mantissa bits of a difference; differences of bfloat16 are float32."""
-    return 23 if kind.name == "bfloat16" else kind.mantissa
+@lru_cache
+def _promotable(depth: int) -> Array:
+    """Return the buckets of an array in the order of promotion, without zero and the subnormals."""
+    buckets = np.arange(2 * depth)
+    exponents = buckets & (depth - 1)
+    order = promotion_order(exponents, buckets >= depth)
+    return order[exponents[order] > 0]
 
 
-@dataclass(frozen=True, eq=False)
-class _Buckets:
-    """The numbers of the buckets of a batch: the first array's buckets, the second's, and so on.
+class _Nowhere(Zone):
+    """The zone of arrays with few differences of 0: it takes too long to search for the others."""
 
-    Parameters
-    ----------
-    shift
-        Number of mantissa bits of a difference, below its sign and exponent field.
-    fields
-        Sign and exponent field of each bucket of one array.
-    column
-        Number of each field among the buckets of an array; ``None`` if it is the field itself.
+    def outside_all(self, differences: Array, sizes: Array) -> Array:  # noqa: ARG002
+        """Return the places of all differences."""
+        return _EVERYWHERE[: differences.size]
+
+
+class _Partition:
+    """The buckets of a batch, the extremes and sums of their differences, and the promoted ones.
+
+    Numbers are given to the buckets of the first array, then to those of the second, and so on: for
+    each array to those of positive differences by exponent, then to those of negative ones. Of
+    several arrays, each has buckets for its largest exponents only, so that the tables stay small.
+    The first bucket of each sign then takes all smaller differences, too.
     """
 
-    shift: int
-    fields: Array
-    column: Array | None
-
-    @classmethod
-    def of(cls, batch: Residual) -> _Buckets:
-        """Return the numbers for a batch; in a batch of small arrays, only of fields that occur."""
-        shift = _shift(batch.kind)
-        fields = np.arange(1 << (8 * batch.kind.work.itemsize - shift))
-        if batch.arrays == 1 or batch.arrays * fields.size <= batch.bits.size:
-            return cls(shift, fields, None)
-        ((d, _),) = batch.sample()
-        occurs = np.zeros(fields.size, bool)
-        occurs[d.view(f"u{d.itemsize}") >> shift] = True
-        return cls(shift, fields[occurs], np.cumsum(occurs) - 1)
-
-    @property
-    def span(self) -> int:
-        """Number of buckets of one array."""
-        return self.fields.size
-
-    def number(self, differences: Array, owner: Owner) -> Array:
-        """Return the number of the bucket of each difference."""
-        found = (differences.view(f"u{differences.itemsize}") >> self.shift).astype(np.intp)
-        if self.column is not None:
-            found = self.column.take(found, mode="clip")
-        if not isinstance(owner, int):
-            found += owner * self.span
-        return found
-
-
-class _Table:
-    """Extremes and sums of the differences in each bucket of a batch, and the promoted buckets."""
-
-    def __init__(self, batch: Residual, bits: int, *, mean: bool) -> None:
-        work = batch.kind.work
-        self._pattern = np.dtype(f"u{work.itemsize}")
-        self._most_promoted = (1 << bits) - 1
-        self._arrays = batch.arrays
-        self.mean = mean
-        self.buckets = _Buckets.of(batch)
-        exponent_bits = 8 * work.itemsize - self.buckets.shift - 1
-        self._exponent_mask = (1 << exponent_bits) - 1
-        exponents = self.buckets.fields & self._exponent_mask
-        order = promotion_order(exponents, self.buckets.fields > self._exponent_mask)
-        self._order = order[exponents[order] > 0]  # zero and the subnormals have no bucket
-        self._edges = (np.arange(1 << exponent_bits).astype(self._pattern) << self.buckets.shift).view(work)
-        #: No difference inside it can be promoted any more. It always contains the subnormals.
-        self.zone = Zone.within(np.full(batch.arrays, self._edges[1]), work)
-        #: The promoted buckets, and the symbol of each.
-        self.promoted = self.symbols = np.empty(0, np.int64)
-        size = batch.arrays * self.buckets.span
-        self.least = np.full(size, np.iinfo(self._pattern).max, self._pattern)
-        self.most = np.zeros(size, self._pattern)
-        self.numbered: tuple[Array, Array] | None = None
-        self.held, self.sums = np.zeros((2, size if mean else 0))
-        if batch.arrays > 1 or batch.bits.size > _MIN_SAMPLED_COMPONENTS:
-            self._promote_by_sample(*finite(*next(batch.sample())))
-
-    def _promote_by_sample(self, differences: Array, owner: Owner) -> None:
-        """Promote the buckets that occur in a sample of the differences."""
-        occupied = np.zeros(self.most.size, bool)
-        occupied[self.buckets.number(differences, owner)] = True
-        self._promote(occupied)
-
-    def add(self, differences: Array, owner: Owner) -> None:
-        """Add finite differences outside the zone."""
-        if differences.size == 0:
-            return
-        buckets, patterns = self.buckets.number(differences, owner), differences.view(self._pattern)
-        if self._arrays > 1:  # the encoder needs the same numbers again
-            self.numbered = differences, buckets
-        seen = np.count_nonzero(self.most)
-        np.minimum.at(self.least, buckets, patterns)  # patterns of one sign rise with the magnitude
-        np.maximum.at(self.most, buckets, patterns)
-        if self.mean:
-            self.held += np.bincount(buckets, minlength=self.most.size)
-            with np.errstate(over="ignore"):  # then the midpoint is used
-                self.sums += np.bincount(buckets, differences, minlength=self.most.size)
-        if self._arrays == 1 and np.count_nonzero(self.most) > seen:
-            self._promote(self.most > 0)
-
-    def _promote(self, occupied: Array) -> None:
-        """Promote the first occupied buckets of each array, and widen its zone up to them."""
-        span = self.buckets.span
-        arrays, ranks = occupied.reshape(self._arrays, span)[:, self._order].nonzero()
-        first = np.searchsorted(arrays, np.arange(self._arrays))
-        symbols = np.arange(1, arrays.size + 1) - first[arrays]
-        kept = symbols <= self._most_promoted
-        numbers = arrays * span + self._order[ranks]
-        self.promoted, self.symbols = numbers[kept], symbols[kept]
-        full = symbols == self._most_promoted
-        array, field = arrays[full], self.buckets.fields[self._order[ranks[full]]]
-        if array.size:  # smaller differences cannot be promoted any more
-            exponent, positive = field & self._exponent_mask, field <= self._exponent_mask
-            low, high = self.zone.low.copy(), self.zone.high.copy()
-            low[array] = -self._edges[exponent + positive]
-            high[array] = self._edges[exponent]
-            self.zone = Zone(low, high)
-
-
-def _midpoints(low: Array, high: Array, kind: ElementType) -> Array:
-    """Return ``(low + high) / 2`` as real numbers rounded once to `kind.work` (SPEC 7.7)."""
-    low, high = low.astype(np.float64), high.astype(np.float64)
-    with np.errstate(over="ignore"):
-        middle = (high + low) / 2
-    return np.where(np.isfinite(middle), middle, high / 2 + low / 2).astype(kind.work)
-
-
-@dataclass(frozen=True, eq=False)
-class _Partition:
-    counts: Array
-    representatives: Array
-    zone: Zone
-    table: Array  # symbol of each bucket of each array
-    buckets: _Buckets
-    numbered: tuple[Array, Array] | None  # the differences of the fit, and their buckets
     max_error: None = None
 
+    def __init__(self, batch: Residual, bits: int, depth: int, *, mean: bool) -> None:
+        self._kind, self._sizes, self._arrays = batch.kind, batch.sizes, batch.arrays
+        self._most_promoted, self._mean = (1 << bits) - 1, mean
+        work = batch.kind.work
+        self._pattern = np.dtype(f"u{work.itemsize}")
+        # Mantissa bits of a difference; differences of bfloat16 are float32.
+        self._shift = 23 if batch.kind.name == "bfloat16" else batch.kind.mantissa
+        self._exponents = 1 << (8 * work.itemsize - self._shift - 1)
+        self._depth = self._exponents if batch.arrays == 1 else min(depth, self._exponents)
+        self._order = _promotable(self._depth)
+        size = 2 * self._depth * batch.arrays
+        self._least = np.full(size, np.iinfo(self._pattern).max, self._pattern)
+        self._most = np.zeros(size, self._pattern)
+        self._held, self._sums = np.zeros((2, size if mean else 0))
+        self._edges = (np.arange(self._depth, dtype=self._pattern) << self._shift).view(work)
+        normal = np.full(batch.arrays, self._edges[1])
+        #: No difference inside it can be promoted any more. It may contain 0 and the subnormals.
+        self.zone = Zone(-normal, normal)
+        self.counts = np.zeros(batch.arrays, np.int64)
+        self._promoted = np.empty(0, np.int64)  # buckets
+        self._symbols = np.zeros(size, np.uint8)  # of each bucket
+        self._known: tuple[Array, Array] | None = None  # differences of several arrays, and symbols
+        #: Whether the arrays have enough buckets.
+        self.complete = True
+        if batch.arrays > 1:
+            ((d, _),) = batch.sample()
+            found = self._fields(d).astype(np.uint16) & (self._exponents - 1)
+            starts = np.cumsum(batch.sizes) - batch.sizes
+            tops = np.maximum.reduceat(found, starts)
+            if tops.max() == self._exponents - 1:  # infinities and NaN have no bucket
+                tops = np.maximum.reduceat(found * (found < self._exponents - 1), starts)
+            self._floors = np.maximum(tops, self._depth - 1) - (self._depth - 1)  # exponents
+            if 2 * np.count_nonzero(found) > found.size:
+                self.zone = _Nowhere(-normal, normal)
+        elif batch.bits.size > _MIN_SAMPLED_COMPONENTS:
+            occupied = np.zeros(size, bool)
+            occupied[self._numbers(*finite(*next(batch.sample())))] = True
+            self._promote(occupied)
+        for start in batch.pieces():
+            self._add(*batch.finite_outside(start, self.zone))
+
+    def _fields(self, differences: Array) -> Array:
+        """Return the sign and the exponent of each difference."""
+        fields: Array = differences.view(self._pattern) >> self._shift
+        return fields
+
+    def _numbers(self, differences: Array, owner: Owner) -> Array:
+        """Return the number of the bucket of each difference."""
+        fields, sizes = self._fields(differences), self._sizes
+        if isinstance(owner, int):
+            return fields.astype(np.intp)
+        fields = fields.astype(np.uint16)
+        if owner.size < sizes.sum():
+            sizes = np.bincount(owner, minlength=self._arrays)
+        floors = np.repeat(self._floors, sizes)  # faster than a look-up for each difference
+        columns = np.maximum(fields & (self._exponents - 1), floors)
+        columns -= floors
+        columns += fields // self._exponents * self._depth
+        starts = (2 * self._depth * np.arange(self._arrays)).astype(np.min_scalar_type(self._most.size))
+        numbers: Array = columns + np.repeat(starts, sizes)
+        return numbers
+
+    def _add(self, differences: Array, owner: Owner) -> None:
+        """Add finite differences outside the zone."""
+        buckets = self._numbers(differences, owner).astype(np.intp, copy=False)
+        patterns = differences.view(self._pattern)
+        seen = np.count_nonzero(self._most)
+        np.minimum.at(self._least, buckets, patterns)  # patterns of one sign rise with the magnitude
+        np.maximum.at(self._most, buckets, patterns)
+        if self._mean:
+            self._held += np.bincount(buckets, minlength=self._most.size)
+            with np.errstate(over="ignore"):  # then the midpoint is used
+                self._sums += np.bincount(buckets, differences, minlength=self._most.size)
+        if np.count_nonzero(self._most) > seen:
+            self._promote(self._most > 0)
+        if self._arrays > 1:
+            self._known = differences, self._symbols.take(buckets, mode="clip")
+
+    def _promote(self, occupied: Array) -> None:
+        """Promote the first occupied buckets of each array, and widen the zone of a single one."""
+        ranks = np.flatnonzero(occupied.reshape(self._arrays, -1)[:, self._order])
+        arrays, ranks = np.divmod(ranks, self._order.size)
+        first = np.searchsorted(arrays, np.arange(self._arrays + 1))
+        symbols = np.arange(1, arrays.size + 1) - first[arrays]
+        kept = symbols <= self._most_promoted
+        self._promoted = (2 * self._depth * arrays + self._order[ranks])[kept]
+        self._symbols[:] = 0
+        self._symbols[self._promoted] = symbols[kept]
+        self.counts = np.minimum(np.diff(first), self._most_promoted)
+        if self._arrays > 1:
+            rest = self._most.reshape(self._arrays, 2, -1)[self.counts < self._most_promoted, :, 0]
+            self.complete = not (rest >> self._shift & (self._exponents - 1)).any()
+        elif self.counts[0] == self._most_promoted:  # smaller differences cannot be promoted any more
+            negative, exponent = divmod(int(self._promoted[-1]), self._depth)
+            self.zone = Zone(-self._edges[[exponent + 1 - negative]], self._edges[[exponent]])
+
+    @cached_property
+    def representatives(self) -> Array:
+        """Return ``(low + high) / 2`` as real numbers rounded once to `kind.work`, or the mean."""
+        work = self._kind.work
+        low, high = (e[self._promoted].view(work).astype(np.float64) for e in (self._least, self._most))
+        with np.errstate(over="ignore"):
+            middle = (high + low) / 2
+        middle = np.where(np.isfinite(middle), middle, high / 2 + low / 2).astype(work)
+        if self._mean:  # if the sum overflowed, the midpoint stays
+            means = self._sums[self._promoted] / self._held[self._promoted]
+            middle = np.where(np.isfinite(means), means, middle).astype(work)
+        return middle
+
     def symbols(self, differences: Array, owner: Owner) -> tuple[Array, Array | None]:
-        if self.numbered is not None and self.numbered[0] is differences:
-            numbers = self.numbered[1]
-        else:
-            numbers = self.buckets.number(differences, owner)
-        symbols = self.table.take(numbers, mode="clip")
-        # Every difference outside the zone has a promoted bucket, unless the array has changed
-        # since the fit.
-        return symbols, None if symbols.all() else symbols == 0
+        """Return the symbols of differences; stored exactly are those without a promoted bucket.
+
+        These are only in a single array, if it has changed since the fit.
+        """
+        if self._known is not None and self._known[0] is differences:
+            return self._known[1].copy(), None
+        symbols = self._symbols.take(self._numbers(differences, owner), mode="clip")
+        return symbols, None if self._arrays > 1 or symbols.all() else symbols == 0

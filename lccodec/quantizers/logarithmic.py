@@ -33,8 +33,6 @@ from .grid import DEAD_ZONE, Grid, fit_grid
 from .lossless import plane_bits
 from .residual import Owner, Residual, Zone, array_sums
 
-__all__ = ["LogSteps", "logarithms"]
-
 #: For a fraction f from 0 to 1, log2(1 + f) - f is at most this; the slope of log2(1 + f) is at
 #: most 1 / ln 2.
 _MAX_LINE_ERROR_OCTAVES: Final = 0.0861
@@ -138,9 +136,7 @@ class LogSteps(Quantizer):
         """Choose bins of the numbers' logarithms, as wide as the bound allows."""
         kind = residual.kind
         width = 2 * (DEAD_ZONE * self.step - 2.0**-kind.mantissa)
-        low, high = math.inf, -math.inf
-        for places in _logarithms_of(residual, residual.pieces()):
-            low, high = min(low, places.min(initial=low)), max(high, places.max(initial=high))
+        low, high = _range(_logarithms_of(residual, residual.pieces()))
         if not (low <= high and width > 0):
             return None
         low, high = _without_outliers(residual, low, high, width)
@@ -154,12 +150,9 @@ class LogSteps(Quantizer):
             return _LogBins(representatives.astype(kind.work), kind, low, width)
 
     def _ahead(self, grid: Grid, drift: Array, kind: ElementType) -> Array:
-        """Return the representatives of a grid, moved ahead in the direction of the drift.
+        """Return representatives moved ahead in the direction of the drift.
 
-        Parameters
-        ----------
-        drift
-            Share of the steps up minus the share of the steps down, for each representative.
+        The drift of each is the share of the steps up minus the share of the steps down.
         """
         sign = 1 - 2 * (grid.codes & 1)
         # A representative is at most the bound away from the near edge of its bin. The last term
@@ -191,12 +184,11 @@ class _LogBins:
         positive = _positive(differences, self.kind)
         bins = (logarithms(np.where(positive, differences, 1)) - self.low) * (1 / self.width)
         count = self.representatives.size
-        few = count < 256
         # Numbers that changed since the fit may be in no bin. The last bin's end may be rounded.
         positive &= (bins >= 0) & (bins < count * (1 + 1e-15))
         symbols = np.where(positive, np.minimum(bins, count - 1) + 1, 0)
         plus_zero = (differences == 0) & ~np.signbit(differences)
-        return symbols.astype(np.uint8 if few else np.uint16), ~positive & ~plus_zero
+        return symbols.astype(np.uint8 if count < 256 else np.uint16), ~positive & ~plus_zero
 
 
 def _without_outliers(residual: Residual, low: float, high: float, width: float) -> tuple[float, float]:
@@ -219,10 +211,15 @@ def _without_outliers(residual: Residual, low: float, high: float, width: float)
     if exact + more > size / 2 or first + last >= bins:
         return math.inf, -math.inf
     least, most = low + first * width, low + (bins - last) * width
+    found = _logarithms_of(residual, starts)
+    return _range(places[(places >= least) & (places < most)] for places in found)
+
+
+def _range(pieces: Iterable[Array]) -> tuple[float, float]:
+    """Return the least and the greatest number; an empty range if there is none."""
     low, high = math.inf, -math.inf
-    for found in _logarithms_of(residual, starts):
-        near = found[(found >= least) & (found < most)]
-        low, high = min(low, near.min(initial=low)), max(high, near.max(initial=high))
+    for piece in pieces:
+        low, high = min(low, piece.min(initial=low)), max(high, piece.max(initial=high))
     return low, high
 
 

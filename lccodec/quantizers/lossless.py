@@ -15,8 +15,6 @@ from ..parallel import stretches
 from .base import Quantizer
 from .residual import Residual
 
-__all__ = ["Lossless", "plane_bits"]
-
 _SAMPLE_STRETCHES: Final = 8  # of one array, evenly spread
 _STRETCH_COMPONENTS: Final = 256  # of each
 

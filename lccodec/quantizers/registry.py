@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, fields, is_dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..errors import ArgumentError
 from .base import Quantizer, check_quantizer
@@ -19,18 +19,6 @@ from .lossless import Lossless
 from .triggered import Triggered
 from .uniform import UniformDeadzone
 
-__all__ = [
-    "NAMED",
-    "QUANTIZERS",
-    "check_registered",
-    "parse_quantizer",
-    "quantizer_json",
-    "quantizer_text",
-    "register",
-    "resolve_quantizer",
-]
-
-_Json: TypeAlias = Any
 _Class = TypeVar("_Class", bound=type[Quantizer])
 
 _registered: dict[str, type[Quantizer]] = {}
@@ -71,13 +59,7 @@ for _quantizer in (Clusters, ExponentBuckets, LogSteps, Lossless, Triggered, Uni
 
 
 def resolve_quantizer(quantizer: Quantizer | str) -> Quantizer:
-    """Return the quantizer itself, or the quantizer of a name in `NAMED`.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown name, and for an object that is not a quantizer.
-    """
+    """Return the quantizer itself, or that of a name in `NAMED`; refuse anything else."""
     if not isinstance(quantizer, str):
         return check_quantizer(quantizer)
     if quantizer not in NAMED:
@@ -90,10 +72,8 @@ def resolve_quantizer(quantizer: Quantizer | str) -> Quantizer:
 
 def _settings(quantizer: Quantizer) -> dict[str, Any]:
     """Return the parameters of a quantizer that are not their defaults."""
-    values = {f.name: (getattr(quantizer, f.name), f.default) for f in fields(quantizer)}  # type: ignore[arg-type]
-    return {
-        name: value for name, (value, default) in values.items() if default is MISSING or value != default
-    }
+    values = {f: getattr(quantizer, f.name) for f in fields(quantizer)}  # type: ignore[arg-type]
+    return {f.name: value for f, value in values.items() if f.default is MISSING or value != f.default}
 
 
 def check_registered(quantizer: object, where: str = "") -> None:
@@ -120,14 +100,8 @@ def quantizer_text(quantizer: Quantizer) -> str:
     return f"{type(quantizer).__name__}({settings})"
 
 
-def quantizer_json(quantizer: Quantizer) -> _Json:
-    """Return a quantizer as a JSON object: its name, and the parameters that are not defaults.
-
-    Raises
-    ------
-    ArgumentError
-        If it is not a quantizer of a registered class.
-    """
+def quantizer_json(quantizer: Quantizer) -> Any:
+    """Return a registered quantizer as a JSON object: its name, and what is not a default."""
     check_registered(quantizer)
     settings = {
         name: quantizer_json(value) if _is_registered(value) else value
@@ -136,14 +110,8 @@ def quantizer_json(quantizer: Quantizer) -> _Json:
     return {"quantizer": type(quantizer).__name__, **settings}
 
 
-def parse_quantizer(value: _Json) -> Quantizer:
-    """Return the quantizer of a JSON object that :func:`quantizer_json` made.
-
-    Raises
-    ------
-    ArgumentError
-        If the value is not such an object.
-    """
+def parse_quantizer(value: Any) -> Quantizer:
+    """Return the quantizer of a JSON object that :func:`quantizer_json` made; refuse others."""
     if not isinstance(value, dict) or value.get("quantizer") not in list(QUANTIZERS):
         raise ArgumentError(f"unknown quantizer {value!r:.100}; there are {', '.join(QUANTIZERS)}")
     settings: dict[str, Any] = {

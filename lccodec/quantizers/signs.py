@@ -8,9 +8,7 @@ checks the decoded values. -0.0 counts as 0, and NaN does not count as negative.
 from __future__ import annotations
 
 from ..element_types import Array, ElementType
-from ..parallel import PIECE
-
-__all__ = ["has_negative", "negative", "spoiled", "zero"]
+from ..parallel import slices
 
 
 def negative(bits: Array, kind: ElementType) -> Array:
@@ -31,9 +29,7 @@ def zero(bits: Array) -> Array:
 
 def has_negative(bits: Array, kind: ElementType) -> bool:
     """Return whether an array has a number below 0; most arrays have one in their first piece."""
-    return any(
-        bool(negative(bits[start : start + PIECE], kind).any()) for start in range(0, bits.size, PIECE)
-    )
+    return any(bool(negative(bits[part], kind).any()) for part in slices(bits.size))
 
 
 def spoiled(decoded: Array, original: Array, kind: ElementType) -> Array:

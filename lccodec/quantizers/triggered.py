@@ -18,12 +18,10 @@ import numpy as np
 from ..arguments import as_number
 from ..element_types import Array, ElementType, subtract, work
 from ..errors import ArgumentError
-from ..parallel import PIECE
+from ..parallel import slices
 from .base import Partition, Quantizer
 from .residual import Residual
 from .signs import negative, spoiled
-
-__all__ = ["Triggered"]
 
 
 @dataclass(frozen=True)
@@ -94,18 +92,11 @@ class Triggered(Quantizer):
         return replace(self, then=self.then.scaled(factor))
 
     def waits(self, bits: Array, reference: Array, kind: ElementType) -> bool:
-        """Return whether an array stays as it was stored last.
-
-        Parameters
-        ----------
-        bits, reference
-            Components of the array and of the stored array, of a floating point type.
-        """
+        """Return whether an array of floating point components stays as it was stored last."""
         moved = size = 0.0
         unsigned, marked = True, False
         with np.errstate(over="ignore"):  # an infinite sum ends the wait
-            for start in range(0, bits.size, PIECE):
-                part = slice(start, start + PIECE)
+            for part in slices(bits.size):
                 d = subtract(bits[part], reference[part], kind)
                 moved += float(np.add.reduce(np.square(d, dtype=np.float64)))
                 size += float(np.add.reduce(np.square(work(bits[part], kind), dtype=np.float64)))

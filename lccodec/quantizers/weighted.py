@@ -22,19 +22,11 @@ from .grid import Grid, fit_grid
 from .residual import NARROWEST, Residual
 from .uniform import UniformDeadzone
 
-__all__ = ["Weighted", "weighted"]
-
 _WIDEST_RATIO: Final = 4.0  # widest dead zone over the zone without moments
 
 
 def weighted(quantizer: Quantizer, moment: Array, kind: ElementType, typical: float) -> Quantizer:
-    """Return the quantizer with dead zones by second moments; itself if it has no relative step.
-
-    Parameters
-    ----------
-    moment, kind, typical
-        As in `Weighted`.
-    """
+    """Return the quantizer with dead zones by second moments; itself if it has no relative step."""
     if isinstance(quantizer, UniformDeadzone) and quantizer.relative_step and not quantizer.absolute:
         return Weighted(quantizer, moment, kind, typical)
     return quantizer
@@ -46,21 +38,12 @@ class Weighted(Quantizer):
 
     It is for one array of one delta. If the moment of an element is negative or NaN, its zone is
     not changed.
-
-    Parameters
-    ----------
-    then
-        The quantizer that gives the steps. It has a `relative_step`.
-    moment, kind
-        Second moments of all elements, as components, and their element type.
-    typical
-        The second moment at which the dead zone is not changed.
     """
 
-    then: UniformDeadzone
-    moment: Array
-    kind: ElementType
-    typical: float
+    then: UniformDeadzone  # gives the steps; has a `relative_step`
+    moment: Array  # second moments of all elements, as components
+    kind: ElementType  # of the moments
+    typical: float  # the second moment at which the dead zone is not changed
 
     def fit(self, batch: Residual) -> Grid | None:
         """Choose the steps and the means, with a width of the zone for each component.

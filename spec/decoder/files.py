@@ -18,6 +18,7 @@ from .streams import Refused
 
 TRAILER_MAGIC = b"LCCODEC\x1a"
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+LAYOUTS = [(1072, 600), (335, 0)]  # bytes before the payload, and between payload and manifest
 
 
 class Array(NamedTuple):
@@ -70,27 +71,31 @@ def load(path: Path) -> Checkpoint:
         trailer = pread(file, 88, size - 88) if size >= 88 else b""
         if trailer[:8] != TRAILER_MAGIC:
             head = pread(file, min(size, 48), 0)
-            # The superblock has the end of the HDF5 file at byte 40.
-            if head[:8] == HDF5_SIGNATURE and (size < 48 or size < int.from_bytes(head[40:], "little") + 88):
-                raise Refused("LCC-H5-01", "the file is truncated")
+            if head[:8] == HDF5_SIGNATURE:
+                # The superblock has the end of the HDF5 file at byte 28, of version 0 at byte 40.
+                end = head[40:] if size > 8 and head[8] == 0 else head[28:36]
+                if size < 48 or size < int.from_bytes(end, "little") + 88:
+                    raise Refused("LCC-H5-01", "the file is truncated")
             raise Refused("LCC-TRL-01", "the file does not end in a trailer")
-        major, minor, reserved, *layout = struct.unpack("<HHI5Q", trailer[8:56])
+        major, minor, form, *layout = struct.unpack("<HHI5Q", trailer[8:56])
         if major != 1:
             raise Refused("LCC-TRL-03", f"major version {major}")
-        if reserved:
-            raise Refused("LCC-TRL-04", "the reserved field is not 0")
+        if form != min(minor, 1):
+            raise Refused("LCC-TRL-04", "another layout than that of the version")
+        head_size, middle_size = LAYOUTS[form]
         payload, length = layout[1], layout[3]
         if length > 2**26:
             raise Refused("LCC-LIM-04", f"a manifest of {length} bytes")
-        if layout != [1072, payload, 1672 + payload, length, size] or size != 1760 + payload + length:
+        place = head_size + payload + middle_size
+        if layout != [head_size, payload, place, length, size] or size != place + length + 88:
             raise Refused("LCC-TRL-06", "offsets and lengths do not fit the file")
-        around = pread(file, 1072, 0) + pread(file, 600 + length + 56, 1072 + payload)
+        around = pread(file, head_size, 0) + pread(file, middle_size + length + 56, head_size + payload)
     finally:
         os.close(file)
     root = trailer[56:]
     if hashlib.sha256(around).digest() != root:
         raise Refused("LCC-TRL-05", "the root does not match")
-    manifest = parse_json(around[1672 : 1672 + length])
+    manifest = parse_json(around[head_size + middle_size :][:length])
     step, parent = check_manifest(manifest)
     if "tree" in manifest:
         check_tree(manifest, manifest["tree"])
@@ -113,7 +118,7 @@ def decode_arrays(checkpoint: Checkpoint, names: list[str], parent: dict[str, Ar
     if any(name not in parent for name in groups[0]):
         raise Refused("LCC-CHN-03", "the parent has no array of that name")
     arrays = {name: parent[name] for name in groups[0]}
-    offset = 1072
+    offset = LAYOUTS[min(checkpoint.manifest["lccodec"][1], 1)][0]
     file = open_regular(checkpoint.path)
     try:
         for (length, digest), group in zip(frames, groups[1:], strict=True):
@@ -208,6 +213,7 @@ def read_newest(directory: str | os.PathLike[str]) -> Any:
 def belongs(exact: Checkpoint, newest: Path) -> bool:
     """Whether an exact file is that of a checkpoint, or the checkpoint is damaged."""
     try:
-        return bool(exact.manifest["exact"] == load(newest).root.hex())
+        root = base64.urlsafe_b64encode(load(newest).root).decode().rstrip("=")
+        return bool(exact.manifest["exact"] == root)
     except Refused:
         return True

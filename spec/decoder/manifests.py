@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from .streams import Refused
 
 MEMBERS = ["lccodec", "step", "parent", "exact", "policy", "metadata", "tree", "scalars", "arrays", "frames"]
-OPTIONAL = {"exact", "metadata", "tree"}
+OPTIONAL = {"exact", "metadata", "tree", "scalars"}
 MAX_STEP = 2**53 - 1
 
 
@@ -70,15 +70,22 @@ def scalar(entry: Any) -> Any:
     return value
 
 
-def check_parent(parent: Any) -> tuple[int, bytes]:
+def check_parent(parent: Any, minor: int) -> tuple[int, bytes]:
     """Check what a delta says of its parent; return the parent's step and root."""
-    if not isinstance(parent, dict) or list(parent) != ["step", "root"]:
+    if minor == 0:
+        if not isinstance(parent, dict) or list(parent) != ["step", "root"]:
+            raise Refused("LCC-MAN-04", "the parent is not an object of step and root")
+        parent = [parent["step"], parent["root"]]
+    if not isinstance(parent, list) or len(parent) != 2:
         raise Refused("LCC-MAN-04", "the parent is not a step and a root")
-    if not is_integer(parent["step"], 0, MAX_STEP):
+    step, root = parent
+    if not is_integer(step, 0, MAX_STEP):
         raise Refused("LCC-MAN-02", "the parent's step is not an integer in 0..2^53-1")
-    if not isinstance(parent["root"], str) or not re.fullmatch("[0-9a-f]{64}", parent["root"]):
-        raise Refused("LCC-MAN-04", "the parent's root is not 64 hexadecimal digits")
-    return parent["step"], bytes.fromhex(parent["root"])
+    # The last of 43 characters holds four bits of the root, and two that are 0.
+    form = "[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]" if minor else "[0-9a-f]{64}"
+    if not isinstance(root, str) or not re.fullmatch(form, root):
+        raise Refused("LCC-MAN-04", "the parent's root has another form")
+    return step, base64.urlsafe_b64decode(root + "=") if minor else bytes.fromhex(root)
 
 
 def check_frames(frames: Any) -> None:
@@ -112,7 +119,8 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
     """Check a manifest without its tree, in the order of "Precedence"; return step and parent."""
     if not isinstance(manifest, dict):
         raise Refused("LCC-MAN-03", "the manifest is not an object")
-    if list(manifest) != [m for m in MEMBERS if m in manifest or m not in OPTIONAL]:
+    optional = OPTIONAL - {"scalars"} if manifest.get("lccodec") == [1, 0] else OPTIONAL
+    if list(manifest) != [m for m in MEMBERS if m in manifest or m not in optional]:
         raise Refused("LCC-MAN-03", "members are unknown, missing or in another order")
     version, step, parent = manifest["lccodec"], manifest["step"], manifest["parent"]
     numbers = version if isinstance(version, list) else []
@@ -126,16 +134,19 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
         raise Refused("LCC-MAN-06", "metadata are empty or not strings")
     if parent is None and "tree" not in manifest:
         raise Refused("LCC-MAN-07", "a keyframe has no tree")
-    link = None if parent is None else check_parent(parent)
+    link = None if parent is None else check_parent(parent, numbers[1])
     if "exact" in manifest:
         root = manifest["exact"]
-        if parent is not None or step is None or version[1] < 1:
+        if parent is not None or step is None or numbers[1] == 0:
             raise Refused("LCC-EXA-02", "an exact file has no step, a parent, or version 1.0")
-        if not isinstance(root, str) or not re.fullmatch("[0-9a-f]{64}", root):
-            raise Refused("LCC-EXA-02", "the root of the checkpoint is not 64 hexadecimal digits")
-    if not isinstance(manifest["scalars"], list):
+        if not isinstance(root, str) or not re.fullmatch("[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]", root):
+            raise Refused("LCC-EXA-02", "the root of the checkpoint is not 43 characters of base64url")
+    if numbers[1] > 0 and manifest.get("scalars") == []:
+        raise Refused("LCC-MAN-11", "the list of scalars is empty")
+    scalars = manifest.setdefault("scalars", [])
+    if not isinstance(scalars, list):
         raise Refused("LCC-STA-04", "the scalars are not a list")
-    for entry in manifest["scalars"]:
+    for entry in scalars:
         scalar(entry)
     check_frames(manifest["frames"])
     check_arrays(manifest["arrays"], len(manifest["frames"]), 1 if parent is None else 0)

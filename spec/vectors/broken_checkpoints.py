@@ -14,9 +14,15 @@ from broken import Broken
 from pieces import CODEBOOK, PLANES, RAW, assembled, block, constant, little, raw
 
 from lccodec.container.hdf5 import skeleton
+from lccodec.container.trailer import Trailer
 
 #: The sound parent of all deltas made here, step 1.
 PARENT = "000000000001.lcc.h5"
+
+#: Bytes before the payload, and the same in files of version 1.0.
+HEAD, HEAD_1_0 = 335, 1072
+#: What the manifest of a file of version 1.1 begins with.
+_NEWER = b'{"lccodec":[1,1]'
 
 Document = dict[str, Any]
 
@@ -29,39 +35,51 @@ def text_of(document: Any) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def base64_of(data: bytes) -> str:
+    """Return bytes as the text of LCC-MAN-08."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
 def entry(frame: bytes) -> list[Any]:
     """Return the entry of a frame in a manifest (LCC-MAN-05, LCC-MAN-08)."""
-    digest = base64.urlsafe_b64encode(hashlib.sha256(frame).digest()[:16])
-    return [len(frame), digest.decode().rstrip("=")]
+    return [len(frame), base64_of(hashlib.sha256(frame).digest()[:16])]
 
 
 def file_of(
-    manifest: bytes, payload: bytes, sizes: tuple[int, int] | None = None, **fields: int | bytes
+    manifest: bytes,
+    payload: bytes,
+    sizes: tuple[int, int] | None = None,
+    minor: int | None = None,
+    **fields: int | bytes,
 ) -> bytes:
     """Return a checkpoint file of these parts; its root is right.
 
-    `sizes` are the sizes that the HDF5 part is made for. `fields` replace those of the trailer.
+    `sizes` are the sizes that the HDF5 part is made for. `minor` is the version, without it that of
+    the manifest. `fields` replace those of the trailer.
     """
-    made = skeleton(*(sizes or (len(payload), len(manifest))))
-    place = len(made.head) + len(payload) + len(made.middle)
+    minor = int(manifest.startswith(_NEWER)) if minor is None else minor
+    head = HEAD if minor else HEAD_1_0
+    around = skeleton(Trailer(*(sizes or (len(payload), len(manifest))), minor=minor))
+    place = len(around) + len(payload)
     right: dict[str, int | bytes] = {
         "magic": b"LCCODEC\x1a",
         "major": 1,
-        "minor": 0,
-        "reserved": 0,
-        "payload_offset": len(made.head),
+        "minor": minor,
+        "layout": minor,
+        "payload_offset": head,
         "payload_length": len(payload),
         "manifest_offset": place,
         "manifest_length": len(manifest),
         "file_length": place + len(manifest) + 88,
     }
     trailer = struct.pack("<8sHHI5Q", *(right | fields).values())
-    return rooted(made.head + payload + made.middle + manifest + trailer + bytes(32), len(payload))
+    file = around[:head] + payload + around[head:] + manifest + trailer + bytes(32)
+    return rooted(file, len(payload), head)
 
 
-def rooted(file: bytes, payload: int) -> bytes:
+def rooted(file: bytes, payload: int, head: int) -> bytes:
     """Return a file with the root that its bytes have (LCC-TRL-05)."""
-    return file[:-32] + hashlib.sha256(file[:1072] + file[1072 + payload : -32]).digest()
+    return file[:-32] + hashlib.sha256(file[:head] + file[head + payload : -32]).digest()
 
 
 def raw_frame(array: np.ndarray[Any, Any]) -> bytes:
@@ -74,7 +92,10 @@ COUNTS = raw_frame(np.array([7, 8], "<i2"))
 
 
 def keyframe(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> Document:
-    """Return the manifest of a keyframe; `members` replace its own, ``...`` leaves one out."""
+    """Return the manifest of a keyframe of version 1.0.
+
+    `members` replace its own, ``...`` leaves one out.
+    """
     document = {
         "lccodec": [1, 0],
         "step": 1,
@@ -90,12 +111,18 @@ def keyframe(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> Doc
 
 
 SOUND = file_of(text_of(keyframe()), WEIGHT + COUNTS)
+SOUND_1_1 = file_of(text_of(keyframe(lccodec=[1, 1])), WEIGHT + COUNTS)
 
 
 def delta(payload: Sequence[bytes] = (), **members: Any) -> Document:
     """Return the manifest of a delta against `SOUND` that changes only what these frames hold."""
     parent = {"step": 1, "root": SOUND[-32:].hex()}
     return keyframe(payload, **{"step": 2, "parent": parent, "tree": ..., "arrays": [0, 0], **members})
+
+
+def delta_1_1(**members: Any) -> Document:
+    """Return the manifest of a delta of version 1.1 against `SOUND` that changes nothing."""
+    return delta(**{"lccodec": [1, 1], "parent": [1, base64_of(SOUND[-32:])], **members})
 
 
 def _case(rule: str, case: str, why: str, data: bytes, error: str = "FormatError", **options: Any) -> Broken:
@@ -121,13 +148,22 @@ def _parts() -> Iterator[Broken]:
     payload = len(WEIGHT) + len(COUNTS)
     for name, size in (
         ("head", 1000),
-        ("payload", 1072 + payload // 2),
+        ("payload", HEAD_1_0 + payload // 2),
         ("manifest", len(SOUND) - 100),
         ("trailer", len(SOUND) - 88),
     ):
         why = f"the file ends in the {name}" if name != "trailer" else "the file ends before the trailer"
         yield _case("LCC-H5-01", f"ends-in-{name}", why, SOUND[:size], "TruncatedError")
+    for name, size in (
+        ("superblock", 40),
+        ("head", 300),
+        ("payload", HEAD + payload // 2),
+        ("manifest", len(SOUND_1_1) - 100),
+    ):
+        why, data = f"the file ends in the {name}", SOUND_1_1[:size]
+        yield _case("LCC-H5-01", f"ends-in-{name}-1.1", why, data, "TruncatedError", sound=SOUND_1_1)
     rule = "LCC-TRL-01"
+    yield _case(rule, "byte-behind-1.1", "a byte follows the trailer", SOUND_1_1 + b"\0", sound=SOUND_1_1)
     yield _case(rule, "nothing", "the file has no bytes", b"")
     yield _case(rule, "byte-behind", "a byte follows the trailer", SOUND + b"\0")
     magic = file_of(text_of(keyframe()), WEIGHT + COUNTS, magic=b"LCCODEC\x1b")
@@ -142,8 +178,13 @@ def _trailers() -> Iterator[Broken]:
     for major in (0, 2):
         data = file_of(text, payload, major=major)
         yield _case("LCC-TRL-03", f"major-{major}", f"the major version is {major}", data, newer)
-    data = file_of(text, payload, reserved=1)
-    yield _case("LCC-TRL-04", "reserved", "the reserved field is 1", data, newer)
+    data = file_of(text, payload, layout=1)
+    yield _case("LCC-TRL-04", "reserved", "the layout of a file of version 1.0 is 1", data, newer)
+    text_1_1 = text_of(keyframe(lccodec=[1, 1]))
+    for layout in (0, 2):
+        why = f"the layout of a file of version 1.1 is {layout}"
+        data = file_of(text_1_1, payload, layout=layout)
+        yield _case("LCC-TRL-04", f"layout-{layout}", why, data, newer, sound=SOUND_1_1)
     rule, error = "LCC-TRL-05", "ChecksumError"
     yield _case(rule, "root", "a bit of the root is changed", SOUND[:-1] + bytes([SOUND[-1] ^ 1]), error)
     for name, offset in (("head", 1071), ("manifest", place + len(text) - 3)):
@@ -159,6 +200,12 @@ def _trailers() -> Iterator[Broken]:
     ):
         why = f"the trailer has a wrong {' and '.join(fields).replace('_', ' ')}"
         yield _case(rule, name, why, file_of(text, payload, **fields))
+    data = file_of(text_1_1, payload, payload_offset=HEAD + 1)
+    why = "the trailer has a wrong payload offset"
+    yield _case(rule, "payload-offset-1.1", why, data, sound=SOUND_1_1)
+    data = SOUND_1_1[:334] + bytes([SOUND_1_1[334] ^ 1]) + SOUND_1_1[335:]
+    why = "a bit of the head is not that of the root"
+    yield _case("LCC-TRL-05", "head-1.1", why, data, error, sound=SOUND_1_1)
     huge = 2**26 + 1
     fields = {"manifest_length": huge, "file_length": place + huge + 88}
     why = "the trailer declares a manifest of 2^26 + 1 bytes"
@@ -174,17 +221,22 @@ def _metadata() -> Iterator[Broken]:
     def case(name: str, why: str, data: bytes, sound: bytes = SOUND) -> Broken:
         return _case("LCC-H5-05", name, why, data, sound=sound, reported_by="validator")
 
-    for name, offset, why in (
-        ("dataset", 720, "the first dataset has another name than payload"),
-        ("middle", 1072 + len(payload), "the first byte of the middle is changed"),
+    for name, sound, head, offset, why in (
+        ("dataset", SOUND, HEAD_1_0, 720, "the first dataset has another name than payload"),
+        ("middle", SOUND, HEAD_1_0, HEAD_1_0 + len(payload), "the first byte of the middle is changed"),
+        ("dataset-1.1", SOUND_1_1, HEAD, 94, "the first dataset has another name than payload"),
+        ("checksum-1.1", SOUND_1_1, HEAD, 334, "the last byte of a checksum of HDF5 is changed"),
     ):
-        data = SOUND[:offset] + bytes([SOUND[offset] ^ 0x10]) + SOUND[offset + 1 :]
-        yield case(name, why, rooted(data, len(payload)))
+        data = sound[:offset] + bytes([sound[offset] ^ 0x10]) + sound[offset + 1 :]
+        yield case(name, why, rooted(data, len(payload), head), sound)
     sizes = (len(payload) - 1, len(text) + 1)
     why = "HDF5 has a payload that is a byte shorter, and a manifest that is a byte longer"
     yield case("other-sizes", why, file_of(text, payload, sizes))
-    head = skeleton(1, len(nothing)).head
-    yield case("empty-payload", "an empty payload has an address", rooted(head + empty[1072:], 0), empty)
+    text_1_1 = text_of(keyframe(lccodec=[1, 1]))
+    yield case("other-sizes-1.1", why, file_of(text_1_1, payload, sizes), SOUND_1_1)
+    why = "an empty payload has an address"
+    head = skeleton(Trailer(1, len(nothing), minor=0))[:HEAD_1_0]
+    yield case("empty-payload", why, rooted(head + empty[HEAD_1_0:], 0, HEAD_1_0), empty)
 
 
 # --- chains ---------------------------------------------------------------------------------------
@@ -203,6 +255,9 @@ def _links() -> Iterator[Broken]:
     yield case(rule, "no-step", "a delta has no step", delta(step=None))
     other = delta(parent={"step": 1, "root": root[:-1] + format(int(root[-1], 16) ^ 1, "x")})
     yield case(rule, "another-root", "the parent has another root", other, "ChainError")
+    root = base64_of(bytes([SOUND[-32] ^ 1]) + SOUND[-31:])
+    other = delta_1_1(parent=[1, root])
+    yield case(rule, "another-root-1.1", "the parent has another root", other, "ChainError")
     why = "the tree of the parent has two arrays, and the delta one"
     yield case("LCC-STA-02", "inherited", why, delta(arrays=[0]))
     why = "the tree of the parent has two scalars, and the delta one"
@@ -255,34 +310,36 @@ def exact_file(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> D
     """Return the manifest of the exact file of `SOUND`; members as in `keyframe`."""
     document = keyframe(payload, **{"lccodec": [1, 1], **members})
     head = [(name, document.pop(name)) for name in ("lccodec", "step", "parent")]
-    exact = {"exact": SOUND[-32:].hex()} | {key: value for key, value in members.items() if key == "exact"}
+    exact = {"exact": base64_of(SOUND[-32:])} | {
+        key: value for key, value in members.items() if key == "exact"
+    }
     document.pop("exact", None)
     return dict(head) | exact | document
 
 
 def _exact_files() -> Iterator[Broken]:
     """Yield exact files with a wrong link, of lossy arrays, and another file of that name."""
-    payload, root = WEIGHT + COUNTS, SOUND[-32:].hex()
-    sound = file_of(text_of(exact_file()), payload, minor=1)
+    payload, root = WEIGHT + COUNTS, base64_of(SOUND[-32:])
+    sound = file_of(text_of(exact_file()), payload)
     rule, name = "LCC-EXA-01", "LCC-EXA-01-another-file/exact.lcc.h5"
     why = "a file with the name of the exact file does not have the member exact"
     yield _case(rule, "another-file", why, SOUND, file=name, reported_by="validator")
     rule = "LCC-EXA-02"
     for name, why, members in (
-        ("upper-case", "the root of the checkpoint is in upper case", {"exact": root.upper()}),
-        ("short", "the root of the checkpoint has 63 digits", {"exact": root[:-1]}),
+        ("hexadecimal", "the root of the checkpoint is in hexadecimal", {"exact": SOUND[-32:].hex()}),
+        ("short", "the root of the checkpoint has 42 characters", {"exact": root[:-1]}),
         ("null", "the root of the checkpoint is null", {"exact": None}),
         ("no-step", "an exact file has no step", {"step": None}),
-        ("parent", "an exact file has a parent", {"parent": {"step": 0, "root": root}}),
+        ("parent", "an exact file has a parent", {"parent": [0, root]}),
     ):
-        yield _case(rule, name, why, file_of(text_of(exact_file(**members)), payload, minor=1), sound=sound)
+        yield _case(rule, name, why, file_of(text_of(exact_file(**members)), payload), sound=sound)
     why = "an exact file has the version 1.0"
     yield _case(rule, "version", why, file_of(text_of(exact_file(lccodec=[1, 0])), payload), sound=sound)
     values = np.array([2, 0, 2], "<f4")
     lossy = _codebook(values)
     document = text_of(exact_file((lossy, COUNTS)))
     why = "an array of an exact file has representatives"
-    data = file_of(document, lossy + COUNTS, minor=1)
+    data = file_of(document, lossy + COUNTS)
     yield _case("LCC-EXA-03", "codebook", why, data, sound=sound, reported_by="validator")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from broken import Broken
-from broken_checkpoints import COUNTS, SOUND, WEIGHT, file_of, keyframe, raw_frame, text_of
+from broken_checkpoints import COUNTS, SOUND, WEIGHT, base64_of, file_of, keyframe, raw_frame, text_of
 
 _PAYLOAD = WEIGHT + COUNTS
 _TEXT = text_of(keyframe())
@@ -40,6 +40,7 @@ def broken_manifests() -> Iterator[Broken]:
     yield from _document()
     yield from _fields()
     yield from _parents()
+    yield from _since_1_1()
     yield from _arrays()
     yield from _frames()
     yield from _trees()
@@ -93,7 +94,10 @@ def _document() -> Iterator[Broken]:
     yield _members(rule, "unknown", "there is a member that is not defined", newer, more=None)
     rule = "LCC-MAN-09"
     yield _members(rule, "one-number", "the version is [1]", lccodec=[1])
-    yield _members(rule, "minor", "the version is 1.1, and 1.0 in the trailer", lccodec=[1, 1])
+    data = file_of(text_of(keyframe(lccodec=[1, 1])), _PAYLOAD, minor=0)
+    yield Broken(rule, "minor", "FormatError", "the version is 1.1, and 1.0 in the trailer", data, SOUND)
+    data = file_of(_TEXT, _PAYLOAD, minor=1)
+    yield Broken(rule, "minor-1.1", "FormatError", "the version is 1.0, and 1.1 in the trailer", data, SOUND)
     yield _members(rule, "major-2", "the major version of the manifest is 2", newer, lccodec=[2, 0])
 
 
@@ -120,6 +124,25 @@ def _parents() -> Iterator[Broken]:
         yield _members(rule, name, why, parent=parent)
     why = "the step of the parent is null"
     yield _members("LCC-MAN-02", "parent-null", why, parent={"step": None, "root": _ROOT})
+
+
+def _since_1_1() -> Iterator[Broken]:
+    """Yield what version 1.1 writes otherwise than 1.0, in the form of the other and in others."""
+    rule, root = "LCC-MAN-04", base64_of(bytes.fromhex(_ROOT))
+    yield _members(rule, "list", "the parent is a list, in version 1.0", parent=[0, root])
+    for name, why, parent in (
+        ("object", "the parent is an object of step and root", {"step": 0, "root": _ROOT}),
+        ("three-items", "the parent has three items", [0, root, 0]),
+        ("hexadecimal", "the root of the parent is hexadecimal", [0, _ROOT]),
+        ("padding", "the root of the parent has padding", [0, f"{root}="]),
+        ("unused-bits", "the unused bits of the root are not 0", [0, f"{root[:-1]}p"]),
+    ):
+        yield _members(rule, name, why, lccodec=[1, 1], parent=parent)
+    why = "the step of the parent is null"
+    yield _members("LCC-MAN-02", "parent-null-1.1", why, lccodec=[1, 1], parent=[None, root])
+    tree = {"weight": 0, "list": ["l", 1]}
+    why = "there are no scalars, and the member is not left out"
+    yield _members("LCC-MAN-11", "empty", why, lccodec=[1, 1], tree=tree, scalars=[])
 
 
 def _arrays() -> Iterator[Broken]:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from assembly import assembled_frames
@@ -225,31 +225,62 @@ def small_states() -> Iterator[dict[str, Any]]:
         yield {"layers": [layers[0].reshape(5, 8), *layers[1:]], "counts": [np.arange(3), np.full(2, step)]}
 
 
+#: Files of version 1.0. They are kept as that version wrote them, and are not made anew.
+OLD = {
+    "nested": "a nested state with every kind of scalar, lossless",
+    "scalar": "a state that is one scalar: no arrays, an empty payload",
+    "array": "a state that is one array without dimensions",
+    "000000000010": "a keyframe, policy lossless",
+    "000000000011": "a delta against step 10, policy lossless",
+    "000000000012": "a delta against step 11, policy lossless",
+    "000000000020": "a keyframe, policy lc-3",
+    "000000000021": "a delta against step 20, policy lc-3",
+    "000000000022": "a delta against step 21, policy lc-3",
+    "000000000030": "a keyframe of runs, policy lossless",
+    "000000000031": "a delta of runs against step 30, policy lossless",
+    "000000000040": "a keyframe of runs, policy lc-3",
+    "000000000041": "a delta of runs against step 40, policy lc-3",
+}
+
+
+def old_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
+    """Copy the files of version 1.0; yield as `checkpoints`."""
+    for name, description in OLD.items():
+        path = directory / f"{name}.lcc.h5"
+        path.write_bytes((Path(__file__).parent / "valid" / path.name).read_bytes())
+        yield name, description, lccodec.load_file(path, dtype="bits")
+
+
 #: The first step of the chain that has an exact file. It is the last chain: its newest step is the
 #: newest of all.
-_EXACT = 40
+_EXACT = 140
 
 
 def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
     """Write the checkpoint files; yield the name of each, a description and the state in it."""
-    first, *_ = states()
+    first, second, _ = states()
     for name, description, state in (
         ("nested", "a nested state with every kind of scalar, lossless", first),
         ("scalar", "a state that is one scalar: no arrays, an empty payload", 7),
         ("array", "a state that is one array without dimensions", np.array(1.5)),
     ):
-        lccodec.save_file(state, directory / f"{name}.lcc.h5", {"vector": name})
-        yield name, description, state
-    chains = [(10, "lossless", "", states), (20, "lc-3", "", states)]
-    chains += [(30, "lossless", " of runs", small_states), (40, "lc-3", " of runs", small_states)]
+        lccodec.save_file(state, directory / f"{name}-1.1.lcc.h5", {"vector": name})
+        yield f"{name}-1.1", description, state
+    chains: list[tuple[int, str, str, Callable[[], Iterable[Any]]]] = [
+        (13, "lossless", "", lambda: [second]),  # goes on from step 10, a file of version 1.0
+        (110, "lossless", "", states),
+        (120, "lc-3", "", states),
+        (130, "lossless", " of runs", small_states),
+        (140, "lc-3", " of runs", small_states),
+    ]
     for first_step, policy, what, steps in chains:
+        newest: Any = "exact" if first_step == _EXACT else None
         with (
             tempfile.TemporaryDirectory() as own,
-            lccodec.Chain(own, policy, newest="exact" if first_step == _EXACT else None) as chain,
-            mock.patch(
-                "lccodec.policy.choices.find_known", return_value={}
-            ),  # these files are older than such records
+            lccodec.Chain(own, policy, newest=newest) as chain,
         ):
+            if first_step == 13:
+                shutil.copy(directory / "000000000010.lcc.h5", own)
             for step, state in enumerate(steps(), first_step):
                 # As a framework gives them.
                 weights = {f"layers/{i}": Assignment("weight", "") for i in range(3)}
@@ -339,7 +370,7 @@ def make(directory: Path) -> None:
     valid.mkdir(parents=True, exist_ok=True)
     invalid.mkdir(exist_ok=True)
     entries = [write_frame(vector, valid) for vector in frames()]
-    entries += [write_expected(*vector, valid) for vector in checkpoints(valid)]
+    entries += [write_expected(*vector, valid) for vector in (*old_checkpoints(valid), *checkpoints(valid))]
     (invalid / PARENT).write_bytes(SOUND)
     entries += [write_broken_frame(vector, invalid) for vector in broken_frames()]
     entries += [write_broken_checkpoint(vector, PARENT, invalid) for vector in broken_files()]

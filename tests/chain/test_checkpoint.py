@@ -16,6 +16,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, ChecksumError, LccodecError
+from lccodec.constants import PAYLOAD_OFFSET
 
 from ..support.walks import chain_of
 
@@ -266,7 +267,7 @@ def test_frames_read_in_parts_are_verified_like_others(
         np.testing.assert_array_equal(chain.restore(2)["raw"], state["raw"])
         path = tmp_path / "000000000001.lcc.h5"
         data = bytearray(path.read_bytes())
-        data[1072 + 3000] ^= 1
+        data[PAYLOAD_OFFSET + 3000] ^= 1
         path.write_bytes(data)
         with pytest.raises(ChecksumError) as caught:
             chain.restore(1)

@@ -26,8 +26,8 @@ def test_the_heads_of_a_run_are_found_together() -> None:
 
     links, _ = links_of(drift(3, ((5,),) * 50), lccodec.Lossless())
     counted = [Counted(link.numbers, link.frames, link.place) for link in links]
-    heads = array_heads(counted, range(50))
-    assert [head.shape for head in heads] == [(5,)] * 50
+    heads = array_heads(counted)
+    assert [head.shape for head in heads.values()] == [(5,)] * 50
     assert len(calls) <= 3
 
 

@@ -10,8 +10,8 @@ import pytest
 from lccodec import ArgumentError, Chain, Lossless, UniformDeadzone, decode, encode
 from lccodec.chain.plan import candidates
 from lccodec.constants import MAX_DIMENSIONS, MAX_ELEMENTS
+from lccodec.container.tree import flatten
 from lccodec.frame.header import check_shape
-from lccodec.policy.roles import Assignment
 
 BEYOND = {
     "more than 1099511627776 elements": [
@@ -22,7 +22,6 @@ BEYOND = {
 }
 if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # which has 64 dimensions, and the first one 32
     BEYOND["dimensions, more than 32"] = [np.zeros((1,) * 33, np.float32), np.zeros((0,) * 64)]
-WEIGHT = Assignment("weight", "")
 CASES = [(limit, array) for limit, arrays in BEYOND.items() for array in arrays]
 
 
@@ -36,7 +35,7 @@ def test_one_array(limit: str, array: np.ndarray) -> None:
 @pytest.mark.parametrize(("limit", "array"), CASES)
 def test_the_plan_names_the_array(limit: str, array: np.ndarray) -> None:
     with pytest.raises(ArgumentError, match=rf"array 'model/w': .*{limit}"):
-        candidates({"first": np.ones(3), "model/w": array}, {"first": WEIGHT}, {})
+        candidates(flatten({"first": np.ones(3), "model": {"w": array}}), {})
 
 
 @pytest.mark.parametrize(("limit", "array"), CASES)

@@ -10,7 +10,7 @@ import pytest
 
 from lccodec import Chain, ChainError, FormatError, StorageError
 from lccodec.chain.directory import directory_steps
-from lccodec.chain.links import FileLink, check_parent, check_step, missing_parent
+from lccodec.chain.links import Link, check_parent, check_step, missing_parent
 from lccodec.constants import MAX_STEP
 from lccodec.container.manifest import Parent
 from lccodec.container.reader import open_bytes, open_checkpoint
@@ -53,20 +53,20 @@ def test_a_parent_that_cannot_be_opened_is_missing_only_if_it_is_not_there() -> 
 
 
 @pytest.fixture(name="links")
-def _links(tmp_path: Path) -> list[FileLink]:
+def _links(tmp_path: Path) -> list[Link]:
     rng = np.random.default_rng(0)
     kept, shared = rng.standard_normal(3000), rng.standard_normal((40, 50))
     with Chain(tmp_path, policy="lossless") as chain:
         for step in range(2):
             shared[0] += step
             chain.save(step, {"kept": kept, "a": [shared, np.full(9, step)], "again": shared, "n": step})
-    links: list[FileLink] = []
+    links: list[Link] = []
     for path in directory_steps(tmp_path).values():
-        links.append(FileLink(open_checkpoint(path), links[-1] if links else None))
+        links.append(Link(open_checkpoint(path), links[-1] if links else None))
     return links
 
 
-def test_a_link_knows_the_places_of_arrays(links: list[FileLink]) -> None:
+def test_a_link_knows_the_places_of_arrays(links: list[Link]) -> None:
     for link in links:
         assert link.index_names == ["kept", "a/0", "a/1"]
         assert link.names == {"kept": 0, "a/0": 1, "a/1": 2}
@@ -74,7 +74,7 @@ def test_a_link_knows_the_places_of_arrays(links: list[FileLink]) -> None:
     assert [link.place for link in links] == ["000000000000.lcc.h5", "000000000001.lcc.h5"]
 
 
-def test_a_link_knows_the_frames_of_arrays(links: list[FileLink]) -> None:
+def test_a_link_knows_the_frames_of_arrays(links: list[Link]) -> None:
     first, second = links
     assert None not in [first.frame_of(index) for index in range(3)]
     assert second.frame_of(0) is None  # unchanged

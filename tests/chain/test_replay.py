@@ -105,7 +105,7 @@ def test_an_array_that_did_not_change_has_no_frame() -> None:
     links, _ = links_of([state, state, moved, moved], Lossless())
     assert [list(link.numbers.values()) for link in links] == [[0, 0], [None, None], [0, None], [None, None]]
     assert_equal(restored(links), moved)
-    assert array_heads(links[:2], [1])[0].shape == (20,)
+    assert array_heads(links[:2])["w1"].shape == (20,)
 
 
 def test_arrays_are_found_by_name() -> None:
@@ -121,7 +121,7 @@ def test_a_new_shape_or_dtype_is_stored_anew() -> None:
     links, _ = links_of(states, ExponentBuckets(3))
     for n in range(3):
         assert_equal(restored(links[: n + 1]), states[n])
-    assert not array_heads(links, [0])[0].header.relative
+    assert not array_heads(links)["w"].header.relative
 
 
 def test_what_a_chain_lacks_is_named() -> None:

@@ -36,8 +36,9 @@ def test_another_policy_is_said_aloud(tmp_path: Path) -> None:
     states = walk(6)
     Chain(tmp_path, policy="lossless").save(0, states[0])
     chain = Chain(tmp_path, policy="lc-3")
-    with pytest.warns(LccodecWarning, match="saved with the policy 'lossless', and goes on with 'lc-3'"):
+    with pytest.warns(LccodecWarning, match="with the policy 'lossless', and goes on with 'lc-3'") as told:
         chain.save(1, states[1])
+    assert told[0].filename == __file__
     chain.save(2, states[2])  # once
     Chain(tmp_path, policy="lc-3").save(3, states[3])
     Chain(tmp_path, policy=POLICIES["lc-3"]).save(4, states[4])
@@ -87,8 +88,9 @@ def test_a_target_out_of_reach_is_told_once(tmp_path: Path) -> None:
     states = walk(5, shape=(300, 40))
     with Chain(tmp_path, Balanced(ratio=1e6)) as chain:
         chain.save(0, states[0])
-        with pytest.warns(LccodecWarning, match=r"ratio=1000000\.0 cannot be met"):
+        with pytest.warns(LccodecWarning, match=r"ratio=1000000\.0 cannot be met") as told:
             chain.save(1, states[1])
+        assert told[0].filename == __file__
         chain.save(2, states[2])
         for step in range(3):
             chain.restore(step)

@@ -18,6 +18,7 @@ import pytest
 import lccodec
 from lccodec import Chain, ChainError, DataError, LccodecError, Lossless, validate
 from lccodec.chain.survey import survey
+from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.manifest import INHERITED, Manifest, Parent, parse_manifest
 from lccodec.container.reader import open_checkpoint
 from lccodec.container.writer import CheckpointWriter
@@ -269,7 +270,7 @@ def flipped(data: bytes, place: int) -> bytes:
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "payload": lambda path: path.write_bytes(flipped(path.read_bytes(), 1100)),
+    "payload": lambda path: path.write_bytes(flipped(path.read_bytes(), PAYLOAD_OFFSET + 28)),
     "root": lambda path: path.write_bytes(flipped(path.read_bytes(), -1)),
     "manifest": lambda path: path.write_bytes(flipped(path.read_bytes(), -120)),
     "cut": lambda path: path.write_bytes(path.read_bytes()[:-5]),

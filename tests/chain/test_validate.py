@@ -7,6 +7,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, validate
+from lccodec.constants import PAYLOAD_OFFSET
 
 from ..support.walks import walk
 
@@ -29,7 +30,7 @@ def test_all_damaged_files_are_listed(tmp_path: Path) -> None:
     files = chain(tmp_path)
     for path in (files[1], files[4]):
         data = bytearray(path.read_bytes())
-        data[1100] ^= 1
+        data[PAYLOAD_OFFSET + 28] ^= 1
         path.write_bytes(bytes(data))
     files[5].write_bytes(files[5].read_bytes()[:-1])
     (tmp_path / "other.lcc.h5").write_bytes(b"")

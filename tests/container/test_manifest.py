@@ -19,7 +19,6 @@ from lccodec.constants import (
     MAX_STEP,
     PAYLOAD_OFFSET,
     ROOT_SIZE,
-    SKELETON_SIZE,
 )
 from lccodec.container.manifest import parse_manifest
 from lccodec.container.reader import open_bytes
@@ -33,19 +32,19 @@ def with_manifest(data: bytes, payload: bytes = b"".join(FRAMES)) -> bytes:
     """A file around a hostile manifest, with lengths and a root that fit."""
     head = FILE[:PAYLOAD_OFFSET]
     trailer = Trailer(len(payload), len(data)).to_bytes()[:-ROOT_SIZE]
-    tail = bytes(SKELETON_SIZE - PAYLOAD_OFFSET) + data + trailer
+    tail = data + trailer
     return head + payload + tail + hashlib.sha256(head + tail).digest()
 
 
 def test_manifest_bytes() -> None:
     digests = [base64.urlsafe_b64encode(hashlib.sha256(f).digest()[:16]).decode().rstrip("=") for f in FRAMES]
     assert KEYFRAME.to_bytes().decode() == (
-        '{"lccodec":[1,0],"step":7,"parent":null,"policy":"lc-3","metadata":{"run":"é"},'
+        '{"lccodec":[1,1],"step":7,"parent":null,"policy":"lc-3","metadata":{"run":"é"},'
         '"tree":{"a":0,"b":["l",1,null],"c":["t",2,0]},"scalars":[{"f":"0.1"}],'
         f'"arrays":[1,2,3],"frames":[[11,"{digests[0]}"],[1,"{digests[1]}"],[15,"{digests[2]}"]]}}'
     )
     assert DELTA.to_bytes().decode() == (
-        f'{{"lccodec":[1,0],"step":8,"parent":{{"step":7,"root":"{bytes(range(32)).hex()}"}},"policy":"lc-3",'
+        '{"lccodec":[1,1],"step":8,"parent":[7,"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"],"policy":"lc-3",'
         f'"scalars":[{{"f":"0.1"}}],"arrays":[0,1,0],"frames":[[1,"{digests[1]}"]]}}'
     )
 
@@ -68,7 +67,7 @@ def text(old: str, new: str) -> bytes:
     return KEYFRAME.to_bytes().replace(old.encode(), new.encode("utf-8", "surrogatepass"), 1)
 
 
-ROOT = "00" * 32
+ROOT = "A" * 43
 DIGEST = json.loads(KEYFRAME.to_bytes())["frames"][0][1]
 HOSTILE_MANIFESTS: list[tuple[bytes, str]] = [
     (b"", "LCC-MAN-01"),
@@ -103,16 +102,28 @@ HOSTILE_MANIFESTS: list[tuple[bytes, str]] = [
     (changed(more=1), "LCC-MAN-03"),
     (changed(step=...), "LCC-MAN-03"),
     (changed(policy=...), "LCC-MAN-03"),
-    (changed(scalars=...), "LCC-MAN-03"),
+    (changed(lccodec=[1, 0], scalars=...), "LCC-MAN-03"),
     (text('"step":7,"parent":null', '"parent":null,"step":7'), "LCC-MAN-03"),
     (changed(parent=7), "LCC-MAN-04"),
     (changed(parent={}), "LCC-MAN-04"),
-    (changed(parent={"root": ROOT, "step": 1}), "LCC-MAN-04"),
-    (changed(parent={"step": None, "root": ROOT}), "LCC-MAN-02"),
-    (changed(parent={"step": 1, "root": 7}), "LCC-MAN-04"),
-    (changed(parent={"step": 1, "root": ROOT[1:]}), "LCC-MAN-04"),
-    (changed(parent={"step": 1, "root": ROOT + "\n"}), "LCC-MAN-04"),
-    (changed(parent={"step": 1, "root": "AB" * 32}), "LCC-MAN-04"),
+    (changed(parent=[]), "LCC-MAN-04"),
+    (changed(parent=[1]), "LCC-MAN-04"),
+    (changed(parent=[1, ROOT, 1]), "LCC-MAN-04"),
+    (changed(parent={"step": 1, "root": ROOT}), "LCC-MAN-04"),
+    (changed(parent=[None, ROOT]), "LCC-MAN-02"),
+    (changed(parent=[True, ROOT]), "LCC-MAN-02"),
+    (changed(parent=[1, 7]), "LCC-MAN-04"),
+    (changed(parent=[1, ROOT[1:]]), "LCC-MAN-04"),
+    (changed(parent=[1, ROOT + "="]), "LCC-MAN-04"),
+    (changed(parent=[1, ROOT[1:] + "\n"]), "LCC-MAN-04"),
+    (changed(parent=[1, ROOT[1:] + "B"]), "LCC-MAN-04"),
+    (changed(parent=[1, "00" * 32]), "LCC-MAN-04"),
+    (changed(lccodec=[1, 0], parent=[1, ROOT]), "LCC-MAN-04"),
+    (changed(lccodec=[1, 0], parent={"root": "00" * 32, "step": 1}), "LCC-MAN-04"),
+    (changed(lccodec=[1, 0], parent={"step": None, "root": "00" * 32}), "LCC-MAN-02"),
+    (changed(lccodec=[1, 0], parent={"step": 1, "root": "00" * 32 + "\n"}), "LCC-MAN-04"),
+    (changed(lccodec=[1, 0], parent={"step": 1, "root": "AB" * 32}), "LCC-MAN-04"),
+    (changed(lccodec=[1, 0], parent={"step": 1, "root": ROOT}), "LCC-MAN-04"),
     (changed(frames=None), "LCC-MAN-05"),
     (changed(frames=[0]), "LCC-MAN-05"),
     (changed(frames=[None]), "LCC-MAN-05"),
@@ -145,13 +156,15 @@ HOSTILE_MANIFESTS: list[tuple[bytes, str]] = [
     (changed(frames=[[1, "é" * 22]]), "LCC-MAN-08"),
     (changed(frames=[[1, "A" * 21 + "B"]]), "LCC-MAN-08"),
     (changed(lccodec=[2, 0]), "LCC-MAN-09"),
-    (changed(lccodec=[1, 1]), "LCC-MAN-09"),
+    (changed(lccodec=[1, 0]), "LCC-MAN-09"),
+    (changed(lccodec=[1, 2]), "LCC-MAN-09"),
     (changed(lccodec=[1]), "LCC-MAN-09"),
     (changed(lccodec=[True, 0]), "LCC-MAN-09"),
     (changed(lccodec="1.0"), "LCC-MAN-09"),
     (changed(tree=7), "LCC-STA-02"),
     (changed(tree={"a": 0.0}), "LCC-STA-01"),
-    (changed(scalars=[]), "LCC-STA-03"),
+    (changed(scalars=[]), "LCC-MAN-11"),
+    (changed(scalars=...), "LCC-STA-03"),
     (changed(scalars=[1.5]), "LCC-STA-04"),
     (changed(scalars=[{"f": "1"}]), "LCC-STA-05"),
     (text('"lc-3"', "[" * 65 + "]" * 65), "LCC-LIM-05"),
@@ -195,6 +208,14 @@ def test_of_several_broken_rules_the_first_is_named() -> None:
         assert caught.value.rule == rule
 
 
+def test_a_manifest_of_version_1_0_is_written_as_it_was() -> None:
+    manifest = replace(DELTA, minor=0, scalars=[])
+    root = bytes(range(32)).hex()
+    data = manifest.to_bytes()
+    assert f'"parent":{{"step":7,"root":"{root}"}},"policy":"lc-3","scalars":[],' in data.decode()
+    assert parse_manifest(data, "here") == manifest
+
+
 def test_unknown_keys_and_versions_are_unsupported() -> None:
     for data in (changed(more=1), changed(lccodec=[2, 0])):
         with pytest.raises(UnsupportedError):
@@ -202,10 +223,10 @@ def test_unknown_keys_and_versions_are_unsupported() -> None:
 
 
 def test_a_newer_minor_version_without_anything_new_is_read() -> None:
-    manifest = replace(KEYFRAME, minor=1)
-    trailer = Trailer(KEYFRAME.payload_length, len(manifest.to_bytes()), minor=1).to_bytes()[:-ROOT_SIZE]
+    manifest = replace(KEYFRAME, minor=2)
+    trailer = Trailer(KEYFRAME.payload_length, len(manifest.to_bytes()), minor=2).to_bytes()[:-ROOT_SIZE]
     middle = PAYLOAD_OFFSET + KEYFRAME.payload_length
-    tail = FILE[middle : middle + 600] + manifest.to_bytes() + trailer
+    tail = manifest.to_bytes() + trailer
     root = hashlib.sha256(FILE[:PAYLOAD_OFFSET] + tail).digest()
     assert open_bytes(FILE[:middle] + tail + root).manifest == manifest
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy.huffman import canonical_codes, code_lengths
+from lccodec.entropy.huffman import PackageMerge, canonical_codes
 
 counts_of = st.lists(st.integers(0, 10_000), min_size=2, max_size=256).filter(
     lambda c: sum(v > 0 for v in c) > 1
@@ -43,7 +43,7 @@ def limited_cost(counts: list[int], limit: int) -> int:
 @given(counts_of)
 def test_lengths_are_optimal_where_the_limit_does_not_bind(counts: list[int]) -> None:
     weights = padded(counts)
-    lengths = code_lengths(weights)
+    lengths = PackageMerge(weights).lengths(15)
     used = lengths[weights > 0].astype(int)
     assert (lengths[weights == 0] == 0).all()
     assert (2.0**-used).sum() == 1.0
@@ -53,7 +53,7 @@ def test_lengths_are_optimal_where_the_limit_does_not_bind(counts: list[int]) ->
 
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=5), st.integers(3, 4))
 def test_lengths_are_optimal_under_the_limit(counts: list[int], limit: int) -> None:
-    lengths = code_lengths(padded(counts), limit)
+    lengths = PackageMerge(padded(counts)).lengths(limit)
     assert lengths.max() <= limit
     assert int(padded(counts) @ lengths) == limited_cost(counts, limit)
 
@@ -63,7 +63,7 @@ def test_fibonacci_counts_keep_the_limit(limit: int) -> None:
     counts = [1, 1]
     while len(counts) < 40:
         counts.append(counts[-1] + counts[-2])
-    lengths = code_lengths(padded(counts), limit)
+    lengths = PackageMerge(padded(counts)).lengths(limit)
     assert lengths.max() == limit
     assert (2.0 ** -lengths[:40].astype(int)).sum() == 1.0
 

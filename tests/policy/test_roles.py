@@ -169,7 +169,7 @@ def test_every_role_says_why() -> None:
         "named 'exp_avg'",
         "given as '*/velocity'",
     ]
-    assert [name for name, assignment in found.items() if not assignment.named] == ["x"]
+    assert [name for name, assignment in found.items() if assignment.why == UNNAMED] == ["x"]
 
 
 def test_given_roles_go_first() -> None:

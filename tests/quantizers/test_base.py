@@ -71,7 +71,11 @@ def test_a_batch_is_fitted_as_each_array_alone(
     for own, part, low, high in zip(parts, each, together.zone.low, together.zone.high, strict=True):
         if part is not None:
             np.testing.assert_allclose(own, part.representatives, rtol=1e-3)
-            np.testing.assert_allclose((low, high), (part.zone.low[0], part.zone.high[0]), rtol=1e-3)
+            own_zone = (part.zone.low[0], part.zone.high[0])
+            if isinstance(quantizer, ExponentBuckets):  # differences outside may have symbol 0
+                assert own_zone[0] <= low <= high <= own_zone[1]
+            else:
+                np.testing.assert_allclose((low, high), own_zone, rtol=1e-3)
 
 
 @dataclass(frozen=True)

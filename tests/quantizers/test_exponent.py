@@ -47,3 +47,27 @@ def test_each_array_of_a_batch_has_buckets_of_its_own() -> None:
     values = np.array([1, 2, -2, 0, 0, 1e-30, -1e30, 64], np.float32)
     kept = representatives(values, 1, [3, 2, 1, 2])
     assert [part.tolist() for part in kept] == [[2], [], [np.float32(1e-30)], [np.float32(-1e30)]]
+
+
+@pytest.mark.parametrize("bits", [1, 3, 8])
+@pytest.mark.parametrize("zeros", [0, 0.9])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_symbols_of_a_batch_are_those_of_each_array_alone(bits: int, zeros: float, dtype: type) -> None:
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(1, 90, 60)
+    # The exponents of some arrays lie far apart, and the numbers of others are subnormal.
+    spread = np.repeat(rng.integers(0, np.finfo(dtype).maxexp - 3, sizes.size), sizes)
+    values = np.ldexp(rng.standard_normal(spread.size), -rng.integers(0, spread + 1)).astype(dtype)
+    values[rng.random(values.size) < zeros] = 0
+    kind, stored = components(values)
+    batch = Residual(stored, None, kind, sizes=sizes)
+    partition = ExponentBuckets(bits).fit(batch)
+    found, alone = [], []
+    for residual in (batch, *batch.each()):
+        part = partition if residual is batch else ExponentBuckets(bits).fit(residual)
+        places, differences = residual.outside(0, part.zone)
+        symbols, unfit = part.symbols(differences, residual.owner(places))
+        assert unfit is None
+        (found if residual is batch else alone).append(np.zeros(residual.bits.size, np.uint8))
+        (found if residual is batch else alone)[-1][places] = symbols
+    assert found[0].tolist() == np.concatenate(alone).tolist()

@@ -1,9 +1,15 @@
-"""One process of the tests with ranks: ``python dcp_ranks.py PART DIRECTORY RANK RANKS``."""
+"""The ranks of a test: ``python dcp_ranks.py DIRECTORY``.
+
+Three ranks save, two load. They are forks of a process that imports once what takes seconds. The
+exit statuses of each part are printed as a line.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -70,7 +76,7 @@ def save(directory: str, mesh: DeviceMesh) -> None:
     try:
         dcp.save(state, checkpoint_id=f"{directory}/2", storage_writer=writer, planner=Dying())
     except RuntimeError as error:  # gloo's: the connection is gone
-        print("interrupted:", error)
+        print("interrupted:", error, flush=True)
         os._exit(0)
 
 
@@ -100,23 +106,33 @@ def load(directory: str, mesh: DeviceMesh) -> None:
         raise AssertionError("loaded what was never committed")
 
 
-def main() -> None:
-    part, directory, rank, ranks = sys.argv[1:]
+def run(part: Callable[[str, DeviceMesh], None], directory: str, rank: int, ranks: int) -> None:
+    """What a rank does."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
-        init_method=f"file://{directory}/{part}.rendezvous",
-        rank=int(rank),
-        world_size=int(ranks),
+        init_method=f"file://{directory}/{part.__name__}.rendezvous",
+        rank=rank,
+        world_size=ranks,
         timeout=timedelta(seconds=60),
     )
-    mesh = init_device_mesh("cpu", (int(ranks),))
-    {"save": save, "load": load}[part](directory, mesh)
+    part(directory, init_device_mesh("cpu", (ranks,)))
     dist.barrier()
     # All that is tested is done. Threads of gloo that still run while the interpreter shuts down
     # now and then end the process with std::terminate; without a shutdown they cannot.
     sys.stdout.flush()
     os._exit(0)
+
+
+def main() -> None:
+    fork = multiprocessing.get_context("fork")
+    for part, ranks in ((save, 3), (load, 2)):
+        processes = [fork.Process(target=run, args=(part, sys.argv[1], rank, ranks)) for rank in range(ranks)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        print(part.__name__, [process.exitcode for process in processes], flush=True)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from lccodec import Policy
 from lccodec.chain.coding import encode_plan
 from lccodec.chain.decoded import DecodedArray
 from lccodec.chain.plan import candidates, make_plan
+from lccodec.container.tree import Flat
 from lccodec.frame.header import FrameHeader, parse_header
-from lccodec.policy.roles import Assignment
 
 Arrays = dict[str, np.ndarray]
 
@@ -51,7 +51,7 @@ def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list
     for step, state in enumerate(states):
         names = list(state)
         policy = Policy("of all", patterns={"*": quantizer})
-        arrays = candidates(state, dict.fromkeys(names, Assignment("weight", "")), parents)
+        arrays = candidates(Flat({}, list(state.values()), [], names), parents, {"*": "weight"})
         plan = make_plan(arrays, policy, step - 1 if step else None)
         numbers: dict[str, int | None] = dict.fromkeys(names)
         frames = []

@@ -12,8 +12,6 @@ from .. import render
 from ..program import verb
 from .parameters import NEW
 
-__all__ = ["demo"]
-
 
 @verb
 @click.option(

@@ -17,14 +17,20 @@ from ...errors import LccodecError
 from ...inspect.difference import Leaves, compare_states
 from ...inspect.summary import summarize
 from .. import render
-from ..program import error_document, error_text, verb
-from .parameters import CHAIN, CHAIN_OR_FILE, STEP, history_option, open_checkpoint, open_state
-
-__all__ = ["check", "diff", "info", "ls", "show"]
+from ..program import error_document, error_text, tell, verb
+from .parameters import (
+    CHAIN_OR_FILE,
+    STEP,
+    chain_argument,
+    history_option,
+    open_checkpoint,
+    open_state,
+    step_option,
+)
 
 
 @verb
-@click.argument("directory", metavar="DIR", type=CHAIN)
+@chain_argument
 def ls(directory: Path, as_json: bool) -> int:
     """List the checkpoints of a chain."""
     steps = directory_steps(directory)
@@ -52,13 +58,13 @@ def ls(directory: Path, as_json: bool) -> int:
     if exact is not None and not as_json:
         click.echo(render.exact_text(exact))
     for _, error in errors:
-        click.echo(f"lccodec: error: {render.printable(error_text(error))}", err=True)
+        tell("error", error_text(error))
     return 1 if errors else 0
 
 
 @verb
 @click.argument("path", type=CHAIN_OR_FILE)
-@click.option("--step", type=STEP, help="[default: the latest]")
+@step_option
 def info(path: Path, step: int | None, as_json: bool) -> None:
     """Show what is known about a checkpoint and its arrays, without decoding them."""
     with open_checkpoint(path, step) as file:
@@ -70,7 +76,7 @@ def info(path: Path, step: int | None, as_json: bool) -> None:
 @verb
 @click.argument("path", type=CHAIN_OR_FILE)
 @click.argument("name")
-@click.option("--step", type=STEP, help="[default: the latest]")
+@step_option
 @history_option
 def show(path: Path, name: str, step: int | None, history: bool, as_json: bool) -> None:
     """Show one array: dtype, shape, range, and a histogram; or the value of a scalar."""
@@ -87,7 +93,7 @@ def show(path: Path, name: str, step: int | None, history: bool, as_json: bool) 
 
 
 @verb
-@click.argument("directory", metavar="DIR", type=CHAIN)
+@chain_argument
 @click.argument("old", metavar="STEP", type=STEP)
 @click.argument("new", metavar="STEP", type=STEP)
 def diff(directory: Path, old: int, new: int, as_json: bool) -> None:

@@ -12,36 +12,22 @@ from ...chain.newest import open_newest
 from ...container.system import checked_path
 from ...errors import ArgumentError
 
-__all__ = [
-    "CHAIN",
-    "CHAIN_OR_FILE",
-    "FILE",
-    "NEW",
-    "STEP",
-    "history_option",
-    "open_checkpoint",
-    "open_state",
-    "threads_option",
-]
-
 
 class _Path(click.Path):
     """A path. The address of a remote store is refused as an address, not as a missing file."""
-
-    def __init__(self, *, exists: bool = False, file_okay: bool = True, dir_okay: bool = True) -> None:
-        super().__init__(exists, file_okay, dir_okay, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         return super().convert(checked_path(value), param, ctx)
 
 
-CHAIN: Final = _Path(exists=True, file_okay=False)
 FILE: Final = _Path(exists=True, dir_okay=False)
 CHAIN_OR_FILE: Final = _Path(exists=True)
 NEW: Final = _Path()
 STEP: Final = click.IntRange(min=0)
 
+chain_argument = click.argument("directory", metavar="DIR", type=_Path(exists=True, file_okay=False))
+step_option = click.option("--step", type=STEP, help="[default: the latest]")
 threads_option = click.option(
     "-j", "--threads", type=click.IntRange(0), default=1, help="Number of threads; 0: one per core."
 )

@@ -19,10 +19,17 @@ from ...chain.newest import Kept
 from ...exchange import load_rules
 from ...policy.presets import POLICIES
 from .. import render
-from ..program import verb
-from .parameters import CHAIN, FILE, NEW, STEP, history_option, open_state, threads_option
-
-__all__ = ["convert", "restore", "save"]
+from ..program import tell, verb
+from .parameters import (
+    FILE,
+    NEW,
+    STEP,
+    chain_argument,
+    history_option,
+    open_state,
+    step_option,
+    threads_option,
+)
 
 _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 
@@ -86,8 +93,8 @@ def save(
 
 
 @verb
-@click.argument("directory", metavar="DIR", type=CHAIN)
-@click.option("--step", type=STEP, help="[default: the latest]")
+@chain_argument
+@step_option
 @click.option(
     "-o", "--output", metavar="FILE", type=NEW, required=True, help="A .npz, .safetensors or .lcc.h5 file."
 )
@@ -128,13 +135,11 @@ def restore(  # one parameter for each option: click passes them by name
         state = file.state(_names(file, keys) or None, dtype or "bits")
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())
-    kept = _save_file(state, output, metadata)
-    size = output.stat().st_size
-    document = {"directory": str(directory), "step": info.step, "file": str(output), "bytes": size}
-    document["exact"] = info.exact
+    written = _save_file(state, output, metadata)
+    document = {"directory": str(directory), "step": info.step, "exact": info.exact, **written}
     kind = ", exact" if info.exact else ""
-    text = f"step {info.step}{kind}: {size:,} bytes  {render.printable(output)}"
-    click.echo(render.dump_json({**document, "metadata": kept}) if as_json else text)
+    text = f"step {info.step}{kind}: {written['bytes']:,} bytes  {render.printable(output)}"
+    click.echo(render.dump_json(document) if as_json else text)
 
 
 def _names(file: CheckpointFile, keys: tuple[str, ...]) -> list[str]:
@@ -148,14 +153,12 @@ def _names(file: CheckpointFile, keys: tuple[str, ...]) -> list[str]:
     return names
 
 
-def _save_file(state: Any, output: Path, metadata: dict[str, str]) -> dict[str, str]:
-    """Write a file and return its metadata; print a note about metadata that were left out."""
+def _save_file(state: Any, output: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    """Write a file; return its name, size and metadata; print a note about metadata left out."""
     kept = save_file(state, output, metadata)
-    if left := [render.printable(key) for key in metadata if key not in kept]:
-        click.echo(
-            f"lccodec: note: {output.suffix} has no place for metadata, left out: {', '.join(left)}", err=True
-        )
-    return kept
+    if left := [key for key in metadata if key not in kept]:
+        tell("note", f"{output.suffix} has no place for metadata, left out: {', '.join(left)}")
+    return {"file": str(output), "bytes": output.stat().st_size, "metadata": kept}
 
 
 @verb
@@ -203,16 +206,8 @@ def convert(  # one parameter for each option: click passes them by name
     if exchange is not None:
         state, metadata, left_out = convert_state(state, metadata, exchange)
         if left_out:
-            names = ", ".join(map(render.printable, left_out))
-            click.echo(f"lccodec: note: only the model and its optimizer, left out: {names}", err=True)
-    kept = _save_file(state, output, metadata)
-    size = output.stat().st_size
-    document = {
-        "source": str(source),
-        "file": str(output),
-        "bytes": size,
-        "metadata": kept,
-        "left_out": left_out,
-    }
-    text = f"{render.printable(source)}: {size:,} bytes  {render.printable(output)}"
+            tell("note", f"only the model and its optimizer, left out: {', '.join(left_out)}")
+    written = _save_file(state, output, metadata)
+    document = {"source": str(source), **written, "left_out": left_out}
+    text = f"{render.printable(source)}: {written['bytes']:,} bytes  {render.printable(output)}"
     click.echo(render.dump_json(document) if as_json else text)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore
 from lccodec.adapters.orbax.parts import KIND, VERSION, Parts, part_path, path_name, shard_key
+from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.errors import ArgumentError, ChainError, ChecksumError, FormatError, UnsupportedError
 
 
@@ -55,7 +56,7 @@ def test_a_part_that_is_not_as_it_should_be(saved, entries, kind):
 
 def test_a_damaged_part(saved):
     data = bytearray(saved[1].read_bytes())
-    data[2100] ^= 1
+    data[PAYLOAD_OFFSET + 28] ^= 1
     saved[1].write_bytes(data)
     with pytest.raises(ChecksumError):
         saved[0].restore(0, args=LCRestore())

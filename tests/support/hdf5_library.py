@@ -1,0 +1,113 @@
+"""The bytes that the HDF5 library writes around a payload and a manifest (LCC-H5-05, LCC-H5-06)."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from h5py import h5d, h5f, h5fd, h5p, h5s, h5t
+
+
+class _Sparse(io.RawIOBase):
+    """A file for h5py to write, of which only what was written takes memory."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, bytes] = {}
+        self._size = self._position = 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def truncate(self, size: int | None = None) -> int:
+        self._size = self._position if size is None else size
+        return self._size
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        view[:] = self.read_at(self._position, view.nbytes)
+        self._position += view.nbytes
+        return view.nbytes
+
+    def write(self, data: Any) -> int:
+        part = bytes(data)
+        self.written[self._position] = part
+        self._position += len(part)
+        self._size = max(self._size, self._position)
+        return len(part)
+
+    def read_at(self, start: int, size: int) -> bytes:
+        """Return bytes of the file; what was not written is 0."""
+        made = bytearray(size)
+        for offset, part in self.written.items():
+            for place in range(max(start, offset), min(start + size, offset + len(part))):
+                made[place - start] = part[place - offset]
+        return bytes(made)
+
+
+def library() -> ctypes.CDLL | None:
+    """Return the HDF5 library that h5py has loaded, which can do more; None if not on Linux."""
+    maps = Path("/proc/self/maps")
+    found = re.findall(r"/\S*/libhdf5[^/\s]*\.so\S*", maps.read_text()) if maps.exists() else []
+    paths = [path for path in found if "_hl" not in Path(path).name]
+    return ctypes.CDLL(paths[0]) if paths else None
+
+
+def _set(function: str, properties: Any, *values: int) -> None:
+    call = getattr(library(), function)
+    call.argtypes = [ctypes.c_int64, *[ctypes.c_uint] * len(values)]
+    if call(properties.id, *values) < 0:
+        raise RuntimeError(function)
+
+
+def written(payload_size: int, manifest_size: int, minor: int) -> tuple[bytes, int]:
+    """Return all bytes that are neither payload nor manifest, and where the file ends."""
+    file = _Sparse()
+    access, creation = h5p.create(h5p.FILE_ACCESS), h5p.create(h5p.FILE_CREATE)
+    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    access.set_fileobj_driver(h5fd.fileobj_driver, file)
+    if minor:
+        access.set_libver_bounds(h5f.LIBVER_V18, h5f.LIBVER_V18)
+        creation.set_obj_track_times(False)
+        _set("H5Pset_est_link_info", creation, 2, 8)
+    else:
+        access.set_libver_bounds(h5f.LIBVER_EARLIEST, h5f.LIBVER_LATEST)
+    root = h5f.create(b"made in memory", h5f.ACC_TRUNC, fcpl=creation, fapl=access)
+    datasets = []
+    for name, size in ((b"payload", payload_size), (b"manifest", manifest_size)):
+        properties = h5p.create(h5p.DATASET_CREATE)
+        properties.set_layout(h5d.CONTIGUOUS)
+        properties.set_alloc_time(h5d.ALLOC_TIME_LATE if minor else h5d.ALLOC_TIME_EARLY)
+        properties.set_fill_time(h5d.FILL_TIME_NEVER)
+        properties.set_obj_track_times(False)
+        if minor:
+            _set("H5Pset_dset_no_attrs_hint", properties, 1)
+        datasets.append(h5d.create(root, name, h5t.STD_U8LE, h5s.create_simple((size,)), properties))
+    offsets = []
+    for dataset, size in zip(datasets, (payload_size, manifest_size), strict=True):
+        if size and minor:  # the first byte written allocates all
+            first, space = h5s.create_simple((1,)), dataset.get_space()
+            space.select_hyperslab((0,), (1,))
+            dataset.write(first, space, np.zeros(1, np.uint8))
+        offsets.append(dataset.get_offset())
+    root.close()
+    end = offsets[1] + manifest_size
+    payload = offsets[0] if payload_size else offsets[1] if minor else 1072
+    middle = file.read_at(payload + payload_size, offsets[1] - payload - payload_size)
+    return file.read_at(0, payload) + middle, end
