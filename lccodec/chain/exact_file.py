@@ -33,16 +33,6 @@ from .decoded import DecodedArray
 from .directory import checkpoint_path
 from .plan import Plan, make_plan
 
-__all__ = [
-    "ExactFile",
-    "check_state",
-    "check_values",
-    "exact_root",
-    "link_problem",
-    "open_exact",
-    "write_exact",
-]
-
 _MAX_THREADS: Final = 4  # that hash and write: more are faster than disks
 _MIN_BYTES_OF_THREADS: Final = 1 << 23  # of a file that several threads write
 

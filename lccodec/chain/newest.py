@@ -27,17 +27,6 @@ from .exact_file import ExactFile, exact_root, link_problem, open_exact, write_e
 from .info import CheckpointInfo
 from .plan import Plan
 
-__all__ = [
-    "Kept",
-    "Newest",
-    "check_newest",
-    "describe_exact",
-    "exact_manifest",
-    "open_exact_of",
-    "open_newest",
-    "with_exact",
-]
-
 #: What is kept of the newest state: the history's checkpoint, and beside it the exact file or not.
 Kept: TypeAlias = Literal["exact", "history"]
 _KNOWN: Final = ("exact", "history")

@@ -14,8 +14,6 @@ from typing import Protocol, Self, TypeAlias
 from ..constants import DIGEST_SIZE
 from ..parallel import SideThread
 
-__all__ = ["Bytes", "FrameEntry", "SizedFrame", "entry_beside", "pieces_of"]
-
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
 

@@ -20,8 +20,6 @@ from .checksum import SUM_MASK, array_sum
 from .content import Content
 from .header import FrameHeader, Shape
 
-__all__ = ["RawFrame"]
-
 _PIECE_BYTES: Final = 1 << 20  # copied, summed, hashed and written while the cache has them
 _TAIL_BYTES: Final = 12  # the array sum and the CRC-32
 
