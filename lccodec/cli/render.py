@@ -230,7 +230,7 @@ def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
     for o in report.outcomes:
         rework = "-" if o.rework_iterations is None else o.rework_iterations
         loss, accuracy = f"{o.loss:.4f}", f"{100 * o.accuracy:.2f} %"
-        numbers = (f"{o.interval:.3g}", f"{o.bytes_written:,}", f"{o.ratio:.1f}x", o.lost_iterations)
+        numbers = (f"{o.interval:.3g}", f"{o.bytes_on_disk:,}", f"{o.ratio:.1f}x", o.lost_iterations)
         _row(table, o.scheme, *numbers, loss, accuracy, rework)
     full = report.full_bytes * report.checkpoints
     return "\n\n".join(
@@ -239,7 +239,7 @@ def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
             f"its state was lost after {report.failure_iteration},\nrestored from the last checkpoint, and "
             "trained on. Rework: iterations until the training loss was back.",
             _render(table),
-            f"{report.checkpoints} checkpoints, policy {report.policy}: "
+            f"{report.checkpoints} checkpoints, policy {report.policy}, and the newest exact: "
             f"{size_text(full, report.chain_bytes)}\n"
             f"accuracy at the end: {100 * report.accuracy_resumed:.2f} %, "
             f"without the failure {100 * report.accuracy_uninterrupted:.2f} %",
