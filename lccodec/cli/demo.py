@@ -25,7 +25,7 @@ The failure loses everything, as in LC-Checkpoint (Chen et al., ICML 2020). SCAR
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -120,58 +120,34 @@ def run(
         if progress is not None:
             progress(next(done), total)
 
-    with lccodec.Chain(directory, policy=policy, newest="exact") as chain:
-        network = Network.initial()
-        chain.save(0, network.to_state(0))
-        _train(task, network, range(1, failure + 1), chain, tick)
-        loss_before, accuracy_before = task.loss(network), task.accuracy(network)
-    del network  # only the chain is left
-    budget = _bytes_on_disk(directory)
-
-    with lccodec.Chain(directory) as chain:  # policy and exact file are as before
-        history = Network.from_state(chain.restore(exact=False))
-        history_bytes = sum(chain.info(step).file_bytes for step in chain.steps)
-        state: Any = chain.restore()
-        restored, resumed = Network.from_state(state), Network.from_state(state)
-        _train(task, resumed, range(state["iteration"] + 1, iterations + 1), chain, tick)
-
-    saves = last_save // SAVE_EVERY + 1
-    full_bytes = restored.vector.nbytes
-    same_bytes_interval = failure * full_bytes / budget
-    rare_save = max(0, failure - round(same_bytes_interval / 2))
-    # SCAR has one save less than the chain: the start of training costs it nothing.
-    entries = budget // (saves - 1) // SCAR_ENTRY_BYTES
-    twin, full, scar = _train_twin(task, iterations, last_save, {last_save, rare_save}, entries, tick)
-
-    def outcome(scheme: str, interval: float, nbytes: int, saved_at: int, network: Network) -> Outcome:
-        return Outcome(
-            scheme=scheme,
-            interval=interval,
-            bytes_on_disk=nbytes,
-            ratio=saves * full_bytes / nbytes,
-            lost_iterations=failure - saved_at,
-            accuracy=task.accuracy(network),
-            loss=task.loss(network),
-            rework_iterations=_rework(task, network, saved_at, loss_before, iterations),
-        )
-
+    before = _run_until_failure(task, directory, policy, failure, tick)
+    resumed, kept = _resume(task, directory, last_save, iterations, tick)
+    twin, others = _run_twin(task, iterations, last_save, failure, kept[0].nbytes, tick)
+    full_bytes = twin.vector.nbytes
+    all_saves = (last_save // SAVE_EVERY + 1) * full_bytes
     chain_bytes, checkpoints = _bytes_on_disk(directory), iterations // SAVE_EVERY + 1
     return Report(
         directory=str(directory),
         policy=policy,
-        parameters=restored.vector.size,
+        parameters=twin.vector.size,
         full_bytes=full_bytes,
         iterations=iterations,
         save_every=SAVE_EVERY,
         failure_iteration=failure,
-        accuracy_before=accuracy_before,
-        loss_before=loss_before,
-        outcomes=(
-            outcome("chain, newest exact", SAVE_EVERY, budget, last_save, restored),
-            outcome("chain, history", SAVE_EVERY, history_bytes, last_save, history),
-            outcome("full, same interval", SAVE_EVERY, saves * full_bytes, last_save, full[last_save]),
-            outcome("full, same bytes", same_bytes_interval, budget, rare_save, full[rare_save]),
-            outcome("SCAR, same bytes", SAVE_EVERY, scar.nbytes, last_save, Network(scar.vector)),
+        accuracy_before=task.accuracy(before),
+        loss_before=task.loss(before),
+        outcomes=tuple(
+            Outcome(
+                scheme=saved.scheme,
+                interval=saved.interval,
+                bytes_on_disk=saved.nbytes,
+                ratio=all_saves / saved.nbytes,
+                lost_iterations=failure - saved.iteration,
+                accuracy=task.accuracy(saved.network),
+                loss=task.loss(saved.network),
+                rework_iterations=_rework(task, saved, task.loss(before), iterations),
+            )
+            for saved in (*kept, *others)
         ),
         checkpoints=checkpoints,
         chain_bytes=chain_bytes,
@@ -179,6 +155,17 @@ def run(
         accuracy_resumed=task.accuracy(resumed),
         accuracy_uninterrupted=task.accuracy(twin),
     )
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a way to checkpoint has on the disk at the failure, and the state it gives back."""
+
+    scheme: str
+    interval: float  # iterations between two saves
+    nbytes: int
+    iteration: int  # of the state
+    network: Network
 
 
 class PartialCheckpoint:
@@ -212,39 +199,69 @@ def _train(
         tick()
 
 
-def _train_twin(
-    task: Task,
-    iterations: int,
-    last_save: int,
-    full_saves: Collection[int],
-    scar_entries: int,
-    tick: Callable[[], None],
-) -> tuple[Network, dict[int, Network], PartialCheckpoint]:
-    """Train a run that never fails; return its network and what other schemes have on their disks.
+def _run_until_failure(
+    task: Task, directory: Path, policy: str, failure: int, tick: Callable[[], None]
+) -> Network:
+    """Train and save up to the failure; return the network that is lost then."""
+    with lccodec.Chain(directory, policy=policy, newest="exact") as chain:
+        network = Network.initial()
+        chain.save(0, network.to_state(0))
+        _train(task, network, range(1, failure + 1), chain, tick)
+    return network
 
-    SCAR's last save before the failure is at `last_save`; `full_saves` are those of full states.
+
+def _resume(
+    task: Task, directory: Path, last_save: int, iterations: int, tick: Callable[[], None]
+) -> tuple[Network, tuple[Saved, Saved]]:
+    """Train on from the chain; return the network at the end, and what the chain had."""
+    nbytes = _bytes_on_disk(directory)
+    with lccodec.Chain(directory) as chain:  # policy and exact file are as before
+        history_bytes = sum(chain.info(step).file_bytes for step in chain.steps)
+        history: Any = chain.restore(exact=False)
+        state: Any = chain.restore()
+        network = Network.from_state(state)
+        _train(task, network, range(state["iteration"] + 1, iterations + 1), chain, tick)
+    exact = Saved("chain, newest exact", SAVE_EVERY, nbytes, last_save, Network.from_state(state))
+    lossy = Saved("chain, history", SAVE_EVERY, history_bytes, last_save, Network.from_state(history))
+    return network, (exact, lossy)
+
+
+def _run_twin(
+    task: Task, iterations: int, last_save: int, failure: int, budget: int, tick: Callable[[], None]
+) -> tuple[Network, tuple[Saved, Saved, Saved]]:
+    """Train a run that never fails; return its network, and what other schemes have at the failure.
+
+    `budget` is the number of bytes that two of them may take.
     """
     network = Network.initial()
-    scar = PartialCheckpoint(network.vector, scar_entries)
+    full_bytes, saves = network.vector.nbytes, last_save // SAVE_EVERY + 1
+    interval = failure * full_bytes / budget
+    rare_save = max(0, failure - round(interval / 2))
+    # SCAR has one save less than the chain: the start of training costs it nothing.
+    scar = PartialCheckpoint(network.vector, budget // (saves - 1) // SCAR_ENTRY_BYTES)
     full: dict[int, Network] = {}
     for iteration in range(iterations + 1):
         if iteration > 0:
             task.train(network, iteration)
             tick()
-        if iteration in full_saves:
+        if iteration in (last_save, rare_save):
             full[iteration] = Network(network.vector.copy())
         if 0 < iteration <= last_save and iteration % SAVE_EVERY == 0:
             scar.save(network.vector)
-    return network, full, scar
+    return network, (
+        Saved("full, same interval", SAVE_EVERY, saves * full_bytes, last_save, full[last_save]),
+        Saved("full, same bytes", interval, budget, rare_save, full[rare_save]),
+        Saved("SCAR, same bytes", SAVE_EVERY, scar.nbytes, last_save, Network(scar.vector)),
+    )
 
 
-def _rework(task: Task, network: Network, saved_at: int, target: float, limit: int) -> int | None:
+def _rework(task: Task, saved: Saved, target: float, limit: int) -> int | None:
     """Count the iterations until the training loss of a restored network is at most `target`."""
-    network = Network(network.vector.copy())
+    network = Network(saved.network.vector.copy())
     for count in range(limit + 1):
         if task.loss(network) <= target:
             return count
-        task.train(network, saved_at + 1 + count)
+        task.train(network, saved.iteration + 1 + count)
     return None
 
 

@@ -69,7 +69,7 @@ def test_the_restored_state_is_exact_and_the_history_close(report):
     assert chain.rework_iterations == full.rework_iterations <= full.lost_iterations
     assert chain.loss == full.loss
     assert history.rework_iterations < rare.rework_iterations
-    assert history.rework_iterations < scar.rework_iterations
+    assert history.rework_iterations <= scar.rework_iterations  # with half the bytes
     assert report.accuracy_uninterrupted > report.accuracy_before
     assert report.accuracy_resumed == report.accuracy_uninterrupted
 
