@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# LCC-VER-01: major.minor of the format that this package writes, which is the newest it reads.
+# LCC-VER-01: major.minor of the newest format that this package writes and reads.
 FORMAT_MAJOR: Final = 1
 FORMAT_MINOR: Final = 1
 
@@ -64,3 +64,4 @@ MAX_STEP: Final = (1 << 53) - 1  # LCC-MAN-02: exact in every JSON reader
 
 CHECKPOINT_SUFFIX: Final = ".lcc.h5"  # LCC-CHN-01
 TEMPORARY_PREFIX: Final = ".tmp-"  # LCC-CHN-05
+EXACT_NAME: Final = "exact.lcc.h5"  # LCC-EXA-01

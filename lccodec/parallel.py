@@ -9,13 +9,16 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from .arguments import as_integer
 from .errors import ArgumentError
 
 #: Components handled at a time, so that they and all that is made of them stay in the cache.
 PIECE: Final = 1 << 16
+
+#: Calls that wait for a `SideThread`. It bounds the memory of their arguments.
+_MAX_WAITING_CALLS: Final = 4
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -73,3 +76,29 @@ def ordered(function: Callable[[Item], Result], items: Iterable[Item], threads: 
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+class SideThread:
+    """A thread that makes calls in their order, beside the caller's; a context manager.
+
+    It helps with calls that release the interpreter's lock, as hashes and checksums do. A call
+    waits if too many others wait already.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._waiting: deque[Future[Any]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def call(self, function: Callable[..., Result], *arguments: object) -> Future[Result]:
+        """Let the thread call a function; raise what an earlier call has raised."""
+        future = self._pool.submit(function, *arguments)
+        self._waiting.append(future)
+        if len(self._waiting) > _MAX_WAITING_CALLS:
+            self._waiting.popleft().result()
+        return future

@@ -82,10 +82,10 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.load_file, ["path", "dtype"]),
         (lccodec.open, ["path", "threads"]),
         (lccodec.validate, ["path", "deep"]),
-        (lccodec.Chain, ["directory", "policy", "roles", "keyframe_every", "threads", "adapter"]),
+        (lccodec.Chain, ["directory", "policy", "roles", "keyframe_every", "threads", "adapter", "newest"]),
         (lccodec.Chain.save, ["self", "step", "state", "metadata", "known"]),
         (lccodec.Chain.plan, ["self", "state"]),
-        (lccodec.Chain.restore, ["self", "step", "keys", "dtype"]),
+        (lccodec.Chain.restore, ["self", "step", "keys", "dtype", "exact"]),
         (lccodec.Chain.info, ["self", "step"]),
     ],
 )

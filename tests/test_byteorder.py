@@ -39,6 +39,7 @@ ALLOWED = {
     },
     "adapters/dcp/reader": {"array.tobytes()": "a pickle: uint8"},
     "element_types": {"array.view(np.uint8)": "of bool"},
+    "frame/raw": {"stored_view(own).data": "uint8"},
     "frame/decode": {"out.reshape(-1).view(np.uint8)": "of bool"},
     "quantizers/grid": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},

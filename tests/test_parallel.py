@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, ChecksumError, ExponentBuckets, Lossless, decode, encode
-from lccodec.parallel import ordered, slices, stretches, thread_count
+from lccodec.parallel import SideThread, ordered, slices, stretches, thread_count
 from lccodec.policy.roles import Role
 
 from .support.walks import assert_same, walk
@@ -118,3 +118,22 @@ def test_chains_are_the_same_whatever_the_threads(policy: str, tmp_path: Path) -
                     assert_same(chain.restore(step), first.restore(step))
     files = [{p.name: p.read_bytes() for p in (tmp_path / str(n)).iterdir()} for n in (1, 2, 7)]
     assert files[0] == files[1] == files[2]
+
+
+def test_a_side_thread_makes_calls_in_their_order() -> None:
+    made: list[int] = []
+    with SideThread() as side:
+        for number in range(50):
+            last = side.call(made.append, number)
+        last.result()
+        assert made == list(range(50))
+        assert side.call(threading.get_ident).result() != threading.get_ident()
+
+
+def test_a_side_thread_tells_what_was_raised() -> None:
+    def fail() -> None:
+        raise ValueError("beside")
+
+    with pytest.raises(ValueError, match="beside"), SideThread() as side:
+        for _ in range(10):
+            side.call(fail)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..measure.figures import NANOSECONDS, ONE_THREAD, Figure, find
 from .chains import POLICIES
+from .newest import EXACT, PEER
 from .stages import TOTALS
 
 __all__ = ["Goal", "goals", "limits", "summary", "table"]
@@ -267,6 +268,9 @@ def _states(figures: Sequence[Figure]) -> list[Goal]:
             what = f"small arrays, {action} over that of np.savez, {subject}{size}"
             spent = ("profile", "small arrays", f"{action} {subject}")
             found.append(Goal(what, against, 1, None, "x", spent))
+    exact, raw = (find(figures, "newest", subject, "write") for subject in (EXACT, PEER))
+    what = f"exact file, over np.save and fsync of its bytes{_size(exact)}"
+    found.append(Goal(what, _times(exact, raw), 1.2, 1.05, "x"))
     one = find(figures, "tensor", "lccodec", "open, read one, close")
     read = find(figures, "tensor", "lccodec", "read")
     milliseconds = None if one is None or one.seconds is None else 1e3 * one.seconds

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 
 from ..measure.figures import COPY, Figure, better, dump, load, losses, markdown
 from ..measure.results import put_into
-from . import arrays, chains, cores, stages, tensors
+from . import arrays, chains, cores, newest, stages, tensors
 from .goals import goals, limits, summary, table
 from .inputs import Walk, load_walk, train_states
 from .memory import memory
@@ -38,6 +38,7 @@ SECTIONS: Mapping[str, Section] = {
     "huffman": arrays.huffman,
     "save": chains.save,
     "restore": chains.restore,
+    "newest": newest.newest,
     "tensor": tensors.one,
     "many": tensors.many,
     "memory": memory,

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.chain import Chain
+from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..errors import DependencyError
 from ..policy.policy import Policy
@@ -45,15 +46,16 @@ def register(
     *,
     keyframe_every: int = KEYFRAME_EVERY,
     threads: int = 1,
+    newest: Kept | None = None,
 ) -> None:
     """Pack what an accelerator saves from now on. It still loads folders that are not packed.
 
     Parameters
     ----------
-    chain, policy, keyframe_every, threads
+    chain, policy, keyframe_every, threads, newest
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
-    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, threads))
+    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, threads, newest))
 
 
 class _Packer:

@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any
 
 from ..chain.chain import Chain
+from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
@@ -70,7 +71,7 @@ class LCCheckpointIO(CheckpointIO):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, threads
+    chain, policy, keyframe_every, threads, newest
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
@@ -81,8 +82,9 @@ class LCCheckpointIO(CheckpointIO):
         *,
         keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
+        newest: Kept | None = None,
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, threads)
+        self._options = ChainOptions(chain, policy, keyframe_every, threads, newest)
         self._chain: Chain | None = None
 
     def save_checkpoint(

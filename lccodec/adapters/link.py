@@ -18,6 +18,7 @@ from typing import Any, Final
 from ..chain.chain import Chain
 from ..chain.checkpoint import CheckpointFile, open_file
 from ..chain.directory import checkpoint_path
+from ..chain.newest import open_exact_of
 from ..chain.single_file import save_file
 from ..container.reader import open_checkpoint
 from ..container.system import checked_path
@@ -89,6 +90,8 @@ def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFil
 def open_named(path: Path, root: str, by: str | os.PathLike[str], threads: int = 1) -> CheckpointFile:
     """Open a checkpoint whose root hash another file gives; errors call that file `by`.
 
+    If the exact file beside it is of that checkpoint, it is opened in its place.
+
     Raises
     ------
     ChainError
@@ -96,6 +99,8 @@ def open_named(path: Path, root: str, by: str | os.PathLike[str], threads: int =
     DataError, StorageError
         As `open_linked`.
     """
+    if (exact := open_exact_of(path, root, threads=threads)) is not None:
+        return exact
     try:
         file = open_file(path, threads=threads)
     except StorageError as error:

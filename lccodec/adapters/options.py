@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.chain import Chain
+from ..chain.newest import Kept, check_newest
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path
 from ..errors import ArgumentError
@@ -37,17 +38,22 @@ class ChainOptions:
         The largest number of deltas that a restore may replay, as for `Chain`.
     threads
         The number of threads that encode and decode; 0 for one per core.
+    newest
+        ``"exact"`` also keeps the newest state bit for bit, as for `Chain`. It needs a chain. What
+        names a checkpoint of the chain restores the exact state while that is its newest.
 
     Raises
     ------
     ArgumentError
-        For an unknown policy, a lossy policy without a chain, or a chain that is not a local path.
+        For an unknown policy, a lossy policy or an exact state without a chain, or a chain that is
+        not a local path.
     """
 
     chain: str | os.PathLike[str] | None = None
     policy: str | Policy = "lossless"
     keyframe_every: int = KEYFRAME_EVERY
     threads: int = 1
+    newest: Kept | None = None
 
     def __post_init__(self) -> None:
         if self.chain is not None:
@@ -55,6 +61,8 @@ class ChainOptions:
         policy = resolve_policy(self.policy)
         if self.chain is None and policy != resolve_policy("lossless"):
             raise ArgumentError(f"policy {policy.name!r} is for deltas, and they need a chain")
+        if check_newest(self.newest) == "exact" and self.chain is None:
+            raise ArgumentError("newest='exact' is for a chain; without one every checkpoint is exact")
 
     def open(self) -> Chain | None:
         """Open the chain; return None if there is no chain."""
@@ -72,4 +80,5 @@ class ChainOptions:
             keyframe_every=self.keyframe_every,
             threads=self.threads,
             adapter=adapter,
+            newest=self.newest,
         )

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.chain import Chain
+from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path
 from ..errors import DependencyError
@@ -48,7 +49,7 @@ class LCCallback(TrainerCallback):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, threads
+    chain, policy, keyframe_every, threads, newest
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
@@ -59,8 +60,9 @@ class LCCallback(TrainerCallback):
         *,
         keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
+        newest: Kept | None = None,
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, threads)
+        self._options = ChainOptions(chain, policy, keyframe_every, threads, newest)
         self._chain: Chain | None = None
 
     def on_save(

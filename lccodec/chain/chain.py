@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 from ..arguments import as_integer
-from ..constants import MAX_STEP
 from ..container.manifest import Manifest
 from ..container.scalars import metadata_strings
 from ..container.system import checked_path, storage_errors
@@ -29,10 +28,11 @@ from ..policy.roles import Assignment, Role, check_known
 from .adapter import Adapter, check_adapter
 from .checkpoint import CheckpointFile, open_step
 from .coding import encode_plan, plan_manifest
-from .directory import checkpoint_path, directory_steps, step_index
+from .directory import checkpoint_path, directory_steps, next_step
 from .info import CheckpointInfo
+from .newest import Kept, Newest, open_newest, with_exact
 from .plan import Plan, candidates, make_plan
-from .settings import KEYFRAME_EVERY, LOG, Settings
+from .settings import KEYFRAME_EVERY, Settings, log_save
 from .tail import Tail, TailFile, find_tail
 
 
@@ -65,11 +65,14 @@ class Chain:
     adapter
         The adapter of the states' framework, such as ``lccodec.adapters.torch``. Without one,
         states hold NumPy arrays.
+    newest
+        ``"exact"`` also keeps the newest state bit for bit, in one file that each save replaces.
+        ``"history"`` keeps the checkpoints alone. By default, as in the directory so far.
 
     Raises
     ------
     ArgumentError
-        For an unknown policy or role, and for a path that cannot be a directory.
+        For an unknown policy, role or `newest`, and for a path that cannot be a directory.
     StorageError
         If the directory is a file.
 
@@ -93,6 +96,7 @@ class Chain:
         keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
         adapter: Adapter | None = None,
+        newest: Kept | None = None,
     ) -> None:
         every = as_integer(keyframe_every)
         if every is None or every < 0:
@@ -102,6 +106,7 @@ class Chain:
         self.threads = thread_count(threads)
         self.adapter = check_adapter(adapter)
         self._settings = Settings(self.directory, policy, roles)
+        self._newest = Newest(self.directory, newest)
         self._tail: Tail | None = None
         self._saving = threading.RLock()
         with storage_errors("cannot read the directory", self.directory):
@@ -134,6 +139,11 @@ class Chain:
         """The roles of saves: given, else those of the last checkpoint."""
         return self._settings.record.roles
 
+    @property
+    def newest(self) -> Kept:
+        """What saves keep of the newest state: ``"exact"`` beside the history, or ``"history"``."""
+        return self._newest.kept
+
     def save(
         self,
         step: int,
@@ -149,7 +159,8 @@ class Chain:
         dicts, lists and scalars of the state must not change.
 
         If the latest checkpoint cannot be the reference of a delta, for example because its file is
-        damaged, a keyframe is written, and an `LccodecWarning` says what is wrong.
+        damaged, a keyframe is written, and an `LccodecWarning` says what is wrong. So it does if
+        the exact file cannot be written: the checkpoint is saved, and the exact file as before.
 
         Parameters
         ----------
@@ -166,7 +177,7 @@ class Chain:
         Returns
         -------
         int
-            Size of the file in bytes.
+            Size of the checkpoint's file in bytes.
 
         Raises
         ------
@@ -182,7 +193,8 @@ class Chain:
 
     def _save(self, step: Any, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]) -> int:
         start = time.perf_counter()
-        step, steps = self._check_step(step)
+        steps = self.steps
+        step = next_step(step, steps, self.directory)
         flat, metadata, known = self._flatten(state, metadata, known)
         record = self._settings.record
         tail = self._find_reference(steps)
@@ -194,8 +206,10 @@ class Chain:
         # Coding overwrites the arrays of the tail. So the tail must not stay if coding fails.
         self._tail = None
         self._tail = self._write(plan, manifest, flat, tail, record.policy.effort)
-        self._log(plan, time.perf_counter() - start)
-        return self._tail.links[-1].size
+        link = self._tail.links[-1]
+        self._newest.save(plan, flat, manifest, link.root)
+        log_save(self.directory, plan, link, time.perf_counter() - start)
+        return link.size
 
     def _flatten(
         self, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]
@@ -237,27 +251,6 @@ class Chain:
         links = (*before, TailFile(step, root, writer.size))
         return Tail(links, flat.tree, {name: arrays[name] for name in flat.names})
 
-    def _check_step(self, step: Any) -> tuple[int, list[int]]:
-        """Return the step as an integer, and the steps before it."""
-        step = step_index(step)
-        if not 0 <= step <= MAX_STEP:
-            raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {step}")
-        steps = self.steps
-        if step in steps:
-            raise ArgumentError(f"step {step} exists already in {self.directory}")
-        if steps and step < steps[-1]:
-            raise ArgumentError(f"step {step} is before the latest of {self.directory}, {steps[-1]}")
-        return step, steps
-
-    def _log(self, plan: Plan, seconds: float) -> None:
-        kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
-        link = self._tail.links[-1] if self._tail else TailFile(0, b"", 0)
-        ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
-        LOG.info(
-            "%s: step %s, %s, %d bytes, %.1fx, %.3f s",
-            *(self.directory, link.step, kind, link.size, ratio, seconds),
-        )
-
     def plan(self, state: Any) -> Plan:
         """Return what the next save would do with a state. Nothing is written.
 
@@ -296,6 +289,7 @@ class Chain:
         keys: Iterable[str] | str | None = None,
         *,
         dtype: Literal["float32", "bits"] | None = None,
+        exact: bool = True,
     ) -> Any:
         """Return a state.
 
@@ -309,6 +303,9 @@ class Chain:
         dtype
             ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`. An
             adapter returns its framework's bfloat16.
+        exact
+            Whether to take the newest state from the exact file, if there is one. If it is damaged
+            or not of that step, an `LccodecWarning` says so, and the history's state is returned.
 
         Returns
         -------
@@ -328,7 +325,9 @@ class Chain:
         StorageError
             If the operating system cannot read a file.
         """
-        with self._open(step) as file:
+        expected = self._newest.asked == "exact"
+        newest = open_newest(self.directory, step, threads=self.threads, expected=expected) if exact else None
+        with newest or self._open(step) as file:
             if self.adapter is None:
                 return file.state(keys, dtype)
             state, metadata = file.state(keys, dtype or "bits"), file.metadata()
@@ -339,4 +338,4 @@ class Chain:
     def info(self, step: int | None = None) -> CheckpointInfo:
         """Return information on a checkpoint, by default the latest; nothing is decoded."""
         with self._open(step) as file:
-            return file.info()
+            return with_exact(file.info(), self.directory)

@@ -132,7 +132,10 @@ class CheckpointFile:
         for index in wanted:
             if type(index) is not int or not 0 <= index < count:
                 raise ArgumentError(f"{index!r} is not the index of an array; there are {count} arrays")
-        return replay(self._links, wanted, self._threads)
+        return self._replay(wanted)
+
+    def _replay(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
+        return replay(self._links, indices, self._threads)
 
     def check_name(self) -> None:
         """Raise ``FormatError`` if the file is not named after its step (LCC-CHN-01)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..container.tree import Flat
 from ..container.writer import check_manifest
 from ..frame.content import Content
 from ..frame.encode import Effort, encode_content
+from ..frame.raw import RawFrame
 from ..parallel import ordered
 from ..policy.policy import Candidate
 from .decoded import DecodedArray, joined, split
@@ -91,6 +93,16 @@ def encode_unchained(plan: Plan) -> Iterator[Iterator[bytes]]:
     for frame in plan.frames:
         content = _content([plan.candidates[index] for index in frame.arrays])
         yield encode_content(content, frame.quantizer)
+
+
+def raw_frames(plan: Plan) -> list[RawFrame]:
+    """Return the frames with their values as they are, whatever their quantizers."""
+    frames = []
+    for frame in plan.frames:
+        arrays = [plan.candidates[index] for index in frame.arrays]
+        shapes = tuple(c.shape for c in arrays)
+        frames.append(RawFrame(arrays[0].kind, shapes, len(arrays) > 1, partial(_content, arrays)))
+    return frames
 
 
 def _content(arrays: Sequence[Candidate]) -> Content:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ..arguments import as_integer
-from ..constants import CHECKPOINT_SUFFIX
+from ..constants import CHECKPOINT_SUFFIX, EXACT_NAME, MAX_STEP
 from ..container.system import storage_errors
 from ..errors import ArgumentError, FormatError, StorageError
 
@@ -40,6 +40,29 @@ def step_index(step: object) -> int:
     return index
 
 
+def next_step(step: object, steps: Sequence[int], directory: Path) -> int:
+    """Return the step of a save as an int.
+
+    Parameters
+    ----------
+    steps
+        The steps that the directory has, rising.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not a step, exists already, or is before the latest.
+    """
+    step = step_index(step)
+    if not 0 <= step <= MAX_STEP:
+        raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {step}")
+    if step in steps:
+        raise ArgumentError(f"step {step} exists already in {directory}")
+    if steps and step < steps[-1]:
+        raise ArgumentError(f"step {step} is before the latest of {directory}, {steps[-1]}")
+    return step
+
+
 def directory_names(directory: Path) -> list[str]:
     """Return the names in a directory; raise ``StorageError`` if it cannot be listed."""
     with storage_errors("cannot list", directory):
@@ -60,9 +83,10 @@ def directory_steps(directory: Path) -> dict[int, Path]:
 def in_chain(path: Path) -> bool:
     """Return whether a path is in a chain, or would be taken for a part of it.
 
-    That is a path with the name of a checkpoint, in a directory that has checkpoints.
+    That is a path with the name of a checkpoint or of the exact file, in a directory that has
+    checkpoints.
     """
-    if not _FILE_NAME.fullmatch(path.name):
+    if not _FILE_NAME.fullmatch(path.name) and path.name != EXACT_NAME:
         return False
     try:
         return bool(directory_steps(path.parent))

@@ -139,6 +139,8 @@ class CheckpointInfo:
         Bytes of all arrays, each counted once.
     arrays
         In the order of the state.
+    exact
+        Whether an exact file holds its state bit for bit: this file, or the one beside the chain.
     """
 
     step: int | None
@@ -150,6 +152,7 @@ class CheckpointInfo:
     file_bytes: int
     nbytes: int
     arrays: tuple[ArrayInfo, ...]
+    exact: bool = False
 
     @property
     def lossy(self) -> bool:
@@ -198,6 +201,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
         file_bytes=link.reader.file_size,
         nbytes=sum(a.nbytes for a in arrays),
         arrays=tuple(arrays),
+        exact=manifest.exact is not None,
     )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from ..container.manifest import FrameEntry, Manifest
+from ..container.frame_entry import FrameEntry
+from ..container.manifest import Manifest
 from ..container.scalars import metadata_strings
 from ..container.system import checked_path
 from ..container.tree import flatten

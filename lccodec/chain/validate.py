@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..constants import CHECKPOINT_SUFFIX, TEMPORARY_PREFIX
+from ..constants import CHECKPOINT_SUFFIX, EXACT_NAME, TEMPORARY_PREFIX
 from ..container.reader import CheckpointReader, check_skeleton, open_checkpoint
 from ..container.system import checked_path, storage_errors
-from ..errors import ArgumentError, ChainError, DataError, LccodecError
-from .directory import directory_names, steps_of
+from ..errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
+from .checkpoint import open_file, open_step
+from .directory import directory_names, directory_steps, steps_of
+from .exact_file import check_state, check_values, exact_root, link_problem
 from .survey import Visit, survey, visit_file
 
 
@@ -40,7 +42,7 @@ class Problem:
 
 
 def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
-    """Check a checkpoint file, or every checkpoint of a chain's directory.
+    """Check a checkpoint file, or every checkpoint of a chain's directory and its exact file.
 
     Parameters
     ----------
@@ -86,7 +88,9 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
         found[visit.path] = of_bytes or _link_problems(visit, deep)
     for checkpoint in steps.values():
         problems += found.get(checkpoint, ())
-    known = {checkpoint.name for checkpoint in steps.values()}
+    if EXACT_NAME in names:
+        problems += _validate_exact(target, deep)
+    known = {EXACT_NAME, *(checkpoint.name for checkpoint in steps.values())}
     for name in sorted(names):
         if name.endswith(CHECKPOINT_SUFFIX) and name not in known and not name.startswith(TEMPORARY_PREFIX):
             problems.append(Problem("LCC-CHN-01", name, "not named as a checkpoint of a chain"))
@@ -103,6 +107,25 @@ def _validate_file(path: Path, deep: bool) -> list[Problem]:
         return _byte_problems(reader, path) or _link_problems(visit_file(path, reader, decode=deep), deep)
 
 
+def _validate_exact(directory: Path, deep: bool) -> list[Problem]:
+    """Return what is wrong with the exact file of a chain, and with its link (LCC-EXA-04)."""
+    path = directory / EXACT_NAME
+    if problems := _validate_file(path, deep):
+        return problems
+    try:
+        with open_file(path) as exact:
+            newest = max(directory_steps(directory), default=None)  # a save may have come in between
+            _, message = link_problem(exact.links[-1].manifest, directory, newest)
+            if newest is not None and message is None:
+                with open_step(directory, newest) as checkpoint:
+                    check_state(exact, checkpoint)
+    except FormatError as error:
+        return _problems([error], path) if error.rule == "LCC-EXA-03" else []  # the others are told
+    except LccodecError:
+        return []
+    return [Problem("chain", EXACT_NAME, message)] if message and newest is not None else []
+
+
 def _byte_problems(reader: CheckpointReader, path: Path) -> list[Problem]:
     """Return what is wrong with the bytes of a file, whatever its parents are."""
     checks: list[Callable[[], object]] = [partial(check_skeleton, reader)]
@@ -114,7 +137,16 @@ def _link_problems(visit: Visit, deep: bool) -> list[Problem]:
     """Return what is wrong with a checkpoint as a link of a chain."""
     if (error := _error(visit.check)) is not None:
         return _problems([error], visit.path)
-    return _problems([_error(visit.info), *(visit.broken() if deep else ())], visit.path)
+    errors = [_error(visit.info), *(visit.broken() if deep else ())]
+    return _problems([*errors, _error(partial(_check_exact, visit))], visit.path)
+
+
+def _check_exact(visit: Visit) -> None:
+    """Check what an exact file alone shows (LCC-EXA-01, LCC-EXA-03)."""
+    if visit.reader is not None and visit.path.name == EXACT_NAME:
+        exact_root(visit.reader)
+    if visit.reader is not None and (info := visit.info()).exact:
+        check_values(visit.reader, [array.name for array in info.arrays if array.lossy])
 
 
 def _error(check: Callable[[], object]) -> LccodecError | None:

@@ -1,15 +1,16 @@
 """The paper's experiment in miniature: train, save, crash, restore, continue.
 
 A multilayer perceptron with about 200,000 float32 parameters learns the handwritten digits in the
-package, with plain SGD in NumPy. Its state is saved every few iterations into a chain. Midway the
-state is thrown away, the chain is opened again, and training continues from the last checkpoint.
-Three other ways to checkpoint fail at the same iteration of the same training.
+package, with plain SGD in NumPy. Its state is saved every few iterations into a chain that keeps
+its newest state exactly. Midway the state is thrown away, the chain is opened again, and training
+continues from that state. The table also shows the same step from the chain's history, and three
+other ways to checkpoint that fail at the same iteration of the same training.
 
 Protocol
 --------
-- *Bytes* are all bytes written until the failure, with keyframes; for the chain they are the sizes
-  of its files.
-- *The same byte budget* means as many bytes per iteration as the chain wrote until the failure. At
+- *Bytes* are all bytes on the disk at the failure, with keyframes; for the chain they are the sizes
+  of its files. The history has no exact file.
+- *The same byte budget* means as many bytes per iteration as the chain had until the failure. At
   that budget full checkpoints are rare, and a partial checkpoint of SCAR holds few parameters.
 - *The failure* is halfway between two saves of every scheme, so that each loses its average: half
   of its own interval (or everything, if that is more than was trained).
@@ -24,7 +25,7 @@ The failure loses everything, as in LC-Checkpoint (Chen et al., ICML 2020). SCAR
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -47,10 +48,10 @@ SCAR_ENTRY_BYTES: Final = 4 + 4
 class Outcome:
     """What the failure cost with one way to checkpoint."""
 
-    scheme: str  # "chain", "full, same interval", "full, same bytes" or "SCAR, same bytes"
+    scheme: str  # such as "chain, newest exact" or "full, same bytes"
     interval: float  # iterations between two saves
-    bytes_written: int  # until the failure
-    ratio: float  # bytes of full checkpoints at every save of the chain, over `bytes_written`
+    bytes_on_disk: int  # at the failure
+    ratio: float  # bytes of full checkpoints at every save of the chain, over `bytes_on_disk`
     lost_iterations: int  # between the restored save and the failure
     accuracy: float  # of the restored state, on the test images
     loss: float  # its mean over the training split
@@ -70,7 +71,7 @@ class Report:
     failure_iteration: int  # after it the state was lost
     accuracy_before: float  # on the test images, at the failure
     loss_before: float  # in training, at the failure
-    outcomes: tuple[Outcome, ...]  # the chain's comes first
+    outcomes: tuple[Outcome, ...]  # the chain's and its history's come first
     checkpoints: int  # of the whole chain, at the end of the run
     chain_bytes: int
     chain_ratio: float  # to full checkpoints at the same steps
@@ -82,7 +83,7 @@ def run(
     directory: str | PathLike[str],
     *,
     iterations: int = 400,
-    policy: str = "lc-3",
+    policy: str = "balanced",
     progress: Callable[[int, int], object] | None = None,
 ) -> Report:
     """Run the experiment and keep its chain in `directory`.
@@ -94,9 +95,7 @@ def run(
     iterations
         Length of the training, at least 16. The failure is in the middle.
     policy
-        The policy of the chain. ``lc-3`` is the default because its restored state is worth its
-        bytes: it needs one more iteration of rework than an exact checkpoint, for failures anywhere
-        from iteration 50 to 300. ``lc-2`` takes half as many bytes and needs five to ten more.
+        The policy of the chain.
     progress
         Called as ``progress(done, total)`` after every iteration of training.
 
@@ -121,55 +120,34 @@ def run(
         if progress is not None:
             progress(next(done), total)
 
-    with lccodec.Chain(directory, policy=policy) as chain:
-        network = Network.initial()
-        chain.save(0, network.to_state(0))
-        _train(task, network, range(1, failure + 1), chain, tick)
-        loss_before, accuracy_before = task.loss(network), task.accuracy(network)
-    del network  # only the chain is left
-    budget = _bytes_on_disk(directory)
-
-    with lccodec.Chain(directory, policy=policy) as chain:
-        state: Any = chain.restore()
-        restored, resumed = Network.from_state(state), Network.from_state(state)
-        _train(task, resumed, range(state["iteration"] + 1, iterations + 1), chain, tick)
-
-    saves = last_save // SAVE_EVERY + 1
-    full_bytes = restored.vector.nbytes
-    same_bytes_interval = failure * full_bytes / budget
-    rare_save = max(0, failure - round(same_bytes_interval / 2))
-    # SCAR has one save less than the chain: the start of training costs it nothing.
-    entries = budget // (saves - 1) // SCAR_ENTRY_BYTES
-    twin, full, scar = _train_twin(task, iterations, last_save, {last_save, rare_save}, entries, tick)
-
-    def outcome(scheme: str, interval: float, written: int, saved_at: int, network: Network) -> Outcome:
-        return Outcome(
-            scheme=scheme,
-            interval=interval,
-            bytes_written=written,
-            ratio=saves * full_bytes / written,
-            lost_iterations=failure - saved_at,
-            accuracy=task.accuracy(network),
-            loss=task.loss(network),
-            rework_iterations=_rework(task, network, saved_at, loss_before, iterations),
-        )
-
+    before = _run_until_failure(task, directory, policy, failure, tick)
+    resumed, kept = _resume(task, directory, last_save, iterations, tick)
+    twin, others = _run_twin(task, iterations, last_save, failure, kept[0].nbytes, tick)
+    full_bytes = twin.vector.nbytes
+    all_saves = (last_save // SAVE_EVERY + 1) * full_bytes
     chain_bytes, checkpoints = _bytes_on_disk(directory), iterations // SAVE_EVERY + 1
     return Report(
         directory=str(directory),
         policy=policy,
-        parameters=restored.vector.size,
+        parameters=twin.vector.size,
         full_bytes=full_bytes,
         iterations=iterations,
         save_every=SAVE_EVERY,
         failure_iteration=failure,
-        accuracy_before=accuracy_before,
-        loss_before=loss_before,
-        outcomes=(
-            outcome("chain", SAVE_EVERY, budget, last_save, restored),
-            outcome("full, same interval", SAVE_EVERY, saves * full_bytes, last_save, full[last_save]),
-            outcome("full, same bytes", same_bytes_interval, budget, rare_save, full[rare_save]),
-            outcome("SCAR, same bytes", SAVE_EVERY, scar.bytes_written, last_save, Network(scar.vector)),
+        accuracy_before=task.accuracy(before),
+        loss_before=task.loss(before),
+        outcomes=tuple(
+            Outcome(
+                scheme=saved.scheme,
+                interval=saved.interval,
+                bytes_on_disk=saved.nbytes,
+                ratio=all_saves / saved.nbytes,
+                lost_iterations=failure - saved.iteration,
+                accuracy=task.accuracy(saved.network),
+                loss=task.loss(saved.network),
+                rework_iterations=_rework(task, saved, task.loss(before), iterations),
+            )
+            for saved in (*kept, *others)
         ),
         checkpoints=checkpoints,
         chain_bytes=chain_bytes,
@@ -177,6 +155,17 @@ def run(
         accuracy_resumed=task.accuracy(resumed),
         accuracy_uninterrupted=task.accuracy(twin),
     )
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a way to checkpoint has on the disk at the failure, and the state it gives back."""
+
+    scheme: str
+    interval: float  # iterations between two saves
+    nbytes: int
+    iteration: int  # of the state
+    network: Network
 
 
 class PartialCheckpoint:
@@ -189,14 +178,14 @@ class PartialCheckpoint:
     def __init__(self, vector: Floats, entries: int) -> None:
         self.vector = vector.copy()
         self.entries = min(entries, vector.size)
-        self.bytes_written = 0
+        self.nbytes = 0  # of all that was stored
 
     def save(self, vector: Floats) -> None:
         """Store the parameters of `vector` that are farthest from their last saved value."""
         moved = np.abs(vector - self.vector)
         chosen = np.argpartition(moved, vector.size - self.entries)[vector.size - self.entries :]
         self.vector[chosen] = vector[chosen]
-        self.bytes_written += self.entries * SCAR_ENTRY_BYTES
+        self.nbytes += self.entries * SCAR_ENTRY_BYTES
 
 
 def _train(
@@ -210,39 +199,69 @@ def _train(
         tick()
 
 
-def _train_twin(
-    task: Task,
-    iterations: int,
-    last_save: int,
-    full_saves: Collection[int],
-    scar_entries: int,
-    tick: Callable[[], None],
-) -> tuple[Network, dict[int, Network], PartialCheckpoint]:
-    """Train a run that never fails; return its network and what other schemes have on their disks.
+def _run_until_failure(
+    task: Task, directory: Path, policy: str, failure: int, tick: Callable[[], None]
+) -> Network:
+    """Train and save up to the failure; return the network that is lost then."""
+    with lccodec.Chain(directory, policy=policy, newest="exact") as chain:
+        network = Network.initial()
+        chain.save(0, network.to_state(0))
+        _train(task, network, range(1, failure + 1), chain, tick)
+    return network
 
-    SCAR's last save before the failure is at `last_save`; `full_saves` are those of full states.
+
+def _resume(
+    task: Task, directory: Path, last_save: int, iterations: int, tick: Callable[[], None]
+) -> tuple[Network, tuple[Saved, Saved]]:
+    """Train on from the chain; return the network at the end, and what the chain had."""
+    nbytes = _bytes_on_disk(directory)
+    with lccodec.Chain(directory) as chain:  # policy and exact file are as before
+        history_bytes = sum(chain.info(step).file_bytes for step in chain.steps)
+        history: Any = chain.restore(exact=False)
+        state: Any = chain.restore()
+        network = Network.from_state(state)
+        _train(task, network, range(state["iteration"] + 1, iterations + 1), chain, tick)
+    exact = Saved("chain, newest exact", SAVE_EVERY, nbytes, last_save, Network.from_state(state))
+    lossy = Saved("chain, history", SAVE_EVERY, history_bytes, last_save, Network.from_state(history))
+    return network, (exact, lossy)
+
+
+def _run_twin(
+    task: Task, iterations: int, last_save: int, failure: int, budget: int, tick: Callable[[], None]
+) -> tuple[Network, tuple[Saved, Saved, Saved]]:
+    """Train a run that never fails; return its network, and what other schemes have at the failure.
+
+    `budget` is the number of bytes that two of them may take.
     """
     network = Network.initial()
-    scar = PartialCheckpoint(network.vector, scar_entries)
+    full_bytes, saves = network.vector.nbytes, last_save // SAVE_EVERY + 1
+    interval = failure * full_bytes / budget
+    rare_save = max(0, failure - round(interval / 2))
+    # SCAR has one save less than the chain: the start of training costs it nothing.
+    scar = PartialCheckpoint(network.vector, budget // (saves - 1) // SCAR_ENTRY_BYTES)
     full: dict[int, Network] = {}
     for iteration in range(iterations + 1):
         if iteration > 0:
             task.train(network, iteration)
             tick()
-        if iteration in full_saves:
+        if iteration in (last_save, rare_save):
             full[iteration] = Network(network.vector.copy())
         if 0 < iteration <= last_save and iteration % SAVE_EVERY == 0:
             scar.save(network.vector)
-    return network, full, scar
+    return network, (
+        Saved("full, same interval", SAVE_EVERY, saves * full_bytes, last_save, full[last_save]),
+        Saved("full, same bytes", interval, budget, rare_save, full[rare_save]),
+        Saved("SCAR, same bytes", SAVE_EVERY, scar.nbytes, last_save, Network(scar.vector)),
+    )
 
 
-def _rework(task: Task, network: Network, saved_at: int, target: float, limit: int) -> int | None:
+def _rework(task: Task, saved: Saved, target: float, limit: int) -> int | None:
     """Count the iterations until the training loss of a restored network is at most `target`."""
-    network = Network(network.vector.copy())
+    network = Network(saved.network.vector.copy())
     for count in range(limit + 1):
         if task.loss(network) <= target:
             return count
-        task.train(network, saved_at + 1 + count)
+        task.train(network, saved.iteration + 1 + count)
     return None
 
 

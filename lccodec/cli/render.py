@@ -124,6 +124,12 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
     return f"{_render(table)}\n\n{line}" if infos else "no checkpoints"
 
 
+def exact_text(exact: dict[str, Any]) -> str:
+    """Return what is known of an exact file, in a line."""
+    where = f"exact file: step {exact['step']}, {exact['bytes']:,} bytes" if exact["step"] is not None else ""
+    return printable(f"{where or 'exact file'}: {exact['problem']}" if exact["problem"] else where)
+
+
 def totals(infos: Sequence[CheckpointInfo]) -> dict[str, Any]:
     """Return the numbers of checkpoints and keyframes, and the sums of their bytes."""
     stored, nbytes = sum(info.file_bytes for info in infos), sum(info.nbytes for info in infos)
@@ -152,6 +158,7 @@ def arrays_text(info: CheckpointInfo) -> str:
         "root": info.root,
         "policy": _policy_name(info.policy),
         "file": size_text(info.nbytes, info.file_bytes),
+        **({"exact": "an exact file holds its state bit for bit"} if info.exact else {}),
         "arrays": roles_text(info),
         **{f"metadata {key}": value for key, value in info.metadata.items()},
     }
@@ -177,9 +184,10 @@ def roles_text(info: CheckpointInfo) -> str:
     return "; ".join(parts) or "none"
 
 
-def summary_text(name: str, step: int | None, figures: ArraySummary) -> str:
+def summary_text(name: str, step: int | None, figures: ArraySummary, exact: bool = False) -> str:
     """Return the figures of an array, with its histogram as bars."""
-    facts: dict[str, object] = {"name": name, "step": "-" if step is None else step}
+    shown = "-" if step is None else f"{step}, of the exact file" if exact else step
+    facts: dict[str, object] = {"name": name, "step": shown}
     facts |= {"dtype": figures.dtype, "shape": _shape(figures), "elements": f"{figures.size:,}"}
     spread = figures.distribution
     if spread is not None:
@@ -222,7 +230,7 @@ def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
     for o in report.outcomes:
         rework = "-" if o.rework_iterations is None else o.rework_iterations
         loss, accuracy = f"{o.loss:.4f}", f"{100 * o.accuracy:.2f} %"
-        numbers = (f"{o.interval:.3g}", f"{o.bytes_written:,}", f"{o.ratio:.1f}x", o.lost_iterations)
+        numbers = (f"{o.interval:.3g}", f"{o.bytes_on_disk:,}", f"{o.ratio:.1f}x", o.lost_iterations)
         _row(table, o.scheme, *numbers, loss, accuracy, rework)
     full = report.full_bytes * report.checkpoints
     return "\n\n".join(
@@ -231,7 +239,7 @@ def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
             f"its state was lost after {report.failure_iteration},\nrestored from the last checkpoint, and "
             "trained on. Rework: iterations until the training loss was back.",
             _render(table),
-            f"{report.checkpoints} checkpoints, policy {report.policy}: "
+            f"{report.checkpoints} checkpoints, policy {report.policy}, and the newest exact: "
             f"{size_text(full, report.chain_bytes)}\n"
             f"accuracy at the end: {100 * report.accuracy_resumed:.2f} %, "
             f"without the failure {100 * report.accuracy_uninterrupted:.2f} %",

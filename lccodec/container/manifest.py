@@ -9,11 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from hashlib import sha256
-from typing import Final, Self, TypeAlias
+from typing import Final
 
 import numpy as np
 
@@ -28,32 +26,9 @@ from ..constants import (
     ROOT_SIZE,
 )
 from ..errors import ArgumentError, DataError, FormatError, LimitError, UnsupportedError
+from .frame_entry import FrameEntry
 from .scalars import Json, parse_scalars
 from .tree import parse_tree
-
-Bytes: TypeAlias = bytes | bytearray | memoryview
-
-
-def pieces_of(frame: Bytes | Iterable[Bytes]) -> Iterable[Bytes]:
-    """Return the pieces of a frame that is given whole or in pieces."""
-    return (frame,) if isinstance(frame, bytes | bytearray | memoryview) else frame
-
-
-@dataclass(frozen=True)
-class FrameEntry:
-    """The entry of a frame: its length in bytes, and the start of its SHA-256 (LCC-MAN-08)."""
-
-    length: int
-    digest: bytes
-
-    @classmethod
-    def of(cls, frame: Bytes | Iterable[Bytes]) -> Self:
-        """Return the entry of a frame that is given whole or in pieces."""
-        length, digest = 0, sha256()
-        for piece in pieces_of(frame):
-            length += memoryview(piece).nbytes
-            digest.update(piece)
-        return cls(length, digest.digest()[:DIGEST_SIZE])
 
 
 @dataclass(frozen=True)
@@ -91,6 +66,8 @@ class Manifest:
         arrays of one frame lie in it in the order of their indices.
     frames
         An entry for each frame, in the order of the payload.
+    exact
+        Of an exact file: the root of the checkpoint whose state it holds (LCC-EXA-02).
     """
 
     step: int | None
@@ -102,6 +79,7 @@ class Manifest:
     arrays: tuple[int, ...]
     frames: tuple[FrameEntry, ...]
     minor: int = FORMAT_MINOR
+    exact: bytes | None = None
 
     @property
     def payload_length(self) -> int:
@@ -133,6 +111,7 @@ class Manifest:
             "lccodec": [FORMAT_MAJOR, self.minor],
             "step": self.step,
             "parent": parent,
+            "exact": self.exact and _base64(self.exact),
             "policy": self.policy,
             "metadata": self.metadata,
             "tree": self.tree,
@@ -140,6 +119,8 @@ class Manifest:
             "arrays": list(self.arrays),
             "frames": [[entry.length, _base64(entry.digest)] for entry in self.frames],
         }
+        if self.exact is None:
+            del document["exact"]
         if not self.metadata:
             del document["metadata"]
         if self.tree is INHERITED:
@@ -155,7 +136,7 @@ class Manifest:
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a frame: like a step, exact in every JSON reader
 # LCC-MAN-03: in this order
 _KEYS: Final = (
-    *("lccodec", "step", "parent", "policy", "metadata"),
+    *("lccodec", "step", "parent", "exact", "policy", "metadata"),
     *("tree", "scalars", "arrays", "frames"),
 )
 _REQUIRED_KEYS: Final = ("lccodec", "step", "parent", "policy", "arrays", "frames")
@@ -207,6 +188,12 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 
     # The specification fixes the order of these checks.
     named = None if parent is None else _parse_parent(parent, version[1], f"{where}: parent")
+    exact = None
+    if "exact" in document:
+        exact = _parse_base64(document["exact"], ROOT_SIZE)
+        if exact is None or parent is not None or step is None or version[1] == 0:
+            message = "an exact file has the root of a checkpoint, a step, no parent, and version 1.1"
+            raise FormatError("LCC-EXA-02", f"{where}: exact", message)
     scalars = document.get("scalars", [])
     if scalars == [] and "scalars" in document and version[1]:
         raise FormatError("LCC-MAN-11", f"{where}: scalars", "empty, and should be left out")
@@ -222,6 +209,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         arrays=_parse_arrays(document["arrays"], len(frames), parent is not None, f"{where}: arrays"),
         frames=frames,
         minor=version[1],
+        exact=exact,
     )
     return manifest.inherit(document["tree"], where) if "tree" in document else manifest
 

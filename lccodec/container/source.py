@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ..errors import ArgumentError, ChainError, FormatError, TruncatedError
-from .manifest import Bytes
+from .frame_entry import Bytes
 from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
 
 _MAX_RESTING: Final = 32  # descriptors that are open for files that rest

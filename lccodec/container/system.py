@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,9 @@ _ADDRESS_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
 
 
+_SEEK_LOCK: Final = threading.Lock()
+
+
 class System:
     """The calls to the operating system for writing. Tests replace them by a faulty system."""
 
@@ -63,6 +67,21 @@ class System:
         """Set the permissions of an open file, on systems that can."""
         if hasattr(os, "fchmod"):
             os.fchmod(fd, mode)
+
+    @staticmethod
+    def write_at(fd: int, data: memoryview, offset: int) -> int:
+        """Write at a place of a file; several threads may do so."""
+        if hasattr(os, "pwrite"):
+            return os.pwrite(fd, data, offset)
+        with _SEEK_LOCK:  # Windows
+            os.lseek(fd, offset, os.SEEK_SET)
+            return os.write(fd, data)
+
+    @staticmethod
+    def start_flush(fd: int, offset: int, size: int) -> None:
+        """Let the system begin to bring a part of a file to the disk, if it can; do not wait."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
 
     @staticmethod
     def lock(fd: int, wait: bool) -> None:

@@ -8,6 +8,7 @@ process leaves a temporary file, which `remove_stale_temporaries` removes.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +19,17 @@ from typing import Final, Self
 
 from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, ROOT_SIZE, TEMPORARY_PREFIX
 from ..errors import ArgumentError, DataError
+from ..parallel import ordered
+from .frame_entry import Bytes, FrameEntry, SizedFrame, entry_beside, pieces_of
 from .hdf5 import skeleton
-from .manifest import Bytes, FrameEntry, Manifest, parse_manifest, pieces_of
+from .manifest import Manifest, parse_manifest
 from .system import OPEN_FLAGS, SYSTEM, WINDOWS, StrPath, System, checked_path, flag, storage_errors
 from .trailer import Trailer, parse_trailer, root_of
 
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
+_FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them
+_MIN_BYTES_BESIDE: Final = 1 << 23  # of a frame that a thread of its own may hash
 _MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
 
 #: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and punctuation.
@@ -67,7 +72,7 @@ def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
 def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
     """Return the bytes before the payload and behind it. The last of them are the root."""
     data = manifest.to_bytes()
-    trailer = Trailer(manifest.payload_length, len(data))
+    trailer = Trailer(manifest.payload_length, len(data), minor=manifest.minor)
     with _readable():
         parse_manifest(data, "manifest")
         parse_trailer(trailer.to_bytes(), "trailer")
@@ -144,6 +149,22 @@ class CheckpointWriter:
             self._entries.append(FrameEntry.of(written()))
         return self._entries[-1]
 
+    def write_frames(self, frames: Sequence[SizedFrame], threads: int) -> tuple[FrameEntry, ...]:
+        """Append frames to an empty payload, several at a time; return their entries."""
+        offsets = list(itertools.accumulate((f.length for f in frames), initial=PAYLOAD_OFFSET))
+
+        total = offsets[-1] - PAYLOAD_OFFSET
+
+        def write(place: tuple[SizedFrame, int]) -> FrameEntry:
+            # The other threads are done long before that of a frame that is most of the file.
+            large = place[0].length > max(total // 2, _MIN_BYTES_BESIDE)
+            return (entry_beside if large else FrameEntry.of)(self._written_at(*place))
+
+        with self._working():
+            self._entries += ordered(write, zip(frames, offsets, strict=False), threads)
+            self._system.seek(self._fd, offsets[-1], os.SEEK_SET)
+        return tuple(self._entries)
+
     def commit(self, manifest: Manifest) -> bytes:
         """Write everything but the payload, give the file its name, and return the root.
 
@@ -202,6 +223,20 @@ class CheckpointWriter:
                 return
             self._discard()
         raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
+
+    def _written_at(self, frame: SizedFrame, offset: int) -> Iterator[Bytes]:
+        """Yield the pieces of a frame, each when it is written."""
+        flushed = offset
+        for piece in frame.pieces():
+            view = memoryview(piece).cast("B")
+            while view:
+                count = self._system.write_at(self._fd, view, offset)
+                view, offset = view[count:], offset + count
+            if offset - flushed >= _FLUSH_BYTES:
+                with suppress(OSError):  # the fsync of a commit shows what is wrong
+                    self._system.start_flush(self._fd, flushed, offset - flushed)
+                flushed = offset
+            yield piece
 
     def _write(self, data: Bytes) -> None:
         view = memoryview(data).cast("B")

@@ -46,7 +46,7 @@ _STEP_FACTORS: Final = [round(2.0 ** (place / 8), 3) for place in range(-48, 25)
 _POOL_SAMPLES: Final = 1 << 20  # about how many differences of all those arrays are kept
 _MIN_FINITE_SHARE: Final = 0.75  # of an array's differences: with fewer, its step is not chosen
 _FRAME_OVERHEAD_RATIO: Final = 1.03  # bytes of a frame over the entropy of its symbols
-_FILE_OVERHEAD_BYTES: Final = 2400  # metadata, trailer, and the manifest without entries of frames
+_FILE_OVERHEAD_BYTES: Final = 1000  # metadata, trailer, and the manifest without entries of frames
 _FRAME_OVERHEAD_BYTES: Final = 64  # header, codebook and sums of a frame, and its entry in the manifest
 _MAX_STEP_RATIO: Final = 4.0  # of an array's step to its step without regard to other arrays
 

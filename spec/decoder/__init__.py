@@ -10,12 +10,13 @@ library only, and it is not installed with the package::
 
     >>> import decoder  # with spec/ on the path
     >>> state = decoder.read_checkpoint("run/000000000010.lcc.h5")
+    >>> state = decoder.read_newest("run")  # the exact file's, or the history's
 
 An array is returned as an :class:`Array`: the name of its element type, its extents and its bytes.
 """
 
-from .files import Array, read_checkpoint
+from .files import Array, read_checkpoint, read_newest
 from .frames import decode_frame
 from .streams import Refused
 
-__all__ = ["Array", "Refused", "decode_frame", "read_checkpoint"]
+__all__ = ["Array", "Refused", "decode_frame", "read_checkpoint", "read_newest"]

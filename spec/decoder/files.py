@@ -190,3 +190,30 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Any:
         names = check_tree(checkpoint.manifest, tree)
         arrays = decode_arrays(checkpoint, names, arrays)
     return build(tree, [arrays[name] for name in names], iter(checkpoint.manifest["scalars"]))
+
+
+def read_newest(directory: str | os.PathLike[str]) -> Any:
+    """The newest state of a chain: that of the exact file, or of the history (LCC-EXA-04)."""
+    names = [path.name for path in Path(directory).iterdir()]
+    found = [re.fullmatch(r"([0-9]{12}|[1-9][0-9]{12,})\.lcc\.h5", name) for name in names]
+    steps = {int(match[1]): Path(directory, match[0]) for match in found if match}
+    newest = steps[max(steps)] if steps else None
+    try:
+        exact = load(Path(directory, "exact.lcc.h5"))
+        if "exact" not in exact.manifest:
+            raise Refused("LCC-EXA-01", "not an exact file")
+        if newest is None or (exact.step == max(steps) and belongs(exact, newest)):
+            return read_checkpoint(exact.path)
+    except (FileNotFoundError, Refused):
+        if newest is None:
+            raise
+    return read_checkpoint(newest)
+
+
+def belongs(exact: Checkpoint, newest: Path) -> bool:
+    """Whether an exact file is that of a checkpoint, or the checkpoint is damaged."""
+    try:
+        root = base64.urlsafe_b64encode(load(newest).root).decode().rstrip("=")
+        return bool(exact.manifest["exact"] == root)
+    except Refused:
+        return True

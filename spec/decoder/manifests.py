@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 from .streams import Refused
 
-MEMBERS = ["lccodec", "step", "parent", "policy", "metadata", "tree", "scalars", "arrays", "frames"]
-OPTIONAL = {"metadata", "tree", "scalars"}
+MEMBERS = ["lccodec", "step", "parent", "exact", "policy", "metadata", "tree", "scalars", "arrays", "frames"]
+OPTIONAL = {"exact", "metadata", "tree", "scalars"}
 MAX_STEP = 2**53 - 1
 
 
@@ -135,6 +135,12 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
     if parent is None and "tree" not in manifest:
         raise Refused("LCC-MAN-07", "a keyframe has no tree")
     link = None if parent is None else check_parent(parent, numbers[1])
+    if "exact" in manifest:
+        root = manifest["exact"]
+        if parent is not None or step is None or numbers[1] == 0:
+            raise Refused("LCC-EXA-02", "an exact file has no step, a parent, or version 1.0")
+        if not isinstance(root, str) or not re.fullmatch("[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]", root):
+            raise Refused("LCC-EXA-02", "the root of the checkpoint is not 43 characters of base64url")
     if numbers[1] > 0 and manifest.get("scalars") == []:
         raise Refused("LCC-MAN-11", "the list of scalars is empty")
     scalars = manifest.setdefault("scalars", [])

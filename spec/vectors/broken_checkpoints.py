@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from broken import Broken
-from pieces import PLANES, RAW, assembled, block, constant, little
+from pieces import CODEBOOK, PLANES, RAW, assembled, block, constant, little, raw
 
 from lccodec.container.hdf5 import skeleton
 from lccodec.container.trailer import Trailer
@@ -137,6 +137,7 @@ def broken_checkpoints() -> Iterator[Broken]:
     yield from _metadata()
     yield from _links()
     yield from _references()
+    yield from _exact_files()
 
 
 # --- parts of the file ----------------------------------------------------------------------------
@@ -303,3 +304,47 @@ def _references() -> Iterator[Broken]:
     yield case("unknown-array", why, [], tree=tree, arrays=[0, 0, 0])
     why = "an array that the parent does not have is in a frame with a reference"
     yield case("unknown-reference", why, [same], tree=tree, arrays=[0, 0, 1])
+
+
+def exact_file(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> Document:
+    """Return the manifest of the exact file of `SOUND`; members as in `keyframe`."""
+    document = keyframe(payload, **{"lccodec": [1, 1], **members})
+    head = [(name, document.pop(name)) for name in ("lccodec", "step", "parent")]
+    exact = {"exact": base64_of(SOUND[-32:])} | {
+        key: value for key, value in members.items() if key == "exact"
+    }
+    document.pop("exact", None)
+    return dict(head) | exact | document
+
+
+def _exact_files() -> Iterator[Broken]:
+    """Yield exact files with a wrong link, of lossy arrays, and another file of that name."""
+    payload, root = WEIGHT + COUNTS, base64_of(SOUND[-32:])
+    sound = file_of(text_of(exact_file()), payload)
+    rule, name = "LCC-EXA-01", "LCC-EXA-01-another-file/exact.lcc.h5"
+    why = "a file with the name of the exact file does not have the member exact"
+    yield _case(rule, "another-file", why, SOUND, file=name, reported_by="validator")
+    rule = "LCC-EXA-02"
+    for name, why, members in (
+        ("hexadecimal", "the root of the checkpoint is in hexadecimal", {"exact": SOUND[-32:].hex()}),
+        ("short", "the root of the checkpoint has 42 characters", {"exact": root[:-1]}),
+        ("null", "the root of the checkpoint is null", {"exact": None}),
+        ("no-step", "an exact file has no step", {"step": None}),
+        ("parent", "an exact file has a parent", {"parent": [0, root]}),
+    ):
+        yield _case(rule, name, why, file_of(text_of(exact_file(**members)), payload), sound=sound)
+    why = "an exact file has the version 1.0"
+    yield _case(rule, "version", why, file_of(text_of(exact_file(lccodec=[1, 0])), payload), sound=sound)
+    values = np.array([2, 0, 2], "<f4")
+    lossy = _codebook(values)
+    document = text_of(exact_file((lossy, COUNTS)))
+    why = "an array of an exact file has representatives"
+    data = file_of(document, lossy + COUNTS)
+    yield _case("LCC-EXA-03", "codebook", why, data, sound=sound, reported_by="validator")
+
+
+def _codebook(values: np.ndarray[Any, Any]) -> bytes:
+    """Return a frame of values that are 0 or 2, with one representative."""
+    symbols = raw([int(value != 0) for value in values])
+    body = struct.pack("<H", 1) + little(np.array([2], "<f4")) + block(b"\0", symbols)
+    return assembled("", "", (CODEBOOK, "float32", values.shape, 10), body, values).data

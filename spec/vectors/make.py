@@ -251,6 +251,11 @@ def old_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
         yield name, description, lccodec.load_file(path, dtype="bits")
 
 
+#: The first step of the chain that has an exact file. It is the last chain: its newest step is the
+#: newest of all.
+_EXACT = 140
+
+
 def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
     """Write the checkpoint files; yield the name of each, a description and the state in it."""
     first, second, _ = states()
@@ -269,7 +274,11 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
         (140, "lc-3", " of runs", small_states),
     ]
     for first_step, policy, what, steps in chains:
-        with tempfile.TemporaryDirectory() as own, lccodec.Chain(own, policy) as chain:
+        newest: Any = "exact" if first_step == _EXACT else None
+        with (
+            tempfile.TemporaryDirectory() as own,
+            lccodec.Chain(own, policy, newest=newest) as chain,
+        ):
             if first_step == 13:
                 shutil.copy(directory / "000000000010.lcc.h5", own)
             for step, state in enumerate(steps(), first_step):
@@ -280,8 +289,11 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
                 (directory / path.name).write_bytes(path.read_bytes())
                 parent = chain.info(step).parent
                 role = f"a keyframe{what}" if parent is None else f"a delta{what} against step {parent}"
-                restored = state if policy == "lossless" else chain.restore(dtype="bits")
+                restored = state if policy == "lossless" else chain.restore(dtype="bits", exact=False)
                 yield path.name.split(".")[0], f"{role}, policy {policy}", restored
+            if first_step == _EXACT:
+                (directory / "exact.lcc.h5").write_bytes(Path(own, "exact.lcc.h5").read_bytes())
+                yield "exact", f"the exact file of step {step}", state
 
 
 def expected_state(state: Any) -> dict[str, Any]:

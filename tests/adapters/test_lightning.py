@@ -268,3 +268,12 @@ def test_what_cannot_be_stored_is_refused_before_the_first_step(tmp_path, make, 
     with pytest.raises(ArgumentError, match=place):
         train(tmp_path, module, data, [*callbacks, LCCheck()])
     assert module.steps == 0
+
+
+def test_the_newest_checkpoint_is_exact(tmp_path):
+    plugin = LCCheckpointIO(chain=tmp_path / "chain", policy="lc-2", newest="exact")
+    weights = [torch.randn(200, 100, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    for number, weight in enumerate(weights):
+        plugin.save_checkpoint({"state_dict": {"weight": weight}}, tmp_path / f"{number}.ckpt")
+    found = [plugin.load_checkpoint(tmp_path / f"{n}.ckpt")["state_dict"]["weight"] for n in range(3)]
+    assert [torch.equal(a, b) for a, b in zip(found, weights, strict=True)] == [True, False, True]

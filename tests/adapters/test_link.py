@@ -126,3 +126,29 @@ def test_a_file_by_its_root(linked):
         assert file.state()["step"] == 1
     with pytest.raises(ChainError, match=r"^by: "):
         open_named(path, "0" * 64, "by")
+
+
+def test_the_newest_link_restores_the_exact_file(tmp_path):
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((300, 100)).astype(np.float32) for _ in range(3)]
+    paths = [tmp_path / f"{step}.lcc.h5" for step in range(3)]
+    with lccodec.Chain(tmp_path / "chain", "lc-2", newest="exact") as chain:
+        for weight, path in zip(weights, paths, strict=True):
+            save_linked({"weight": weight, "step": path.name}, path, {}, chain)
+
+    def error(step):
+        with open_linked(paths[step]) as file:
+            state = file.state()
+        assert state["step"] == paths[step].name
+        return abs(state["weight"] - weights[step]).max()
+
+    assert error(2) == 0
+    assert error(1) > 0
+    exact = tmp_path / "chain" / "exact.lcc.h5"
+    data = bytearray(exact.read_bytes())
+    data[1500] ^= 1
+    exact.write_bytes(data)
+    with pytest.warns(lccodec.LccodecWarning, match="its exact file is damaged"):
+        assert error(2) > 0
+    exact.unlink()
+    assert error(2) > 0

@@ -16,6 +16,8 @@ from lccodec.errors import ArgumentError
         ((None, "lc-9", 10, 1), "unknown policy 'lc-9'"),
         (("s3://bucket/run", "lossless", 10, 1), "is an address"),
         (("", "lossless", 10, 1), "not a path"),
+        ((None, "lossless", 10, 1, "exact"), "newest='exact' is for a chain"),
+        (("run", "lossless", 10, 1, "oldest"), "newest is one of exact, history"),
     ],
 )
 def test_options_are_checked_before_there_is_anything_to_save(arguments, message):
@@ -28,7 +30,8 @@ def test_nothing_is_made_before_the_first_save(tmp_path):
     chain = options.open()
     assert not (tmp_path / "run").exists()
     assert (chain.directory, chain.policy.name) == (tmp_path / "run", "lc-2")
-    assert (chain.keyframe_every, chain.threads) == (5, 2)
+    assert (chain.keyframe_every, chain.threads, chain.newest) == (5, 2, "history")
+    assert ChainOptions(tmp_path / "run", newest="exact").open().newest == "exact"
     chain.save(0, {"x": np.ones(3)})
     assert (tmp_path / "run").is_dir()
 

@@ -28,10 +28,12 @@ from ..support.checkpoints import (
     FRAMES,
     KEYFRAME,
     RUN,
+    Sized,
     frames_of,
     listing,
     read_all,
     write,
+    write_sized,
 )
 from ..support.systems import Disk, Faulty, power_losses
 
@@ -93,6 +95,32 @@ def test_what_could_not_be_read_is_not_written(tmp_path: Path, fields: dict[str,
         to_bytes(FRAMES, manifest)
     with pytest.raises(ArgumentError):
         write(tmp_path / "one.lcc.h5", manifest=manifest)
+    assert not listing(tmp_path)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_frames_of_known_length_are_written_side_by_side(tmp_path: Path, threads: int) -> None:
+    frames = (*(bytes([i]) * i for i in range(40, 60)), bytes(3 << 20), bytes(range(256)) * 40_000)
+    entries = tuple(map(FrameEntry.of, frames))
+    numbers = tuple(range(1, len(frames) + 1))
+    manifest = replace(EMPTY, tree=["l", *range(len(frames))], arrays=numbers, frames=entries)
+    path = tmp_path / "one.lcc.h5"
+    with CheckpointWriter(path) as writer:
+        sized = [Sized(frame, 1 << 16) for frame in frames]
+        assert writer.write_frames(sized, threads) == entries
+        writer.commit(manifest)
+    assert path.read_bytes() == to_bytes(frames, manifest)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_of_one_of_them_leaves_nothing(tmp_path: Path, threads: int) -> None:
+    class Broken(Sized):
+        def pieces(self) -> Any:
+            yield self.data
+            raise MemoryError
+
+    with pytest.raises(MemoryError), CheckpointWriter(tmp_path / "one.lcc.h5") as writer:
+        writer.write_frames([Sized(b"a"), Broken(b"b"), *[Sized(bytes(9000))] * 20], threads)
     assert not listing(tmp_path)
 
 
@@ -183,9 +211,13 @@ def committed(path: Path) -> bool:
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool, overwrite: bool) -> None:
+@pytest.mark.parametrize("sized", [False, True])
+def test_faults_at_every_operation(
+    tmp_path: Path, code: int, sticky: bool, overwrite: bool, sized: bool
+) -> None:
     healthy = Faulty(code, lambda *_: False)
-    write(tmp_path / "healthy", system=healthy, overwrite=overwrite)
+    (write_sized if sized else write)(tmp_path / "healthy", system=healthy, overwrite=overwrite)
+    assert ("write_at" in healthy.log) == sized
     assert {"open", "seek", "write", "fsync", "close", "replace" if overwrite else "link"} <= set(healthy.log)
     for position, operation in enumerate(healthy.log):
         directory = tmp_path / f"{position}"
@@ -204,7 +236,9 @@ def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool, over
         error = None
         try:
             with writer:
-                for frame in FRAMES:
+                if sized:
+                    writer.write_frames(list(map(Sized, FRAMES)), 1)
+                for frame in () if sized else FRAMES:
                     writer.write_frame(frame)
                 writer.commit(KEYFRAME)
         except StorageError as caught:
@@ -299,11 +333,13 @@ OLD = to_bytes((), replace(EMPTY, step=1))
 NEW = to_bytes(BIG, BIG_MANIFEST)
 
 
-def violations(overwrite: bool, ignore: str = "", power: bool = True) -> tuple[int, int]:
+def violations(
+    overwrite: bool, ignore: str = "", power: bool = True, writing: Any = write
+) -> tuple[int, int]:
     """Count the crash states, and those in which a checkpoint is broken or a committed one lost."""
     files = {"one.lcc.h5": OLD} if overwrite else {}
     disk = Disk(files, ignore)
-    write(Path("one.lcc.h5"), BIG, BIG_MANIFEST, system=disk, overwrite=overwrite)
+    writing(Path("one.lcc.h5"), BIG, BIG_MANIFEST, system=disk, overwrite=overwrite)
     tried = broken = 0
     for length in range(len(disk.log) + 1):
         log = disk.log[:length]
@@ -317,16 +353,18 @@ def violations(overwrite: bool, ignore: str = "", power: bool = True) -> tuple[i
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("power", [False, True])
-def test_no_crash_breaks_or_loses_a_checkpoint(overwrite: bool, power: bool) -> None:
-    tried, broken = violations(overwrite, power=power)
+@pytest.mark.parametrize("writing", [write, write_sized])
+def test_no_crash_breaks_or_loses_a_checkpoint(overwrite: bool, power: bool, writing: Any) -> None:
+    tried, broken = violations(overwrite, power=power, writing=writing)
     assert tried > (300 if power else 10)
     assert broken == 0
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("ignore", ["sync", "sync directory"])
-def test_without_a_sync_the_crash_test_finds_violations(overwrite: bool, ignore: str) -> None:
-    assert violations(overwrite, ignore)[1] > 0
+@pytest.mark.parametrize("writing", [write, write_sized])
+def test_without_a_sync_the_crash_test_finds_violations(overwrite: bool, ignore: str, writing: Any) -> None:
+    assert violations(overwrite, ignore, writing=writing)[1] > 0
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

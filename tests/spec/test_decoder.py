@@ -7,6 +7,7 @@ import importlib
 import json
 import random
 import sys
+import warnings
 import zlib
 from collections.abc import Iterator
 from hashlib import sha256
@@ -260,6 +261,38 @@ def test_chains(decoder: ModuleType, tmp_path: Path, policy: str) -> None:
     assert parents.count(None) >= 2
     assert ("planes", True) in seen
     assert policy == "lossless" or ("codebook", True) in seen
+
+
+def test_the_newest_state(decoder: ModuleType, tmp_path: Path) -> None:
+    """Both take it from the exact file, or from the history where that is of another checkpoint."""
+    states = list(walk(3))
+    roles = dict.fromkeys(["model/*"], "weight")
+    with lccodec.Chain(tmp_path, "lc-3", roles=roles, newest="exact") as chain:
+        for step, state in enumerate(states[:2]):
+            chain.save(step, state)
+        older = (tmp_path / "exact.lcc.h5").read_bytes()
+        chain.save(2, states[2])
+
+    def newest() -> str:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lccodec.LccodecWarning)
+            found = text(told(lccodec.Chain(tmp_path).restore(dtype="bits")))
+        assert text(told(decoder.read_newest(tmp_path))) == found
+        return found
+
+    exact, history = (text(told(chain.restore(dtype="bits", exact=exact))) for exact in (True, False))
+    assert newest() == exact != history
+    path, last = tmp_path / "exact.lcc.h5", tmp_path / "000000000002.lcc.h5"
+    sound = path.read_bytes()
+    for data in (older, sound[:-1], b"", last.read_bytes(), sound[:1500] + b"!" + sound[1501:]):
+        path.write_bytes(data)
+        assert newest() == history
+    path.write_bytes(sound)
+    last.write_bytes(last.read_bytes()[:-1])
+    assert newest() == exact
+    for checkpoint in tmp_path.glob("0*.lcc.h5"):
+        checkpoint.unlink()
+    assert newest() == exact
 
 
 # --- broken bytes ---------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,30 @@ def write(
     with CheckpointWriter(path, **options) as writer:
         for frame in frames:
             writer.write_frame(frame)
+        return writer.commit(manifest)
+
+
+@dataclass
+class Sized:
+    """A frame whose length is known, in pieces of some bytes."""
+
+    data: bytes
+    piece: int = 1000
+
+    @property
+    def length(self) -> int:
+        return len(self.data)
+
+    def pieces(self) -> Iterator[bytes]:
+        return (self.data[start : start + self.piece] for start in range(0, len(self.data), self.piece))
+
+
+def write_sized(
+    path: Path, frames: tuple[bytes, ...] = FRAMES, manifest: Manifest = KEYFRAME, **options: Any
+) -> bytes:
+    """As `write`, with the frames written as those whose length is known."""
+    with CheckpointWriter(path, **options) as writer:
+        writer.write_frames([Sized(frame) for frame in frames], 1)
         return writer.commit(manifest)
 
 

@@ -22,6 +22,7 @@ OPERATIONS = (
     "exists",
     "seek",
     "write",
+    "write_at",
     "fsync",
     "close",
     "link",
@@ -87,6 +88,10 @@ class Disk(System):
         self.log.append(("write", inode, offset, piece))
         self._files[fd][1] += len(piece)
         return len(piece)
+
+    def write_at(self, fd: int, data: memoryview, offset: int) -> int:
+        self.seek(fd, offset, 0)
+        return self.write(fd, data)
 
     def fsync(self, fd: int) -> None:
         inode = self._files[fd][0]

@@ -15,6 +15,7 @@ from torch.futures import Future
 
 from ...chain.chain import Chain
 from ...chain.directory import checkpoint_path
+from ...chain.newest import Kept
 from ...chain.settings import KEYFRAME_EVERY
 from ...container.reader import open_checkpoint
 from ...container.system import StrPath, checked_path
@@ -45,7 +46,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         The directory of the ranks' chains; by default `path`. Checkpoints of several paths can
         share it: then each is a delta to the one before, and one path can be deleted without harm
         to the others.
-    policy, keyframe_every, threads
+    policy, keyframe_every, threads, newest
         The options of every rank's chain: see `lccodec.adapters.options.ChainOptions`, also for
         errors.
     allow_pickle
@@ -68,11 +69,14 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         *,
         keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
+        newest: Kept | None = None,
         allow_pickle: bool = False,
     ) -> None:
         super().__init__(path)
         self._chain_directory = None if chain is None else checked_path(chain)
-        self._options = ChainOptions(path if chain is None else chain, policy, keyframe_every, threads)
+        self._options = ChainOptions(
+            path if chain is None else chain, policy, keyframe_every, threads, newest
+        )
         self._allow_pickle = allow_pickle
         self._rank = 0
         self._chain: Chain | None = None  # of this rank; it keeps the last state for the next delta

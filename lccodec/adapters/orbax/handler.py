@@ -14,6 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from ...chain.chain import Chain
+from ...chain.newest import Kept
 from ...chain.settings import KEYFRAME_EVERY
 from ...container.system import checked_path
 from ...policy.policy import Policy
@@ -31,7 +32,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     Parameters
     ----------
-    chain, policy, keyframe_every, threads
+    chain, policy, keyframe_every, threads, newest
         See `lccodec.adapters.options.ChainOptions`, also for errors. Each process has its own chain
         in the directory.
     """
@@ -43,8 +44,9 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         *,
         keyframe_every: int = KEYFRAME_EVERY,
         threads: int = 1,
+        newest: Kept | None = None,
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, threads)
+        self._options = ChainOptions(chain, policy, keyframe_every, threads, newest)
         self._chain: Chain | None = None
 
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...chain.directory import directory_steps
 from ...chain.info import CheckpointInfo
+from ...chain.newest import describe_exact, with_exact
 from ...chain.survey import survey
 from ...chain.validate import validate
 from ...errors import LccodecError
@@ -17,7 +18,15 @@ from ...inspect.difference import Leaves, compare_states
 from ...inspect.summary import summarize
 from .. import render
 from ..program import error_document, error_text, tell, verb
-from .parameters import CHAIN_OR_FILE, STEP, chain_argument, open_checkpoint, step_option
+from .parameters import (
+    CHAIN_OR_FILE,
+    STEP,
+    chain_argument,
+    history_option,
+    open_checkpoint,
+    open_state,
+    step_option,
+)
 
 
 @verb
@@ -37,13 +46,17 @@ def ls(directory: Path, as_json: bool) -> int:
     listed = [(step, found[path]) for step, path in steps.items() if path in found]
     infos = [info for _, info in listed if isinstance(info, CheckpointInfo)]
     errors = [(step, error) for step, error in listed if isinstance(error, LccodecError)]
+    exact = describe_exact(directory)
     document = {
         "directory": str(directory),
         "checkpoints": [render.checkpoint_document(info) for info in infos],
         "totals": render.totals(infos),
+        "exact": exact,
         "errors": [{"step": step, **error_document(error, error_text(error))} for step, error in errors],
     }
     click.echo(render.dump_json(document) if as_json else render.checkpoints_text(infos))
+    if exact is not None and not as_json:
+        click.echo(render.exact_text(exact))
     for _, error in errors:
         tell("error", error_text(error))
     return 1 if errors else 0
@@ -55,7 +68,7 @@ def ls(directory: Path, as_json: bool) -> int:
 def info(path: Path, step: int | None, as_json: bool) -> None:
     """Show what is known about a checkpoint and its arrays, without decoding them."""
     with open_checkpoint(path, step) as file:
-        found = file.info()
+        found = with_exact(file.info(), path) if path.is_dir() else file.info()
     document = {"path": str(path), **render.checkpoint_document(found), "arrays": found.arrays}
     click.echo(render.dump_json(document) if as_json else render.arrays_text(found))
 
@@ -64,18 +77,19 @@ def info(path: Path, step: int | None, as_json: bool) -> None:
 @click.argument("path", type=CHAIN_OR_FILE)
 @click.argument("name")
 @step_option
-def show(path: Path, name: str, step: int | None, as_json: bool) -> None:
+@history_option
+def show(path: Path, name: str, step: int | None, history: bool, as_json: bool) -> None:
     """Show one array: dtype, shape, range, and a histogram; or the value of a scalar."""
-    with open_checkpoint(path, step) as file:
-        leaves, found = Leaves(file), file.info().step
+    with open_state(path, step, history) as file:
+        leaves, found, exact = Leaves(file), file.info().step, file.info().exact
         leaf = leaves[name] if name in leaves else file.get(name)  # its error suggests the nearest name
-    place = {"path": str(path), "step": found, "name": name}
+    place = {"path": str(path), "step": found, "name": name, "exact": exact}
     if not isinstance(leaf, np.ndarray):
         click.echo(render.dump_json({**place, "value": leaf}) if as_json else render.printable(repr(leaf)))
         return
     figures = summarize(leaf)
     document = {**place, **asdict(figures)}
-    click.echo(render.dump_json(document) if as_json else render.summary_text(name, found, figures))
+    click.echo(render.dump_json(document) if as_json else render.summary_text(name, found, figures, exact))
 
 
 @verb

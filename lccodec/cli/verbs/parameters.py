@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from ...chain.checkpoint import CheckpointFile, open_file, open_step
+from ...chain.newest import open_newest
 from ...container.system import checked_path
 from ...errors import ArgumentError
 
@@ -30,6 +31,17 @@ step_option = click.option("--step", type=STEP, help="[default: the latest]")
 threads_option = click.option(
     "-j", "--threads", type=click.IntRange(0), default=1, help="Number of threads; 0: one per core."
 )
+
+history_option = click.option(
+    "--history", is_flag=True, help="The newest state as the chain has it, not that of the exact file."
+)
+
+
+def open_state(path: Path, step: int | None, history: bool, threads: int = 1) -> CheckpointFile:
+    """Open a step of a chain or a file; of the newest step the exact file, unless `history`."""
+    if history or not path.is_dir():
+        return open_checkpoint(path, step, threads)
+    return open_newest(path, step, threads=threads)
 
 
 def open_checkpoint(path: Path, step: int | None, threads: int = 1) -> CheckpointFile:

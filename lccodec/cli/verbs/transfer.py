@@ -15,11 +15,21 @@ from ...adapters.files.structure import choose
 from ...chain.chain import Chain
 from ...chain.checkpoint import CheckpointFile
 from ...chain.directory import directory_steps
+from ...chain.newest import Kept
 from ...exchange import load_rules
 from ...policy.presets import POLICIES
 from .. import render
 from ..program import tell, verb
-from .parameters import FILE, NEW, STEP, chain_argument, open_checkpoint, step_option, threads_option
+from .parameters import (
+    FILE,
+    NEW,
+    STEP,
+    chain_argument,
+    history_option,
+    open_state,
+    step_option,
+    threads_option,
+)
 
 _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 
@@ -33,12 +43,18 @@ _FRAMEWORK: Final = click.Choice(["torch", "flax"])
     type=click.Choice(list(POLICIES)),
     help="How lossy deltas may be.  [default: the policy of the chain, or lossless for a new one]",
 )
+@click.option(
+    "--newest",
+    type=click.Choice(["exact", "history"]),
+    help="Whether to keep the newest state bit for bit in one more file.  [default: as the chain does]",
+)
 @threads_option
 def save(
     directory: Path,
     files: tuple[Path, ...],
     step: int | None,
     policy: str | None,
+    newest: Kept | None,
     threads: int,
     as_json: bool,
 ) -> None:
@@ -57,7 +73,7 @@ def save(
     saved = []
     if policy is None and latest is None:
         policy = "lossless"  # nobody has allowed these files to lose anything
-    chain = Chain(directory, policy=policy, threads=threads)
+    chain = Chain(directory, policy=policy, threads=threads, newest=newest)
     with chain, render.progress("saving") as update:
         for done, (number, file) in enumerate(steps.items(), 1):
             chain.save(number, *load_file(file))
@@ -72,6 +88,8 @@ def save(
         size = render.size_text(info.nbytes, info.file_bytes)
         click.echo(f"step {info.step}, {kind}: {size}  {render.printable(file)}")
     click.echo(f"policy {chain.policy.name}: {render.roles_text(saved[-1][1])}")
+    if saved[-1][1].exact:
+        click.echo(f"the newest state, step {saved[-1][1].step}, is also there bit for bit")
 
 
 @verb
@@ -89,6 +107,7 @@ def save(
 )
 @click.option("--strip", is_flag=True, help="Remove the --key from the front of names: 'model/' or 'model.'.")
 @click.option("--dtype", type=click.Choice(["float32"]), help="Write bfloat16 arrays as float32.")
+@history_option
 @threads_option
 def restore(  # one parameter for each option: click passes them by name
     directory: Path,
@@ -97,6 +116,7 @@ def restore(  # one parameter for each option: click passes them by name
     keys: tuple[str, ...],
     strip: bool,
     dtype: Literal["float32"] | None,
+    history: bool,
     threads: int,
     as_json: bool,
 ) -> None:
@@ -104,20 +124,21 @@ def restore(  # one parameter for each option: click passes them by name
 
     A --key is an array, an entry with everything below it, or the part of names before a dot:
     'model' also means 'model.weight'. For only the weights of a training state: --key model
-    --strip.
+    --strip. The newest step comes from the exact file, if the chain has one.
     """
     check_suffix(output, write=True)
     if strip and not keys:
         raise click.UsageError("--strip needs --key: it removes the key from the front of names")
-    with open_checkpoint(directory, step, threads) as file:
+    with open_state(directory, step, history, threads) as file:
         info, metadata = file.info(), file.metadata()
         # bfloat16 as bits can be written without ml_dtypes.
         state = file.state(_names(file, keys) or None, dtype or "bits")
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())
     written = _save_file(state, output, metadata)
-    document = {"directory": str(directory), "step": info.step, **written}
-    text = f"step {info.step}: {written['bytes']:,} bytes  {render.printable(output)}"
+    document = {"directory": str(directory), "step": info.step, "exact": info.exact, **written}
+    kind = ", exact" if info.exact else ""
+    text = f"step {info.step}{kind}: {written['bytes']:,} bytes  {render.printable(output)}"
     click.echo(render.dump_json(document) if as_json else text)
 
 

@@ -413,3 +413,13 @@ def test_what_cannot_be_saved_is_refused_by_name(tmp_path):
 def test_dcp_knows_what_can_be_a_checkpoint(tmp_path):
     assert LCStorageWriter.validate_checkpoint_id(tmp_path)
     assert not LCStorageReader.validate_checkpoint_id("gs://bucket/step")
+
+
+def test_the_newest_save_is_exact(tmp_path):
+    weights = [torch.randn(200, 100, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    writer = LCStorageWriter(tmp_path, policy="lc-2", newest="exact")
+    for weight in weights:
+        dcp.save({"weight": weight}, storage_writer=writer, no_dist=True)
+    for step, exact in ((0, True), (1, False), (2, True)):
+        found = load({"weight": torch.zeros(200, 100)}, tmp_path, step=step)["weight"]
+        assert torch.equal(found, weights[step]) == exact

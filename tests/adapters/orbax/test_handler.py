@@ -183,3 +183,15 @@ def test_two_processes_save_their_shards_and_restore_others(tmp_path):
             place.unlink()
             with pytest.raises(ChainError, match="process 1 is missing"):
                 steps.restore(2, args=LCRestore())
+
+
+def test_the_newest_checkpoint_is_exact(tmp_path):
+    rng = np.random.default_rng(0)
+    trees = [{"params": {"kernel": rng.standard_normal((200, 100), np.float32)}} for _ in range(3)]
+    handler = LCCheckpointHandler(tmp_path / "chain", "lc-2", newest="exact")
+    for step, tree in enumerate(trees):
+        (tmp_path / f"{step}").mkdir()
+        handler.save(tmp_path / f"{step}", LCSave(tree))
+    found = [handler.restore(tmp_path / f"{step}")["params"]["kernel"] for step in range(3)]
+    same = [np.array_equal(a, b["params"]["kernel"]) for a, b in zip(found, trees, strict=True)]
+    assert same == [True, False, True]

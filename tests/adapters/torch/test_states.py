@@ -348,3 +348,17 @@ def test_a_run_that_is_resumed_in_a_new_process_is_the_run_that_was_not_interrup
     subprocess.run(command, check=True)
     end = adapter.load_file(tmp_path / "end.lcc.h5")
     assert_same(end, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+
+
+def test_the_newest_state_of_a_chain_is_exact(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    with lccodec.Chain(tmp_path, "lc-2", adapter=adapter, newest="exact") as chain:
+        for step in range(2):
+            weight = torch.nn.Parameter(torch.randn(300, 100, generator=generator))
+            state = {"weight": weight, "half": weight.detach().bfloat16(), "empty": torch.empty(0, 3)}
+            chain.save(step, state)
+        restored, lossy = chain.restore(), chain.restore(exact=False)
+    for name, tensor in state.items():
+        assert restored[name].dtype == tensor.dtype
+        assert torch.equal(restored[name], tensor)
+    assert not torch.equal(lossy["weight"], weight)

@@ -8,7 +8,7 @@ import pytest
 import lccodec
 from lccodec.container.manifest import parse_manifest
 
-from ...support.commands import damage, run, run_json, step_file
+from ...support.commands import damage, run, run_json, state, step_file
 
 
 def test_ls(chain):
@@ -153,3 +153,28 @@ def test_check(chain):
     problem = document["paths"][0]["problems"][0]
     assert set(problem) == {"rule", "where", "message"}
     assert document["paths"][1]["problems"] == []
+
+
+def test_what_the_exact_file_is(chain):
+    assert run_json("ls", chain)["exact"] is None
+    lccodec.Chain(chain, newest="exact").save(40, state(40))
+    path = chain / "exact.lcc.h5"
+    assert run("ls", chain)[0].splitlines()[-1] == f"exact file: step 40, {path.stat().st_size:,} bytes"
+    assert run_json("ls", chain)["exact"] == {"step": 40, "bytes": path.stat().st_size, "problem": None}
+    assert re.search(r"^exact +an exact file holds its state", run("info", chain)[0], re.MULTILINE)
+    assert not run_json("info", chain, "--step", 30)["exact"]
+    assert run_json("info", path)["exact"]
+    name = run_json("info", chain)["arrays"][0]["name"]
+    assert re.search(r"^step +40, of the exact file$", run("show", chain, name)[0], re.MULTILINE)
+    assert re.search(r"^step +40$", run("show", chain, name, "--history")[0], re.MULTILINE)
+    assert run("check", chain, "--deep")[0] == f"{chain}: sound\n"
+    data = path.read_bytes()
+    lccodec.Chain(chain, newest="history").save(50, state(50))
+    path.write_bytes(data)
+    problem = "the exact file is of step 40, and the newest checkpoint of step 50"
+    assert run("ls", chain)[0].splitlines()[-1].endswith(problem)
+    assert problem in run("check", chain, code=1)[0]
+    assert problem in run("show", chain, name)[1]
+    path.write_bytes(data[:-1])
+    assert "cut off" in run("ls", chain)[0].splitlines()[-1]
+    assert "LCC-H5-01" in run("check", chain, code=1)[0]

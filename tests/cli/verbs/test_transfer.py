@@ -195,3 +195,38 @@ def test_restore_of_some_keys(chain, tmp_path):
     run("save", tmp_path / "flat", tmp_path / "flat.npz")
     run("restore", tmp_path / "flat", "-o", tmp_path / "a.npz", "--key", "a~1b")
     assert list(npz.load_file(tmp_path / "a.npz")) == ["a/b"]
+
+
+def test_the_newest_state_is_kept_exact(tmp_path):
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((90, 90)).astype(np.float32) for _ in range(3)]
+    for step, weight in enumerate(weights):
+        npz.save_file({"weight": weight}, tmp_path / f"{step}.npz")
+    chain = tmp_path / "run"
+    stdout, _ = run(
+        "save", chain, tmp_path / "0.npz", tmp_path / "1.npz", "--policy", "lc-2", "--newest", "exact"
+    )
+    assert stdout.splitlines()[-1] == "the newest state, step 1, is also there bit for bit"
+    document = run_json("save", chain, tmp_path / "2.npz")  # goes on
+    assert [saved["exact"] for saved in document["saved"]] == [True]
+
+    def restored(*options):
+        document = run_json("restore", chain, "-o", tmp_path / "back.npz", *options)
+        step = document["step"]
+        same = np.array_equal(npz.load_file(tmp_path / "back.npz")["weight"], weights[step])
+        assert document["exact"] == same or step == 0
+        return same
+
+    assert restored()
+    assert restored("--step", 2)
+    assert not restored("--history")
+    assert not restored("--step", 1)
+    stdout, _ = run("restore", chain, "-o", tmp_path / "back.npz")
+    assert stdout.startswith("step 2, exact: ")
+    (chain / "exact.lcc.h5").write_bytes(b"")
+    _, stderr = run("restore", chain, "-o", tmp_path / "back.npz")
+    assert stderr.startswith("lccodec: warning: ")
+    assert "the exact file cannot be used" in stderr
+    run("save", chain, tmp_path / "2.npz", "--step", 3, "--newest", "history")
+    assert not (chain / "exact.lcc.h5").exists()
+    run("save", chain, tmp_path / "2.npz", "--newest", "oldest", code=2)

@@ -1,0 +1,23 @@
+"""The entry of a frame, hashed in pieces, in this thread or beside it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec.container.frame_entry import FrameEntry, entry_beside, pieces_of
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20))
+def test_length_and_digest(pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+    expected = FrameEntry(len(data), sha256(data).digest()[:16])
+    assert FrameEntry.of(data) == FrameEntry.of(pieces) == FrameEntry.of(memoryview(data)) == expected
+    assert entry_beside(iter(pieces)) == expected
+
+
+def test_a_whole_frame_is_one_piece() -> None:
+    assert pieces_of(b"ab") == (b"ab",)
+    assert pieces_of([b"a", b"b"]) == [b"a", b"b"]
