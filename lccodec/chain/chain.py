@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 from ..arguments import as_integer
-from ..constants import MAX_STEP
 from ..container.manifest import Manifest
 from ..container.scalars import metadata_strings
 from ..container.system import checked_path, storage_errors
@@ -27,12 +26,14 @@ from ..policy.policy import Policy
 from ..policy.record import Record, needed_record, write_record
 from ..policy.roles import Assignment, Role, check_known
 from .adapter import Adapter, check_adapter
+from .average import average
 from .checkpoint import CheckpointFile, open_step
 from .coding import encode_plan, plan_manifest
-from .directory import checkpoint_path, directory_steps, step_index
+from .directory import checkpoint_path, directory_steps, new_step
 from .info import CheckpointInfo
 from .plan import Plan, candidates, make_plan
-from .settings import KEYFRAME_EVERY, LOG, Settings
+from .selection import select_shares
+from .settings import KEYFRAME_EVERY, Settings, log_save
 from .tail import Tail, TailFile, find_tail
 
 __all__ = ["Chain"]
@@ -103,6 +104,7 @@ class Chain:
         self.keyframe_every = every
         self.threads = thread_count(threads)
         self.adapter = check_adapter(adapter)
+        self._bits: Literal["bits"] | None = None if adapter is None else "bits"
         self._settings = Settings(self.directory, policy, roles)
         self._tail: Tail | None = None
         self._saving = threading.RLock()
@@ -184,7 +186,8 @@ class Chain:
 
     def _save(self, step: Any, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]) -> int:
         start = time.perf_counter()
-        step, steps = self._check_step(step)
+        steps = self.steps
+        step = new_step(step, steps, self.directory)
         flat, metadata, known = self._flatten(state, metadata, known)
         record = self._settings.record
         tail = self._find_reference(steps)
@@ -196,8 +199,9 @@ class Chain:
         # Coding overwrites the arrays of the tail. So the tail must not stay if coding fails.
         self._tail = None
         self._tail = self._write(plan, manifest, flat, tail, record.policy.effort)
-        self._log(plan, time.perf_counter() - start)
-        return self._tail.links[-1].size
+        link = self._tail.links[-1]
+        log_save(self.directory, plan, link, time.perf_counter() - start)
+        return link.size
 
     def _flatten(
         self, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]
@@ -238,27 +242,6 @@ class Chain:
         before = () if plan.parent is None or tail is None else tail.links
         links = (*before, TailFile(step, root, writer.size))
         return Tail(links, flat.tree, {name: arrays[name] for name in flat.names})
-
-    def _check_step(self, step: Any) -> tuple[int, list[int]]:
-        """Return the step as an integer, and the steps before it."""
-        step = step_index(step)
-        if not 0 <= step <= MAX_STEP:
-            raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {step}")
-        steps = self.steps
-        if step in steps:
-            raise ArgumentError(f"step {step} exists already in {self.directory}")
-        if steps and step < steps[-1]:
-            raise ArgumentError(f"step {step} is before the latest of {self.directory}, {steps[-1]}")
-        return step, steps
-
-    def _log(self, plan: Plan, seconds: float) -> None:
-        kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
-        link = self._tail.links[-1] if self._tail else TailFile(0, b"", 0)
-        ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
-        LOG.info(
-            "%s: step %s, %s, %d bytes, %.1fx, %.3f s",
-            *(self.directory, link.step, kind, link.size, ratio, seconds),
-        )
 
     def plan(self, state: Any) -> Plan:
         """Return what the next save would do with a state. Nothing is written.
@@ -323,20 +306,42 @@ class Chain:
         ------
         ChainError
             For an unknown step or a missing parent.
-        DataError
-            If stored bytes break a rule of the format.
+        DataError, StorageError
+            If stored bytes break a rule of the format, or a file cannot be read.
         ArgumentError
             For unknown keys, a step that is not an integer, or an unknown `dtype`.
-        StorageError
-            If the operating system cannot read a file.
         """
         with self._open(step) as file:
-            if self.adapter is None:
-                return file.state(keys, dtype)
-            state, metadata = file.state(keys, dtype or "bits"), file.metadata()
+            return self._adapted(file.state(keys, dtype or self._bits), file.metadata(), keys)
+
+    def _adapted(self, state: Any, metadata: dict[str, str], keys: object) -> Any:
+        """Return a state, or leaves by name if `keys` are given, as the framework has them."""
+        if self.adapter is None:
+            return state
         if keys is None:
             return self.adapter.from_numpy(state, metadata)
         return {name: self.adapter.from_numpy(value, metadata, name) for name, value in state.items()}
+
+    def average(
+        self,
+        steps: Iterable[int] | None = None,
+        *,
+        last: int | None = None,
+        weights: Iterable[float] | None = None,
+        decay: float | None = None,
+        roles: Iterable[Role] | Role = ("weight",),
+        keys: Iterable[str] | str | None = None,
+        dtype: Literal["float32", "bits"] | None = None,
+    ) -> Any:
+        """Return the weighted mean of `steps`, or of the `last` steps.
+
+        Arrays of other roles, integers and scalars are those of the newest step. Steps and weights
+        are as in `lccodec.chain.selection.select_shares`, `roles` as in
+        `lccodec.chain.average.average`; the errors of both are raised. The rest is as in `restore`.
+        """
+        shares = select_shares(self.directory, steps, last, weights, decay)
+        found = average(self.directory, shares, roles, keys, dtype or self._bits, self.threads)
+        return self._adapted(found.state, found.metadata, keys)
 
     def info(self, step: int | None = None) -> CheckpointInfo:
         """Return information on a checkpoint, by default the latest; nothing is decoded."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ..arguments import as_integer
-from ..constants import CHECKPOINT_SUFFIX
+from ..constants import CHECKPOINT_SUFFIX, MAX_STEP
 from ..container.system import storage_errors
 from ..errors import ArgumentError, FormatError, StorageError
 
@@ -37,6 +37,18 @@ def step_index(step: object) -> int:
     index = as_integer(step)
     if index is None:
         raise ArgumentError(f"a step is an integer, not {step!r}")
+    return index
+
+
+def new_step(step: object, steps: Sequence[int], directory: Path) -> int:
+    """Return a step as an int; raise ``ArgumentError`` if it does not come after `steps`."""
+    index = step_index(step)
+    if not 0 <= index <= MAX_STEP:
+        raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {index}")
+    if index in steps:
+        raise ArgumentError(f"step {index} exists already in {directory}")
+    if steps and index < steps[-1]:
+        raise ArgumentError(f"step {index} is before the latest of {directory}, {steps[-1]}")
     return index
 
 

@@ -19,7 +19,7 @@ from ..policy.presets import POLICIES, resolve_policy
 from ..policy.record import Record
 from ..policy.roles import UNNAMED, Role, check_matches, check_roles
 from .plan import Plan
-from .tail import latest_record
+from .tail import TailFile, latest_record
 
 LOG: Final = logging.getLogger("lccodec")
 
@@ -98,6 +98,15 @@ def _unnamed_weights(plan: Plan, policy: Policy) -> list[str]:
         if c.why == UNNAMED and not quantizer.lossy
         if c.kind.is_float and math.prod(c.shape) >= _LARGE_ARRAY_ELEMENTS
     ]
+
+
+def log_save(directory: Path, plan: Plan, link: TailFile, seconds: float) -> None:
+    """Log what a save wrote, in one line."""
+    kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
+    ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
+    LOG.info(
+        "%s: step %s, %s, %d bytes, %.1fx, %.3f s", directory, link.step, kind, link.size, ratio, seconds
+    )
 
 
 def warn(message: str) -> None:
