@@ -26,12 +26,14 @@ from ..policy.policy import Policy
 from ..policy.record import Record, needed_record, write_record
 from ..policy.roles import Assignment, Role, check_known
 from .adapter import Adapter, check_adapter
+from .average import average
 from .checkpoint import CheckpointFile, open_step
 from .coding import encode_plan, plan_manifest
 from .directory import checkpoint_path, directory_steps, next_step
 from .info import CheckpointInfo
 from .newest import Kept, Newest, open_newest, with_exact
 from .plan import Plan, candidates, make_plan
+from .selection import select_shares
 from .settings import KEYFRAME_EVERY, Settings, log_save
 from .tail import Tail, TailFile, find_tail
 
@@ -105,6 +107,7 @@ class Chain:
         self.keyframe_every = every
         self.threads = thread_count(threads)
         self.adapter = check_adapter(adapter)
+        self._bits: Literal["bits"] | None = None if adapter is None else "bits"
         self._settings = Settings(self.directory, policy, roles)
         self._newest = Newest(self.directory, newest)
         self._tail: Tail | None = None
@@ -318,22 +321,44 @@ class Chain:
         ------
         ChainError
             For an unknown step or a missing parent.
-        DataError
-            If stored bytes break a rule of the format.
+        DataError, StorageError
+            If stored bytes break a rule of the format, or a file cannot be read.
         ArgumentError
             For unknown keys, a step that is not an integer, or an unknown `dtype`.
-        StorageError
-            If the operating system cannot read a file.
         """
         expected = self._newest.asked == "exact"
         newest = open_newest(self.directory, step, threads=self.threads, expected=expected) if exact else None
         with newest or self._open(step) as file:
-            if self.adapter is None:
-                return file.state(keys, dtype)
-            state, metadata = file.state(keys, dtype or "bits"), file.metadata()
+            return self._adapted(file.state(keys, dtype or self._bits), file.metadata(), keys)
+
+    def _adapted(self, state: Any, metadata: dict[str, str], keys: object) -> Any:
+        """Return a state, or leaves by name if `keys` are given, as the framework has them."""
+        if self.adapter is None:
+            return state
         if keys is None:
             return self.adapter.from_numpy(state, metadata)
         return {name: self.adapter.from_numpy(value, metadata, name) for name, value in state.items()}
+
+    def average(
+        self,
+        steps: Iterable[int] | None = None,
+        *,
+        last: int | None = None,
+        weights: Iterable[float] | None = None,
+        decay: float | None = None,
+        roles: Iterable[Role] | Role = ("weight",),
+        keys: Iterable[str] | str | None = None,
+        dtype: Literal["float32", "bits"] | None = None,
+    ) -> Any:
+        """Return the weighted mean of `steps`, or of the `last` steps.
+
+        Arrays of other roles, integers and scalars are those of the newest step. Steps and weights
+        are as in `lccodec.chain.selection.select_shares`, `roles` as in
+        `lccodec.chain.average.average`; the errors of both are raised. The rest is as in `restore`.
+        """
+        shares = select_shares(self.directory, steps, last, weights, decay)
+        found = average(self.directory, shares, roles, keys, dtype or self._bits, self.threads)
+        return self._adapted(found.state, found.metadata, keys)
 
     def info(self, step: int | None = None) -> CheckpointInfo:
         """Return information on a checkpoint, by default the latest; nothing is decoded."""

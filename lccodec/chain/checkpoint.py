@@ -102,7 +102,7 @@ class CheckpointFile:
         if index is None:
             select(self._manifest.tree, self._manifest.scalars, [name])  # its error suggests close names
             raise ArgumentError(f"{name!r} is not an array")
-        return _without_spare(self.decode(index).array(dtype))
+        return without_spare(self.decode(index).array(dtype))
 
     def state(
         self, keys: Iterable[str] | str | None = None, dtype: Literal["float32", "bits"] | None = None
@@ -111,10 +111,10 @@ class CheckpointFile:
         check_dtype(dtype)
         tree, scalars = self._manifest.tree, self._manifest.scalars
         if keys is None:
-            return unflatten(tree, [_without_spare(a.array(dtype)) for a in self.decoded()], scalars)
-        arrays, values = select(tree, scalars, _names(keys))
+            return unflatten(tree, [without_spare(a.array(dtype)) for a in self.decoded()], scalars)
+        arrays, values = select(tree, scalars, checked_names(keys))
         found = self.decode_some(dict.fromkeys(arrays.values()))
-        decoded = {index: _without_spare(a.array(dtype)) for index, a in found.items()}
+        decoded = {index: without_spare(a.array(dtype)) for index, a in found.items()}
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
 
     def decoded(self) -> list[DecodedArray]:
@@ -164,7 +164,7 @@ class CheckpointFile:
             raise ArgumentError(f"{reader.name}: closed")
 
 
-def _names(keys: object) -> list[str]:
+def checked_names(keys: object) -> list[str]:
     """Return keys as a list of names. A string is one name."""
     if isinstance(keys, str):
         return [keys]
@@ -182,7 +182,7 @@ def _check_names(names: Sequence[object]) -> None:
             raise ArgumentError(f"{name!r} is not a name: names are strings")
 
 
-def _without_spare(array: Array) -> Array:
+def without_spare(array: Array) -> Array:
     """Return an array that keeps no more memory than its own values need.
 
     A small array is a view of the run it is stored in, and is copied.

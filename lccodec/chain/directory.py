@@ -41,26 +41,15 @@ def step_index(step: object) -> int:
 
 
 def next_step(step: object, steps: Sequence[int], directory: Path) -> int:
-    """Return the step of a save as an int.
-
-    Parameters
-    ----------
-    steps
-        The steps that the directory has, rising.
-
-    Raises
-    ------
-    ArgumentError
-        If it is not a step, exists already, or is before the latest.
-    """
-    step = step_index(step)
-    if not 0 <= step <= MAX_STEP:
-        raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {step}")
-    if step in steps:
-        raise ArgumentError(f"step {step} exists already in {directory}")
-    if steps and step < steps[-1]:
-        raise ArgumentError(f"step {step} is before the latest of {directory}, {steps[-1]}")
-    return step
+    """Return a step as an int; raise ``ArgumentError`` if it does not come after `steps`."""
+    index = step_index(step)
+    if not 0 <= index <= MAX_STEP:
+        raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {index}")
+    if index in steps:
+        raise ArgumentError(f"step {index} exists already in {directory}")
+    if steps and index < steps[-1]:
+        raise ArgumentError(f"step {index} is before the latest of {directory}, {steps[-1]}")
+    return index
 
 
 def directory_names(directory: Path) -> list[str]:

@@ -10,7 +10,7 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import DataError, FormatError, LccodecError
@@ -75,19 +75,50 @@ def replay(links: Sequence[Link], indices: Iterable[int], threads: int = 1) -> d
         If a stored byte breaks a rule. The error names the file and the array.
     """
     wanted = {index: links[-1].index_names[index] for index in indices}
+    ((_, found),) = replay_each(links, {len(links) - 1: list(wanted.values())}, threads)
+    return {index: found[name] for index, name in wanted.items()}
+
+
+def replay_each(
+    links: Sequence[Link], wanted: Mapping[int, Collection[str]], threads: int = 1
+) -> Iterator[tuple[int, dict[str, DecodedArray]]]:
+    """Yield arrays of several of `links`, the oldest link first.
+
+    Each frame that they need is decoded once, into the memory of its reference. So the arrays of a
+    link are valid until the next link is asked for.
+
+    Parameters
+    ----------
+    links
+        Links that lead from a keyframe to the last of them.
+    wanted
+        Names of arrays by the position of their link.
+
+    Yields
+    ------
+    tuple
+        The position of a link, and its arrays by name.
+
+    Raises
+    ------
+    DataError
+        As :func:`replay`.
+    """
     current: dict[str, DecodedArray] = {}
 
     def decode(frame: tuple[Link, int, bool]) -> dict[str, DecodedArray]:
         return _decode_frame(*frame, current, inner)
 
-    frames = _needed(links, list(wanted.values()))
-    for _, group in itertools.groupby(reversed(frames), key=lambda frame: id(frame[0])):
+    frames = itertools.groupby(reversed(_needed(links, wanted)), key=lambda frame: id(frame[0]))
+    together = {link: list(group) for link, group in frames}
+    for position, link in enumerate(links):
         # The frames of one link do not depend on each other.
-        together = list(group)
-        inner = threads if len(together) == 1 else 1
-        for arrays in ordered(decode, together, threads if len(together) > 1 else 1):
+        own = together.get(id(link), [])
+        inner = threads if len(own) == 1 else 1
+        for arrays in ordered(decode, own, threads if len(own) > 1 else 1):
             current.update(arrays)
-    return {index: current[name] for index, name in wanted.items()}
+        if position in wanted:
+            yield position, {name: current[name] for name in wanted[position]}
 
 
 def decoded_together(links: Sequence[Link]) -> list[list[int]]:
@@ -138,27 +169,29 @@ def _decode_frame(
     return dict(zip(names, split(bits, header.kind, header.shapes), strict=True))
 
 
-def _needed(links: Sequence[Link], names: Iterable[str]) -> list[tuple[Link, int, bool]]:
-    """Return the frames that arrays of the last link need, the newest first.
+def _needed(links: Sequence[Link], wanted: Mapping[int, Collection[str]]) -> list[tuple[Link, int, bool]]:
+    """Return the frames that arrays of some links need, the newest first; see `replay_each`.
 
-    Each frame comes with whether some array of it has no newer frame. Only then is its array sum
-    checked: a wrong value shows in the sums of the newer frames otherwise.
+    Each frame comes with whether its array sum is checked. If the arrays of one link are wanted,
+    this is so if some array of the frame has no newer frame: a wrong value shows in the sums of the
+    newer frames otherwise.
     """
     frames = []
-    wanted = dict.fromkeys(names)
+    names: dict[str, None] = {}
     seen: set[str] = set()
-    for link, parent in zip(reversed(links), [*reversed(links[:-1]), None], strict=True):
-        numbers, inherited, broken = part_arrays(link, wanted, parent)
+    for position in reversed(range(len(links))):
+        link, parent = links[position], links[position - 1] if position else None
+        names.update(dict.fromkeys(wanted.get(position, ())))
+        numbers, inherited, broken = part_arrays(link, names, parent)
         if broken:
             raise next(iter(broken.values()))
-        older = dict.fromkeys(inherited)
+        names = dict.fromkeys(inherited)
         for number in numbers:
             members = member_names(link, number)
-            frames.append((link, number, not seen.issuperset(members)))
+            frames.append((link, number, len(wanted) > 1 or not seen.issuperset(members)))
             seen.update(members)
             if frame_header(link, number).relative:
                 for name in members:  # a run is decoded whole, with all of its references
                     check_inherited(link, name, parent)
-                    older[name] = None
-        wanted = older
+                    names[name] = None
     return frames

@@ -16,6 +16,7 @@ from lccodec.chain.directory import (
     directory_names,
     directory_steps,
     in_chain,
+    next_step,
     step_index,
     steps_of,
 )
@@ -101,3 +102,14 @@ def test_integers_are_steps() -> None:
     for step in (True, np.True_, 3.0, "3", None):
         with pytest.raises(ArgumentError, match="a step is an integer"):
             step_index(step)
+
+
+def test_a_new_step_comes_after_all_others() -> None:
+    run = Path("run")
+    assert next_step(np.int64(7), [], run) == 7
+    assert next_step(7, [2, 6], run) == 7
+    for step, message in ((6, "exists already in run"), (5, "before the latest of run, 6"), (-1, "from 0")):
+        with pytest.raises(ArgumentError, match=message):
+            next_step(step, [2, 6], run)
+    with pytest.raises(ArgumentError, match=f"from 0 to {MAX_STEP}"):
+        next_step(MAX_STEP + 1, [], run)

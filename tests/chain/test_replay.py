@@ -8,7 +8,7 @@ import pytest
 import lccodec
 from lccodec import Chain, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
 from lccodec.chain.info import array_heads
-from lccodec.chain.replay import replay
+from lccodec.chain.replay import replay, replay_each
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
 from ..support.links import Arrays, FakeLink, drift, links_of
@@ -44,6 +44,18 @@ def test_replay_gives_what_the_writer_had(quantizer: object, shapes: tuple[tuple
         assert_equal(restored(links[: step + 1]), decoded[step])
     part = replay(links, [1] if len(shapes) > 1 else [0])
     assert len(part) == 1  # others of its run are decoded, and not handed out
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS)
+@pytest.mark.parametrize("places", [(0, 2, 5), (3,), (1, 2), ()])
+def test_several_links_are_replayed_in_one_walk(quantizer: object, places: tuple[int, ...]) -> None:
+    links, decoded = links_of(drift(6, MANY), quantizer)
+    names = links[-1].index_names[::2]
+    found = []
+    for place, arrays in replay_each(links, dict.fromkeys(places, names)):
+        found.append(place)
+        assert_equal({n: arrays[n].array() for n in arrays}, {n: decoded[place][n] for n in names})
+    assert found == list(places)
 
 
 @pytest.mark.parametrize("bits", [1, 3, 8])

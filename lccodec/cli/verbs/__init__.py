@@ -6,6 +6,6 @@ Exit codes: 0 fine, 1 problems found (in data, a chain or storage), 2 usage.
 from ..program import program
 from .demonstration import demo
 from .inspection import check, diff, info, ls, show
-from .transfer import convert, restore, save
+from .transfer import average, convert, restore, save
 
-__all__ = ["check", "convert", "demo", "diff", "info", "ls", "program", "restore", "save", "show"]
+__all__ = ["average", "check", "convert", "demo", "diff", "info", "ls", "program", "restore", "save", "show"]

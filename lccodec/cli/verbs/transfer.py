@@ -1,4 +1,4 @@
-"""The verbs that move states between files and chains: save, restore, convert."""
+"""The verbs that move states between files and chains: save, restore, average, convert."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from ...adapters.files.conversion import convert as convert_state
 from ...adapters.files.formats import check_suffix, load_file, save_file
 from ...adapters.files.named_arrays import steps_in_names
 from ...adapters.files.structure import choose
+from ...chain.average import average as average_steps
 from ...chain.chain import Chain
 from ...chain.checkpoint import CheckpointFile
 from ...chain.directory import directory_steps
 from ...chain.newest import Kept
+from ...chain.selection import select_shares
 from ...exchange import load_rules
 from ...policy.presets import POLICIES
+from ...policy.roles import ROLES, Role
 from .. import render
 from ..program import tell, verb
 from .parameters import (
@@ -26,12 +29,30 @@ from .parameters import (
     STEP,
     chain_argument,
     history_option,
+    open_checkpoint,
     open_state,
     step_option,
     threads_option,
 )
 
 _FRAMEWORK: Final = click.Choice(["torch", "flax"])
+
+_output_option = click.option(
+    "-o", "--output", metavar="FILE", type=NEW, required=True, help="A .npz, .safetensors or .lcc.h5 file."
+)
+_key_option = click.option(
+    "--key",
+    "keys",
+    metavar="NAME",
+    multiple=True,
+    help="Only this array, or all arrays below this entry; repeatable.",
+)
+_strip_option = click.option(
+    "--strip", is_flag=True, help="Remove the --key from the front of names: 'model/' or 'model.'."
+)
+_dtype_option = click.option(
+    "--dtype", type=click.Choice(["float32"]), help="Write bfloat16 arrays as float32."
+)
 
 
 @verb
@@ -95,18 +116,10 @@ def save(
 @verb
 @chain_argument
 @step_option
-@click.option(
-    "-o", "--output", metavar="FILE", type=NEW, required=True, help="A .npz, .safetensors or .lcc.h5 file."
-)
-@click.option(
-    "--key",
-    "keys",
-    metavar="NAME",
-    multiple=True,
-    help="Only this array, or all arrays below this entry; repeatable.",
-)
-@click.option("--strip", is_flag=True, help="Remove the --key from the front of names: 'model/' or 'model.'.")
-@click.option("--dtype", type=click.Choice(["float32"]), help="Write bfloat16 arrays as float32.")
+@_output_option
+@_key_option
+@_strip_option
+@_dtype_option
 @history_option
 @threads_option
 def restore(  # one parameter for each option: click passes them by name
@@ -126,9 +139,7 @@ def restore(  # one parameter for each option: click passes them by name
     'model' also means 'model.weight'. For only the weights of a training state: --key model
     --strip. The newest step comes from the exact file, if the chain has one.
     """
-    check_suffix(output, write=True)
-    if strip and not keys:
-        raise click.UsageError("--strip needs --key: it removes the key from the front of names")
+    _check_output(output, keys, strip)
     with open_state(directory, step, history, threads) as file:
         info, metadata = file.info(), file.metadata()
         # bfloat16 as bits can be written without ml_dtypes.
@@ -140,6 +151,73 @@ def restore(  # one parameter for each option: click passes them by name
     kind = ", exact" if info.exact else ""
     text = f"step {info.step}{kind}: {written['bytes']:,} bytes  {render.printable(output)}"
     click.echo(render.dump_json(document) if as_json else text)
+
+
+@verb
+@chain_argument
+@click.option("--last", type=click.IntRange(1), help="How many of the newest steps to average.")
+@click.option("--step", "steps", type=STEP, multiple=True, help="A step to average; repeatable.")
+@click.option(
+    "--decay",
+    type=float,
+    help="For an exponential average: each step counts this much of the next. [default: all the same]",
+)
+@click.option(
+    "--role",
+    "roles",
+    type=click.Choice(ROLES),
+    multiple=True,
+    default=["weight"],
+    show_default=True,
+    help="Average arrays of this role; repeatable.",
+)
+@_output_option
+@_key_option
+@_strip_option
+@_dtype_option
+@threads_option
+def average(  # one parameter for each option: click passes them by name
+    directory: Path,
+    last: int | None,
+    steps: tuple[int, ...],
+    decay: float | None,
+    roles: tuple[Role, ...],
+    output: Path,
+    keys: tuple[str, ...],
+    strip: bool,
+    dtype: Literal["float32"] | None,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Write the mean of several steps of a chain to a file (.npz, .safetensors, .lcc.h5).
+
+    Give --last or --step. Weights are averaged. All other arrays are those of the newest of the
+    steps; so the statistics of BatchNorm must be estimated again with data. --key and --strip are
+    as in restore.
+    """
+    _check_output(output, keys, strip)
+    shares = select_shares(directory, steps or None, last, decay=decay)
+    newest = max(shares)
+    with open_checkpoint(directory, newest) as file:
+        names = _names(file, keys) or None
+    found = average_steps(directory, shares, roles, names, dtype or "bits", threads)
+    state, metadata = found.state, found.metadata
+    if keys:
+        state, metadata = choose(state, metadata, keys if strip else ())
+    written = _save_file(state, output, metadata)
+    if as_json:
+        document = {"directory": str(directory), "steps": list(shares), "shares": list(shares.values())}
+        click.echo(render.dump_json({**document, "averaged": found.arrays, **written}))
+        return
+    what = f"mean of {len(shares)} steps, {min(shares)} to {newest}" if len(shares) > 1 else f"step {newest}"
+    count = f"arrays averaged: {len(found.arrays)}, others of step {newest}"
+    click.echo(f"{what}: {written['bytes']:,} bytes, {count}  {render.printable(output)}")
+
+
+def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:
+    check_suffix(output, write=True)
+    if strip and not keys:
+        raise click.UsageError("--strip needs --key: it removes the key from the front of names")
 
 
 def _names(file: CheckpointFile, keys: tuple[str, ...]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The verbs that move states: save, restore, convert, with and without --json."""
+"""The verbs that move states: save, restore, average, convert, with and without --json."""
 
 import re
 import sys
@@ -10,6 +10,7 @@ import pytest
 
 import lccodec
 from lccodec.adapters import npz, safetensors
+from lccodec.adapters.files import load_file
 
 from ...support.commands import run, run_json, step_file
 
@@ -230,3 +231,50 @@ def test_the_newest_state_is_kept_exact(tmp_path):
     run("save", chain, tmp_path / "2.npz", "--step", 3, "--newest", "history")
     assert not (chain / "exact.lcc.h5").exists()
     run("save", chain, tmp_path / "2.npz", "--newest", "oldest", code=2)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".lcc.h5"])
+def test_average(chain, tmp_path, suffix):
+    output = tmp_path / f"avg{suffix}"
+    stdout, _ = run("average", chain, "--last", 2, "-o", output)
+    line = rf"mean of 2 steps, 20 to 30: [\d,]+ bytes, arrays averaged: 2, others of step 30  {output}\n"
+    assert re.fullmatch(line, stdout)
+    found, metadata = load_file(output)
+    assert metadata["author"] == "me"
+    expected = lccodec.Chain(chain).average(last=2)
+    np.testing.assert_array_equal(found["model"]["weight"], expected["model"]["weight"])
+    assert (found["step"], found["note"]) == (30, "text")
+
+
+def test_average_with_options(chain, tmp_path):
+    output = tmp_path / "avg.npz"
+    words = ("average", chain, "--step", 30, "--step", 10, "--decay", 0.25, "-o", output)
+    document = run_json(*words, "--key", "model", "--strip", "--role", "weight", "-j", 2)
+    assert (document["steps"], document["shares"]) == ([10, 30], [0.2, 0.8])
+    assert "model/weight" in document["averaged"]
+    assert document["bytes"] == output.stat().st_size
+    back = npz.load_file(output)
+    assert set(back) == {"weight", "bias"}
+    mean = lccodec.Chain(chain).average([10, 30], decay=0.25)
+    np.testing.assert_array_equal(back["weight"], mean["model"]["weight"])
+    stdout, _ = run("average", chain, "--step", 20, "--key", "model", "-o", output)
+    assert stdout.startswith("step 20: ")
+
+
+def test_average_refuses(chain, tmp_path):
+    output = tmp_path / "avg.npz"
+    for words, message, code in [
+        ((), "either steps or last", 2),
+        (("--last", 1, "--step", 10), "either steps or last", 2),
+        (("--last", 0), "not in the range", 2),
+        (("--last", 2, "--decay", 2), "decay is a number", 2),
+        (("--last", 2, "--role", "momentum"), "momentum", 2),
+        (("--last", 2, "--role", "first_moment"), "no floating point array", 2),
+        (("--last", 2, "--strip"), "--strip needs --key", 2),
+        (("--step", 11), "has no step 11", 1),
+    ]:
+        _, stderr = run("average", chain, *words, "-o", output, code=code)
+        assert message in stderr
+    _, stderr = run("average", chain, "--last", 2, "-o", tmp_path / "avg.pt", code=2)
+    assert "not one of .npz" in stderr
+    assert not output.exists()
