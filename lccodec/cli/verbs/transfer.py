@@ -31,7 +31,7 @@ _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 @click.option(
     "--policy",
     type=click.Choice(list(POLICIES)),
-    help="How lossy deltas may be.  [default: the policy of the chain, or lossless for a new one]",
+    help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
 )
 @threads_option
 def save(
