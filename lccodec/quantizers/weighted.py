@@ -40,13 +40,13 @@ class Weighted(Quantizer):
     not changed.
     """
 
-    then: UniformDeadzone  # gives the steps; has a `relative_step`
+    then: UniformDeadzone  # gives the steps, by the differences
     moment: Array  # second moments of all elements, as components
     kind: ElementType  # of the moments
     typical: float  # the second moment at which the dead zone is not changed
 
     def fit(self, batch: Residual) -> Grid | None:
-        """Choose the steps and the means, with a width of the zone for each component.
+        """Choose steps and representatives, with a width of the zone for each component.
 
         The moments belong to one array, so a batch of several arrays has zones of one width.
         """

@@ -62,7 +62,7 @@ _dtype_option = click.option(
 @click.option(
     "--policy",
     type=click.Choice(list(POLICIES)),
-    help="How lossy deltas may be.  [default: the policy of the chain, or lossless for a new one]",
+    help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
 )
 @click.option(
     "--newest",
