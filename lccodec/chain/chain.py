@@ -329,7 +329,9 @@ class Chain:
         expected = self._newest.asked == "exact"
         newest = open_newest(self.directory, step, threads=self.threads, expected=expected) if exact else None
         with newest or self._open(step) as file:
-            return self._adapted(file.state(keys, dtype or self._bits), file.metadata(), keys)
+            return self._adapted(
+                file.state(keys, self._bits if dtype is None else dtype), file.metadata(), keys
+            )
 
     def _adapted(self, state: Any, metadata: dict[str, str], keys: object) -> Any:
         """Return a state, or leaves by name if `keys` are given, as the framework has them."""
@@ -357,7 +359,9 @@ class Chain:
         `lccodec.chain.average.average`; the errors of both are raised. The rest is as in `restore`.
         """
         shares = select_shares(self.directory, steps, last, weights, decay)
-        found = average(self.directory, shares, roles, keys, dtype or self._bits, self.threads)
+        found = average(
+            self.directory, shares, roles, keys, self._bits if dtype is None else dtype, self.threads
+        )
         return self._adapted(found.state, found.metadata, keys)
 
     def info(self, step: int | None = None) -> CheckpointInfo:

@@ -78,7 +78,13 @@ class KeyframeSteps(Quantizer):
         """Choose the steps by the values, as in a first keyframe."""
         with np.errstate(over="ignore"):
             steps = _power_of_two(self.first * _spreads(batch))
-        return fit_grid(batch, np.where(steps == 0, 1.0, steps), None)
+        if not steps.all():
+            # Of zeros alone, or of numbers whose squares are too small: those are stored exactly.
+            numbers = np.zeros(batch.arrays)
+            for sampled, owner in batch.sample():
+                numbers += array_sums(sampled != 0, owner, batch.arrays)
+            steps = np.where(steps != 0, steps, np.where(numbers > 0, math.inf, 1.0))
+        return fit_grid(batch, steps, None)
 
 
 def _spreads(batch: Residual) -> Array:

@@ -114,7 +114,7 @@ def candidates(states: list[State]) -> list[Candidate]:
 @pytest.mark.parametrize(
     ("target", "match"),
     [
-        ({"ratio": 500}, r"^ratio=500 cannot be met: about \d+ is the nearest$"),
+        ({"ratio": 5000}, r"^ratio=5000 cannot be met: about \d+ is the nearest$"),
         ({"ratio": 1e6}, r"^ratio=1000000\.0 cannot be met: about \d+ is the nearest$"),
         ({"max_bytes": 2000}, r"^max_bytes=2000 cannot be met: about \d+ is the nearest$"),
         ({"error": 1e-5}, r"^error=1e-05 cannot be met: about 0\.\d+ is the nearest$"),
