@@ -149,9 +149,8 @@ class CodecSession:
 class LccodecSession:
     """A chain of lccodec in a temporary directory, restored by opening it anew.
 
-    A chain whose deltas outweigh its keyframe starts anew with an exact one. That would make the
-    last state exact or not as it falls, so that here all deltas hang on the first state, as the
-    others' do.
+    All deltas hang on the first state, as the others' do: a keyframe among them would make the last
+    state exact or not as it falls. The first state is kept as the policy's keyframes are.
 
     Parameters
     ----------
@@ -167,15 +166,14 @@ class LccodecSession:
         self.save_seconds = self.restore_seconds = 0.0
 
     def start(self, state: State) -> None:
-        """Keep the first state, exactly."""
+        """Keep the first state."""
         self.chain.save(0, state)
 
     def save(self, state: State) -> dict[str, int]:
         """Keep a state; return the bytes of its file."""
         self.step += 1
         begin = time.perf_counter()
-        if True:
-            size = self.chain.save(self.step, state)
+        size = self.chain.save(self.step, state)
         self.save_seconds = time.perf_counter() - begin
         return {"file": size}
 

@@ -193,8 +193,6 @@ def restore(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
                 for step in range(DEPTH):
                     state = walk.state(len(walk.layer) - DEPTH + step, plan.chain, plan.tensor)
                     chain.save(step, state)
-                # A chain starts anew once its deltas outweigh its keyframe: not all get as deep as
-                # 32.
                 depth, deepest = max((chain.info(step).deltas, step) for step in chain.steps)
             depths[policy] = f"deepest: {depth} deltas"
             for threads in thread_counts(lccodec.Chain, lccodec.Chain.restore):

@@ -12,7 +12,7 @@ Source: SPEC 9.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, TypeAlias, overload
 
@@ -57,7 +57,7 @@ class ArrayPlan:
         The quantizer that codes the array in deltas, as text. In a keyframe, and if the parent has
         no such array, the `keyframes` of the policy apply.
     lossy
-        Whether the quantizer may lose anything.
+        Whether anything may be lost, in a delta or in a keyframe.
     guarantee
         What holds for every value that the quantizer codes, in words; empty if there is no
         guarantee.
@@ -107,16 +107,21 @@ class Plan(Sequence[ArrayPlan]):
         The frames, in the order of their first arrays.
     waiting
         Indices of the arrays that wait.
-    shortfall
-        Why the policy's target cannot be met, in words; ``None`` if it is met.
+    policy
+        The policy that chose.
     """
 
     parent: int | None
     candidates: Sequence[Candidate]
     quantizers: Sequence[Quantizer]
     frames: Sequence[FramePlan]
-    waiting: frozenset[int] = field(default_factory=frozenset)
-    shortfall: str | None = None
+    waiting: frozenset[int]
+    policy: Policy
+
+    @property
+    def shortfall(self) -> str | None:
+        """Why the policy's target cannot be met, in words; ``None`` if it is met."""
+        return self.policy.shortfall
 
     def frame_numbers(self) -> list[int]:
         """Return the number of each array's frame, from 1 on; 0 without a frame (SPEC 8)."""
@@ -157,7 +162,7 @@ class Plan(Sequence[ArrayPlan]):
             c.role,
             c.why,
             quantizer_text(quantizer),
-            quantizer.lossy,
+            self.policy.may_lose(c.name, c.role, c.kind, c.bits.size // c.kind.components),
             quantizer.guarantee,
             stored,
             number - 1 if number else None,
@@ -232,7 +237,7 @@ def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None) -
                 open_runs[like] = frame
         frame.arrays.append(index)
         frame.size += c.bits.size
-    return Plan(parent, arrays, quantizers, frames, frozenset(waiting), policy.shortfall)
+    return Plan(parent, arrays, quantizers, frames, frozenset(waiting), policy)
 
 
 def _stands_alone(quantizer: Quantizer, c: Candidate) -> bool:

@@ -137,6 +137,11 @@ class Policy:
             return Lossless()
         return Lossless() if self._of_pattern(name) else self.keyframes.get(role, Lossless())
 
+    def may_lose(self, name: str, role: Role, kind: ElementType, size: int) -> bool:
+        """Return whether anything of an array may be lost, in a delta or in a keyframe."""
+        quantizer = self.choose(name, role, kind, size)
+        return quantizer.lossy or self.choose_keyframe(name, role, kind, size).lossy
+
     def _of_pattern(self, name: str) -> Quantizer | None:
         return next((q for pattern, q in self.patterns.items() if fnmatchcase(name, pattern)), None)
 

@@ -32,7 +32,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice for one array: its role and why, its quantizer in deltas as text, and its loss."""
+    """The choice for one array: role and why, quantizer in deltas as text, and if it may lose."""
 
     role: Role
     why: str
@@ -58,9 +58,10 @@ def choose(
     for name, (kind, size) in arrays.items():
         role, why = assigned[name].role, assigned[name].why
         quantizer = record.policy.choose(name, role, kind, size)
-        key = role, why, quantizer
+        lossy = record.policy.may_lose(name, role, kind, size)
+        key = role, why, quantizer, lossy
         if key not in made:
-            made[key] = Choice(role, why, quantizer_text(quantizer), quantizer.lossy)
+            made[key] = Choice(role, why, quantizer_text(quantizer), lossy)
         found[name] = made[key]
     return found
 

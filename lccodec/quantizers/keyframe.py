@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from .grid import Grid, fit_grid
 from .lossless import Lossless
 from .residual import Residual, array_sums, finite
 from .uniform import UniformDeadzone, root_mean_squares
+
+_MAX_SPREADS: Final = 1 / 4  # a step is at most this part of the spread of the values
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class KeyframeSteps(Quantizer):
     ----------
     movements
         The step in units of the root mean square of the differences to the last checkpoint as
-        decoded.
+        decoded. It is at most a quarter of the spread of the values: an array that was replaced by
+        another one, as after a run that diverged, moved farther than it is wide.
     first
         The step in units of the spread of the values, the root mean square of their distances from
         their mean, where there is no checkpoint before.
@@ -71,7 +75,9 @@ class KeyframeSteps(Quantizer):
         (moved,) = root_mean_squares(Residual(bits, reference, kind))
         if moved == 0:
             return Lossless()
-        step = float(_power_of_two(np.array(self.movements * moved)))
+        (spread,) = _spreads(Residual(bits, None, kind))
+        widest = _MAX_SPREADS * spread if spread > 0 else math.inf
+        step = float(_power_of_two(np.array(min(self.movements * moved, widest))))
         return UniformDeadzone(step=step, absolute=True) if 0 < step < math.inf else Lossless()
 
     def fit(self, batch: Residual) -> Grid | None:
