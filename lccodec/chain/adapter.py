@@ -36,3 +36,12 @@ def check_adapter(adapter: Adapter | None) -> Adapter | None:
     if adapter is not None and not all(hasattr(adapter, name) for name in functions):
         raise ArgumentError(f"adapter is to be one as lccodec.adapters.torch, not {adapter!r}")
     return adapter
+
+
+def as_framework(adapter: Adapter | None, state: Any, metadata: Mapping[str, str], keys: object) -> Any:
+    """Return a state, or leaves by name if `keys` are given, as the framework has them."""
+    if adapter is None:
+        return state
+    if keys is None:
+        return adapter.from_numpy(state, metadata)
+    return {name: adapter.from_numpy(value, metadata, name) for name, value in state.items()}

@@ -25,16 +25,17 @@ from ..parallel import thread_count
 from ..policy.policy import Policy
 from ..policy.record import Record, needed_record, write_record
 from ..policy.roles import Assignment, Role, check_known
-from .adapter import Adapter, check_adapter
+from .adapter import Adapter, as_framework, check_adapter
 from .average import average
 from .checkpoint import CheckpointFile, open_step
 from .coding import encode_plan, plan_manifest
 from .directory import checkpoint_path, directory_steps, next_step
+from .exact_file import ExactFile
 from .info import CheckpointInfo
 from .newest import Kept, Newest, open_newest, with_exact
 from .plan import Plan, candidates, make_plan
 from .selection import select_shares
-from .settings import KEYFRAME_EVERY, Settings, log_save
+from .settings import KEYFRAME_EVERY, Settings
 from .tail import Tail, TailFile, find_tail
 
 
@@ -52,18 +53,15 @@ class Chain:
         A preset (a name of `lccodec.POLICIES`) or a `Policy`. By default, the policy that the chain
         was saved with, or ``"balanced"`` for a new chain.
     roles
-        Roles of arrays, by name or pattern, as in ``{"*/velocity": "first_moment"}``. They are for
-        arrays whose role does not follow from their names or from the adapter
-        (:mod:`lccodec.policy.roles`). Checkpoints record them, and the recorded roles are the
-        default. The first save refuses names and patterns, here and in the policy, that fit no
-        array.
+        Roles of arrays, by name or pattern, as in ``{"*/velocity": "first_moment"}``, where they do
+        not follow from names or from the adapter (:mod:`lccodec.policy.roles`). By default, those
+        that the chain was saved with. The first save refuses names and patterns that fit no array.
     keyframe_every
         The most deltas that a restore may replay. After this many deltas, the next checkpoint is a
         keyframe.
     threads
         Number of threads to encode and decode with; 0 for one per core. The files do not depend on
-        it. Because of the interpreter's lock, more than one thread seldom saves time; processes do
-        (`lccodec.adapters.dcp`).
+        it. Because of the interpreter's lock, more than one thread seldom saves time.
     adapter
         The adapter of the states' framework, such as ``lccodec.adapters.torch``. Without one,
         states hold NumPy arrays.
@@ -157,9 +155,8 @@ class Chain:
     ) -> int:
         """Store a state as a keyframe or a delta: the whole state, or nothing.
 
-        The values of arrays may change during the call, as in a training thread. Each stored value
-        is then the value at some moment of the call. The memory of the arrays must stay, and the
-        dicts, lists and scalars of the state must not change.
+        The values of arrays may change during the call: each stored value is the value at some
+        moment of the call. Their memory must stay, and dicts, lists and scalars must not change.
 
         If the latest checkpoint cannot be the reference of a delta, for example because its file is
         damaged, a keyframe is written, and an `LccodecWarning` says what is wrong. So it does if
@@ -177,19 +174,14 @@ class Chain:
         known
             Roles of arrays by full name. Adapters give them from a framework's structures.
 
-        Returns
-        -------
-        int
-            Size of the checkpoint's file in bytes.
+        Returns the size of the checkpoint's file in bytes.
 
         Raises
         ------
         ArgumentError
             If the step exists or is out of order, or if the state or its metadata cannot be stored.
-            Nothing is written.
         StorageError
-            If the operating system refuses to write, for example because the disk is full. No file
-            is left behind.
+            If the operating system refuses to write. In both cases no file is left behind.
         """
         with self._saving:
             return self._save(step, state, metadata_strings(metadata), check_known(known or {}))
@@ -211,7 +203,7 @@ class Chain:
         self._tail = self._write(plan, manifest, flat, tail, record.policy.effort)
         link = self._tail.links[-1]
         self._newest.save(plan, flat, manifest, link.root)
-        log_save(self.directory, plan, link, time.perf_counter() - start)
+        self._settings.saved(plan, link, time.perf_counter() - start)
         return link.size
 
     def _flatten(
@@ -235,7 +227,8 @@ class Chain:
         """Return the plan of a checkpoint, and the policy and roles that it must record."""
         compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
         keyframe = tail is None or tail.deltas >= self.keyframe_every
-        plan = make_plan(compared, record.policy, None if keyframe or tail is None else tail.step)
+        parent = None if keyframe or tail is None else tail.step
+        plan = make_plan(compared, record.policy, parent, self._settings.width)
         return plan, needed_record(record, compared, known)
 
     def _write(self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort) -> Tail:
@@ -262,13 +255,7 @@ class Chain:
         Plan
             For every array, in the order of the state: its role and the reason for it, its
             quantizer in deltas, what the quantizer guarantees, and how this save would store it.
-
-        Raises
-        ------
-        ArgumentError
-            If the state cannot be stored.
-        StorageError
-            If the operating system cannot read the latest checkpoint.
+            The errors are those of `save`.
 
         Examples
         --------
@@ -324,22 +311,15 @@ class Chain:
         DataError, StorageError
             If stored bytes break a rule of the format, or a file cannot be read.
         ArgumentError
-            For unknown keys, a step that is not an integer, or an unknown `dtype`.
+            For unknown keys or `dtype`, or a step that is not an integer.
         """
-        expected = self._newest.asked == "exact"
-        newest = open_newest(self.directory, step, threads=self.threads, expected=expected) if exact else None
+        asked = self._newest.asked == "exact"
+        newest = open_newest(self.directory, step, threads=self.threads, expected=asked) if exact else None
         with newest or self._open(step) as file:
-            return self._adapted(
-                file.state(keys, self._bits if dtype is None else dtype), file.metadata(), keys
-            )
-
-    def _adapted(self, state: Any, metadata: dict[str, str], keys: object) -> Any:
-        """Return a state, or leaves by name if `keys` are given, as the framework has them."""
-        if self.adapter is None:
-            return state
-        if keys is None:
-            return self.adapter.from_numpy(state, metadata)
-        return {name: self.adapter.from_numpy(value, metadata, name) for name, value in state.items()}
+            if step is None and keys is None and not isinstance(file, ExactFile):
+                self._settings.restored()
+            state = file.state(keys, self._bits if dtype is None else dtype)
+            return as_framework(self.adapter, state, file.metadata(), keys)
 
     def average(
         self,
@@ -359,10 +339,9 @@ class Chain:
         `lccodec.chain.average.average`; the errors of both are raised. The rest is as in `restore`.
         """
         shares = select_shares(self.directory, steps, last, weights, decay)
-        found = average(
-            self.directory, shares, roles, keys, self._bits if dtype is None else dtype, self.threads
-        )
-        return self._adapted(found.state, found.metadata, keys)
+        dtype = self._bits if dtype is None else dtype
+        found = average(self.directory, shares, roles, keys, dtype, self.threads)
+        return as_framework(self.adapter, found.state, found.metadata, keys)
 
     def info(self, step: int | None = None) -> CheckpointInfo:
         """Return information on a checkpoint, by default the latest; nothing is decoded."""

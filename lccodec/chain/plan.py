@@ -201,14 +201,14 @@ def candidates(
     return found
 
 
-def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None) -> Plan:
+def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None, width: float = 1.0) -> Plan:
     """Choose for each array of a state whether it is stored, its quantizer, reference and frame.
 
     `parent` is the step of the parent; ``None`` for a keyframe. The references of a keyframe's
-    arrays only show how far they moved.
+    arrays only show how far they moved. `width` is as in `Policy.settle`.
     """
     if parent is not None:
-        policy = policy.settle(arrays)
+        policy = policy.settle(arrays, width)
     quantizers, waiting = [], []
     frames: list[FramePlan] = []
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join

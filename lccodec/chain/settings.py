@@ -26,6 +26,10 @@ LOG: Final = logging.getLogger("lccodec")
 #: A restore replays at most this many deltas unless a chain is told otherwise (LCC-CHN-04).
 KEYFRAME_EVERY: Final = 32
 
+#: Factors of the steps of the first deltas after a run went on from a lossy state. What lies in a
+#: dead zone then has not waited there for long, so the next restore would throw most of it away.
+_RESUMED_WIDTHS: Final = (0.35, 0.5, 0.7)
+
 _MAX_NAMES_SHOWN: Final = 5  # in one message
 _LARGE_ARRAY_ELEMENTS: Final = 1 << 12  # as many are worth a word if no name says the role
 
@@ -42,6 +46,27 @@ class Settings:
         self._record: Record | None = None  # set by the first save
         self._before: Record | None = None  # the recorded one, as the first save finds it
         self._shortfall_reported = False
+        self._saves, self._resumed = 0, False
+
+    @property
+    def width(self) -> float:
+        """The factor of the steps of the next delta."""
+        narrow = self._resumed and self._saves < len(_RESUMED_WIDTHS)
+        return _RESUMED_WIDTHS[self._saves] if narrow else 1.0
+
+    def restored(self) -> None:
+        """Note that a lossy newest state was restored: if nothing was saved yet, a run resumes."""
+        self._resumed = self._resumed or not self._saves
+
+    def saved(self, plan: Plan, link: TailFile, seconds: float) -> None:
+        """Count a save, and log one line about it."""
+        self._saves += 1
+        kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
+        ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
+        LOG.info(
+            "%s: step %s, %s, %d bytes, %.1fx, %.3f s",
+            *(self._directory, link.step, kind, link.size, ratio, seconds),
+        )
 
     @property
     def record(self) -> Record:
@@ -98,16 +123,6 @@ def _unnamed_weights(plan: Plan, policy: Policy) -> list[str]:
         if c.why == UNNAMED and not quantizer.lossy
         if c.kind.is_float and math.prod(c.shape) >= _LARGE_ARRAY_ELEMENTS
     ]
-
-
-def log_save(directory: Path, plan: Plan, link: TailFile, seconds: float) -> None:
-    """Log one line about a save."""
-    kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
-    ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
-    LOG.info(
-        "%s: step %s, %s, %d bytes, %.1fx, %.3f s",
-        *(directory, link.step, kind, link.size, ratio, seconds),
-    )
 
 
 def warn(message: str) -> None:

@@ -146,10 +146,11 @@ class Balanced(Policy):
         told = {} if self._given and not self.joint else {"joint": self.joint}  # it tells what class this is
         return {**super().to_json(), **self._given, **told}
 
-    def settle(self, candidates: Iterable[Candidate]) -> Policy:
+    def settle(self, candidates: Iterable[Candidate], width: float = 1.0) -> Policy:
         """Return the policy with the steps chosen for the arrays of one delta.
 
-        If the target cannot be met, the policy has the nearest steps, and its `shortfall` says so.
+        Without a target, all steps are multiplied by `width`. If a target cannot be met, the policy
+        has the nearest steps, and its `shortfall` says so.
         """
         everything = list(candidates)
         waiting = {c.name for c in everything if self._waits(c)}
@@ -164,7 +165,7 @@ class Balanced(Policy):
             return _FILE_OVERHEAD_BYTES + exact + sum(part.nbytes(factor) for part in parts)
 
         if not self._given:
-            place, met, nearest = _STEP_FACTORS.index(1.0), True, 0.0
+            factor, met, nearest = width, True, 0.0
         elif self.error is not None:
             bound = self.error
             low, high = 0, len(_STEP_FACTORS)  # the last factor that meets it is in low - 1 .. high - 1
@@ -172,7 +173,7 @@ class Balanced(Policy):
                 middle = (low + high) // 2
                 meets = _error(judged, _STEP_FACTORS[middle]) <= bound
                 low, high = (middle + 1, high) if meets else (low, middle)
-            place, met = max(low - 1, 0), low > 0
+            factor, met = _STEP_FACTORS[max(low - 1, 0)], low > 0
             nearest = _error(judged, _STEP_FACTORS[0])
         else:
             most = self.max_bytes if self.max_bytes is not None else total / (self.ratio or 1.0)
@@ -180,14 +181,14 @@ class Balanced(Policy):
             while low < high:
                 middle = (low + high) // 2
                 low, high = (low, middle) if bytes_of(_STEP_FACTORS[middle]) <= most else (middle + 1, high)
-            place, met = min(low, len(_STEP_FACTORS) - 1), low < len(_STEP_FACTORS)
+            factor, met = _STEP_FACTORS[min(low, len(_STEP_FACTORS) - 1)], low < len(_STEP_FACTORS)
             least = bytes_of(_STEP_FACTORS[-1])
             nearest = least if self.max_bytes is not None else total / least
         shortfall = None
         if parts and not met:
             ((target, value),) = self._given.items()
             shortfall = f"{target}={value} cannot be met: about {_figure(nearest)} is the nearest"
-        factors = {name: part.scale * _STEP_FACTORS[place] for part in parts for name in part.names}
+        factors = {name: part.scale * factor for part in parts for name in part.names}
         moments = {part.names[0]: part.moment for part in parts if self.joint and part.moment is not None}
         return _Settled(
             self.name,

@@ -162,8 +162,11 @@ class Policy:
         """Why the target cannot be met for the arrays of a delta; ``None`` if it is met."""
         return None
 
-    def settle(self, candidates: Iterable[Candidate]) -> Policy:  # noqa: ARG002
-        """Return the policy for the arrays of one delta: itself, except in `Balanced`."""
+    def settle(self, candidates: Iterable[Candidate], width: float = 1.0) -> Policy:  # noqa: ARG002
+        """Return the policy for the arrays of one delta, with steps multiplied by a width.
+
+        It is the policy itself, except in `Balanced`.
+        """
         return self
 
     def __str__(self) -> str:

@@ -94,3 +94,34 @@ def test_a_target_out_of_reach_is_told_once(tmp_path: Path) -> None:
         chain.save(2, states[2])
         for step in range(3):
             chain.restore(step)
+
+
+@pytest.mark.parametrize(
+    ("how", "resumes"),
+    [("restore", True), ("open", False), ("restore later", False), ("restore old", False), ("exact", False)],
+)
+def test_steps_are_narrow_after_a_run_goes_on_from_a_lossy_state(
+    tmp_path: Path, how: str, resumes: bool
+) -> None:
+    """For three deltas, each wider than the one before."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal(100_000).astype(np.float32)
+    newest = "exact" if how == "exact" else None
+    chain = Chain(tmp_path, "balanced", newest=newest)
+    sizes = []
+    for step in range(12):
+        if step == 6:
+            chain = Chain(tmp_path, "balanced")
+        if (step, how) in [(6, "restore"), (6, "exact"), (8, "restore later")]:
+            chain.restore()
+        elif (step, how) == (6, "restore old"):
+            chain.restore(4)
+        weight = weight + np.float32(0.01) * rng.standard_normal(weight.size).astype(np.float32)
+        sizes.append(chain.save(step, {"weight": weight}))
+    before, narrow, after = sizes[3:6], sizes[6:9], sizes[9:]
+    if resumes:
+        assert narrow[0] > narrow[1] > narrow[2] > 1.2 * max(before)
+        assert narrow[0] > 2.5 * max(before)
+    else:
+        assert max(narrow) < 1.1 * max(before)
+    assert max(after) < 1.1 * max(before)
