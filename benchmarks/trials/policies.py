@@ -26,7 +26,7 @@ from ..networks.datasets import Split, data_directory, load_mnist
 from ..networks.lenet import BATCH, LEARNING_RATE, State, train
 from ..networks.models import LeNet5
 
-POLICIES = ("lc-2", "lc-3", "lossless")
+POLICIES = ("balanced", "small", "lc-2", "lc-3", "lossless")
 REPORTED_STEPS = (10, 25, 50)
 
 

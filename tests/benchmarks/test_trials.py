@@ -44,7 +44,7 @@ def test_rework_is_the_gap_by_the_slope_of_the_exact_run(
 ) -> None:
     stored = {
         ("exact", "chain", 0): {"loss": 9.0},
-        ("ExCP, threshold at its cap", "chain", 0): {"loss": 3.0, "weight_ratio": 32.0},
+        ("ExCP, threshold at its cap", "chain", 0): {"loss": 3.0, "chain_ratio": 32.0},
         **{("exact", "resume", seed): {"losses": [2.0 + seed, 1.4 + seed]} for seed in (1, 2, 3)},
         **{
             ("exact, one interval older", "resume", seed): {"losses": [2.1 + seed, 1.4 + seed]}
