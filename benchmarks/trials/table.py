@@ -215,7 +215,7 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
-    """Draw ratio against rework, a panel a case, as PNG and SVG.
+    """Draw ratios of whole chains against gaps, a panel a case, as PNG and SVG.
 
     Raises
     ------
@@ -230,9 +230,10 @@ def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
 
     figure, panels = plt.subplots(1, len(cases), figsize=(6.4 * len(cases), 5.2), squeeze=False)
     for panel, case in zip(panels[0], cases, strict=True):
-        here = [row for row in rows if row.case == case and (row.rework or row.lossless)]
+        here = [row for row in rows if row.case == case and (row.gaps or row.lossless)]
+        mark = min((mark for row in here for mark in row.gaps), default=0)
         for row in here:
-            middle, low, high = row.rework or (0.0, 0.0, 0.0)
+            middle, low, high = row.gaps.get(mark, (0.0, 0.0, 0.0))
             if row.scheme == OLDER:
                 panel.axhline(middle, color="black", linewidth=0.7, linestyle=":")
                 panel.annotate(OLDER, (1.05, middle), fontsize=7, va="bottom")
@@ -258,11 +259,11 @@ def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
         panel.set_xticks([1, 2, 5, 10, 20, 50, 100, 200])
         panel.xaxis.set_major_formatter("{x:g}x")
         panel.xaxis.set_minor_formatter("")
-        panel.set_yscale("symlog", linthresh=10)
-        panel.yaxis.set_major_formatter("{x:g}")
+        panel.set_yscale("symlog", linthresh=0.01)
+        panel.yaxis.set_major_formatter("{x:+g}")
         stored = "weights and moments" if CASES[case].task in {"gpt", "finetune"} else "weights"
         panel.set_xlabel(f"ratio of the whole chain, {stored}")
-        panel.set_ylabel("rework, iterations (mean and range of three seeds)")
+        panel.set_ylabel(f"gap of the loss after {mark} more iterations (mean and range of the seeds)")
         panel.set_title(case)
     figure.tight_layout()
     figure.savefig(stem.with_suffix(".png"), dpi=110, metadata={"Software": None})
