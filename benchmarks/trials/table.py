@@ -259,11 +259,14 @@ def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
         panel.set_xticks([1, 2, 5, 10, 20, 50, 100, 200])
         panel.xaxis.set_major_formatter("{x:g}x")
         panel.xaxis.set_minor_formatter("")
-        panel.set_yscale("symlog", linthresh=0.01)
+        panel.set_yscale("symlog", linthresh=0.005)
+        low, high = panel.get_ylim()  # ticks would widen them
+        panel.set_yticks([-0.005, 0, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2])
+        panel.set_ylim(low, high)
         panel.yaxis.set_major_formatter("{x:+g}")
         stored = "weights and moments" if CASES[case].task in {"gpt", "finetune"} else "weights"
         panel.set_xlabel(f"ratio of the whole chain, {stored}")
-        panel.set_ylabel(f"gap of the loss after {mark} more iterations (mean and range of the seeds)")
+        panel.set_ylabel(f"gap of the loss {mark} iterations later (mean and range of the seeds)")
         panel.set_title(case)
     figure.tight_layout()
     figure.savefig(stem.with_suffix(".png"), dpi=110, metadata={"Software": None})
