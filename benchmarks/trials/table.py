@@ -203,7 +203,7 @@ def restores(rows: Sequence[Row]) -> str:
     if not lines:
         return ""
     head = ["case", "policy", "at a keyframe, s", "in the middle, s (deltas)"]
-    head.append("just before a keyframe, s (deltas)")
+    head.append("deepest, s (deltas)")
     return "\n".join(
         ["### What a restore costs", "", f"| {' | '.join(head)} |", "|---|---|---:|---:|---:|", *lines]
     )
