@@ -26,6 +26,8 @@ class CheckNRun:
 
     bits: int
     absolute = True
+    codes_first = True
+    snapshot_every = 0
 
     def encode(self, state: State, reference: State) -> Streams:
         """Return for each array: changed rows, their lowest value and step, their values."""

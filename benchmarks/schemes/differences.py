@@ -39,6 +39,8 @@ class Lossless:
     compressor: Compressor
     exclusive: bool
     absolute = False
+    codes_first = True
+    snapshot_every = 0
 
     def encode(self, state: State, reference: State) -> Streams:
         """Return the compressed differences of each role."""
@@ -108,6 +110,8 @@ class Bounded:
     compressor: Callable[[float], Compressor]
     error: float
     absolute = False
+    codes_first = False
+    snapshot_every = 0
 
     def encode(self, state: State, reference: State) -> Streams:
         """Return scales and the compressed differences of each role."""

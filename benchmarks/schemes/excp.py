@@ -31,6 +31,8 @@ class ExCP:
     alpha: float = 5e-5
     beta: float = 2.0
     absolute = False
+    codes_first = False
+    snapshot_every = 0
 
     def encode(self, state: State, reference: State) -> Streams:
         """Return the LZMA of codes and centres of each role."""

@@ -76,6 +76,8 @@ class Inshrinkerator:
     pruned: float
     protected: float
     absolute = False
+    codes_first = True
+    snapshot_every = 0
     before: dict[str, np.ndarray] = field(default_factory=dict)  # indices of the state before, encoding
     known: dict[str, np.ndarray] = field(default_factory=dict)  # the same, decoding
 

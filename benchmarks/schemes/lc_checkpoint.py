@@ -11,6 +11,8 @@ from .streams import State, Streams, join, named, roles, split
 
 __all__ = ["LCCheckpoint"]
 
+SNAPSHOT_EVERY = 33  # "every so many" in the paper: as deep as lccodec's chains get
+
 
 @dataclass
 class LCCheckpoint:
@@ -29,6 +31,8 @@ class LCCheckpoint:
 
     bits: int
     absolute = False
+    codes_first = False
+    snapshot_every = SNAPSHOT_EVERY
 
     def encode(self, state: State, reference: State) -> Streams:
         """Return representatives and Huffman coded bucket numbers of each role."""

@@ -34,6 +34,8 @@ class Scar:
 
     share: float
     absolute = False
+    codes_first = False
+    snapshot_every = 0
 
     def encode(self, state: State, reference: State) -> Streams:
         """Return which parameters are saved, and their values."""
@@ -87,6 +89,8 @@ class TopN:
 
     share: float
     absolute = False
+    codes_first = False
+    snapshot_every = 0
 
     def encode(self, state: State, reference: State) -> Streams:
         """Return indices (uint32) and values of each role."""

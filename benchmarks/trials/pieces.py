@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -19,7 +19,7 @@ import lccodec
 from ..networks.tasks import WEIGHT, task
 from ..networks.trajectories import Trajectory, trajectory
 from ..schemes.catalogue import catalogue, is_close
-from ..schemes.session import LccodecSession, Scheme
+from ..schemes.session import Scheme
 from ..schemes.streams import State, roles
 from . import resume
 
@@ -83,10 +83,10 @@ CASES = {
         Case("logistic every 20", "logistic", 50, 20, restores=True),
         Case("lenet every 1", "lenet", 50, 1, marks=(10,)),
         Case("lenet every 20", "lenet", 50, 20, restores=True),
-        Case("batchnorm every 20", "batchnorm", 20, 20),
-        Case("gpt every 20", "gpt", 20, 20, marks=(60, 300), restores=True),
-        Case("gpt every 100", "gpt", 20, 20, close=True, thinned=100),
-        Case("finetune every 20", "finetune", 11, 20, close=True),
+        Case("batchnorm every 20", "batchnorm", 50, 20),
+        Case("gpt every 20", "gpt", 50, 20, marks=(60, 300), restores=True),
+        Case("gpt every 100", "gpt", 50, 20, close=True, thinned=100),
+        Case("finetune every 20", "finetune", 50, 20, close=True),
     )
 }
 
@@ -126,7 +126,7 @@ class Piece:
     @cached_property
     def path(self) -> Path:
         """File of the result; its name tells the code that made it."""
-        key = f"{_source(self.scheme)}-{'quick' if self.quick else 'full'}"
+        key = f"{CASES[self.case].checkpoints}-{_source(self.scheme)}-{'quick' if self.quick else 'full'}"
         name = f"{self.case}-{self.scheme}".replace(" ", "_").replace("/", "_").replace(",", "")
         return self.cache / "trials" / f"{name}-{self.kind}-{self.seed}-{key}.json"
 
@@ -159,8 +159,8 @@ class Piece:
             state = found.state(last if self.scheme == EXACT else found.iterations[-2])
             return self._judged(found, state)
         scheme = _scheme(self.scheme)
-        states = list(found.states())[-2:] if scheme.lossless else found.states()
-        result, state = chain(scheme, iter(states), found, LATE if CASES[self.case].task in IMAGES else 0)
+        late = LATE if CASES[self.case].task in IMAGES and not scheme.lossless else 0
+        result, state = chain(scheme, found.states(), found, late)
         if scheme.lossless:
             exact = found.state(last)
             if any(state[name].tobytes() != array.tobytes() for name, array in exact.items()):
@@ -191,47 +191,46 @@ class Piece:
 def chain(
     scheme: Scheme, states: Iterator[tuple[int, State]], found: Trajectory, late: int
 ) -> tuple[dict[str, Any], State]:
-    """Save all states; return the bytes of the deltas, the times, and what was restored last."""
+    """Save all states; return the bytes of the chain, the times, and what was restored last."""
     session = scheme.open()
-    alone = scheme.open() if isinstance(session, LccodecSession) else None
     try:
         _, state = next(states)
-        count = {
-            role: sum(a.size for n, a in state.items() if n.startswith(f"{role}/")) for role in roles(state)
+        full = {
+            role: 4 * sum(a.size for n, a in state.items() if n.startswith(f"{role}/"))
+            for role in roles(state)
         }
-        session.start(state)
-        if alone:
-            alone.start(_weights(state))
-        weights, everything, seconds, gaps = [], [], [], []
+        first = session.start(state)
+        keyframes, deltas, weights, seconds, gaps = [first], [], [], [], []
         for number, (_, state) in enumerate(states, 2):
             sizes = session.save(state)
-            seconds.append(session.save_seconds)
-            everything.append(sum(sizes.values()))
-            weights.append(sum(alone.save(_weights(state)).values()) if alone else sizes[WEIGHT])
+            if session.is_keyframe:
+                keyframes.append(sum(sizes.values()))
+            else:
+                deltas.append(sum(sizes.values()))
+                weights.append(sizes[WEIGHT])
+                seconds.append(session.save_seconds)
             if late and number >= late and number % 5 == 0:
                 was, got = (resume.quality(found.task, s).accuracy for s in (state, session.restore()))
                 gaps.append(abs(got - was))
         restored = session.restore()
-        full = 4 * sum(count.values())
+        checkpoints, total = len(keyframes) + len(deltas), sum(keyframes) + sum(deltas)
         result = {
-            "deltas": len(everything),
-            "weight_bytes": float(np.mean(weights)),
-            "weight_ratio": 4 * count[WEIGHT] / float(np.mean(weights)),
-            "bytes": float(np.mean(everything)),
-            "ratio": full / float(np.mean(everything)),
+            "checkpoints": checkpoints,
+            "keyframes": len(keyframes),
+            "keyframe_bytes": float(np.mean(keyframes)),
+            "chain_bytes": total,
+            "chain_ratio": checkpoints * sum(full.values()) / total,
+            "delta_bytes": float(np.mean(deltas)),
+            "delta_ratio": sum(full.values()) / float(np.mean(deltas)),
+            "weight_ratio": full[WEIGHT] / float(np.mean(weights)),
             "save_seconds": median(seconds),
             "restore_seconds": session.restore_seconds,
+            "restores": [asdict(restore) for restore in session.restores()],
             "late_gap": max(gaps, default=None),
         }
         return result, restored
     finally:
         session.close()
-        if alone:
-            alone.close()
-
-
-def _weights(state: State) -> State:
-    return {name: array for name, array in state.items() if name.startswith(f"{WEIGHT}/")}
 
 
 def _scheme(name: str) -> Scheme:

@@ -26,7 +26,7 @@ from ..networks.datasets import Split, data_directory, load_mnist
 from ..networks.lenet import BATCH, LEARNING_RATE, State, train
 from ..networks.models import LeNet5
 
-POLICIES = ("lc-2", "lc-3", "lossless")
+POLICIES = ("balanced", "small", "lc-2", "lc-3", "lossless")
 REPORTED_STEPS = (10, 25, 50)
 
 
@@ -138,14 +138,14 @@ def measure(
 def as_markdown(rows: list[Row]) -> str:
     """Return the rows as a markdown table."""
     lines = [
-        "| policy | step | file, bytes | deltas, mean bytes | deltas, ratio | chain, bytes (keyframes) "
-        "| chain, ratio | test accuracy, original | restored | test loss, original | restored "
+        "| policy | step | chain, bytes (keyframes) | chain, ratio | deltas, mean bytes | deltas, ratio "
+        "| file, bytes | test accuracy, original | restored | test loss, original | restored "
         "| error / movement |",
         "|---|" + "---:|" * 11,
     ]
     lines += [
-        f"| {r.policy} | {r.step} | {r.file_bytes:,} | {r.delta_bytes_mean:,.0f} | {r.delta_ratio:.1f}x "
-        f"| {r.chain_bytes:,} ({r.keyframes}) | {r.chain_ratio:.1f}x | {r.original.accuracy:.2%} "
+        f"| {r.policy} | {r.step} | {r.chain_bytes:,} ({r.keyframes}) | {r.chain_ratio:.1f}x "
+        f"| {r.delta_bytes_mean:,.0f} | {r.delta_ratio:.1f}x | {r.file_bytes:,} | {r.original.accuracy:.2%} "
         f"| {r.restored.accuracy:.2%} | {r.original.loss:.4f} | {r.restored.loss:.4f} "
         f"| {r.error_over_movement:.2f} |"
         for r in rows

@@ -121,7 +121,7 @@ def main() -> int:
 
     own, lossless = ({s.name for s in schemes if getattr(s, what)} for what in ("own", "lossless"))
     rows = table.gather(asked, own, lossless)
-    tables = [table.markdown(rows, asked)]
+    tables = [text for text in (table.markdown(rows, asked), table.restores(rows)) if text]
     if absent:
         tables.append(f"Not installed: {', '.join(absent)}.")
     if left:

@@ -80,7 +80,7 @@ def ten_restores(trajectory: Trajectory, scheme: Scheme) -> tuple[float, int]:
         total = 0
         for later in iterations[first + 2 :]:
             session.save(run.state())
-            state, count = mended(session.restore())
+            state, count = mended(session.resume())
             total += count
             run.put_back(state, run.iteration)
             run.advance(later - run.iteration, SEED)

@@ -10,7 +10,7 @@ from typing import Any
 
 from .pieces import CASES, EXACT, OLDER, Piece
 
-__all__ = ["Row", "as_json", "draw", "gather", "markdown"]
+__all__ = ["Row", "as_json", "draw", "gather", "markdown", "restores"]
 
 Spread = tuple[float, float, float]  # mean, least and largest over the seeds
 
@@ -19,7 +19,7 @@ Spread = tuple[float, float, float]  # mean, least and largest over the seeds
 class Row:
     """One scheme in one case.
 
-    Ratios are of deltas to 4 bytes a value. Gaps are over the exact run's loss.
+    Ratios are to 4 bytes a value. Gaps are over the exact run's loss.
 
     Parameters
     ----------
@@ -128,19 +128,20 @@ def markdown(rows: Sequence[Row], pieces: Sequence[Piece]) -> str:
         marks = list(dict.fromkeys(mark for row in here for mark in row.gaps))
         restores = any(row.degradation is not None for row in here)
         late = any(row.trial.get("late_gap") is not None for row in here)
-        head = ["scheme", "W, bytes", "W"]
-        head += ["W+m+v, bytes", "W+m+v"] if moments else []
+        head = ["scheme", "chain, bytes (keyframes)", "chain", "delta, bytes", "delta"]
+        head += ["delta, W alone"] if moments else []
         head += ["accuracy", "loss", *(f"+{mark}, gap" for mark in marks), "rework"]
         head += ["ten restores"] if restores else []
         head += ["worst accuracy gap"] if late else []
         head += ["impossible v"] if moments else []
         head += ["save, s", "restore, s"]
         lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-        key = "ratio" if moments else "weight_ratio"
-        for row in sorted(here, key=lambda r: -r.trial.get(key, float("inf"))):
+        for row in sorted(here, key=lambda r: -r.trial.get("chain_ratio", float("inf"))):
             lines.append("| " + " | ".join(_cells(row, moments, marks, restores, late)) + " |")
         exact = exact_spread(pieces, case)
-        notes = [
+        counts = {row.trial["checkpoints"] for row in here if "checkpoints" in row.trial}
+        notes = [f"{count} checkpoints" for count in counts]
+        notes += [
             f"after {mark} more iterations the exact run has a loss of {loss:.4f}, seeds {spread:.4f} apart"
             for mark, (loss, spread) in exact.items()
         ]
@@ -158,9 +159,14 @@ def _cells(row: Row, moments: bool, marks: Sequence[int], restores: bool, late: 
     def shown(key: str, pattern: str) -> str:
         return "" if trial.get(key) is None else pattern.format(trial[key])
 
-    sizes = [shown("weight_bytes", "{:,.0f}"), shown("weight_ratio", "{:.1f}x")]
+    sizes = [f"{trial['chain_bytes']:,} ({trial['keyframes']})" if "chain_bytes" in trial else ""]
+    sizes += [
+        shown("chain_ratio", "{:.1f}x"),
+        shown("delta_bytes", "{:,.0f}"),
+        shown("delta_ratio", "{:.1f}x"),
+    ]
     if moments:
-        sizes += [shown("bytes", "{:,.0f}"), shown("ratio", "{:.1f}x")]
+        sizes.append(shown("weight_ratio", "{:.1f}x"))
     gaps = []
     for mark in marks:
         if row.lossless:
@@ -185,13 +191,31 @@ def _cells(row: Row, moments: bool, marks: Sequence[int], restores: bool, late: 
     return [*cells, shown("save_seconds", "{:.3f}"), shown("restore_seconds", "{:.3f}")]
 
 
+def restores(rows: Sequence[Row]) -> str:
+    """Return a table of what restores of lccodec's chains cost; empty if none was measured."""
+    lines = []
+    for row in rows:
+        timed = row.trial.get("restores") or []
+        if len(timed) < 3:
+            continue
+        cells = [f"{r['seconds']:.3f}" + (f" ({r['deltas']})" if r["deltas"] else "") for r in timed]
+        lines.append(f"| {row.case} | {row.scheme} | " + " | ".join(cells) + " |")
+    if not lines:
+        return ""
+    head = ["case", "policy", "at a keyframe, s", "in the middle, s (deltas)"]
+    head.append("deepest, s (deltas)")
+    return "\n".join(
+        ["### What a restore costs", "", f"| {' | '.join(head)} |", "|---|---|---:|---:|---:|", *lines]
+    )
+
+
 def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the rows ready for JSON."""
     return [asdict(row) for row in rows]
 
 
 def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
-    """Draw ratio against rework, a panel a case, as PNG and SVG.
+    """Draw ratios of whole chains against gaps, a panel a case, as PNG and SVG.
 
     Raises
     ------
@@ -206,17 +230,17 @@ def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
 
     figure, panels = plt.subplots(1, len(cases), figsize=(6.4 * len(cases), 5.2), squeeze=False)
     for panel, case in zip(panels[0], cases, strict=True):
-        key = "ratio" if CASES[case].task in {"gpt", "finetune"} else "weight_ratio"
-        here = [row for row in rows if row.case == case and (row.rework or row.lossless)]
+        here = [row for row in rows if row.case == case and (row.gaps or row.lossless)]
+        mark = min((mark for row in here for mark in row.gaps), default=0)
         for row in here:
-            middle, low, high = row.rework or (0.0, 0.0, 0.0)
+            middle, low, high = row.gaps.get(mark, (0.0, 0.0, 0.0))
             if row.scheme == OLDER:
                 panel.axhline(middle, color="black", linewidth=0.7, linestyle=":")
                 panel.annotate(OLDER, (1.05, middle), fontsize=7, va="bottom")
-            if key not in row.trial:
+            if "chain_ratio" not in row.trial:
                 continue
             color = "tab:red" if row.own else "tab:gray" if row.lossless else "tab:blue"
-            ratio = row.trial[key]
+            ratio = row.trial["chain_ratio"]
             panel.errorbar(
                 ratio, middle, [[middle - low], [high - middle]], fmt="o", color=color, linewidth=0.8
             )
@@ -235,10 +259,14 @@ def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
         panel.set_xticks([1, 2, 5, 10, 20, 50, 100, 200])
         panel.xaxis.set_major_formatter("{x:g}x")
         panel.xaxis.set_minor_formatter("")
-        panel.set_yscale("symlog", linthresh=10)
-        panel.yaxis.set_major_formatter("{x:g}")
-        panel.set_xlabel("ratio of " + ("weights and moments" if key == "ratio" else "weights"))
-        panel.set_ylabel("rework, iterations (mean and range of three seeds)")
+        panel.set_yscale("symlog", linthresh=0.005)
+        low, high = panel.get_ylim()  # ticks would widen them
+        panel.set_yticks([-0.005, 0, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2])
+        panel.set_ylim(low, high)
+        panel.yaxis.set_major_formatter("{x:+g}")
+        stored = "weights and moments" if CASES[case].task in {"gpt", "finetune"} else "weights"
+        panel.set_xlabel(f"ratio of the whole chain, {stored}")
+        panel.set_ylabel(f"gap of the loss {mark} iterations later (mean and range of the seeds)")
         panel.set_title(case)
     figure.tight_layout()
     figure.savefig(stem.with_suffix(".png"), dpi=110, metadata={"Software": None})

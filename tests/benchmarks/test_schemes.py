@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +20,7 @@ from benchmarks.schemes.excp import ExCP
 from benchmarks.schemes.inshrinkerator import Inshrinkerator, runs_packed, runs_unpacked
 from benchmarks.schemes.lc_checkpoint import LCCheckpoint
 from benchmarks.schemes.partial import Scar, TopN
-from benchmarks.schemes.session import CodecSession, LccodecSession
+from benchmarks.schemes.session import CONTAINER, CodecSession, LccodecSession
 
 PLAIN = Compressor(lambda delta: delta.tobytes(), lambda data, _: np.frombuffer(data, "u4"))
 
@@ -196,15 +198,47 @@ def test_peers_are_lossless_or_named() -> None:
         assert all(a.tobytes() == now[n].tobytes() for n, a in kept.items())
 
 
-def test_a_session_of_lccodec_hangs_on_its_first_state() -> None:
+def test_a_chain_of_lccodec_is_one_as_a_user_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lccodec, "Chain", partial(lccodec.Chain, keyframe_every=3))
     session = LccodecSession("lossless")
-    walk = states(5)
-    session.start(walk[0])
-    sizes = [session.save(state)["file"] for state in walk[1:]]
+    walk = states(7)
+    sizes, keyframes = [session.start(walk[0])], [session.is_keyframe]
+    for state in walk[1:]:
+        roles = session.save(state)
+        assert set(roles) == {"model", "exp_avg", "exp_avg_sq", CONTAINER} and min(roles.values()) > 0
+        sizes.append(sum(roles.values()))
+        keyframes.append(session.is_keyframe)
     kept = session.restore()
     assert all(np.array_equal(kept[n], a) for n, a in walk[-1].items())
     infos = [session.chain.info(step) for step in session.chain.steps]
-    assert [info.parent for info in infos] == [None, 0, 1, 2, 3]
-    assert [info.file_bytes for info in infos[1:]] == sizes
+    assert [info.file_bytes for info in infos] == sizes
+    assert [info.parent is None for info in infos] == keyframes == [n % 4 == 0 for n in range(7)]
+    assert [restore.deltas for restore in session.restores()] == [0, 1, 3]
     session.close()
     assert not session.directory.exists()
+
+
+def test_first_states_are_counted_as_they_are_stored() -> None:
+    walk = states(3)
+    raw = sum(array.nbytes for array in walk[0].values())
+    for name, codec in codecs().items():
+        session = CodecSession(codec)
+        first = session.start(walk[0])
+        assert session.is_keyframe
+        assert (first == raw) == (not codec.codes_first) or name == "zlib"  # which compresses nothing
+        kept = session.restore()
+        if name not in {"CNR-4", "CNR-8", "Inshrinkerator", "no pruning"}:
+            assert all(kept[n].tobytes() == a.tobytes() for n, a in walk[0].items())
+
+
+def test_lc_checkpoint_stores_full_snapshots_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LCCheckpoint, "snapshot_every", 3)
+    walk = states(5)
+    session = CodecSession(LCCheckpoint(2))
+    raw = session.start(walk[0])
+    sizes = []
+    for state in walk[1:]:
+        sizes.append(sum(session.save(state).values()))
+        exact = all(session.restore()[n].tobytes() == a.tobytes() for n, a in state.items())
+        assert session.is_keyframe == exact == (sizes[-1] == raw)
+    assert [size == raw for size in sizes] == [False, False, True, False]

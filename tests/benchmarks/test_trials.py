@@ -44,7 +44,7 @@ def test_rework_is_the_gap_by_the_slope_of_the_exact_run(
 ) -> None:
     stored = {
         ("exact", "chain", 0): {"loss": 9.0},
-        ("ExCP, threshold at its cap", "chain", 0): {"loss": 3.0, "weight_ratio": 32.0},
+        ("ExCP, threshold at its cap", "chain", 0): {"loss": 3.0, "chain_ratio": 32.0},
         **{("exact", "resume", seed): {"losses": [2.0 + seed, 1.4 + seed]} for seed in (1, 2, 3)},
         **{
             ("exact, one interval older", "resume", seed): {"losses": [2.1 + seed, 1.4 + seed]}
@@ -125,9 +125,17 @@ def test_command(training, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     first = capsys.readouterr().out
     assert all(f"### {case}" in first for case in CASES)
     assert "**lc-3**" in first and "| TOPN, 1/64 |" in first
+    assert "| case | policy | at a keyframe, s |" in first and "| gpt every 20 | lc-3 | 0." in first
     rows = json.loads((tmp_path / "all.json").read_text())["rows"]
     assert len(rows) == 2 * (len(SCHEMES) + 2) + 4  # of the literature none that is looked at closely
     for row in rows:
+        trial = row["trial"]
+        if row["scheme"] in SCHEMES:
+            assert trial["checkpoints"] == pieces.CASES[row["case"]].checkpoints
+            deltas = trial["checkpoints"] - trial["keyframes"]
+            whole = trial["keyframes"] * trial["keyframe_bytes"] + deltas * trial["delta_bytes"]
+            assert trial["chain_bytes"] == pytest.approx(whole)
+            assert len(trial["restores"]) == (3 if row["own"] else 0)
         if row["scheme"] == "exact":
             assert set(map(tuple, row["gaps"].values())) == {(0.0, 0.0, 0.0)}
         elif not row["lossless"]:
