@@ -103,11 +103,6 @@ class Session(Protocol):
     def restore(self) -> State:
         """Return the last state as it was kept."""
 
-    def resume(self) -> State:
-        """Return the last state; the saves to come are those of a new process."""
-        self.chain = lccodec.Chain(self.directory, policy=self.policy)
-        return self.chain.restore()
-
     def restores(self) -> list[Restore]:
         """Return what restores cost: at a keyframe, half as deep as the deepest, the deepest."""
 
@@ -261,6 +256,11 @@ class LccodecSession:
         """Return the last state, from a chain opened anew."""
         state, self.restore_seconds = self._timed(None)
         return state
+
+    def resume(self) -> State:
+        """Return the last state; the saves to come are those of a new process."""
+        self.chain = lccodec.Chain(self.directory, policy=self.policy)
+        return self.chain.restore()
 
     def restores(self) -> list[Restore]:
         """Return what restores cost: at a keyframe, half as deep as the deepest, the deepest."""
