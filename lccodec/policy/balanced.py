@@ -225,7 +225,7 @@ class Balanced(Policy):
                 d = logarithms(np.abs(sample(c.bits, None, c.kind, ordered=False)[0]))
             elif finite < _MIN_FINITE_SHARE:
                 continue
-            if d.size == 0 or quantizer.bin_width(d) is None:
+            if d.size == 0:
                 continue
             unit = 1.0 if quantizer.ordered else math.sqrt(np.add.reduce(np.square(d)) / d.size)
             moment = by_name.get(moments.get(c.name, ""))
@@ -247,6 +247,8 @@ class Balanced(Policy):
             harm = curvature / mean if mean > 0 and curvature > 0 else 1.0
             quantizer = self.choose(first.name, first.role, first.kind, first.bits.size).awake
             d = np.concatenate([d for _, d, _ in pool])
+            if quantizer.bin_width(d) is None:
+                continue
             count = sum(c.bits.size for c, _, _ in pool)
             moment_of = weighing.get(first.name) if first.bits.size > MAX_SHARED_COMPONENTS else None
             parts.append(

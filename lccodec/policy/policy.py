@@ -143,6 +143,8 @@ class Policy:
         return quantizer.lossy or self.choose_keyframe(name, role, kind, size).lossy
 
     def _of_pattern(self, name: str) -> Quantizer | None:
+        if not self.patterns:  # there may be thousands of names
+            return None
         return next((q for pattern, q in self.patterns.items() if fnmatchcase(name, pattern)), None)
 
     def check(self, roles: Mapping[str, Role]) -> None:

@@ -22,8 +22,8 @@ from ..errors import ArgumentError
 from .base import Quantizer
 from .grid import Grid, fit_grid
 from .lossless import Lossless
-from .residual import Residual, array_sums, finite
-from .uniform import UniformDeadzone, root_mean_squares
+from .residual import Residual, array_sums
+from .uniform import UniformDeadzone, root_mean_squares, spreads
 
 _MAX_SPREADS: Final = 1 / 4  # a step is at most this part of the spread of the values
 
@@ -75,7 +75,7 @@ class KeyframeSteps(Quantizer):
         (moved,) = root_mean_squares(Residual(bits, reference, kind))
         if moved == 0:
             return Lossless()
-        (spread,) = _spreads(Residual(bits, None, kind))
+        (spread,) = spreads(Residual(bits, None, kind))
         widest = _MAX_SPREADS * spread if spread > 0 else math.inf
         step = float(_power_of_two(np.array(min(self.movements * moved, widest))))
         return UniformDeadzone(step=step, absolute=True) if 0 < step < math.inf else Lossless()
@@ -83,7 +83,7 @@ class KeyframeSteps(Quantizer):
     def fit(self, batch: Residual) -> Grid | None:
         """Choose the steps by the values, as in a first keyframe."""
         with np.errstate(over="ignore"):
-            steps = _power_of_two(self.first * _spreads(batch))
+            steps = _power_of_two(self.first * spreads(batch))
         if not steps.all():
             # Of zeros alone, or of numbers whose squares are too small: those are stored exactly.
             numbers = np.zeros(batch.arrays)
@@ -91,25 +91,6 @@ class KeyframeSteps(Quantizer):
                 numbers += array_sums(sampled != 0, owner, batch.arrays)
             steps = np.where(steps != 0, steps, np.where(numbers > 0, math.inf, 1.0))
         return fit_grid(batch, steps, None)
-
-
-def _spreads(batch: Residual) -> Array:
-    """Return the root mean square of each array's distances from its mean, by a sample.
-
-    Scales of normalization layers lie around 1. What a run has learned is how far from 1.
-    """
-    sums, counts, seen = (np.zeros(batch.arrays) for _ in range(3))
-    for sampled, sampled_owner in batch.sample():
-        values, owner = finite(sampled, sampled_owner)
-        sums += array_sums(values, owner, batch.arrays)
-        counts += array_sums(np.ones(values.size), owner, batch.arrays)
-        seen += array_sums(np.ones(sampled.size), sampled_owner, batch.arrays)
-    sizes = root_mean_squares(batch)
-    with np.errstate(over="ignore", invalid="ignore"):
-        of_means = np.square(sums / np.maximum(counts, 1)) * counts / np.maximum(seen, 1)
-        spreads = np.sqrt(np.square(sizes) - of_means)
-    found: Array = np.where(spreads > 0, spreads, sizes)
-    return found
 
 
 def _power_of_two(lengths: Array) -> Array:

@@ -28,6 +28,8 @@ _OUTLIER_SQUARE_SHARE: Final = 1 / 16  # of the sum of squares: a difference wit
 _MIN_NONZERO_DIFFERENCES: Final = 1 << 14  # fewer are too few to find outliers among them
 _MAX_OUTLIERS: Final = 64
 
+_MAX_STEP_SPREADS: Final = 1.0  # of a `share`: the step in units of the spread of the values
+
 _SIZED_COMPONENTS: Final = 1 << 10  # of each stretch of the sample of a large array
 _EDGE_EPSILONS: Final = 4  # from a size to an edge of the zone beside it: rounding moves it by less
 
@@ -128,6 +130,9 @@ class UniformDeadzone(Quantizer):
         with np.errstate(over="ignore"):
             if self.share is not None:
                 steps = _edges(batch, self.share) / DEAD_ZONE
+                if batch.reference is not None:  # after a jump, errors of many movements do harm
+                    values = Residual(batch.bits, None, batch.kind, sizes=batch.sizes)
+                    steps = np.minimum(steps, _MAX_STEP_SPREADS * spreads(values))
             else:
                 steps = (self.relative_step or 0) * root_mean_squares(batch)
         return np.where(steps == 0, 1.0, steps)
@@ -194,6 +199,25 @@ def root_mean_squares(batch: Residual) -> Array:
         if near is not None:
             return np.array([near])
     return np.sqrt(squares / max(seen, 1))
+
+
+def spreads(batch: Residual) -> Array:
+    """Return the root mean square of each array's distances from its mean, by a sample.
+
+    Scales of normalization layers lie around 1. What a run has learned is how far from 1.
+    """
+    sums, counts, seen = (np.zeros(batch.arrays) for _ in range(3))
+    sizes = root_mean_squares(batch)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for sampled, sampled_owner in batch.sample():
+            values, owner = finite(sampled, sampled_owner)
+            sums += array_sums(values, owner, batch.arrays)
+            counts += array_sums(np.ones(values.size), owner, batch.arrays)
+            seen += array_sums(np.ones(sampled.size), sampled_owner, batch.arrays)
+        of_means = np.square(sums / np.maximum(counts, 1)) * counts / np.maximum(seen, 1)
+        spreads = np.sqrt(np.square(sizes) - of_means)
+    found: Array = np.where(spreads > 0, spreads, sizes)
+    return found
 
 
 def _rms_of_most(d: Array) -> float | None:

@@ -9,7 +9,7 @@ from lccodec import ArgumentError, ExponentBuckets, Lossless, UniformDeadzone, d
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.parallel import PIECE
-from lccodec.quantizers import grid
+from lccodec.quantizers import grid, uniform
 
 from ..support.frames import encode_components
 from ..support.oracle import lc_reconstruct
@@ -232,6 +232,13 @@ def test_the_bins_next_to_the_largest_number_have_finite_representatives(name: s
 
 # --- shares ---------------------------------------------------------------------------------------
 
+
+@pytest.fixture
+def _any_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps by share alone: the values of these tests are no larger than their differences."""
+    monkeypatch.setattr(uniform, "_MAX_STEP_SPREADS", 1e9)
+
+
 MOVES = {
     "normal": lambda rng, size: rng.standard_normal(size),
     "heavy tails": lambda rng, size: rng.standard_t(2, size),
@@ -252,6 +259,7 @@ def share_coded(array: np.ndarray, reference: np.ndarray, quantizer: object) -> 
     return float(np.mean((round_trip(array, quantizer, reference) != reference)[moved]))
 
 
+@pytest.mark.usefixtures("_any_step")
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("moves", MOVES)
 @pytest.mark.parametrize("share", [0.01, 0.06, 0.5])
@@ -263,6 +271,7 @@ def test_the_share_that_is_coded(name: str, moves: str, share: float) -> None:
     assert coded == pytest.approx(share, rel=0.4 if few or array.itemsize == 2 else 0.05)
 
 
+@pytest.mark.usefixtures("_any_step")
 def test_the_share_of_a_large_array_is_that_of_a_sample() -> None:
     rng = np.random.default_rng(0)
     reference = np.zeros(20 * PIECE + 7, np.float32)
@@ -270,6 +279,7 @@ def test_the_share_of_a_large_array_is_that_of_a_sample() -> None:
     assert share_coded(array, reference, UniformDeadzone(share=0.06)) == pytest.approx(0.06, rel=0.05)
 
 
+@pytest.mark.usefixtures("_any_step")
 @pytest.mark.parametrize("size", [1, 2, 3, 17, 300])
 def test_the_share_of_small_arrays(size: int) -> None:
     """Each array of a run has a zone of its own, and at least one element outside."""
@@ -298,6 +308,7 @@ def test_steps_of_one_size_do_not_wait_for_ever(name: str, size: float) -> None:
     np.testing.assert_allclose(restored.astype(float), array.astype(float), rtol=1e-6)
 
 
+@pytest.mark.usefixtures("_any_step")
 def test_of_a_few_sizes_the_next_is_taken() -> None:
     """Where the edge of the zone falls on many of one size, they all wait or are all coded."""
     reference = np.zeros(10_000, np.float32)
@@ -370,3 +381,11 @@ def test_a_chain_does_not_trail(share: float, drift: float, monkeypatch: pytest.
     assert with_means > 1
     assert abs(trails) < 0.35 * with_means
     assert error < 1.5 * error_of_means
+
+
+def test_a_share_of_a_jump_is_coded_in_steps_of_the_values() -> None:
+    """A run that diverged: no element may wait in a zone that is wider than the values."""
+    rng = np.random.default_rng(0)
+    before, after = (scale * rng.standard_normal(100_000).astype(np.float32) for scale in (50.0, 1.0))
+    restored = decode(encode(after, UniformDeadzone(share=0.05), before), before)
+    assert np.abs(restored - after).max() < 1.5
