@@ -51,7 +51,7 @@ class ElementType:
     size: int
     mantissa: int = 0
 
-    @property
+    @cached_property
     def components(self) -> int:
         """Components of one element: 2 for complex types, 1 for all others."""
         return 2 if self.kind == "c" else 1
@@ -61,7 +61,7 @@ class ElementType:
         """Bytes of one element."""
         return self.size * self.components
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         """Whether components are IEEE 754 numbers, so that a lossy quantizer can be used."""
         return self.mantissa > 0

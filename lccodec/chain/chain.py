@@ -87,7 +87,7 @@ class Chain:
     (1, (2, 3))
     """
 
-    def __init__(
+    def __init__(  # the settings of a chain, most of them by keyword
         self,
         directory: str | os.PathLike[str],
         policy: str | Policy | None = None,
@@ -321,7 +321,7 @@ class Chain:
             state = file.state(keys, self._bits if dtype is None else dtype)
             return as_framework(self.adapter, state, file.metadata(), keys)
 
-    def average(
+    def average(  # which steps, and of them which part, by keyword
         self,
         steps: Iterable[int] | None = None,
         *,

@@ -54,7 +54,8 @@ def plan_manifest(
         parent=None if plan.parent is None else Parent(plan.parent, root),
         policy=policy,
         metadata=metadata,
-        tree=INHERITED if parent is not None and _same_tree(tree, flat.tree) else flat.tree,
+        # Their texts: `==` would ignore the order of keys.
+        tree=INHERITED if parent is not None and repr(tree) == repr(flat.tree) else flat.tree,
         scalars=flat.scalars,
         arrays=tuple(plan.frame_numbers()),
         frames=(),
@@ -110,16 +111,3 @@ def _content(arrays: Sequence[Candidate]) -> Content:
     run = len(arrays) > 1
     bits = np.concatenate([c.bits for c in arrays]) if run else arrays[0].bits
     return Content(bits, arrays[0].kind, tuple(c.shape for c in arrays), run=run)
-
-
-def _same_tree(left: Json, right: Json) -> bool:
-    """Return whether two trees are equal, with their keys in the same order (`==` ignores it)."""
-    return bool(left == right) and _same_order(left, right)
-
-
-def _same_order(left: Json, right: Json) -> bool:
-    """Return whether the keys of two equal trees are in the same order; leaves are skipped."""
-    if isinstance(left, dict):
-        inner = [key for key, child in left.items() if isinstance(child, dict | list)]
-        return list(left) == list(right) and all(_same_order(left[key], right[key]) for key in inner)
-    return not isinstance(left, list) or all(map(_same_order, left, right))

@@ -224,7 +224,8 @@ def _with_representatives(grid: Grid, batch: Residual, wanted: Array, leads: boo
         batch.forget()  # the zones of the arrays that are exact now became smaller
     grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
     steps, ahead = (np.repeat(lengths * unit, grid.counts) for lengths in (grid.steps, ahead))
-    chosen = _representatives(grid.codes, steps, ahead, sums[kept], counts[kept], grid.max_error, unit)
+    bound = None if grid.max_error is None else grid.max_error * unit
+    chosen = _representatives(grid.codes, steps, ahead, sums[kept], counts[kept], bound)
     with np.errstate(over="ignore"):  # a bin without elements may overflow
         return replace(grid, representatives=(chosen / unit).astype(batch.kind.work))
 
@@ -254,16 +255,16 @@ def lead(share: Array) -> Array:
 
 
 def _representatives(
-    codes: Array, steps: Array, ahead: Array, sums: Array, counts: Array, max_error: float | None, unit: float
+    codes: Array, steps: Array, ahead: Array, sums: Array, counts: Array, max_error: float | None
 ) -> Array:
     """Return the representatives of bins, float64: their means, moved by the lead.
 
     Parameters
     ----------
     codes, steps, ahead
-        Symbol of each bin, its step and its lead in units of 1 / `unit`.
+        Symbol of each bin, its step and its lead; all lengths are in the same units.
     sums, counts
-        Sum (in the same units) and number of the differences in each bin.
+        Sum and number of the differences in each bin.
     max_error
         Largest distance from the representative to an edge of the bin; ``None`` for no bound.
     """
@@ -273,8 +274,8 @@ def _representatives(
     mean += ahead * sign
     if max_error is None:
         return mean
-    low = (number + DEAD_ZONE) * steps - max_error * unit
-    high = (number + DEAD_ZONE - 1) * steps + max_error * unit
+    low = (number + DEAD_ZONE) * steps - max_error
+    high = (number + DEAD_ZONE - 1) * steps + max_error
     clipped: Array = np.clip(np.abs(mean), low, high) * sign
     return clipped
 

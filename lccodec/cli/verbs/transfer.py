@@ -70,7 +70,7 @@ _dtype_option = click.option(
     help="Whether to keep the newest state bit for bit in one more file.  [default: as the chain does]",
 )
 @threads_option
-def save(
+def save(  # one parameter for each option: click passes them by name
     directory: Path,
     files: tuple[Path, ...],
     step: int | None,
