@@ -61,7 +61,7 @@ STAGES: Mapping[str, str | None] = {
     "entropy/stream_writer": RUNS,
     "entropy/stream_reader": RUNS,
     "entropy/classes": RUNS,
-    "entropy/forms": None,
+    "entropy/runs": None,
     "entropy/huffman": HUFFMAN,
     "entropy/lanes": HUFFMAN,
     "frame/planes": PLANES,

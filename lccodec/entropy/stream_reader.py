@@ -21,7 +21,7 @@ from ..errors import FormatError, LimitError, UnsupportedError
 from . import lanes
 from .bits import Cursor, is_filled, packed_size, unpack
 from .classes import Classes
-from .forms import Form, Packed, Sparse, as_sparse, dense
+from .runs import Form, Packed, Sparse, as_sparse, dense
 
 
 def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:

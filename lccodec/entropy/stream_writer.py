@@ -32,8 +32,8 @@ from ..element_types import Array
 from . import huffman, lanes
 from .bits import group_symbols, pack
 from .classes import Classes, find_classes
-from .forms import Sparse, as_sparse, dense
 from .histogram import entropy_bits, histogram
+from .runs import Sparse, as_sparse, dense
 
 # All of these are an encoder's choice.
 

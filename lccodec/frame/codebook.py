@@ -14,7 +14,7 @@ import numpy as np
 from ..byteorder import read_numbers, stored_bytes, stored_view
 from ..element_types import Array, ElementType, add, add_at, unwork, work
 from ..entropy.bits import Cursor, group_symbols
-from ..entropy.forms import Packed, Sparse, as_sparse, dense
+from ..entropy.runs import Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_places, write_stream
 from ..errors import FormatError

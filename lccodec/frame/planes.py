@@ -14,7 +14,7 @@ import numpy as np
 
 from ..element_types import Array, ElementType
 from ..entropy.bits import Cursor
-from ..entropy.forms import dense
+from ..entropy.runs import dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_stream
 from ..entropy.zigzag import unzigzag, zigzag

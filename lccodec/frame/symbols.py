@@ -17,7 +17,7 @@ import numpy as np
 
 from ..byteorder import stored_bytes
 from ..element_types import Array, ElementType, octaves, ordered_steps, unwork, work
-from ..entropy.forms import Sparse, as_sparse
+from ..entropy.runs import Sparse, as_sparse
 from ..entropy.stream_writer import Piece
 from ..parallel import PIECE
 from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec.entropy.bits import Cursor
 from lccodec.entropy.classes import Classes, find_classes, row_length
-from lccodec.entropy.forms import Sparse, dense
+from lccodec.entropy.runs import Sparse, dense
 from lccodec.entropy.stream_reader import read_stream
 from lccodec.entropy.stream_writer import write_places
 from lccodec.errors import DataError, FormatError

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.entropy.bits import Cursor
-from lccodec.entropy.forms import Packed, Sparse, dense
+from lccodec.entropy.runs import Packed, Sparse, dense
 from lccodec.entropy.stream_reader import read_stream
 from lccodec.entropy.stream_writer import write_stream
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lccodec.element_types import components, element_type
 from lccodec.entropy.bits import Cursor
-from lccodec.entropy.forms import Sparse
+from lccodec.entropy.runs import Sparse
 from lccodec.errors import FormatError
 from lccodec.frame.codebook import Codebook, read_block, write_block
 

@@ -1,4 +1,4 @@
-"""Runs of small symbols in memory: dense, sparse or packed, in the form they are stored in."""
+"""Runs of small symbols in memory: dense, sparse or packed. Stream forms are in `stream_writer`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.entropy.bits import pack
-from lccodec.entropy.forms import Form, Packed, Sparse, as_sparse, dense
+from lccodec.entropy.runs import Form, Packed, Sparse, as_sparse, dense
 
 symbols_of = st.lists(st.sampled_from([0, 0, 0, 1, 2, 3]), max_size=60).map(lambda v: np.array(v, np.uint8))
 
