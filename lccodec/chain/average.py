@@ -46,8 +46,6 @@ from .info import ArrayInfo, Head, checkpoint_info, next_heads
 from .links import Link, value_or_raise
 from .replay import decoded_together, replay_each
 
-__all__ = ["Average", "average"]
-
 _FLOATS: Final = {kind.name for kind in ELEMENT_TYPES if kind.is_float}
 
 

@@ -14,8 +14,6 @@ from ..arguments import as_integer, as_number
 from ..errors import ArgumentError, ChainError
 from .directory import directory_steps, step_index
 
-__all__ = ["select_shares"]
-
 
 def select_shares(
     directory: Path,

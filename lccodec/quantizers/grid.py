@@ -274,9 +274,8 @@ def _representatives(
     mean += ahead * sign
     if max_error is None:
         return mean
-    low = (number + DEAD_ZONE) * steps - max_error
-    high = (number + DEAD_ZONE - 1) * steps + max_error
-    clipped: Array = np.clip(np.abs(mean), low, high) * sign
+    far, near = (number + DEAD_ZONE) * steps, (number + DEAD_ZONE - 1) * steps
+    clipped: Array = np.clip(np.abs(mean), far - max_error, near + max_error) * sign
     return clipped
 
 

@@ -58,8 +58,9 @@ class UniformDeadzone(Quantizer):
         Above 3, errors in a chain may grow without limit.
     share
         The share of the differences that lie outside the dead zone, of those that are not 0; below
-        1. The step of each array follows from it. All deltas of a chain then take about as many
-        bytes, and errors settle at a few movements.
+        1. The step of each array follows from it, by a sample; in a delta it is at most the spread
+        of the values. All deltas of a chain then take about as many bytes, and errors settle at a
+        few movements.
     absolute
         Whether to quantize the values themselves, without a reference. This is for arrays that
         forget their past between two checkpoints, such as first moments. A value then decodes as 0,
@@ -68,7 +69,8 @@ class UniformDeadzone(Quantizer):
     Raises
     ------
     ArgumentError
-        Unless exactly one of the first four parameters is given, positive and finite.
+        Unless exactly one of `step`, `max_error`, `relative_step` and `share` is given, positive
+        and finite, and the share is below 1.
     """
 
     step: float | None = None
@@ -204,7 +206,8 @@ def root_mean_squares(batch: Residual) -> Array:
 def spreads(batch: Residual) -> Array:
     """Return the root mean square of each array's distances from its mean, by a sample.
 
-    Scales of normalization layers lie around 1. What a run has learned is how far from 1.
+    Scales of normalization layers lie around 1. What a run has learned is how far from 1. An array
+    of equal values has the root mean square of the values.
     """
     sums, counts, seen = (np.zeros(batch.arrays) for _ in range(3))
     sizes = root_mean_squares(batch)
@@ -215,8 +218,8 @@ def spreads(batch: Residual) -> Array:
             counts += array_sums(np.ones(values.size), owner, batch.arrays)
             seen += array_sums(np.ones(sampled.size), sampled_owner, batch.arrays)
         of_means = np.square(sums / np.maximum(counts, 1)) * counts / np.maximum(seen, 1)
-        spreads = np.sqrt(np.square(sizes) - of_means)
-    found: Array = np.where(spreads > 0, spreads, sizes)
+        around = np.sqrt(np.square(sizes) - of_means)
+    found: Array = np.where(around > 0, around, sizes)
     return found
 
 
