@@ -8,6 +8,12 @@ directory). ``LccodecWarning`` says that a save was done in another way than was
 
 from __future__ import annotations
 
+import sys
+import warnings
+from typing import Final
+
+_PACKAGE: Final = __name__.rpartition(".")[0]
+
 
 class LccodecError(Exception):
     """Base of every error that lccodec raises on purpose."""
@@ -78,3 +84,15 @@ class StorageError(LccodecError, OSError):
 
 class LccodecWarning(UserWarning):
     """What was asked for could not be done in that way; the message says what was done instead."""
+
+
+def warn(message: str) -> None:
+    """Warn with an `LccodecWarning` at the line outside this package that made the call."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _is_inside(str(frame.f_globals.get("__name__"))):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, LccodecWarning, stacklevel=level)
+
+
+def _is_inside(module: str) -> bool:
+    return module == _PACKAGE or module.startswith(f"{_PACKAGE}.")

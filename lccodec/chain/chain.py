@@ -8,35 +8,28 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 from ..arguments import as_integer
-from ..container.manifest import Manifest
 from ..container.scalars import metadata_strings
 from ..container.system import checked_path, storage_errors
 from ..container.tree import Flat, flatten
-from ..container.writer import CheckpointWriter, remove_stale_temporaries
 from ..errors import ArgumentError
-from ..frame.encode import Effort
 from ..parallel import thread_count
 from ..policy.policy import Policy
-from ..policy.record import Record, needed_record, write_record
 from ..policy.roles import Assignment, Role, check_known
 from .adapter import Adapter, as_framework, check_adapter
 from .average import average
 from .checkpoint import CheckpointFile, open_step
-from .coding import encode_plan, plan_manifest
-from .directory import checkpoint_path, directory_steps, next_step
+from .directory import stored_steps
 from .exact_file import ExactFile
 from .info import CheckpointInfo
 from .newest import Kept, Newest, open_newest, with_exact
-from .plan import Plan, candidates, make_plan
+from .plan import Plan
+from .saver import Saver
 from .selection import select_shares
 from .settings import KEYFRAME_EVERY, Settings
-from .tail import Tail, TailFile, find_tail
 
 
 class Chain:
@@ -108,7 +101,7 @@ class Chain:
         self._bits: Literal["bits"] | None = None if adapter is None else "bits"
         self._settings = Settings(self.directory, policy, roles)
         self._newest = Newest(self.directory, newest)
-        self._tail: Tail | None = None
+        self._saver = Saver(self.directory, self._settings, self._newest, every, self.threads)
         self._saving = threading.RLock()
         with storage_errors("cannot read the directory", self.directory):
             if self.directory.exists() and not self.directory.is_dir():
@@ -123,12 +116,12 @@ class Chain:
     def close(self) -> None:
         """Release the reference that is kept in memory; every checkpoint is already on disk."""
         with self._saving:
-            self._tail = None
+            self._saver.forget()
 
     @property
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, in rising order."""
-        return list(directory_steps(self.directory)) if os.path.lexists(self.directory) else []
+        return stored_steps(self.directory)
 
     @property
     def policy(self) -> Policy:
@@ -184,27 +177,8 @@ class Chain:
             If the operating system refuses to write. In both cases no file is left behind.
         """
         with self._saving:
-            return self._save(step, state, metadata_strings(metadata), check_known(known or {}))
-
-    def _save(self, step: Any, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]) -> int:
-        start = time.perf_counter()
-        steps = self.steps
-        step = next_step(step, steps, self.directory)
-        flat, metadata, known = self._flatten(state, metadata, known)
-        record = self._settings.record
-        tail = self._find_reference(steps)
-        plan, needed = self._plan(flat, record, known, tail)
-        self._settings.examine(plan, record)
-        parent = None if plan.parent is None or tail is None else (tail.links[-1].root, tail.tree)
-        written = write_record(needed)
-        manifest = plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)
-        # Coding overwrites the arrays of the tail. So the tail must not stay if coding fails.
-        self._tail = None
-        self._tail = self._write(plan, manifest, flat, tail, record.policy.effort)
-        link = self._tail.links[-1]
-        self._newest.save(plan, flat, manifest, link.root)
-        self._settings.saved(plan, link, time.perf_counter() - start)
-        return link.size
+            flat, strings, roles = self._flatten(state, metadata_strings(metadata), check_known(known or {}))
+            return self._saver.save(step, flat, strings, roles)
 
     def _flatten(
         self, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]
@@ -215,37 +189,6 @@ class Chain:
             state, metadata = self.adapter.to_numpy(framework_state, metadata)
             known = {**self.adapter.roles(framework_state), **known}
         return flatten(state), metadata, known
-
-    def _find_reference(self, steps: list[int]) -> Tail | None:
-        """Return the latest checkpoint; ``None`` if there is none that can be restored."""
-        self._tail = find_tail(self._tail, self.directory, steps[-1], self.threads) if steps else None
-        return self._tail
-
-    def _plan(
-        self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
-    ) -> tuple[Plan, Record]:
-        """Return the plan of a checkpoint, and the policy and roles that it must record."""
-        compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
-        keyframe = tail is None or tail.deltas >= self.keyframe_every
-        parent = None if keyframe or tail is None else tail.step
-        plan = make_plan(compared, record.policy, parent, self._settings.width)
-        return plan, needed_record(record, compared, known)
-
-    def _write(self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort) -> Tail:
-        """Write a checkpoint; return it as the reference of the next one."""
-        with storage_errors("cannot make the directory", self.directory):
-            self.directory.mkdir(parents=True, exist_ok=True)
-        remove_stale_temporaries(self.directory)
-        parents = {} if tail is None else tail.arrays
-        arrays, entries, step = dict(parents), [], manifest.step or 0
-        with CheckpointWriter(checkpoint_path(self.directory, step)) as writer:
-            for pieces, decoded in encode_plan(plan, parents, effort, self.threads):
-                entries.append(writer.write_frame(pieces))
-                arrays.update(decoded)
-            root = writer.commit(replace(manifest, frames=tuple(entries)))
-        before = () if plan.parent is None or tail is None else tail.links
-        links = (*before, TailFile(step, root, writer.size))
-        return Tail(links, flat.tree, {name: arrays[name] for name in flat.names})
 
     def plan(self, state: Any) -> Plan:
         """Return what the next save would do with a state. Nothing is written.
@@ -268,7 +211,7 @@ class Chain:
         """
         with self._saving:
             flat, _, known = self._flatten(state, {}, {})
-            return self._plan(flat, self._settings.record, known, self._find_reference(self.steps))[0]
+            return self._saver.plan(flat, known)
 
     def _open(self, step: int | None) -> CheckpointFile:
         return open_step(self.directory, step, threads=self.threads)

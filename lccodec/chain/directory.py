@@ -8,6 +8,7 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,6 +68,11 @@ def steps_of(directory: Path, names: Sequence[str]) -> dict[int, Path]:
 def directory_steps(directory: Path) -> dict[int, Path]:
     """Return the checkpoint files of a directory; raise ``StorageError`` if it cannot be listed."""
     return steps_of(directory, directory_names(directory))
+
+
+def stored_steps(directory: Path) -> list[int]:
+    """Return the steps of a directory, rising; none if there is no such directory."""
+    return list(directory_steps(directory)) if os.path.lexists(directory) else []
 
 
 def in_chain(path: Path) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -20,7 +19,7 @@ from ..constants import EXACT_NAME
 from ..container.manifest import Manifest
 from ..container.reader import open_checkpoint
 from ..container.tree import Flat
-from ..errors import ArgumentError, DataError, LccodecError, LccodecWarning, StorageError
+from ..errors import ArgumentError, DataError, LccodecError, StorageError, warn
 from .checkpoint import CheckpointFile, open_file, open_step
 from .directory import directory_steps, step_index
 from .exact_file import ExactFile, exact_root, link_problem, open_exact, write_exact
@@ -67,7 +66,7 @@ class Newest:
         """
         path, kept = self._directory / EXACT_NAME, self.kept
         if kept == "exact" and not self._checked and _is_foreign(path):
-            _warn(f"{path} is not an exact file, and stays: no exact file is written", 4)
+            warn(f"{path} is not an exact file, and stays: no exact file is written")
             return
         self._checked = True
         try:
@@ -77,7 +76,7 @@ class Newest:
                 path.unlink()  # it belongs to an older checkpoint
         except (LccodecError, OSError, MemoryError) as error:
             failed = "writing its exact file" if kept == "exact" else "removing an older exact file"
-            _warn(f"step {checkpoint.step} is saved, but {failed} failed: {str(error) or 'no memory'}", 4)
+            warn(f"step {checkpoint.step} is saved, but {failed} failed: {str(error) or 'no memory'}")
 
 
 def _is_free(directory: Path) -> bool:
@@ -154,7 +153,7 @@ def open_newest(
     """
     file, problem = _find(directory, step, threads, expected)
     if problem is not None:
-        _warn(f"{directory}: {problem}" + ("" if file else "; the history's newest is returned"), 3)
+        warn(f"{directory}: {problem}" + ("" if file else "; the history's newest is returned"))
     return file or open_step(directory, step, threads=threads)
 
 
@@ -171,7 +170,7 @@ def open_exact_of(checkpoint: Path, root: str, *, threads: int = 1) -> ExactFile
         return None
 
     def spare(error: LccodecError) -> CheckpointFile:
-        _warn(f"{checkpoint}: its exact file is damaged, its own state is returned: {error}", 7)
+        warn(f"{checkpoint}: its exact file is damaged, its own state is returned: {error}")
         return open_file(checkpoint, threads=threads)
 
     try:
@@ -192,7 +191,7 @@ def _find(
         return None, "there is no exact file" if expected and newest is not None else None
 
     def spare(error: LccodecError) -> CheckpointFile:
-        _warn(f"{directory}: the exact file is damaged, the history's newest is returned: {error}", 7)
+        warn(f"{directory}: the exact file is damaged, the history's newest is returned: {error}")
         return open_step(directory, wanted, threads=threads)
 
     try:
@@ -215,8 +214,3 @@ def _newest_step(directory: Path) -> int | None:
         if error.errno != errno.ENOENT:
             raise
         return None
-
-
-def _warn(message: str, frames: int) -> None:
-    """Warn at the line of the user, so many frames above the caller."""
-    warnings.warn(message, LccodecWarning, stacklevel=frames + 1)

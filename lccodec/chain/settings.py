@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ..errors import LccodecWarning
+from ..errors import warn
 from ..policy.policy import Policy
 from ..policy.presets import POLICIES, resolve_policy
 from ..policy.record import Record
@@ -123,8 +122,3 @@ def _unnamed_weights(plan: Plan, policy: Policy) -> list[str]:
         if c.why == UNNAMED and not quantizer.lossy
         if c.kind.is_float and math.prod(c.shape) >= _LARGE_ARRAY_ELEMENTS
     ]
-
-
-def warn(message: str) -> None:
-    """Warn at the line that called `Chain.save`, four frames up."""
-    warnings.warn(message, LccodecWarning, stacklevel=5)

@@ -9,13 +9,12 @@ Source: SPEC 9 (LCC-CHN-02).
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..container.reader import open_checkpoint, read_root
 from ..container.scalars import Json
-from ..errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
+from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ..policy.record import Record, read_record
 from .checkpoint import open_file
 from .decoded import DecodedArray
@@ -103,10 +102,10 @@ def find_tail(tail: Tail | None, directory: Path, step: int, threads: int) -> Ta
     try:
         found = read_tail(directory, step, threads)
     except (DataError, ChainError, StorageError) as error:
-        _warn(f"{directory} goes on with a keyframe, because step {step} cannot be restored: {error}")
+        warn(f"{directory} goes on with a keyframe, because step {step} cannot be restored: {error}")
         return None
     if changed is not None:
-        _warn(f"{directory} goes on from the file of step {step} in the directory: {changed}")
+        warn(f"{directory} goes on from the file of step {step} in the directory: {changed}")
     return found
 
 
@@ -130,7 +129,3 @@ def latest_record(directory: Path) -> tuple[Record | None, str | None]:
         except ArgumentError as error:
             return None, f"{path.name}: {error}"
     return None, problem
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, LccodecWarning, stacklevel=6)  # at the line that called `Chain.save`

@@ -298,7 +298,7 @@ def test_what_is_known_of_it(chain: Chain) -> None:
     with open_newest(chain.directory) as file:
         assert file.info().step == 2
         assert file.info().exact
-    chain._newest = Chain(chain.directory, newest="history")._newest
+    chain = Chain(chain.directory, newest="history")
     data = path.read_bytes()
     chain.save(3, STATES[3])
     assert describe_exact(chain.directory) is None

@@ -76,7 +76,7 @@ def test_a_policy_that_is_given_needs_none_that_can_be_read(tmp_path: Path) -> N
 def test_a_policy_of_another_version_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     states = walk(3)
     with monkeypatch.context() as patch:
-        patch.setattr("lccodec.chain.chain.write_record", lambda _: {"quantizer": "of the future"})
+        patch.setattr("lccodec.chain.saver.write_record", lambda _: {"quantizer": "of the future"})
         Chain(tmp_path, policy="lc-3").save(0, states[0])
     chain = Chain(tmp_path)
     with pytest.warns(LccodecWarning, match="goes on lossless"):

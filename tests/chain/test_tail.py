@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, LccodecWarning, StorageError
-from lccodec.chain import chain as store
+from lccodec.chain import saver
 from lccodec.chain.plan import Plan
 
 from ..support.walks import NAMES, assert_same, walk
@@ -113,13 +113,13 @@ def test_threads_may_save_on_one_chain(tmp_path: Path, monkeypatch: pytest.Monke
     rng = np.random.default_rng(0)
     chain = Chain(tmp_path, policy="lc-3")
     states = {step: {"weight": rng.standard_normal(3000).astype(np.float32)} for step in range(60)}
-    make_plan = store.make_plan
+    make_plan = saver.make_plan
 
     def wait(*arguments: Any) -> Plan:
         time.sleep(0.005)  # so that others come to hold the same tail, if they can
         return make_plan(*arguments)
 
-    monkeypatch.setattr(store, "make_plan", wait)
+    monkeypatch.setattr(saver, "make_plan", wait)
     steps, saved, errors = iter(states), [], []
 
     def work() -> None:
@@ -198,9 +198,9 @@ def test_one_line_is_logged_for_each_save(tmp_path: Path, caplog: pytest.LogCapt
 def test_what_no_reader_accepts_is_not_committed(tmp_path: Path) -> None:
     with Chain(tmp_path) as chain:
         chain.save(0, {"w": np.ones(3)})
-        before = chain._tail
+        before = chain._saver._tail
         for bad in ({"w": np.empty((0, 2**41))}, {"w": np.ones(3), "x" * 20: {"y" * (1 << 24): 1}}):
             with pytest.raises(ValueError, match=r"LCC-LIM|more than"):
                 chain.save(1, bad)
         assert chain.steps == [0]
-        assert chain._tail is before  # and the reference was not lost
+        assert chain._saver._tail is before  # and the reference was not lost

@@ -49,13 +49,12 @@ import pathlib
 import re
 import types
 import uuid
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
-from ...errors import ArgumentError, FormatError, LccodecWarning
+from ...errors import ArgumentError, FormatError, warn
 
 __all__ = ["OF_INT", "from_stored", "to_stored"]
 
@@ -275,11 +274,9 @@ def _decode_enum(name: str, member: str | None, value: Any) -> Any:
                 return kind.__members__[member]
             if issubclass(kind, enum.Flag) and type(value) is int:
                 return kind(value)
-    warnings.warn(
+    warn(
         f"{name} is no enum of this program, so its member {member} is loaded as {value!r}: "
-        "import its module before you load",
-        LccodecWarning,
-        stacklevel=2,
+        "import its module before you load"
     )
     return member if value is None else value
 

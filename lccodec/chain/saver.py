@@ -1,0 +1,110 @@
+"""Saving the states of one chain: plan, code, commit; and the reference that the next delta needs.
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..container.manifest import Manifest
+from ..container.system import storage_errors
+from ..container.tree import Flat
+from ..container.writer import CheckpointWriter, remove_stale_temporaries
+from ..frame.encode import Effort
+from ..policy.record import Record, needed_record, write_record
+from ..policy.roles import Assignment
+from .coding import encode_plan, plan_manifest
+from .directory import checkpoint_path, next_step, stored_steps
+from .newest import Newest
+from .plan import Plan, candidates, make_plan
+from .settings import Settings
+from .tail import Tail, TailFile, find_tail
+
+
+class Saver:
+    """Saves states to a directory, and keeps the latest as decoded; for one thread at a time.
+
+    Parameters
+    ----------
+    directory
+        Directory of the chain.
+    settings, newest
+        Policy and roles; and what is kept of the newest state.
+    keyframe_every, threads
+        As in `Chain`.
+    """
+
+    def __init__(
+        self, directory: Path, settings: Settings, newest: Newest, keyframe_every: int, threads: int
+    ) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._newest = newest
+        self._keyframe_every = keyframe_every
+        self._threads = threads
+        self._tail: Tail | None = None
+
+    def forget(self) -> None:
+        """Release the reference; the next save reads it from the files."""
+        self._tail = None
+
+    def save(self, step: Any, flat: Flat, metadata: dict[str, str], known: Mapping[str, Assignment]) -> int:
+        """Store a state, and return the bytes of its file; see `Chain.save`."""
+        start = time.perf_counter()
+        steps = stored_steps(self._directory)
+        step = next_step(step, steps, self._directory)
+        record = self._settings.record
+        tail = self._find_reference(steps)
+        plan, needed = self._plan(flat, record, known, tail)
+        self._settings.examine(plan, record)
+        parent = None if plan.parent is None or tail is None else (tail.links[-1].root, tail.tree)
+        written = write_record(needed)
+        manifest = plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)
+        # Coding overwrites the arrays of the tail. So the tail must not stay if coding fails.
+        self._tail = None
+        self._tail = self._write(plan, manifest, flat, tail, record.policy.effort)
+        link = self._tail.links[-1]
+        self._newest.save(plan, flat, manifest, link.root)
+        self._settings.saved(plan, link, time.perf_counter() - start)
+        return link.size
+
+    def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> Plan:
+        """Return what the next save would do with a state."""
+        tail = self._find_reference(stored_steps(self._directory))
+        return self._plan(flat, self._settings.record, known, tail)[0]
+
+    def _find_reference(self, steps: list[int]) -> Tail | None:
+        """Return the latest checkpoint; ``None`` if there is none that can be restored."""
+        self._tail = find_tail(self._tail, self._directory, steps[-1], self._threads) if steps else None
+        return self._tail
+
+    def _plan(
+        self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
+    ) -> tuple[Plan, Record]:
+        """Return the plan of a checkpoint, and the policy and roles that it must record."""
+        compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
+        keyframe = tail is None or tail.deltas >= self._keyframe_every
+        parent = None if keyframe or tail is None else tail.step
+        plan = make_plan(compared, record.policy, parent, self._settings.width)
+        return plan, needed_record(record, compared, known)
+
+    def _write(self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort) -> Tail:
+        """Write a checkpoint; return it as the reference of the next one."""
+        with storage_errors("cannot make the directory", self._directory):
+            self._directory.mkdir(parents=True, exist_ok=True)
+        remove_stale_temporaries(self._directory)
+        parents = {} if tail is None else tail.arrays
+        arrays, entries, step = dict(parents), [], manifest.step or 0
+        with CheckpointWriter(checkpoint_path(self._directory, step)) as writer:
+            for pieces, decoded in encode_plan(plan, parents, effort, self._threads):
+                entries.append(writer.write_frame(pieces))
+                arrays.update(decoded)
+            root = writer.commit(replace(manifest, frames=tuple(entries)))
+        before = () if plan.parent is None or tail is None else tail.links
+        links = (*before, TailFile(step, root, writer.size))
+        return Tail(links, flat.tree, {name: arrays[name] for name in flat.names})
