@@ -22,6 +22,7 @@ from .errors import (
     StorageError,
     TruncatedError,
     UnsupportedError,
+    WorkerError,
 )
 from .frame.decode import decode
 from .frame.encode import encode
@@ -72,6 +73,7 @@ __all__ = [
     "TruncatedError",
     "UniformDeadzone",
     "UnsupportedError",
+    "WorkerError",
     "__version__",
     "decode",
     "encode",

@@ -3,7 +3,8 @@
 Decoding any bytes returns or raises one of these; any other exception is a bug in lccodec.
 ``ArgumentError`` blames the caller, ``DataError`` blames the bytes, ``ChainError`` says what a
 chain lacks. ``StorageError`` says that the operating system refused (a full disk, a missing
-directory). ``LccodecWarning`` says that a save was done in another way than was asked for.
+directory). ``WorkerError`` says that a worker process is gone. ``LccodecWarning`` says that a save
+was done in another way than was asked for.
 """
 
 from __future__ import annotations
@@ -80,6 +81,10 @@ class ChainError(LccodecError, LookupError):
 
 class StorageError(LccodecError, OSError):
     """The operating system refused to read or write; the original error is the cause."""
+
+
+class WorkerError(LccodecError, RuntimeError):
+    """A worker process was killed, did not answer in time, or failed in a way it should not."""
 
 
 class LccodecWarning(UserWarning):

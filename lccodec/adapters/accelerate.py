@@ -45,17 +45,17 @@ def register(
     policy: str | Policy = "lossless",
     *,
     keyframe_every: int = KEYFRAME_EVERY,
-    threads: int = 1,
+    workers: int | None = None,
     newest: Kept | None = None,
 ) -> None:
     """Pack what an accelerator saves from now on. It still loads folders that are not packed.
 
     Parameters
     ----------
-    chain, policy, keyframe_every, threads, newest
+    chain, policy, keyframe_every, workers, newest
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
-    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, threads, newest))
+    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, workers, newest))
 
 
 class _Packer:
@@ -99,7 +99,7 @@ class _Packer:
         if packed and len(list(Path(folder).glob("custom_checkpoint_*.pkl"))) == len(self._registered) + 1:
             self._accelerator.register_for_checkpointing(self)
         if packed and self._accelerator.is_main_process:
-            self._unpacked = unpack(folder, self._options.threads)
+            self._unpacked = unpack(folder)
         self._accelerator.wait_for_everyone()
 
     def _load_state(self, *args: Any, **options: Any) -> Any:

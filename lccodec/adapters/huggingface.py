@@ -111,7 +111,7 @@ def _model_roles(
                 yield leaf_name(("files", file, str(name))), next(iter(found))
 
 
-def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
+def unpack(folder: str | os.PathLike[str]) -> list[Path]:
     """Write the files that `pack` removed.
 
     Returns
@@ -129,7 +129,7 @@ def unpack(folder: str | os.PathLike[str], threads: int = 1) -> list[Path]:
         If the operating system refuses, or there is no such checkpoint.
     """
     folder = checked_path(folder)
-    with open_linked(folder / PACKED, threads) as file:
+    with open_linked(folder / PACKED) as file:
         state = restored(adapter.from_numpy, file)
     if not isinstance(state, dict) or list(state) != ["files", "metadata"]:
         raise FormatError(_RULE, str(folder / PACKED), "not the large files of a folder")

@@ -71,7 +71,7 @@ class LCCheckpointIO(CheckpointIO):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, threads, newest
+    chain, policy, keyframe_every, workers, newest
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
@@ -81,10 +81,10 @@ class LCCheckpointIO(CheckpointIO):
         policy: str | Policy = "lossless",
         *,
         keyframe_every: int = KEYFRAME_EVERY,
-        threads: int = 1,
+        workers: int | None = None,
         newest: Kept | None = None,
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, threads, newest)
+        self._options = ChainOptions(chain, policy, keyframe_every, workers, newest)
         self._chain: Chain | None = None
 
     def save_checkpoint(
@@ -126,7 +126,7 @@ class LCCheckpointIO(CheckpointIO):
             As `lccodec.load_file`.
         """
         device = map_location if isinstance(map_location, str | torch.device) else "cpu"
-        with open_linked(checked_path(path), self._options.threads) as file:
+        with open_linked(checked_path(path)) as file:
             state: dict[str, Any] = restored(partial(adapter.from_numpy, device=device), file)
         return state
 

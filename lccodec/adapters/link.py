@@ -61,7 +61,7 @@ def save_linked(
     save_file(None, path, {_LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
 
 
-def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFile:
+def open_linked(path: str | os.PathLike[str]) -> CheckpointFile:
     """Open a file of `save_linked`: the state itself, or the checkpoint that the link names.
 
     Raises
@@ -74,7 +74,7 @@ def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFil
         If the operating system cannot read the file.
     """
     path = checked_path(path)
-    file = open_file(path, threads=threads)
+    file = open_file(path)
     text = file.metadata().get(_LINK_KEY)
     if text is None:
         return file
@@ -84,10 +84,10 @@ def open_linked(path: str | os.PathLike[str], threads: int = 1) -> CheckpointFil
         directory, step, root = path.parent / link["chain"], int(link["step"]), str(link["root"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise FormatError(_LINK_KEY, str(path), "not a link to a checkpoint of a chain") from error
-    return open_named(checkpoint_path(directory, step), root, path, threads)
+    return open_named(checkpoint_path(directory, step), root, path)
 
 
-def open_named(path: Path, root: str, by: str | os.PathLike[str], threads: int = 1) -> CheckpointFile:
+def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> CheckpointFile:
     """Open a checkpoint whose root hash another file gives; errors call that file `by`.
 
     If the exact file beside it is of that checkpoint, it is opened in its place.
@@ -99,10 +99,10 @@ def open_named(path: Path, root: str, by: str | os.PathLike[str], threads: int =
     DataError, StorageError
         As `open_linked`.
     """
-    if (exact := open_exact_of(path, root, threads=threads)) is not None:
+    if (exact := open_exact_of(path, root)) is not None:
         return exact
     try:
-        file = open_file(path, threads=threads)
+        file = open_file(path)
     except StorageError as error:
         if os.path.exists(path):  # noqa: PTH110 - Path.exists raises for a name that is too long
             raise

@@ -36,8 +36,8 @@ class ChainOptions:
         A lossy policy needs a chain.
     keyframe_every
         The largest number of deltas that a restore may replay, as for `Chain`.
-    threads
-        The number of threads that encode and decode; 0 for one per core.
+    workers
+        The number of worker processes that code, as for `Chain`; by default this process does.
     newest
         ``"exact"`` also keeps the newest state bit for bit, as for `Chain`. It needs a chain. What
         names a checkpoint of the chain restores the exact state while that is its newest.
@@ -52,7 +52,7 @@ class ChainOptions:
     chain: str | os.PathLike[str] | None = None
     policy: str | Policy = "lossless"
     keyframe_every: int = KEYFRAME_EVERY
-    threads: int = 1
+    workers: int | None = None
     newest: Kept | None = None
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class ChainOptions:
             directory,
             self.policy,
             keyframe_every=self.keyframe_every,
-            threads=self.threads,
+            workers=self.workers,
             adapter=adapter,
             newest=self.newest,
         )

@@ -49,7 +49,7 @@ class LCCallback(TrainerCallback):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, threads, newest
+    chain, policy, keyframe_every, workers, newest
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
@@ -59,10 +59,10 @@ class LCCallback(TrainerCallback):
         policy: str | Policy = "lossless",
         *,
         keyframe_every: int = KEYFRAME_EVERY,
-        threads: int = 1,
+        workers: int | None = None,
         newest: Kept | None = None,
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, threads, newest)
+        self._options = ChainOptions(chain, policy, keyframe_every, workers, newest)
         self._chain: Chain | None = None
 
     def on_save(
@@ -83,7 +83,7 @@ class LCCallback(TrainerCallback):
         pack(folder, self._chain, keep_weights=keep, models=() if model is None else [model])
 
 
-def unpacked(folder: str | os.PathLike[str], threads: int = 1) -> str:
+def unpacked(folder: str | os.PathLike[str]) -> str:
     """Unpack a folder if it is packed, and return it for ``resume_from_checkpoint``.
 
     Raises
@@ -94,5 +94,5 @@ def unpacked(folder: str | os.PathLike[str], threads: int = 1) -> str:
         If the checkpoint is damaged or cannot be read.
     """
     if os.path.exists(checked_path(folder) / PACKED):  # noqa: PTH110 - Path.exists raises for a name that is too long
-        unpack(folder, threads)
+        unpack(folder)
     return os.fspath(folder)

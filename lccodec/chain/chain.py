@@ -5,34 +5,32 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, Self
 
 from ..arguments import as_integer
 from ..container.scalars import metadata_strings
-from ..container.system import checked_path, storage_errors
 from ..container.tree import Flat, flatten
-from ..errors import ArgumentError
-from ..parallel import thread_count
+from ..errors import ArgumentError, LccodecError
 from ..policy.policy import Policy
 from ..policy.roles import Assignment, Role, check_known
-from .adapter import Adapter, as_framework, check_adapter
-from .average import average
-from .checkpoint import CheckpointFile, open_step
-from .directory import stored_steps
-from .exact_file import ExactFile
-from .info import CheckpointInfo
-from .newest import Kept, Newest, open_newest, with_exact
+from ..workers.memory import Arena
+from .adapter import Adapter
+from .background import Background, WhenBusy, check_when_busy, open_background, take_snapshot
+from .directory import next_step
+from .history import History
+from .newest import Kept, Newest
 from .plan import Plan
+from .remote import PATIENCE_SECONDS, WorkerOptions
 from .saver import Saver
-from .selection import select_shares
 from .settings import KEYFRAME_EVERY, Settings
+from .worker import Snapshot
 
 
-class Chain:
+class Chain(History):
     """Checkpoints of one run in a directory; a context manager.
 
     Several threads may use one `Chain`: saves wait for each other. Other processes may save to the
@@ -52,15 +50,19 @@ class Chain:
     keyframe_every
         The most deltas that a restore may replay. After this many deltas, the next checkpoint is a
         keyframe.
-    threads
-        Number of threads to encode and decode with; 0 for one per core. The files do not depend on
-        it. Because of the interpreter's lock, more than one thread seldom saves time.
+    workers
+        Number of worker processes that code; 0 for one per core, less one. The files do not depend
+        on it. By default this process codes, and `save_async` takes one worker.
     adapter
         The adapter of the states' framework, such as ``lccodec.adapters.torch``. Without one,
         states hold NumPy arrays.
     newest
         ``"exact"`` also keeps the newest state bit for bit, in one file that each save replaces.
         ``"history"`` keeps the checkpoints alone. By default, as in the directory so far.
+    in_flight
+        The most saves that may run at a time. Each has a copy of its state.
+    patience
+        A worker that does nothing for so many seconds is taken for dead.
 
     Raises
     ------
@@ -87,41 +89,53 @@ class Chain:
         *,
         roles: Mapping[str, Role] | None = None,
         keyframe_every: int = KEYFRAME_EVERY,
-        threads: int = 1,
+        workers: int | None = None,
         adapter: Adapter | None = None,
         newest: Kept | None = None,
+        in_flight: int = 1,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
         every = as_integer(keyframe_every)
         if every is None or every < 0:
             raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
-        self.directory = checked_path(directory)
+        super().__init__(directory, adapter, newest)
         self.keyframe_every = every
-        self.threads = thread_count(threads)
-        self.adapter = check_adapter(adapter)
-        self._bits: Literal["bits"] | None = None if adapter is None else "bits"
+        self._options = WorkerOptions(workers, in_flight, patience)
         self._settings = Settings(self.directory, policy, roles)
         self._newest = Newest(self.directory, newest)
-        self._saver = Saver(self.directory, self._settings, self._newest, every, self.threads)
+        crew = self._options.threads()
+        self._saver = Saver(self.directory, self._settings, self._newest, every, crew)
+        self._background: Background | None = None
+        self._closed = False
         self._saving = threading.RLock()
-        with storage_errors("cannot read the directory", self.directory):
-            if self.directory.exists() and not self.directory.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        try:
+            self.close()
+        except LccodecError as failure:
+            if error is None:
+                raise
+            error.add_note(f"{failure}; {' '.join(failure.__notes__)}")
 
     def close(self) -> None:
-        """Release the reference that is kept in memory; every checkpoint is already on disk."""
+        """Wait for the saves in the background, and release what saving needs. Restores still work.
+
+        Raises the error of a save in the background that failed, if it was not raised before.
+        """
         with self._saving:
+            self._closed = True
             self._saver.forget()
+            background, self._background = self._background, None
+            if background is not None:
+                background.close()
 
     @property
-    def steps(self) -> list[int]:
-        """The steps that have a checkpoint, in rising order."""
-        return stored_steps(self.directory)
+    def workers(self) -> int | None:
+        """The number of workers, as it was given."""
+        return self._options.workers
 
     @property
     def policy(self) -> Policy:
@@ -177,18 +191,118 @@ class Chain:
             If the operating system refuses to write. In both cases no file is left behind.
         """
         with self._saving:
-            flat, strings, roles = self._flatten(state, metadata_strings(metadata), check_known(known or {}))
-            return self._saver.save(step, flat, strings, roles)
+            if self._options.workers is None and self._background is None:
+                self._check_open()
+                flat, strings, roles = self._flatten(state, metadata, known)
+                return self._saver.save(step, flat, strings, roles)
+            background = self._in_background()
+            future = self._submit(background, step, state, metadata, known, "wait", tell=False)
+            try:
+                return future.result() or 0
+            finally:
+                background.give_warnings()
+
+    def save_async(
+        self,
+        step: int,
+        state: Any,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        known: Mapping[str, Assignment] | None = None,
+        when_busy: WhenBusy = "wait",
+    ) -> Future[int | None]:
+        """Store a state in the background: the call copies it, and worker processes do the rest.
+
+        What is stored is the state at the call, whatever becomes of it afterwards. Checkpoints
+        appear in the order of the calls. The parameters are those of `save`.
+
+        Parameters
+        ----------
+        when_busy
+            What to do while as many saves run as may (`in_flight`): ``"wait"`` for the oldest of
+            them, or ``"skip"`` this one.
+
+        Returns
+        -------
+        concurrent.futures.Future
+            The size of the checkpoint's file in bytes; ``None`` for a save that was skipped.
+
+        Raises
+        ------
+        ArgumentError
+            As `save`, at once.
+        LccodecError
+            If an earlier save in the background failed; then this one is not begun. Each failure
+            is raised once: by the next call of `save_async`, `save`, `wait` or `close`.
+        """
+        check_when_busy(when_busy)
+        with self._saving:
+            return self._submit(self._in_background(), step, state, metadata, known, when_busy)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until no save runs in the background, or for so many seconds.
+
+        Returns whether none runs. The error of one that failed is raised.
+        """
+        return self._background is None or self._background.wait(timeout)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of a save in the background that failed, until a call raises it."""
+        return None if self._background is None else self._background.failure
+
+    def abort(self) -> None:
+        """Give up all saves in the background that are not done. They leave nothing behind."""
+        if self._background is not None:
+            self._background.abort()
+
+    def _in_background(self) -> Background:
+        """Return what saves in the background; it has the reference from now on."""
+        if self._background is None or self._background.process != os.getpid():  # a fork has copied it
+            self._saver.forget()
+            opening = self._options.opening(self.directory, self._settings, self._newest, self.keyframe_every)
+            self._background = open_background(opening, self.policy, self._saver, self._options.in_flight)
+        return self._background
+
+    def _submit(  # what `save_async` is given
+        self,
+        background: Background,
+        step: int,
+        state: Any,
+        metadata: Mapping[str, Any] | None,
+        known: Mapping[str, Assignment] | None,
+        when_busy: WhenBusy,
+        *,
+        tell: bool = True,
+    ) -> Future[int | None]:
+        """Start a save in the background."""
+        self._check_open()
+        index = next_step(step, [*self.steps, *background.steps], self.directory)
+
+        def copy(arena: Arena) -> Snapshot:
+            flat, strings, roles = self._flatten(state, metadata, known)
+            resumed = self._settings.resumed
+            return take_snapshot(arena, flat, step=index, metadata=strings, known=roles, resumed=resumed)
+
+        return background.submit(copy, index, when_busy, tell=tell)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ArgumentError(f"{self.directory}: the chain is closed; open it anew to save")
 
     def _flatten(
-        self, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]
+        self, state: Any, metadata: Mapping[str, Any] | None, known: Mapping[str, Assignment] | None
     ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
         """Return a state with NumPy arrays, its metadata, and all known roles."""
+        strings, roles = metadata_strings(metadata), check_known(known or {})
         if self.adapter is not None:
             framework_state = state
-            state, metadata = self.adapter.to_numpy(framework_state, metadata)
-            known = {**self.adapter.roles(framework_state), **known}
-        return flatten(state), metadata, known
+            state, strings = self.adapter.to_numpy(framework_state, strings)
+            roles = {**self.adapter.roles(framework_state), **roles}
+        return flatten(state), strings, roles
+
+    def _resumes(self) -> None:
+        self._settings.restored()
 
     def plan(self, state: Any) -> Plan:
         """Return what the next save would do with a state. Nothing is written.
@@ -210,83 +324,5 @@ class Chain:
         bn/running_var other ('running_var' is exact) Lossless()
         """
         with self._saving:
-            flat, _, known = self._flatten(state, {}, {})
+            flat, _, known = self._flatten(state, None, None)
             return self._saver.plan(flat, known)
-
-    def _open(self, step: int | None) -> CheckpointFile:
-        return open_step(self.directory, step, threads=self.threads)
-
-    def restore(
-        self,
-        step: int | None = None,
-        keys: Iterable[str] | str | None = None,
-        *,
-        dtype: Literal["float32", "bits"] | None = None,
-        exact: bool = True,
-    ) -> Any:
-        """Return a state.
-
-        Parameters
-        ----------
-        step
-            Step of the checkpoint; the latest by default.
-        keys
-            Name of an array, scalar or container (``"optimizer/0"``), or several names. Only these
-            are read and decoded.
-        dtype
-            ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`. An
-            adapter returns its framework's bfloat16.
-        exact
-            Whether to take the newest state from the exact file, if there is one. If it is damaged
-            or not of that step, an `LccodecWarning` says so, and the history's state is returned.
-
-        Returns
-        -------
-        object
-            The state as it was saved. Arrays have the decoded values, in C order and native byte
-            order; with an adapter, they are arrays of its framework. With `keys`, a dict from the
-            name of every leaf asked for to its value.
-
-        Raises
-        ------
-        ChainError
-            For an unknown step or a missing parent.
-        DataError, StorageError
-            If stored bytes break a rule of the format, or a file cannot be read.
-        ArgumentError
-            For unknown keys or `dtype`, or a step that is not an integer.
-        """
-        asked = self._newest.asked == "exact"
-        newest = open_newest(self.directory, step, threads=self.threads, expected=asked) if exact else None
-        with newest or self._open(step) as file:
-            if step is None and keys is None and not isinstance(file, ExactFile):
-                self._settings.restored()
-            state = file.state(keys, self._bits if dtype is None else dtype)
-            return as_framework(self.adapter, state, file.metadata(), keys)
-
-    def average(  # which steps, and of them which part, by keyword
-        self,
-        steps: Iterable[int] | None = None,
-        *,
-        last: int | None = None,
-        weights: Iterable[float] | None = None,
-        decay: float | None = None,
-        roles: Iterable[Role] | Role = ("weight",),
-        keys: Iterable[str] | str | None = None,
-        dtype: Literal["float32", "bits"] | None = None,
-    ) -> Any:
-        """Return the weighted mean of `steps`, or of the `last` steps.
-
-        Arrays of other roles, integers and scalars are those of the newest step. Steps and weights
-        are as in `lccodec.chain.selection.select_shares`, `roles` as in
-        `lccodec.chain.average.average`; the errors of both are raised. The rest is as in `restore`.
-        """
-        shares = select_shares(self.directory, steps, last, weights, decay)
-        dtype = self._bits if dtype is None else dtype
-        found = average(self.directory, shares, roles, keys, dtype, self.threads)
-        return as_framework(self.adapter, found.state, found.metadata, keys)
-
-    def info(self, step: int | None = None) -> CheckpointInfo:
-        """Return information on a checkpoint, by default the latest; nothing is decoded."""
-        with self._open(step) as file:
-            return with_exact(file.info(), self.directory)

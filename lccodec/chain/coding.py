@@ -7,8 +7,8 @@ Source: SPEC 8 and 9.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -19,15 +19,19 @@ from ..container.scalars import Json
 from ..container.tree import Flat
 from ..container.writer import check_manifest
 from ..frame.content import Content
-from ..frame.encode import Effort, encode_content
+from ..frame.encode import MAX_BLOCK_COMPONENTS, Effort, encode_content
 from ..frame.raw import RawFrame
-from ..parallel import ordered
 from ..policy.policy import Candidate
+from ..workers.crew import Crew, Threads
 from .decoded import DecodedArray, joined, split
 from .plan import FramePlan, Plan
+from .tasks import CloseFrame, EncodeBlock, EncodeFrame, FrameInput, OpenFrame, frame_coder
 
-#: A frame of more components than this is coded by several threads.
-_MAX_ONE_THREAD_COMPONENTS: Final = 1 << 23
+#: Fewer components are coded by one member: to hand them out takes longer.
+_MIN_SHARED_COMPONENTS: Final = 1 << 19
+
+#: A frame is coded by all members if its share of the state, times the members, is above this.
+_MAX_SHARE: Final = 1.5
 
 
 def plan_manifest(
@@ -65,28 +69,67 @@ def plan_manifest(
 
 
 def encode_plan(
-    plan: Plan, parents: Mapping[str, DecodedArray], effort: Effort, threads: int
+    plan: Plan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
 ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
     """Yield the pieces of each frame, and its decoded arrays by name.
 
-    The arrays hold their decoded values once all pieces have been taken. Each thread codes one
-    frame at a time; all threads together code a large frame. The memory of `parents`, the parent's
-    arrays as decoded, is reused for the result.
+    The arrays hold their decoded values once all pieces have been taken. Each member of the crew
+    codes one frame at a time; all of them together code a large frame. The memory of `parents`, the
+    parent's arrays as decoded, is reused for the result.
     """
+    inputs = [_frame_input(plan, frame, parents, effort, crew) for frame in plan.frames]
+    total = sum(frame.size for frame in inputs)
+    if total < _MIN_SHARED_COMPONENTS:
+        crew = Threads()
+    coded = itertools.chain.from_iterable(
+        _encode_together(group, crew) if together else _encode_apart(group, crew)
+        for together, group in itertools.groupby(inputs, lambda f: _is_for_all(f, total, crew.members))
+    )
+    for frame, planned, pieces in zip(inputs, plan.frames, coded, strict=True):
+        arrays = [plan.candidates[index] for index in planned.arrays]
+        decoded = split(frame.out, arrays[0].kind, frame.shapes)
+        yield pieces, {c.name: array for c, array in zip(arrays, decoded, strict=True)}
 
-    def encode(frame: FramePlan) -> tuple[Iterable[bytes], dict[str, DecodedArray]]:
-        arrays = [plan.candidates[index] for index in frame.arrays]
-        content = _content(arrays)
-        out = joined([parents[c.name] for c in arrays]) if frame.inherits else np.empty_like(content.bits)
-        if frame.relative:
-            content = replace(content, reference=out)
-        large = threads == 1 or frame.size > _MAX_ONE_THREAD_COMPONENTS
-        pieces = encode_content(content, frame.quantizer, out, effort=effort, threads=threads if large else 1)
-        decoded = split(out, content.kind, content.shapes)
-        named = {c.name: array for c, array in zip(arrays, decoded, strict=True)}
-        return pieces if large else list(pieces), named
 
-    return ordered(encode, plan.frames, threads)
+def _frame_input(
+    plan: Plan, frame: FramePlan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
+) -> FrameInput:
+    arrays = [plan.candidates[index] for index in frame.arrays]
+    kind = arrays[0].kind
+    if frame.inherits:
+        out = crew.shared(joined([parents[c.name] for c in arrays]))
+    else:
+        out = crew.empty(frame.size, kind.bits)
+    shapes = tuple(c.shape for c in arrays)
+    bits = [c.bits for c in arrays]
+    return FrameInput(bits, kind, shapes, out, frame.relative, frame.quantizer, effort)
+
+
+def _is_for_all(frame: FrameInput, total: int, members: int) -> bool:
+    """Return whether all members code a frame together, block by block.
+
+    Each member fits the quantizer of such a frame. So that is worth it for a lossy frame only if
+    the others would wait for the member that codes it. An exact frame is not held whole in memory.
+    """
+    if members == 1 or frame.size <= MAX_BLOCK_COMPONENTS:
+        return members == 1
+    return not frame.quantizer.lossy or frame.size * members > _MAX_SHARE * total
+
+
+def _encode_apart(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[bytes]]:
+    """Yield frames, each coded by one member."""
+    for frame in crew.ordered(map(EncodeFrame, frames)):
+        yield (frame,)
+
+
+def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[bytes]]:
+    """Yield the pieces of frames, each coded by all members; they are to be taken one by one."""
+    for frame in frames:
+        crew.everywhere(OpenFrame(frame))
+        coder = frame_coder(crew.bench)
+        yield coder.join(crew.ordered(map(EncodeBlock, range(coder.blocks))))
+        del coder
+        crew.everywhere(CloseFrame())
 
 
 def encode_unchained(plan: Plan) -> Iterator[Iterator[bytes]]:

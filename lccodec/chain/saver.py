@@ -18,6 +18,7 @@ from ..container.writer import CheckpointWriter, remove_stale_temporaries
 from ..frame.encode import Effort
 from ..policy.record import Record, needed_record, write_record
 from ..policy.roles import Assignment
+from ..workers.crew import Crew
 from .coding import encode_plan, plan_manifest
 from .directory import checkpoint_path, next_step, stored_steps
 from .newest import Newest
@@ -35,18 +36,20 @@ class Saver:
         Directory of the chain.
     settings, newest
         Policy and roles; and what is kept of the newest state.
-    keyframe_every, threads
+    keyframe_every
         As in `Chain`.
+    crew
+        Who codes.
     """
 
     def __init__(
-        self, directory: Path, settings: Settings, newest: Newest, keyframe_every: int, threads: int
+        self, directory: Path, settings: Settings, newest: Newest, keyframe_every: int, crew: Crew
     ) -> None:
         self._directory = directory
         self._settings = settings
         self._newest = newest
         self._keyframe_every = keyframe_every
-        self._threads = threads
+        self._crew = crew
         self._tail: Tail | None = None
 
     def forget(self) -> None:
@@ -80,7 +83,7 @@ class Saver:
 
     def _find_reference(self, steps: list[int]) -> Tail | None:
         """Return the latest checkpoint; ``None`` if there is none that can be restored."""
-        self._tail = find_tail(self._tail, self._directory, steps[-1], self._threads) if steps else None
+        self._tail = find_tail(self._tail, self._directory, steps[-1]) if steps else None
         return self._tail
 
     def _plan(
@@ -101,7 +104,7 @@ class Saver:
         parents = {} if tail is None else tail.arrays
         arrays, entries, step = dict(parents), [], manifest.step or 0
         with CheckpointWriter(checkpoint_path(self._directory, step)) as writer:
-            for pieces, decoded in encode_plan(plan, parents, effort, self._threads):
+            for pieces, decoded in encode_plan(plan, parents, effort, self._crew):
                 entries.append(writer.write_frame(pieces))
                 arrays.update(decoded)
             root = writer.commit(replace(manifest, frames=tuple(entries)))

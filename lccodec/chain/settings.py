@@ -53,6 +53,16 @@ class Settings:
         narrow = self._resumed and self._saves < len(_RESUMED_WIDTHS)
         return _RESUMED_WIDTHS[self._saves] if narrow else 1.0
 
+    @property
+    def given(self) -> tuple[Policy | None, Mapping[str, Role] | None]:
+        """Policy and roles as they were given."""
+        return self._policy, self._roles
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the run goes on from a lossy state that was restored."""
+        return self._resumed
+
     def restored(self) -> None:
         """Note that a lossy newest state was restored: if nothing was saved yet, a run resumes."""
         self._resumed = self._resumed or not self._saves

@@ -70,7 +70,7 @@ class Tail:
         return None
 
 
-def read_tail(directory: Path, step: int, threads: int) -> Tail:
+def read_tail(directory: Path, step: int) -> Tail:
     """Return the checkpoint of a step, decoded from its files.
 
     Raises
@@ -78,7 +78,7 @@ def read_tail(directory: Path, step: int, threads: int) -> Tail:
     DataError, ChainError, StorageError
         If the checkpoint cannot be restored.
     """
-    with open_file(checkpoint_path(directory, step), threads=threads) as file:
+    with open_file(checkpoint_path(directory, step)) as file:
         file.check_name()
         links = tuple(
             TailFile(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
@@ -88,7 +88,7 @@ def read_tail(directory: Path, step: int, threads: int) -> Tail:
         return Tail(links, last.manifest.tree, arrays)
 
 
-def find_tail(tail: Tail | None, directory: Path, step: int, threads: int) -> Tail | None:
+def find_tail(tail: Tail | None, directory: Path, step: int) -> Tail | None:
     """Return the reference of a delta: the tail in memory, or the files if these have changed.
 
     Returns
@@ -100,7 +100,7 @@ def find_tail(tail: Tail | None, directory: Path, step: int, threads: int) -> Ta
     if tail is not None and tail.step == step and changed is None:
         return tail
     try:
-        found = read_tail(directory, step, threads)
+        found = read_tail(directory, step)
     except (DataError, ChainError, StorageError) as error:
         warn(f"{directory} goes on with a keyframe, because step {step} cannot be restored: {error}")
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -18,7 +18,6 @@ from ..constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RA
 from ..element_types import Array, components
 from ..entropy.classes import row_length
 from ..errors import ArgumentError
-from ..parallel import ordered, thread_count
 from ..quantizers.base import Quantizer
 from ..quantizers.registry import resolve_quantizer
 from . import planes
@@ -33,6 +32,7 @@ _KNOWN_EFFORTS: Final = ("normal", "high")
 
 TAIL: Final = struct.Struct("<QI")
 _BLOCK_LOG2: Final = 22  # of components, the encoder's choice: enough symbols for many lanes, little memory
+MAX_BLOCK_COMPONENTS: Final = 1 << _BLOCK_LOG2
 
 
 def encode(
@@ -41,7 +41,6 @@ def encode(
     reference: Array | None = None,
     *,
     effort: Effort = "normal",
-    threads: int = 1,
 ) -> bytes:
     """Code an array as a frame.
 
@@ -65,8 +64,6 @@ def encode(
         ``"high"`` treats a lossy array as a matrix, some of whose rows and columns change more than
         others. The frame is smaller, and takes more time to encode and to decode
         (``spec/decisions/0007-classed-streams.md``).
-    threads
-        Number of threads; 0 for one per core. The frame does not depend on it.
 
     Returns
     -------
@@ -94,9 +91,8 @@ def encode(
     kind, bits = components(array)
     base = None if reference is None else reference_components(reference, kind, array.shape)
     check_effort(effort)
-    threads = thread_count(threads)
     content = Content(bits, kind, (array.shape,), None if quantizer.absolute else base)
-    return b"".join(encode_content(content, quantizer, effort=effort, threads=threads))
+    return b"".join(encode_content(content, quantizer, effort=effort))
 
 
 def check_effort(effort: object) -> None:
@@ -106,64 +102,91 @@ def check_effort(effort: object) -> None:
 
 
 def encode_content(
-    content: Content,
-    quantizer: Quantizer,
-    out: Array | None = None,
-    *,
-    effort: Effort = "normal",
-    threads: int = 1,
+    content: Content, quantizer: Quantizer, out: Array | None = None, *, effort: Effort = "normal"
 ) -> Iterator[bytes]:
     """Code arrays as a frame; yield it block by block, so that no whole frame is in memory.
 
     The decoded components are written into `out`, block by block. `out` may be the reference.
     `effort` is described in :func:`lccodec.encode`.
     """
-    crc = 0
-    for piece in _write_frame(content, quantizer, out, effort, threads):
-        crc = zlib.crc32(piece, crc)
-        yield piece
-    yield struct.pack("<I", crc)
+    coder = FrameCoder(content, quantizer, out, effort)
+    return coder.join(map(coder.write_block, range(coder.blocks)))
 
 
-def _write_frame(
-    content: Content, quantizer: Quantizer, out: Array | None, effort: Effort, threads: int
-) -> Iterator[bytes]:
-    """Yield a frame without its CRC-32."""
-    bits, kind, reference = content.bits, content.kind, content.reference
-    header = FrameHeader(METHOD_PLANES, kind, reference is not None, content.shapes, _BLOCK_LOG2, content.run)
-    fitted = fit_batches(content, header, quantizer)
-    if fitted:
-        header = replace(header, method=METHOD_CODEBOOK, ordered=fitted[0].residual.ordered)
-        columns = row_length(header.shapes[0], kind.components) if effort == "high" and not header.run else 0
-        coder = SymbolCoder(header, fitted, out, columns, in_place=out is reference)
-        head = header.to_bytes() + coder.codebook
-        write_block: Callable[[slice], tuple[bytes, int]] = coder.write_block
-    else:
-        head = header.to_bytes()
-        write_block = _PlaneCoder(content, out).write_block
+class FrameCoder:
+    """Codes one frame. Its blocks may be written in any order, and by several coders of the frame.
 
-    length = checksum = 0
-    blocks = (slice(start, start + (1 << _BLOCK_LOG2)) for start in range(0, bits.size, 1 << _BLOCK_LOG2))
-    for block, block_sum in ordered(write_block, blocks, threads):
-        checksum += block_sum
-        if header.method == METHOD_PLANES and length == 0 and bits.nbytes <= len(block) + 4:
-            own = bits.copy()  # one copy is stored, decoded and summed: the array may change
-            if out is not None:
-                out[:] = own
-            checksum = array_sum(own)
-            yield replace(header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes()
-            yield stored_bytes(own)
-            break
-        yield head + struct.pack("<I", len(block))
-        yield block
-        length += len(head) + 4 + len(block)
-        head = b""
-    else:
-        yield head  # not written yet if the array is empty
-        length += len(head)
-        if reference is None:
-            yield bytes(padding(bits.nbytes, length + TAIL.size))
-    yield struct.pack("<Q", checksum & SUM_MASK)
+    All coders of a frame must have been made before the first block is written if `out` is the
+    reference: each fits the quantizer to the whole frame.
+
+    Parameters
+    ----------
+    content, quantizer, out, effort
+        As for :func:`encode_content`.
+
+    Attributes
+    ----------
+    blocks
+        Number of blocks.
+    """
+
+    def __init__(
+        self, content: Content, quantizer: Quantizer, out: Array | None = None, effort: Effort = "normal"
+    ) -> None:
+        self._content, self._out = content, out
+        kind, relative = content.kind, content.reference is not None
+        self.blocks = -(-content.bits.size >> _BLOCK_LOG2)
+        self._header = FrameHeader(METHOD_PLANES, kind, relative, content.shapes, _BLOCK_LOG2, content.run)
+        self._codebook = b""
+        self._coder: SymbolCoder | _PlaneCoder = _PlaneCoder(content, out)
+        fitted = fit_batches(content, self._header, quantizer)
+        if fitted:
+            ordered = fitted[0].residual.ordered
+            self._header = replace(self._header, method=METHOD_CODEBOOK, ordered=ordered)
+            matrix = effort == "high" and not content.run
+            columns = row_length(content.shapes[0], kind.components) if matrix else 0
+            in_place = out is content.reference
+            self._coder = SymbolCoder(self._header, fitted, out, columns, in_place=in_place)
+            self._codebook = self._coder.codebook
+
+    def write_block(self, number: int) -> tuple[bytes, int]:
+        """Return a block and its part of the array sum; write its decoded components into `out`."""
+        return self._coder.write_block(slice(number << _BLOCK_LOG2, number + 1 << _BLOCK_LOG2))
+
+    def join(self, blocks: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:
+        """Yield the frame in pieces, given what `write_block` has returned for each block."""
+        crc = 0
+        for piece in self._joined(blocks):
+            crc = zlib.crc32(piece, crc)
+            yield piece
+        yield struct.pack("<I", crc)
+
+    def _joined(self, blocks: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:
+        """Yield a frame without its CRC-32."""
+        bits = self._content.bits
+        head = self._header.to_bytes() + self._codebook
+        length = checksum = 0
+        for block, block_sum in blocks:
+            checksum += block_sum
+            planes = self._header.method == METHOD_PLANES
+            if planes and length == 0 and bits.nbytes <= len(block) + 4:
+                own = bits.copy()  # one copy is stored, decoded and summed: the array may change
+                if self._out is not None:
+                    self._out[:] = own
+                checksum = array_sum(own)
+                yield replace(self._header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes()
+                yield stored_bytes(own)
+                break
+            yield head + struct.pack("<I", len(block))
+            yield block
+            length += len(head) + 4 + len(block)
+            head = b""
+        else:
+            yield head  # not written yet if the array is empty
+            length += len(head)
+            if self._content.reference is None:
+                yield bytes(padding(bits.nbytes, length + TAIL.size))
+        yield struct.pack("<Q", checksum & SUM_MASK)
 
 
 def padding(decoded: int, length: int) -> int:

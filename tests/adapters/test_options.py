@@ -26,11 +26,11 @@ def test_options_are_checked_before_there_is_anything_to_save(arguments, message
 
 
 def test_nothing_is_made_before_the_first_save(tmp_path):
-    options = ChainOptions(tmp_path / "run", "lc-2", keyframe_every=5, threads=2)
+    options = ChainOptions(tmp_path / "run", "lc-2", keyframe_every=5, workers=2)
     chain = options.open()
     assert not (tmp_path / "run").exists()
     assert (chain.directory, chain.policy.name) == (tmp_path / "run", "lc-2")
-    assert (chain.keyframe_every, chain.threads, chain.newest) == (5, 2, "history")
+    assert (chain.keyframe_every, chain.workers, chain.newest) == (5, 2, "history")
     assert ChainOptions(tmp_path / "run", newest="exact").open().newest == "exact"
     chain.save(0, {"x": np.ones(3)})
     assert (tmp_path / "run").is_dir()

@@ -160,11 +160,10 @@ class Life(RuleBasedStateMachine):
 
     @initialize(
         every=st.sampled_from([0, 2, 5, 32]),
-        threads=st.sampled_from([1, 2]),
         newest=st.sampled_from([None, "exact"]),
     )
-    def begin(self, every: int, threads: int, newest: Any) -> None:
-        self.options: dict[str, Any] = {"keyframe_every": every, "threads": threads, "newest": newest}
+    def begin(self, every: int, newest: Any) -> None:
+        self.options: dict[str, Any] = {"keyframe_every": every, "newest": newest}
         self.adapter = Adapter()
         self.chain = self.open()
 

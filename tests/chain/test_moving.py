@@ -186,10 +186,9 @@ def test_differences_that_are_not_kept(quantizer: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("quantizer", QUANTIZERS.values(), ids=QUANTIZERS)
-@pytest.mark.parametrize("threads", [1, 3])
-def test_several_blocks(quantizer: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_blocks(quantizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder, "_BLOCK_LOG2", 16)
-    check("float32", quantizer, 3 * PIECE + 100, relative=True, threads=threads)
+    check("float32", quantizer, 3 * PIECE + 100, relative=True)
 
 
 @pytest.mark.parametrize("name", ["bool", "int8", "uint32", "int64"])
@@ -289,12 +288,11 @@ def test_a_chain_of_what_moves_between_reads(
                     np.add(array, (0.01 * rng.standard_normal(array.size)).astype(array.dtype), out=array)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", POLICY_NAMES)
-def test_a_chain_of_a_run_that_trains(name: str, threads: int, tmp_path: Path) -> None:
+def test_a_chain_of_a_run_that_trains(name: str, tmp_path: Path) -> None:
     state = state_of(np.random.default_rng(0))
     arrays = [array for part in state.values() for array in part.values()]
-    with Chain(tmp_path, policy_of(name), keyframe_every=2, threads=threads) as chain:
+    with Chain(tmp_path, policy_of(name), keyframe_every=2) as chain:
         with training(arrays):
             for step in range(4):
                 chain.save(step, state)

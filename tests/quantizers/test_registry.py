@@ -49,7 +49,7 @@ def test_a_named_quantizer_is_that_of_the_weights_of_a_preset(name: str) -> None
 def test_by_name_as_by_the_quantizer(pair: tuple[np.ndarray, np.ndarray | None]) -> None:
     array, reference = pair
     for name in ("lossless", "lc-2"):
-        assert encode(array, name, reference) == encode(array, NAMED[name], reference, threads=2)
+        assert encode(array, name, reference) == encode(array, NAMED[name], reference)
     back = decode(encode(array, "lossless", reference), reference)
     np.testing.assert_array_equal(bits_of(back), bits_of(array))
 

@@ -16,6 +16,7 @@ FOLDERS = [
     "frame",
     "policy",
     "container",
+    "workers",
     "chain",
     "inspect",
     "exchange",

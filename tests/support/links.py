@@ -13,6 +13,7 @@ from lccodec.chain.decoded import DecodedArray
 from lccodec.chain.plan import candidates, make_plan
 from lccodec.container.tree import Flat
 from lccodec.frame.header import FrameHeader, parse_header
+from lccodec.workers.crew import Threads
 
 Arrays = dict[str, np.ndarray]
 
@@ -55,7 +56,7 @@ def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list
         plan = make_plan(arrays, policy, step - 1 if step else None)
         numbers: dict[str, int | None] = dict.fromkeys(names)
         frames = []
-        for number, (pieces, found) in enumerate(encode_plan(plan, dict(parents), "normal", 1)):
+        for number, (pieces, found) in enumerate(encode_plan(plan, dict(parents), "normal", Threads())):
             frames.append(b"".join(pieces))
             numbers |= dict.fromkeys(found, number)
             parents |= found

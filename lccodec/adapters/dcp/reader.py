@@ -42,8 +42,6 @@ class LCStorageReader(Location, StorageReader):
         The directory of the checkpoint; ``checkpoint_id=`` of a load replaces it.
     step
         The number of the save to that path; the last by default.
-    threads
-        The number of threads that decode; 0 for one per core.
     allow_pickle
         Hand stored pickles to the planner. A pickle can run any program: use it only for files you
         trust.
@@ -59,12 +57,9 @@ class LCStorageReader(Location, StorageReader):
         For a pickle without `allow_pickle`, or a tensor of another size than the planner's.
     """
 
-    def __init__(
-        self, path: StrPath, *, step: int | None = None, threads: int = 1, allow_pickle: bool = False
-    ) -> None:
+    def __init__(self, path: StrPath, *, step: int | None = None, allow_pickle: bool = False) -> None:
         super().__init__(path)
         self._step = step
-        self._threads = threads
         self._allow_pickle = allow_pickle
         self._base = self._path
         self._metadata = Metadata({})
@@ -107,7 +102,7 @@ class LCStorageReader(Location, StorageReader):
                 by_part.setdefault(stored, []).append(item)
         tensors: list[tuple[ReadItem, torch.Tensor, torch.Tensor]] = []
         for part, items in by_part.items():
-            with open_named(self._base / part.file, part.root, self._path, self._threads) as file:
+            with open_named(self._base / part.file, part.root, self._path) as file:
                 names = [leaf_name((item_name(item.storage_index),)) for item in items]
                 try:
                     arrays, notes = file.state(set(names), "bits"), file.metadata()

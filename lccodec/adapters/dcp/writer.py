@@ -46,7 +46,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         The directory of the ranks' chains; by default `path`. Checkpoints of several paths can
         share it: then each is a delta to the one before, and one path can be deleted without harm
         to the others.
-    policy, keyframe_every, threads, newest
+    policy, keyframe_every, workers, newest
         The options of every rank's chain: see `lccodec.adapters.options.ChainOptions`, also for
         errors.
     allow_pickle
@@ -68,14 +68,14 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         policy: str | Policy = "lossless",
         *,
         keyframe_every: int = KEYFRAME_EVERY,
-        threads: int = 1,
+        workers: int | None = None,
         newest: Kept | None = None,
         allow_pickle: bool = False,
     ) -> None:
         super().__init__(path)
         self._chain_directory = None if chain is None else checked_path(chain)
         self._options = ChainOptions(
-            path if chain is None else chain, policy, keyframe_every, threads, newest
+            path if chain is None else chain, policy, keyframe_every, workers, newest
         )
         self._allow_pickle = allow_pickle
         self._rank = 0

@@ -32,7 +32,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     Parameters
     ----------
-    chain, policy, keyframe_every, threads, newest
+    chain, policy, keyframe_every, workers, newest
         See `lccodec.adapters.options.ChainOptions`, also for errors. Each process has its own chain
         in the directory.
     """
@@ -43,10 +43,10 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         policy: str | Policy = "lossless",
         *,
         keyframe_every: int = KEYFRAME_EVERY,
-        threads: int = 1,
+        workers: int | None = None,
         newest: Kept | None = None,
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, threads, newest)
+        self._options = ChainOptions(chain, policy, keyframe_every, workers, newest)
         self._chain: Chain | None = None
 
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:
@@ -82,7 +82,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         DataError
             If stored bytes break a rule.
         """
-        return read_tree(checked_path(directory), args and args.item, self._options.threads)
+        return read_tree(checked_path(directory), args and args.item)
 
     def metadata(self, directory: Any) -> Any:
         """Return the tree with `jax.ShapeDtypeStruct` in the place of arrays."""

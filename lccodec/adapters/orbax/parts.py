@@ -70,9 +70,8 @@ def shard_key(name: str, offsets: list[int], entry: Entry) -> str:
 class Parts:
     """The parts of a tree, opened when they are needed; a context manager."""
 
-    def __init__(self, directory: Path, threads: int = 1) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._threads = threads
         self._files: dict[int, CheckpointFile] = {}
         self._arrays: dict[str, Array] = {}
         self._processes = 0
@@ -96,7 +95,7 @@ class Parts:
         """Open a part and return all of it but the arrays."""
         where = self._place(process)
         try:
-            file = self._stack.enter_context(open_linked(where, self._threads))
+            file = self._stack.enter_context(open_linked(where))
         except StorageError as error:
             if os.path.exists(where):  # noqa: PTH110 - Path.exists raises for a name that is too long
                 raise

@@ -105,7 +105,7 @@ def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
     return kept
 
 
-def read_tree(directory: Path, target: Any = None, threads: int = 1) -> Any:
+def read_tree(directory: Path, target: Any = None) -> Any:
     """Return the tree whose parts are in a directory.
 
     Parameters
@@ -114,8 +114,6 @@ def read_tree(directory: Path, target: Any = None, threads: int = 1) -> Any:
         A tree with the same names. Where it has a `jax.Array` or `jax.ShapeDtypeStruct`, the result
         has an array with its sharding; where it has a NumPy array, a NumPy array; elsewhere a plain
         value. Without a target, the result is NumPy arrays (and random keys) in dicts and lists.
-    threads
-        The number of threads that decode; 0 for one per core.
 
     Raises
     ------
@@ -126,7 +124,7 @@ def read_tree(directory: Path, target: Any = None, threads: int = 1) -> Any:
     DataError
         If stored bytes break a rule.
     """
-    with Parts(directory, threads) as parts:
+    with Parts(directory) as parts:
         if target is None:
             parts.fetch([(path_name(path), entry, [WHOLE_ARRAY]) for path, entry in parts.table])
             return _containers([(path, parts.leaf(path, entry)) for path, entry in parts.table])

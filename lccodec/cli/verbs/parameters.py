@@ -1,4 +1,4 @@
-"""Parameters that several verbs have: paths, steps, threads; and opening the named checkpoint."""
+"""Parameters that several verbs have: paths, steps, workers; and opening the named checkpoint."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ STEP: Final = click.IntRange(min=0)
 
 chain_argument = click.argument("directory", metavar="DIR", type=_Path(exists=True, file_okay=False))
 step_option = click.option("--step", type=STEP, help="[default: the latest]")
-threads_option = click.option(
-    "-j", "--threads", type=click.IntRange(0), default=1, help="Number of threads; 0: one per core."
+workers_option = click.option(
+    "-j", "--workers", type=click.IntRange(0), help="Worker processes; 0: one per core, less one."
 )
 
 history_option = click.option(
@@ -37,17 +37,17 @@ history_option = click.option(
 )
 
 
-def open_state(path: Path, step: int | None, history: bool, threads: int = 1) -> CheckpointFile:
+def open_state(path: Path, step: int | None, history: bool) -> CheckpointFile:
     """Open a step of a chain or a file; of the newest step the exact file, unless `history`."""
     if history or not path.is_dir():
-        return open_checkpoint(path, step, threads)
-    return open_newest(path, step, threads=threads)
+        return open_checkpoint(path, step)
+    return open_newest(path, step)
 
 
-def open_checkpoint(path: Path, step: int | None, threads: int = 1) -> CheckpointFile:
+def open_checkpoint(path: Path, step: int | None) -> CheckpointFile:
     """Open a step of a chain (the latest by default), or a checkpoint file."""
     if not path.is_dir():
         if step is not None:
             raise ArgumentError(f"{path} is a file: --step is for a chain")
-        return open_file(path, threads=threads)
-    return open_step(path, step, threads=threads)
+        return open_file(path)
+    return open_step(path, step)

@@ -32,7 +32,7 @@ from .parameters import (
     open_checkpoint,
     open_state,
     step_option,
-    threads_option,
+    workers_option,
 )
 
 _FRAMEWORK: Final = click.Choice(["torch", "flax"])
@@ -69,14 +69,14 @@ _dtype_option = click.option(
     type=click.Choice(["exact", "history"]),
     help="Whether to keep the newest state bit for bit in one more file.  [default: as the chain does]",
 )
-@threads_option
+@workers_option
 def save(  # one parameter for each option: click passes them by name
     directory: Path,
     files: tuple[Path, ...],
     step: int | None,
     policy: str | None,
     newest: Kept | None,
-    threads: int,
+    workers: int | None,
     as_json: bool,
 ) -> None:
     """Save files (.npz, .safetensors, its index of shards, .lcc.h5) into a chain, each as one step.
@@ -94,7 +94,7 @@ def save(  # one parameter for each option: click passes them by name
     saved = []
     if policy is None and latest is None:
         policy = "lossless"  # nobody has allowed these files to lose anything
-    chain = Chain(directory, policy=policy, threads=threads, newest=newest)
+    chain = Chain(directory, policy=policy, workers=workers, newest=newest)
     with chain, render.progress("saving") as update:
         for done, (number, file) in enumerate(steps.items(), 1):
             chain.save(number, *load_file(file))
@@ -121,7 +121,6 @@ def save(  # one parameter for each option: click passes them by name
 @_strip_option
 @_dtype_option
 @history_option
-@threads_option
 def restore(  # one parameter for each option: click passes them by name
     directory: Path,
     step: int | None,
@@ -130,7 +129,6 @@ def restore(  # one parameter for each option: click passes them by name
     strip: bool,
     dtype: Literal["float32"] | None,
     history: bool,
-    threads: int,
     as_json: bool,
 ) -> None:
     """Restore a step of a chain into a file (.npz, .safetensors, .lcc.h5), replacing the file.
@@ -140,7 +138,7 @@ def restore(  # one parameter for each option: click passes them by name
     --strip. The newest step comes from the exact file, if the chain has one.
     """
     _check_output(output, keys, strip)
-    with open_state(directory, step, history, threads) as file:
+    with open_state(directory, step, history) as file:
         info, metadata = file.info(), file.metadata()
         # bfloat16 as bits can be written without ml_dtypes.
         state = file.state(_names(file, keys) or None, dtype or "bits")
@@ -175,7 +173,6 @@ def restore(  # one parameter for each option: click passes them by name
 @_key_option
 @_strip_option
 @_dtype_option
-@threads_option
 def average(  # one parameter for each option: click passes them by name
     directory: Path,
     last: int | None,
@@ -186,7 +183,6 @@ def average(  # one parameter for each option: click passes them by name
     keys: tuple[str, ...],
     strip: bool,
     dtype: Literal["float32"] | None,
-    threads: int,
     as_json: bool,
 ) -> None:
     """Write the mean of several steps of a chain to a file (.npz, .safetensors, .lcc.h5).
@@ -200,7 +196,7 @@ def average(  # one parameter for each option: click passes them by name
     newest = max(shares)
     with open_checkpoint(directory, newest) as file:
         names = _names(file, keys) or None
-    found = average_steps(directory, shares, roles, names, dtype or "bits", threads)
+    found = average_steps(directory, shares, roles, names, dtype or "bits")
     state, metadata = found.state, found.metadata
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())

@@ -177,14 +177,14 @@ def test_convert_of_an_index_and_to_npz(tmp_path):
     assert "not one of .npz, .safetensors, .lcc.h5\n" in stderr
 
 
-def test_threads_change_no_byte(chain, tmp_path):
-    for threads in ("1", "2", "0"):
-        output = tmp_path / f"{threads}.safetensors"
-        run("restore", chain, "-o", output, "--key", "model", "-j", threads)
-        run("save", tmp_path / threads, output, "--step", "5", "-j", threads)
+def test_workers_change_no_byte(chain, tmp_path):
+    for workers in ("1", "2", "0"):
+        output = tmp_path / f"{workers}.safetensors"
+        run("restore", chain, "-o", output, "--key", "model")
+        run("save", tmp_path / workers, output, "--step", "5", "-j", workers)
     files = [(tmp_path / n / "000000000005.lcc.h5").read_bytes() for n in ("1", "2", "0")]
     assert files[0] == files[1] == files[2]
-    run("restore", chain, "-o", tmp_path / "x.npz", "-j", "-1", code=2)
+    run("save", tmp_path / "x", output, "-j", "-1", code=2)
 
 
 def test_restore_of_some_keys(chain, tmp_path):
@@ -249,7 +249,7 @@ def test_average(chain, tmp_path, suffix):
 def test_average_with_options(chain, tmp_path):
     output = tmp_path / "avg.npz"
     words = ("average", chain, "--step", 30, "--step", 10, "--decay", 0.25, "-o", output)
-    document = run_json(*words, "--key", "model", "--strip", "--role", "weight", "-j", 2)
+    document = run_json(*words, "--key", "model", "--strip", "--role", "weight")
     assert (document["steps"], document["shares"]) == ([10, 30], [0.2, 0.8])
     assert "model/weight" in document["averaged"]
     assert document["bytes"] == output.stat().st_size

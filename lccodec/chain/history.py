@@ -1,0 +1,129 @@
+"""The checkpoints of a directory, to be restored, averaged and inspected. Nothing is written.
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from ..container.system import checked_path, storage_errors
+from ..policy.roles import Role
+from .adapter import Adapter, as_framework, check_adapter
+from .average import average
+from .checkpoint import CheckpointFile, open_step
+from .directory import stored_steps
+from .exact_file import ExactFile
+from .info import CheckpointInfo
+from .newest import Kept, check_newest, open_newest, with_exact
+from .selection import select_shares
+
+
+class History:
+    """The checkpoints of one run in a directory: the half of `Chain` that reads.
+
+    Parameters
+    ----------
+    directory, adapter, newest
+        As for `Chain`.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], adapter: Adapter | None = None, newest: Kept | None = None
+    ) -> None:
+        self.directory = checked_path(directory)
+        self.adapter = check_adapter(adapter)
+        self._asked = check_newest(newest)
+        self._bits: Literal["bits"] | None = None if adapter is None else "bits"
+        with storage_errors("cannot read the directory", self.directory):
+            if self.directory.exists() and not self.directory.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that have a checkpoint, in rising order."""
+        return stored_steps(self.directory)
+
+    def _open(self, step: int | None) -> CheckpointFile:
+        return open_step(self.directory, step)
+
+    def restore(
+        self,
+        step: int | None = None,
+        keys: Iterable[str] | str | None = None,
+        *,
+        dtype: Literal["float32", "bits"] | None = None,
+        exact: bool = True,
+    ) -> Any:
+        """Return a state.
+
+        Parameters
+        ----------
+        step
+            Step of the checkpoint; the latest by default.
+        keys
+            Name of an array, scalar or container (``"optimizer/0"``), or several names. Only these
+            are read and decoded.
+        dtype
+            ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`. An
+            adapter returns its framework's bfloat16.
+        exact
+            Whether to take the newest state from the exact file, if there is one. If it is damaged
+            or not of that step, an `LccodecWarning` says so, and the history's state is returned.
+
+        Returns
+        -------
+        object
+            The state as it was saved. Arrays have the decoded values, in C order and native byte
+            order; with an adapter, they are arrays of its framework. With `keys`, a dict from the
+            name of every leaf asked for to its value.
+
+        Raises
+        ------
+        ChainError
+            For an unknown step or a missing parent.
+        DataError, StorageError
+            If stored bytes break a rule of the format, or a file cannot be read.
+        ArgumentError
+            For unknown keys or `dtype`, or a step that is not an integer.
+        """
+        asked = self._asked == "exact"
+        newest = open_newest(self.directory, step, expected=asked) if exact else None
+        with newest or self._open(step) as file:
+            if step is None and keys is None and not isinstance(file, ExactFile):
+                self._resumes()
+            state = file.state(keys, self._bits if dtype is None else dtype)
+            return as_framework(self.adapter, state, file.metadata(), keys)
+
+    def _resumes(self) -> None:
+        """Take note that a run goes on from the lossy newest state."""
+
+    def average(  # which steps, and of them which part, by keyword
+        self,
+        steps: Iterable[int] | None = None,
+        *,
+        last: int | None = None,
+        weights: Iterable[float] | None = None,
+        decay: float | None = None,
+        roles: Iterable[Role] | Role = ("weight",),
+        keys: Iterable[str] | str | None = None,
+        dtype: Literal["float32", "bits"] | None = None,
+    ) -> Any:
+        """Return the weighted mean of `steps`, or of the `last` steps.
+
+        Arrays of other roles, integers and scalars are those of the newest step. Steps and weights
+        are as in `lccodec.chain.selection.select_shares`, `roles` as in
+        `lccodec.chain.average.average`; the errors of both are raised. The rest is as in `restore`.
+        """
+        shares = select_shares(self.directory, steps, last, weights, decay)
+        dtype = self._bits if dtype is None else dtype
+        found = average(self.directory, shares, roles, keys, dtype)
+        return as_framework(self.adapter, found.state, found.metadata, keys)
+
+    def info(self, step: int | None = None) -> CheckpointInfo:
+        """Return information on a checkpoint, by default the latest; nothing is decoded."""
+        with self._open(step) as file:
+            return with_exact(file.info(), self.directory)

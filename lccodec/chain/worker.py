@@ -1,0 +1,244 @@
+"""The program of a worker: it saves for a chain in another process, or does tasks for a leader.
+
+The first worker of a chain, its leader, has the chain's reference in its memory. It plans, writes
+and commits. It divides the tasks of a save among itself and the workers that it starts.
+
+Between two tasks it looks whether its client is still there. If it is not, it gives up what it does
+and ends. So it leaves nothing behind, and what is committed is a whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from .. import errors
+from ..container.scalars import Json
+from ..container.tree import Flat
+from ..element_types import Array, ElementType, from_components
+from ..frame.header import Shape
+from ..policy.presets import resolve_policy
+from ..policy.roles import Assignment, Role
+from ..quantizers.registry import QUANTIZERS
+from ..quantizers.weighted import Weighted
+from ..workers.crew import Bench, Crew, Done, Processes, Threads
+from ..workers.messages import Channel
+from ..workers.process import Worker, connect
+from .newest import Kept, Newest
+from .saver import Saver
+from .settings import LOG, Settings
+from .tasks import TASKS
+
+_SECONDS_BETWEEN_BEATS: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a leader must know of its chain; as for `Chain`. The policy is JSON."""
+
+    directory: str
+    policy: Json
+    roles: Mapping[str, Role] | None
+    newest: Kept | None
+    keyframe_every: int
+    members: int
+    patience: float
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A state to save. All of its arrays are components, in shared memory.
+
+    Parameters
+    ----------
+    step, metadata
+        As for `Chain.save`.
+    tree, scalars, names
+        As in `lccodec.container.tree.Flat`.
+    kinds, shapes, arrays
+        Of each array its element type, its shape, and its components.
+    known
+        Roles by name, and why.
+    resumed
+        Whether the run goes on from a lossy state that it has restored.
+    """
+
+    step: int
+    tree: Json
+    scalars: list[Json]
+    names: list[str]
+    kinds: list[ElementType]
+    shapes: list[Shape]
+    arrays: list[Array]
+    metadata: dict[str, str]
+    known: dict[str, tuple[Role, str]]
+    resumed: bool
+
+    def flat(self) -> Flat:
+        """Return the state as a saver takes it."""
+        places = zip(self.arrays, self.kinds, self.shapes, strict=True)
+        arrays = [from_components(bits, kind, shape, "bits") for bits, kind, shape in places]
+        return Flat(self.tree, arrays, self.scalars, self.names)
+
+    def assignments(self) -> dict[str, Assignment]:
+        """Return the known roles."""
+        return {name: Assignment(role, why) for name, (role, why) in self.known.items()}
+
+
+@dataclass(frozen=True)
+class Beat:
+    """A sign of life between two tasks."""
+
+
+@dataclass
+class Report:
+    """How a request went.
+
+    Parameters
+    ----------
+    done
+        The result, or the error.
+    warnings, records
+        Texts of the warnings, and the log records: level and message.
+    """
+
+    done: Done
+    warnings: list[str] = field(default_factory=list)
+    records: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Abandoned(Exception):  # noqa: N818 - nothing went wrong
+    """The client is gone."""
+
+
+class Leader:
+    """Saves for one chain.
+
+    Parameters
+    ----------
+    channel
+        To the client.
+    opening
+        The chain.
+    """
+
+    def __init__(self, channel: Channel, opening: Opening) -> None:
+        self._channel = channel
+        self._beaten = time.monotonic()
+        self._crew = make_crew(opening.members, self._between, opening.patience)
+        directory = Path(opening.directory)
+        policy = None if opening.policy is None else resolve_policy(opening.policy)
+        self._settings = Settings(directory, policy, opening.roles)
+        newest = Newest(directory, opening.newest)
+        self._saver = Saver(directory, self._settings, newest, opening.keyframe_every, self._crew)
+
+    def close(self) -> None:
+        """End the other workers."""
+        self._crew.close()
+
+    def save(self, state: Snapshot) -> int:
+        """Save a state, and return the bytes of its file."""
+        if state.resumed:
+            self._settings.restored()
+        return self._saver.save(state.step, state.flat(), state.metadata, state.assignments())
+
+    def _between(self) -> None:
+        """Tell the client that work goes on; give it up if the client is gone."""
+        if self._channel.is_ended():
+            raise Abandoned
+        if (now := time.monotonic()) - self._beaten > _SECONDS_BETWEEN_BEATS:
+            self._beaten = now
+            self._channel.send(Beat())
+
+
+def make_crew(members: int, between: Callable[[], None], patience: float) -> Crew:
+    """Return a crew of this process and, for more than one member, of workers that are started."""
+    if members == 1:
+        return Threads(between=between)
+    return Processes([start_worker() for _ in range(members - 1)], between, patience)
+
+
+def start_worker() -> Worker:
+    """Start this program."""
+    return Worker(__name__, TYPES, ERRORS)
+
+
+class _Recorder(logging.Handler):
+    """Keeps the records of a request."""
+
+    def __init__(self, records: list[tuple[int, str]]) -> None:
+        super().__init__()
+        self._records = records
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._records.append((record.levelno, record.getMessage()))
+
+
+def answer(request: Callable[[], Any]) -> Report:
+    """Return how a request went, with all that it told."""
+    report = Report(Done())
+    handler = _Recorder(report.records)
+    LOG.addHandler(handler)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                report.done = Done(request())
+            except Exception as error:
+                if isinstance(error, Abandoned):
+                    raise
+                report.done = Done(error=error)
+    finally:
+        LOG.removeHandler(handler)
+    report.warnings.extend(str(warning.message) for warning in caught)
+    return report
+
+
+def serve(channel: Channel) -> None:
+    """Do what the other side of a channel asks for, until it is gone."""
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+    bench: Bench = {}
+    leader: Leader | None = None
+    try:
+        while True:
+            message = channel.receive()
+            if isinstance(message, Opening):
+                leader = Leader(channel, message)
+            elif leader is not None and isinstance(message, Snapshot):
+                report = answer(partial(leader.save, message))
+                channel.send(report)
+                if isinstance(report.done.error, errors.WorkerError):
+                    return  # the next request finds fresh workers
+            else:
+                channel.send(Done.of(message, bench))
+            del message  # or its arrays would stay
+    except (EOFError, Abandoned):
+        pass
+    finally:
+        if leader is not None:
+            leader.close()
+
+
+#: What messages may have.
+TYPES: Final = (
+    *(Opening, Snapshot, Beat, Report, Done, Weighted),
+    *TASKS,
+    *QUANTIZERS.values(),
+)
+ERRORS: Final = (
+    *(e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.LccodecError)),
+    MemoryError,
+)
+
+
+def main() -> None:
+    """Serve the socket whose descriptor is the argument."""
+    serve(connect(int(sys.argv[1]), TYPES, ERRORS))

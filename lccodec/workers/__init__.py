@@ -1,0 +1,11 @@
+"""Worker processes: programs of their own that do calls for another process, over shared memory.
+
+`memory` has the memory that processes share, `messages` what they say to each other, `process`
+starts and ends a worker, `crew` divides tasks among several. Nothing here knows what the tasks are:
+`lccodec.chain.worker` is the program, and `lccodec.chain.tasks` are the tasks.
+
+A worker is started by its own command line, not by a fork, and imports nothing of the program that
+starts it. It has one descriptor, a socket. It ends when the other end of the socket is closed, so
+it never outlives the process it works for. Shared memory has no name in any file system: the system
+frees it when the last process that maps it is gone.
+"""

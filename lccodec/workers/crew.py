@@ -1,0 +1,279 @@
+"""Tasks divided among the members of a crew: this process alone, threads, or worker processes.
+
+A task is an object with a method `run`. It gets the member's bench: a dict that lives as long as
+the member, where a task may leave something for later ones. Results come in the order of the tasks,
+so what is made of them does not depend on the number of members.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from ..arguments import as_integer
+from ..element_types import Array
+from ..errors import ArgumentError, WorkerError
+from ..parallel import ordered
+from .memory import place_of, shared_empty
+from .process import Worker
+
+#: Tasks that a worker has at a time: it need not wait for the next one when it is done with one.
+_TASKS_AT_A_TIME: Final = 2
+
+Bench = dict[str, Any]
+
+
+class Task(Protocol):
+    """Something that any member of a crew can do."""
+
+    def run(self, bench: Bench, /) -> Any:
+        """Do it, and return the result."""
+
+
+class Crew(Protocol):
+    """Members that do tasks.
+
+    Attributes
+    ----------
+    members
+        Number of members; this process is one of them.
+    bench
+        What this process has on its bench.
+    """
+
+    members: int
+    bench: Bench
+
+    def everywhere(self, task: Task) -> None:
+        """Let every member do a task."""
+
+    def ordered(self, tasks: Iterable[Task]) -> Iterator[Any]:
+        """Yield the results of tasks in their order; each task is done by one member."""
+
+    def empty(self, count: int, dtype: np.dtype[Any]) -> Array:
+        """Return a 1-D array with undefined values, in memory that all members see."""
+
+    def shared(self, array: Array) -> Array:
+        """Return an array in memory that all members see: the array itself, or a copy."""
+
+    def close(self) -> None:
+        """End what is not this process."""
+
+
+class Threads:
+    """A crew of threads of this process; of one thread by default.
+
+    More than one makes sense only where the interpreter has no global lock.
+
+    Parameters
+    ----------
+    members
+        Number of threads.
+    between
+        A call that is made after each task.
+    """
+
+    def __init__(self, members: int = 1, between: Callable[[], None] = lambda: None) -> None:
+        self.members = members
+        self.bench: Bench = {}
+        self._between = between
+
+    def close(self) -> None:
+        """Do nothing: no thread is left."""
+
+    def everywhere(self, task: Task) -> None:
+        """Do a task: the bench is the same for all threads."""
+        task.run(self.bench)
+        self._between()
+
+    def ordered(self, tasks: Iterable[Task]) -> Iterator[Any]:
+        """Yield the results of tasks in their order."""
+        for result in ordered(lambda task: task.run(self.bench), tasks, self.members):
+            self._between()
+            yield result
+
+    def empty(self, count: int, dtype: np.dtype[Any]) -> Array:
+        """Return a 1-D array with undefined values."""
+        return np.empty(count, dtype)
+
+    def shared(self, array: Array) -> Array:
+        """Return the array itself."""
+        return array
+
+
+def has_lock() -> bool:
+    """Return whether the interpreter has a global lock, so that threads do not help."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
+def member_count(workers: int) -> int:
+    """Return the number of workers to use: `workers`, or for 0 the cores but one, at least one."""
+    count = as_integer(workers)
+    if count is None or count < 0:
+        raise ArgumentError(f"workers must be a non-negative integer, not {workers!r}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return count or max(cores - 1, 1)
+
+
+@dataclass(frozen=True)
+class Done:
+    """The result of a task, or the error that it has raised."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+    @classmethod
+    def of(cls, task: Task, bench: Bench) -> Done:
+        """Do a task."""
+        try:
+            return cls(task.run(bench))
+        except Exception as error:
+            return cls(error=error)
+
+    def value(self) -> Any:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class _Peer:
+    """A worker of a crew. A thread receives its results, so that the worker does not wait."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.waiting: deque[list[Done]] = deque()  # a place for each result that is to come
+        self.results: queue.SimpleQueue[Done | None] = queue.SimpleQueue()
+        threading.Thread(target=self._receive, daemon=True).start()
+
+    def _receive(self) -> None:
+        try:
+            while True:
+                self.results.put(self.worker.channel.receive())
+                self.bell()
+        except (EOFError, OSError, ValueError):
+            self.results.put(None)
+        self.bell()
+
+    bell: Callable[[], None] = staticmethod(lambda: None)
+
+
+class Processes:
+    """A crew of this process and some workers.
+
+    Parameters
+    ----------
+    peers
+        The workers.
+    between
+        A call that is made between two tasks of this process, and while it waits.
+    patience
+        A worker that has had a task for so many seconds without a result is taken for dead.
+    """
+
+    def __init__(self, peers: Sequence[Worker], between: Callable[[], None], patience: float) -> None:
+        self.members = 1 + len(peers)
+        self.bench: Bench = {}
+        self._between = between
+        self._patience = patience
+        self._bell = threading.Semaphore(0)
+        self._peers = []
+        for worker in peers:
+            worker.ready()
+            peer = _Peer(worker)
+            peer.bell = self._bell.release
+            self._peers.append(peer)
+
+    def close(self) -> None:
+        """End the workers."""
+        for peer in self._peers:
+            peer.worker.end()
+
+    def everywhere(self, task: Task) -> None:
+        """Let every member do a task."""
+        places = [self._give(peer, task) for peer in self._peers]
+        task.run(self.bench)
+        for place in places:
+            self._await(place).value()
+
+    def ordered(self, tasks: Iterable[Task]) -> Iterator[Any]:
+        """Yield the results of tasks in their order."""
+        coming = iter(tasks)
+        places: deque[list[Done]] = deque()  # of the results to be yielded, in order
+        more = True
+        try:
+            while more or places:
+                for peer in self._peers:
+                    while more and len(peer.waiting) < _TASKS_AT_A_TIME:
+                        if (task := next(coming, None)) is None:
+                            more = False
+                            break
+                        places.append(self._give(peer, task))
+                if places and (places[0] or not more):
+                    yield self._await(places.popleft()).value()
+                elif more and len(places) <= _TASKS_AT_A_TIME * self.members:
+                    if (task := next(coming, None)) is None:
+                        more = False
+                        continue
+                    self._between()
+                    places.append([Done.of(task, self.bench)])
+                    self._collect()
+                elif places:
+                    yield self._await(places.popleft()).value()
+        except WorkerError:
+            raise
+        except BaseException:
+            # Nothing of an abandoned round may be taken for a result of the next one.
+            for peer in self._peers:
+                while peer.waiting:
+                    self._await(peer.waiting[0])
+            raise
+
+    def empty(self, count: int, dtype: np.dtype[Any]) -> Array:
+        """Return a 1-D array with undefined values."""
+        return shared_empty(count, dtype)
+
+    def shared(self, array: Array) -> Array:
+        """Return an array that all members see."""
+        if place_of(array) is not None:
+            return array
+        copy = shared_empty(array.size, array.dtype)
+        copy[:] = array
+        return copy
+
+    def _give(self, peer: _Peer, task: Task) -> list[Done]:
+        place: list[Done] = []
+        try:
+            peer.worker.channel.send(task)
+        except EOFError:
+            raise WorkerError(f"a worker is gone: it {peer.worker.state()}") from None
+        peer.waiting.append(place)
+        return place
+
+    def _collect(self) -> None:
+        """Put the results that have come into their places."""
+        for peer in self._peers:
+            while not peer.results.empty():
+                done = peer.results.get()
+                if done is None:
+                    raise WorkerError(f"a worker is gone: it {peer.worker.state()}")
+                peer.waiting.popleft().append(done)
+
+    def _await(self, place: list[Done]) -> Done:
+        self._collect()
+        while not place:
+            if not self._bell.acquire(timeout=self._patience):
+                self._collect()
+                if not place:
+                    raise WorkerError(f"a worker has not answered for {self._patience:g} seconds")
+            self._between()
+            self._collect()
+        return place[0]

@@ -1,0 +1,32 @@
+"""Worker processes, as the system lists them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+WORKER = b"lccodec.chain.worker"
+
+
+def is_running(process: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def children(parent: int | None = None) -> list[int]:
+    """The workers that a process has started, by default this one, and those that these started."""
+    parents = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if WORKER in (place / "cmdline").read_bytes() and is_running(int(place.name)):
+                stat = (place / "stat").read_text().rpartition(")")[2].split()
+                parents[int(place.name)] = int(stat[1])
+        except OSError:
+            continue
+    found = [os.getpid() if parent is None else parent]
+    for process in found:
+        found += sorted(child for child, above in parents.items() if above == process)
+    return found[1:]

@@ -1,0 +1,136 @@
+"""Tasks divided among members: results come in order, whoever does them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from lccodec import ArgumentError, Lossless, WorkerError
+from lccodec.chain.tasks import CloseFrame, EncodeBlock, EncodeFrame, FrameInput, OpenFrame
+from lccodec.chain.worker import start_worker
+from lccodec.element_types import components
+from lccodec.workers.crew import Bench, Crew, Done, Processes, Threads, has_lock, member_count
+from lccodec.workers.memory import place_of
+
+PEERS = 2
+
+
+@pytest.fixture(params=["one thread", "threads", "processes"])
+def crew(request: pytest.FixtureRequest) -> Iterator[Crew]:
+    if request.param == "processes":
+        crew: Crew = Processes([start_worker() for _ in range(PEERS)], lambda: None, 60)
+    else:
+        crew = Threads(3 if request.param == "threads" else 1)
+    yield crew
+    crew.close()
+
+
+def frame(crew: Crew, value: float, size: int = 1000) -> FrameInput:
+    kind, bits = components(np.full(size, value, np.float32))
+    return FrameInput(
+        [crew.shared(bits)], kind, ((size,),), crew.empty(size, kind.bits), False, Lossless(), "normal"
+    )
+
+
+def test_results_come_in_the_order_of_the_tasks(crew: Crew) -> None:
+    frames = [frame(crew, value) for value in range(50)]
+    expected = [EncodeFrame(f).run({}) for f in frames]
+    assert list(crew.ordered(map(EncodeFrame, frames))) == expected
+    for value, f in enumerate(frames):  # decoded in memory that all members see
+        assert (f.out.view(np.float32) == value).all()
+
+
+def test_few_tasks_are_taken_ahead(crew: Crew) -> None:
+    taken = []
+
+    def tasks() -> Iterator[EncodeFrame]:
+        for value in range(60):
+            taken.append(value)
+            yield EncodeFrame(frame(crew, value))
+
+    for count, _ in enumerate(crew.ordered(tasks())):
+        assert len(taken) <= count + 4 * crew.members + 2
+
+
+def test_every_member_does_a_task(crew: Crew) -> None:
+    crew.everywhere(OpenFrame(frame(crew, 3, 5_000_000)))
+    blocks = list(crew.ordered(map(EncodeBlock, range(2))))
+    assert blocks[0] != blocks[1]
+    crew.everywhere(CloseFrame())
+    assert crew.bench == {}
+    with pytest.raises(WorkerError if crew.members > 3 else (WorkerError, KeyError)):
+        list(crew.ordered(EncodeBlock(0) for _ in range(6)))
+
+
+def test_an_error_comes_in_its_turn(crew: Crew) -> None:
+    good, bad = frame(crew, 1), frame(crew, 2)
+    broken = FrameInput([bad.arrays[0][:5]], bad.kind, bad.shapes, bad.out[:3], False, Lossless(), "normal")
+    results = crew.ordered(map(EncodeFrame, [good, good, broken, good, good, good]))
+    expected = EncodeFrame(good).run({})
+    assert [next(results), next(results)] == [expected] * 2
+    with pytest.raises(Exception, match="broadcast"):
+        next(results)
+    assert list(crew.ordered(map(EncodeFrame, [good] * 3))) == [expected] * 3  # and the crew goes on
+
+
+def test_memory(crew: Crew) -> None:
+    array = np.arange(10)
+    shared = crew.shared(array)
+    assert shared.tolist() == list(range(10))
+    assert crew.shared(shared) is shared
+    assert (place_of(shared) is not None) == isinstance(crew, Processes)
+
+
+def test_a_member_that_dies() -> None:
+    workers = [start_worker() for _ in range(PEERS)]
+    crew = Processes(workers, lambda: None, 60)
+    frames = [frame(crew, value) for value in range(20)]
+    list(crew.ordered(map(EncodeFrame, frames)))
+    os.kill(workers[0].pid, signal.SIGKILL)
+    with pytest.raises(WorkerError, match="was ended by SIGKILL"):
+        for _ in range(100):
+            list(crew.ordered(map(EncodeFrame, frames)))
+    crew.close()
+
+
+def test_a_member_that_does_nothing() -> None:
+    workers = [start_worker()]
+    crew = Processes(workers, lambda: None, 0.3)
+    os.kill(workers[0].pid, signal.SIGSTOP)
+    with pytest.raises(WorkerError, match=r"has not answered for 0\.3 seconds"):
+        list(crew.ordered(EncodeFrame(frame(crew, value)) for value in range(20)))
+    workers[0].kill()
+
+
+def test_between_tasks_a_call_is_made() -> None:
+    calls: list[int] = []
+    crew = Threads(between=lambda: calls.append(1))
+    crew.everywhere(OpenFrame(frame(crew, 1)))
+    list(crew.ordered(EncodeFrame(frame(crew, 1)) for _ in range(3)))
+    assert len(calls) == 4
+
+
+@dataclass(frozen=True)
+class _Nothing:
+    def run(self, bench: Bench) -> int:
+        return len(bench)
+
+
+def test_a_result_or_an_error() -> None:
+    assert Done.of(_Nothing(), {}).value() == 0
+    with pytest.raises(TypeError):
+        Done.of(_Nothing(), None).value()  # type: ignore[arg-type]
+
+
+def test_numbers_of_members() -> None:
+    assert member_count(3) == 3
+    assert member_count(0) >= 1
+    assert has_lock()
+    for bad in (-1, 1.5, True, "2"):
+        with pytest.raises(ArgumentError, match="workers must be"):
+            member_count(bad)  # type: ignore[arg-type]

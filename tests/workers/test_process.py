@@ -1,0 +1,213 @@
+"""Workers as processes: they start by themselves, end by themselves, and end with their client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lccodec import Chain, WorkerError, validate
+from lccodec.chain.worker import ERRORS, TYPES, start_worker
+from lccodec.workers.process import Worker
+
+from ..support.processes import children, is_running
+from ..support.walks import assert_same
+
+#: A training script without a main guard, as in a notebook: saves until it is killed.
+SCRIPT = """
+import os, sys, numpy as np, lccodec
+chain = lccodec.Chain(sys.argv[1], "lossless", workers=int(sys.argv[2]), newest="exact")
+for step in range(int(sys.argv[3])):
+    chain.save_async(step, {"weight": np.full(3_000_000, step, np.float32), "step": step})
+    print(step, flush=True)
+"""
+
+
+def until(condition: object, seconds: float = 20) -> bool:
+    """Whether a condition comes true in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():  # type: ignore[operator]
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def script(directory: Path, workers: int, steps: int, text: str = SCRIPT) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", text, str(directory), str(workers), str(steps)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def check_directory(directory: Path, names: int = 0) -> None:
+    """Nothing partial, and nothing beside checkpoints: a restore of each gives what was saved."""
+    left = [p.name for p in directory.iterdir() if not p.name.endswith(".lcc.h5")]
+    assert len(left) <= names
+    chain = Chain(directory)
+    for step in chain.steps:
+        restored = chain.restore(step, exact=False)
+        assert restored["step"] == step
+        assert (restored["weight"] == step).all()
+    assert all(validate(path) == [] for path in directory.glob("0*.lcc.h5"))
+
+
+def test_a_worker_ends_when_its_channel_is_closed() -> None:
+    worker = start_worker()
+    worker.ready()
+    assert is_running(worker.pid)
+    worker.end()
+    assert not is_running(worker.pid)
+    assert worker.state() == "ended with code 0"
+
+
+def test_a_worker_that_does_not_end_is_killed() -> None:
+    worker = start_worker()
+    os.kill(worker.pid, signal.SIGSTOP)
+    worker.end(seconds=0.1)
+    assert worker.state() == "was ended by SIGKILL"
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signals_to_a_whole_job_do_not_end_a_worker(name: str) -> None:
+    worker = start_worker()
+    worker.ready()
+    os.kill(worker.pid, getattr(signal, name))
+    time.sleep(0.05)
+    assert is_running(worker.pid)
+    worker.end()
+
+
+def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with pytest.raises(WorkerError, match="cannot be started"):
+        Worker("lccodec.chain.worker", TYPES, ERRORS)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_end_of_a_program_waits_for_its_saves(workers: int, tmp_path: Path) -> None:
+    run = script(tmp_path, workers, 3)
+    _, told = run.communicate(timeout=60)
+    assert (run.returncode, told) == (0, "")
+    check_directory(tmp_path)
+    assert Chain(tmp_path).steps == [0, 1, 2]
+
+
+def test_the_end_of_a_program_tells_of_failures(tmp_path: Path) -> None:
+    text = """
+import sys, numpy as np, lccodec, os
+chain = lccodec.Chain(sys.argv[1], "lossless")
+future = chain.save_async(0, {"weight": np.random.default_rng(0).random(4_000_000)})
+os.rename(sys.argv[1], sys.argv[1] + ".moved") if os.path.exists(sys.argv[1]) else None
+open(sys.argv[1], "w").close()
+"""
+    run = script(tmp_path / "run", 1, 0, text)
+    _, told = run.communicate(timeout=60)
+    assert "lccodec:" in told
+    assert "step 0 was not saved" in told
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.2, 0.5])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_program_that_is_killed_leaves_no_process_and_no_part_of_a_file(
+    delay: float, workers: int, tmp_path: Path
+) -> None:
+    with script(tmp_path / "run", workers, 1000) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        assert until(lambda: len(children(run.pid)) == workers)
+        started = children(run.pid)
+        time.sleep(delay)
+        run.kill()
+        run.wait()
+    assert until(lambda: not any(map(is_running, started)))
+    if (tmp_path / "run").exists():
+        check_directory(tmp_path / "run")
+
+
+def test_all_killed_at_once_leaves_whole_checkpoints(tmp_path: Path) -> None:
+    with script(tmp_path, 2, 1000) as run:
+        assert run.stdout is not None
+        for _ in range(4):
+            run.stdout.readline()
+        for process in [run.pid, *children(run.pid)]:
+            os.kill(process, signal.SIGKILL)
+    check_directory(tmp_path, names=2)  # temporaries, which the next save removes
+    with Chain(tmp_path) as chain:
+        step = chain.steps[-1] + 1
+        chain.save_async(step, {"weight": np.full(3_000_000, step, np.float32), "step": step})
+    check_directory(tmp_path)
+
+
+def test_a_fork_while_a_save_is_in_flight(tmp_path: Path) -> None:
+    """As the workers of a DataLoader: they may outlive the parent; the chain's workers do not."""
+    text = SCRIPT.replace(
+        "    print(step, flush=True)\n",
+        """    if os.fork() == 0:
+        os.close(1)
+        if step == 1:  # the child may use the chain too, with workers of its own
+            chain.restore(exact=False)
+            other = lccodec.Chain(sys.argv[1] + "-child", "lossless")
+            other.save(0, {"x": np.zeros(3)})
+            other.close()
+        import time
+        time.sleep(1000)
+    print(step, os.getpid(), flush=True)
+""",
+    )
+    with script(tmp_path / "run", 1, 3, text) as run:
+        assert run.stdout is not None
+        for _ in range(3):
+            run.stdout.readline()
+        workers = children(run.pid)
+        assert until((tmp_path / "run-child" / "000000000000.lcc.h5").exists)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        assert until(lambda: not any(map(is_running, workers)))
+        forked = [
+            int(p.name)
+            for p in Path("/proc").glob("[0-9]*")
+            if str(tmp_path).encode() in (p / "cmdline").read_bytes() and is_running(int(p.name))
+        ]
+        assert forked
+        for process in forked:
+            os.kill(process, signal.SIGKILL)
+    check_directory(tmp_path / "run")
+
+
+def test_ctrl_c_during_a_save_loses_nothing(tmp_path: Path) -> None:
+    text = """
+import sys, numpy as np, lccodec
+chain = lccodec.Chain(sys.argv[1], "lossless", workers=2)
+chain.save(0, {"weight": np.zeros(9), "step": 0})
+print("ready", flush=True)
+try:
+    while True:
+        step = chain.steps[-1] + 1
+        chain.save(step, {"weight": np.full(9_000_000, step, np.float32), "step": step})
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    chain.close()
+"""
+    run = subprocess.Popen(
+        [sys.executable, "-c", text, str(tmp_path)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to all processes of the job
+    assert run.stdout.readline() == "interrupted\n"
+    assert run.wait(60) == 0
+    run.stdout.close()
+    check_directory(tmp_path)
+
+
+def test_a_restored_state_is_as_it_was(tmp_path: Path) -> None:
+    state = {"weight": np.arange(10.0), "step": 0}
+    with Chain(tmp_path, "lossless", workers=1) as chain:
+        chain.save(0, state)
+        assert_same(chain.restore(), state)
