@@ -59,6 +59,8 @@ class Link:
             self.index_names = [first[index] for index in range(len(manifest.arrays))]
             self.names = {name: index for index, name in first.items()}
         self._members = manifest.members
+        #: The indices of the arrays of each frame that holds several.
+        self.runs: list[Sequence[int]] = [run for run in self._members if len(run) > 1]
         self._headers: dict[int, FrameHeader] = {}
 
     def frame_of(self, index: int) -> int | None:
