@@ -72,9 +72,9 @@ class Link:
         """Return the indices of the arrays of a frame, in its order."""
         return self._members[number]
 
-    def frame(self, number: int) -> Stored:
-        """Return the verified bytes of a frame."""
-        return self.reader.frame(number)
+    def frame(self, number: int, *, verify: bool = True) -> Stored:
+        """Return the bytes of a frame; somebody else must verify them if `verify` is false."""
+        return self.reader.frame(number, verify=verify)
 
     def header(self, number: int) -> FrameHeader:
         """Return the header of a frame. It is read once."""

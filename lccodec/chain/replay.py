@@ -185,6 +185,11 @@ def decoded_together(links: Sequence[Link]) -> list[list[int]]:
     return [groups[find(name)] for name in links[-1].index_names]
 
 
+def frames_of(links: Sequence[Link], name: str) -> list[tuple[Link, int]]:
+    """Return the frames that an array of the last link needs, the oldest first."""
+    return [(link, number) for link, number, _ in reversed(_needed(links, {len(links) - 1: [name]}))]
+
+
 def _decode_frame(
     link: Link, number: int, last: bool, parents: Mapping[str, DecodedArray], threads: int, reuse: bool = True
 ) -> dict[str, DecodedArray]:
