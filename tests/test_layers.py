@@ -155,7 +155,6 @@ TESTED_WITH = {
     "quantizers/grid": "quantizers/test_uniform",
     "quantizers/lossless": "frame/test_planes",
     "frame/checksum": "frame/test_frame",
-    "frame/decode": "frame/test_frame",
     "frame/content": "frame/test_frame",
     "frame/encode": "frame/test_frame",
     "frame/symbols": "frame/test_frame",

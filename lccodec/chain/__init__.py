@@ -6,8 +6,10 @@
   `decoded`: the reference of the next delta.
 - `exact_file`: the file of the newest state bit for bit; `newest`: when it is written and used.
 - `directory`: the files of a chain and their steps; `links`: one file as a link of a chain.
-- `replay`: decoding along the links; `info`: what is known without decoding.
-- `checkpoint`: an open checkpoint with its parents; `single_file`: a state in one file.
+- `replay`: decoding along the links; `ranges`: the same of a part of a large array; `info`: what is
+  known without decoding.
+- `checkpoint`: an open checkpoint with its parents; `arrivals`: its leaves one after the other;
+  `single_file`: a state in one file.
 - `average`: a mean of checkpoints; `selection`: of which, and what each counts.
 - `survey`: every checkpoint of a directory, each read once; `validate`: all problems in it.
 - `tuning`: the search for a policy; `adapter`: what a framework provides.

@@ -11,6 +11,7 @@ import errno
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -24,9 +25,9 @@ from ..errors import ArgumentError, ChainError, StorageError
 from ..parallel import thread_count
 from .decoded import DecodedArray
 from .directory import check_name, checkpoint_path, directory_steps, step_index
-from .info import CheckpointInfo, array_heads, checkpoint_info
+from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, check_step, open_parent
-from .replay import replay
+from .replay import Decoding, decoded_together, replay
 
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
 
@@ -113,7 +114,7 @@ class CheckpointFile:
         if keys is None:
             return unflatten(tree, [without_spare(a.array(dtype)) for a in self.decoded()], scalars)
         arrays, values = select(tree, scalars, checked_names(keys))
-        found = self.decode_some(dict.fromkeys(arrays.values()))
+        found = self.decode_some(arrays.values())
         decoded = {index: without_spare(a.array(dtype)) for index, a in found.items()}
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
 
@@ -127,19 +128,39 @@ class CheckpointFile:
 
     def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
         """Return arrays as decoded, by index. Each frame that they need is decoded once."""
+        return dict(self.decode_each(indices))
+
+    def decode_each(self, indices: Iterable[int]) -> Decoding:
+        """Yield arrays as decoded, with their indices, in this order and each as soon as possible.
+
+        Each array is yielded once, and each frame that they need is decoded once.
+        """
+        return self._replay(self._checked(indices))
+
+    def _checked(self, indices: Iterable[int]) -> list[int]:
         self._check_open()
         wanted, count = list(indices), len(self._manifest.arrays)
         for index in wanted:
             if type(index) is not int or not 0 <= index < count:
                 raise ArgumentError(f"{index!r} is not the index of an array; there are {count} arrays")
-        return self._replay(wanted)
+        return wanted
 
-    def _replay(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
-        return replay(self._links, indices, self._threads)
+    def _replay(self, indices: list[int]) -> Decoding:
+        return replay(self._links, indices, self._threads, self.together)
+
+    @cached_property
+    def together(self) -> list[list[int]]:
+        """For each array, the indices of all that are decoded with it (see `decoded_together`)."""
+        return decoded_together(self._links)
 
     def check_name(self) -> None:
         """Raise ``FormatError`` if the file is not named after its step (LCC-CHN-01)."""
         check_name(self._links[-1].place, self._manifest.step)
+
+    def heads(self) -> dict[str, Head]:
+        """Return what is known of each array before it is decoded, by name."""
+        self._check_open()
+        return array_heads(self._links)
 
     def info(self) -> CheckpointInfo:
         """Return what is stored, without decoding it.
@@ -151,8 +172,7 @@ class CheckpointFile:
         DataError
             If a frame's header breaks a rule.
         """
-        self._check_open()
-        return checkpoint_info(self._links[-1], array_heads(self._links), len(self._links) - 1)
+        return checkpoint_info(self._links[-1], self.heads(), len(self._links) - 1)
 
     @property
     def links(self) -> Sequence[Link]:

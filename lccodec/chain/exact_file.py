@@ -31,7 +31,9 @@ from .checkpoint import CheckpointFile
 from .coding import plan_manifest, raw_frames
 from .decoded import DecodedArray
 from .directory import checkpoint_path
+from .info import Head
 from .plan import Plan, make_plan
+from .replay import Decoding
 
 _MAX_THREADS: Final = 4  # that hash and write: more are faster than disks
 _MIN_BYTES_OF_THREADS: Final = 1 << 23  # of a file that several threads write
@@ -54,18 +56,44 @@ class ExactFile(CheckpointFile):
         super().__init__(reader, None, threads)
         self._spare = spare
 
-    def _replay(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
-        wanted = list(indices)
+    def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
+        """Return arrays as decoded, by index: all from this file, or all from the history."""
+        wanted = self._checked(indices)
         try:
-            return super()._replay(wanted)
+            return dict(super()._replay(wanted))
         except (DataError, StorageError) as error:
-            names = [self._links[-1].index_names[index] for index in wanted]
+            return dict(self._of_history(wanted, error))
+
+    def _replay(self, indices: list[int]) -> Decoding:
+        """Yield arrays; from the first one on that is damaged, those of the history."""
+        left = dict.fromkeys(indices)
+        try:
+            for index, array in super()._replay(indices):
+                del left[index]
+                yield index, array
+        except (DataError, StorageError) as error:
+            failure = error
+        else:
+            return
+        yield from self._of_history(list(left), failure)
+
+    def heads(self) -> dict[str, Head]:
+        """Return what is known of each array before it is decoded, by name."""
+        try:
+            return super().heads()
+        except (DataError, StorageError) as error:
             with self._spare(error) as history:
-                places = history.links[-1].names
-                if not places.keys() >= set(names):
-                    raise
-                found = history.decode_some([places[name] for name in names])
-            return {index: found[places[name]] for index, name in zip(wanted, names, strict=True)}
+                return history.heads()
+
+    def _of_history(self, indices: list[int], error: LccodecError) -> Decoding:
+        names = [self._links[-1].index_names[index] for index in indices]
+        with self._spare(error) as history:
+            places = history.links[-1].names
+            if not places.keys() >= set(names):
+                raise error
+            known = {places[name]: index for name, index in zip(names, indices, strict=True)}
+            for place, array in history.decode_each(known):
+                yield known[place], array
 
 
 def open_exact(directory: Path, threads: int, spare: Callable[[LccodecError], CheckpointFile]) -> ExactFile:

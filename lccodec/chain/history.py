@@ -13,6 +13,7 @@ from typing import Any, Literal
 from ..container.system import checked_path, storage_errors
 from ..policy.roles import Role
 from .adapter import Adapter, as_framework, check_adapter
+from .arrivals import Arrivals
 from .average import average
 from .checkpoint import CheckpointFile, open_step
 from .directory import stored_steps
@@ -97,6 +98,44 @@ class History:
                 self._resumes()
             state = file.state(keys, self._bits if dtype is None else dtype)
             return as_framework(self.adapter, state, file.metadata(), keys)
+
+    def restore_iter(
+        self,
+        step: int | None = None,
+        keys: Iterable[str] | str | None = None,
+        *,
+        dtype: Literal["float32", "bits"] | None = None,
+        exact: bool = True,
+    ) -> Arrivals:
+        """Return an iterator over the leaves of a state: pairs of a name and an array or scalar.
+
+        Each leaf comes as soon as it has gone through the whole chain, in the order of the state; a
+        scalar comes in its place there. With `keys`, the leaves come in the order of the keys. So
+        a model can go to its device layer by layer while the rest is decoded, as the functions
+        `load_into` of the adapters do.
+
+        Parameters and errors are those of `restore`. All errors but those of decoding are raised at
+        once. If an exact file turns out damaged on the way, the arrays that are left come from the
+        history, and an `LccodecWarning` says so. The files are closed after the last leaf, and when
+        the iterator is closed or dropped.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, lccodec
+        >>> chain = lccodec.Chain(tempfile.mkdtemp())
+        >>> _ = chain.save(0, {"layers": [np.zeros(2), np.ones(3)], "epoch": 1})
+        >>> for name, value in chain.restore_iter(keys=["epoch", "layers"]):
+        ...     print(name, value)
+        epoch 1
+        layers/0 [0. 0.]
+        layers/1 [1. 1. 1.]
+        """
+        asked = self._asked == "exact"
+        newest = open_newest(self.directory, step, expected=asked) if exact else None
+        file = newest or self._open(step)
+        if step is None and keys is None and not isinstance(file, ExactFile):
+            self._resumes()
+        return Arrivals(file, keys, self._bits if dtype is None else dtype, self.adapter)
 
     def _resumes(self) -> None:
         """Take note that a run goes on from the lossy newest state."""

@@ -59,6 +59,8 @@ class Link:
             self.index_names = [first[index] for index in range(len(manifest.arrays))]
             self.names = {name: index for index, name in first.items()}
         self._members = manifest.members
+        #: The indices of the arrays of each frame that holds several.
+        self.runs: list[Sequence[int]] = [run for run in self._members if len(run) > 1]
         self._headers: dict[int, FrameHeader] = {}
 
     def frame_of(self, index: int) -> int | None:
@@ -70,9 +72,9 @@ class Link:
         """Return the indices of the arrays of a frame, in its order."""
         return self._members[number]
 
-    def frame(self, number: int) -> Stored:
-        """Return the verified bytes of a frame."""
-        return self.reader.frame(number)
+    def frame(self, number: int, *, verify: bool = True) -> Stored:
+        """Return the bytes of a frame; somebody else must verify them if `verify` is false."""
+        return self.reader.frame(number, verify=verify)
 
     def header(self, number: int) -> FrameHeader:
         """Return the header of a frame. It is read once."""

@@ -10,14 +10,18 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..errors import DataError, FormatError, LccodecError
 from ..frame.decode import decode_components
 from ..parallel import ordered
 from .decoded import DecodedArray, joined, split
 from .links import Link, array_place, check_inherited, frame_header, member_names, part_arrays, value_or_raise
+
+#: Arrays of a link with their indices, each decoded when it is asked for.
+Decoding: TypeAlias = Generator[tuple[int, DecodedArray], None, None]
 
 
 @dataclass(frozen=True)
@@ -63,20 +67,51 @@ def without_traceback(error: LccodecError) -> LccodecError:
     return error.with_traceback(None)
 
 
-def replay(links: Sequence[Link], indices: Iterable[int], threads: int = 1) -> dict[int, DecodedArray]:
-    """Decode arrays of the last of `links`, which lead from a keyframe to it.
+def replay(
+    links: Sequence[Link],
+    indices: Iterable[int],
+    threads: int = 1,
+    together: Sequence[list[int]] | None = None,
+) -> Decoding:
+    """Yield arrays of the last of `links` with their indices, each as soon as it is decoded.
 
-    Only the frames that these arrays need are read. Each is decoded into the memory of its
-    reference.
+    Arrays that are decoded together go through all links before the next ones. So the first array
+    is there early, and the values stay in the cache from one link to the next. Only the frames that
+    these arrays need are read. Each is decoded into the memory of its reference.
+
+    Parameters
+    ----------
+    links
+        Links that lead from a keyframe to the last of them.
+    indices
+        Which arrays, in the order in which they are yielded, each once.
+    together
+        What `decoded_together` returns for these links, if that is known.
 
     Raises
     ------
     DataError
         If a stored byte breaks a rule. The error names the file and the array.
     """
-    wanted = {index: links[-1].index_names[index] for index in indices}
-    ((_, found),) = replay_each(links, {len(links) - 1: list(wanted.values())}, threads)
-    return {index: found[name] for index, name in wanted.items()}
+    wanted, names = list(dict.fromkeys(indices)), links[-1].index_names
+    if together is None:
+        together = decoded_together(links)
+    groups: dict[int, list[int]] = {}
+    for index in wanted:
+        groups.setdefault(id(together[index]), []).append(index)
+    many = len(groups) > 1  # groups do not depend on each other
+
+    def decode(group: list[int]) -> dict[int, DecodedArray]:
+        own = {index: names[index] for index in group}
+        ((_, found),) = replay_each(links, {len(links) - 1: list(own.values())}, 1 if many else threads)
+        return {index: found[name] for index, name in own.items()}
+
+    decoded = ordered(decode, groups.values(), threads if many else 1)
+    ready: dict[int, DecodedArray] = {}
+    for index in wanted:
+        if index not in ready:  # then it is the first of the next group
+            ready.update(next(decoded))
+        yield index, ready.pop(index)
 
 
 def replay_each(
@@ -131,21 +166,28 @@ def decoded_together(links: Sequence[Link]) -> list[list[int]]:
     leader: dict[str, str] = {}
 
     def find(name: str) -> str:
-        while (above := leader.setdefault(name, name)) != name:
-            leader[name] = leader[above]  # halves the path for later calls
+        while (above := leader.get(name, name)) != name:
+            leader[name] = leader.get(above, above)  # halves the path for later calls
             name = above
         return name
 
+    seen: set[tuple[int, tuple[int, ...]]] = set()  # deltas mostly have the runs of their parent
     for link in links:
-        members: dict[int, str] = {}  # the first array of each frame
-        for index, name in enumerate(link.index_names):
-            number = link.frame_of(index)
-            if number is not None:
-                leader[find(name)] = find(members.setdefault(number, name))
+        for run in link.runs:
+            if (key := (id(link.index_names), tuple(run))) not in seen:
+                seen.add(key)
+                first = find(link.index_names[run[0]])
+                for index in run:
+                    leader[find(link.index_names[index])] = first
     groups: dict[str, list[int]] = {}
     for index, name in enumerate(links[-1].index_names):
         groups.setdefault(find(name), []).append(index)
     return [groups[find(name)] for name in links[-1].index_names]
+
+
+def frames_of(links: Sequence[Link], name: str) -> list[tuple[Link, int]]:
+    """Return the frames that an array of the last link needs, the oldest first."""
+    return [(link, number) for link, number, _ in reversed(_needed(links, {len(links) - 1: [name]}))]
 
 
 def _decode_frame(

@@ -25,6 +25,7 @@ from ..errors import ArgumentError, DataError, FormatError, LimitError
 from .scalars import Json, is_unicode, parse_scalar, scalar_json, scalar_value
 
 Keys: TypeAlias = tuple[str, ...]  # the path from the root to a node
+Leaf: TypeAlias = tuple[str, int | None, Json]  # name, index of an array, entry of a scalar
 
 _NUMPY_VALUES: Final = (np.ndarray, np.generic)
 _NOT_NUMBERS: Final = (np.flexible, np.datetime64, np.timedelta64)
@@ -163,16 +164,42 @@ def select(
     >>> select({"m": {"w": 0, "b": 1}, "lr": None}, [{"f": "0.1"}], ["m", "lr"])
     ({'m/w': 0, 'm/b': 1}, {'lr': 0.1})
     """
-    leaves, spans = _index(tree)
+    leaves, places = _chosen(tree, scalars, names)
+    found = [leaves[i] for i in sorted(set(places))]
+    return (
+        {name: index for name, index, _ in found if index is not None},
+        {name: scalar_value(entry) for name, index, entry in found if index is None},
+    )
+
+
+def leaves_of(tree: Json, scalars: Sequence[Json], names: Iterable[str] | None = None) -> list[Leaf]:
+    """Return leaves: the name of each, and the index of an array or the entry of a scalar.
+
+    They are in the order of the state; with `names`, those that these stand for, in their order and
+    each once. Errors are those of `select`.
+
+    Examples
+    --------
+    >>> leaves_of({"m": {"w": 0, "b": 1}, "lr": None}, [{"f": "0.1"}], ["lr", "m"])
+    [('lr', None, {'f': '0.1'}), ('m/w', 0, None), ('m/b', 1, None)]
+    """
+    leaves, places = _chosen(tree, scalars, names)
+    return [leaves[i] for i in dict.fromkeys(places)]
+
+
+def _chosen(
+    tree: Json, scalars: Sequence[Json], names: Iterable[str] | None
+) -> tuple[list[Leaf], Sequence[int]]:
+    """Return all leaves, and the places of those that names stand for, in their order."""
+    nodes, spans = _index(tree)
+    left = iter(scalars)
+    leaves = [(name, index, next(left) if index is None else None) for name, index in nodes]
+    if names is None:
+        return leaves, range(len(leaves))
     wanted = list(names)
     if unknown := [name for name in wanted if name not in spans]:
         raise ArgumentError(f"the state has no {', '.join(_suggest(name, spans) for name in unknown)}")
-    chosen = [leaves[i] for i in sorted({i for name in wanted for i in spans[name]})]
-    entries = dict(zip((name for name, leaf in leaves if leaf is None), scalars, strict=True))
-    return (
-        {name: leaf for name, leaf in chosen if leaf is not None},
-        {name: scalar_value(entries[name]) for name, leaf in chosen if leaf is None},
-    )
+    return leaves, [i for name in wanted for i in spans[name]]
 
 
 def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:

@@ -121,11 +121,15 @@ class Cursor:
 
     def take(self, size: int, what: str) -> memoryview:
         """Return the next `size` bytes; raise ``TruncatedError`` if fewer are left (LCC-FRM-02)."""
+        self.skip(size, what)
+        return self.data[self.position - size : self.position]
+
+    def skip(self, size: int, what: str) -> None:
+        """Move on as `take` does, without reading."""
         if size > self.remaining:
             message = f"{what} takes {size} bytes at {self.position}, {self.remaining} left"
             raise TruncatedError("LCC-FRM-02", self.where, message)
         self.position += size
-        return self.data[self.position - size : self.position]
 
     def chunks(self, size: int, what: str) -> Iterator[memoryview]:
         """Yield the next `size` bytes, at most 4 MiB at a time."""

@@ -15,7 +15,7 @@ from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from ..parallel import ordered, thread_count
 from . import planes
-from .checksum import array_sum
+from .checksum import SUM_MASK, array_sum
 from .codebook import Codebook, read_block
 from .content import part_of, reference_components
 from .encode import TAIL, padding
@@ -116,13 +116,66 @@ def decode_components(
     return _decode(frame, header, base, out, check_sum=check_sum, threads=threads)
 
 
-def _checked(data: Stored) -> FrameHeader:
+def decode_range(
+    frame: Stored, part: slice, reference: Array | None, out: Array, *, check_crc: bool = True
+) -> None:
+    """Decode some blocks of a frame. Others can be decoded elsewhere, as by another process.
+
+    The array sum is not checked: `check_array_sum` does that for the sums of all parts together.
+
+    Parameters
+    ----------
+    frame
+        Bytes of the frame. Of other blocks only the sizes are read.
+    part
+        The components of the blocks: from the first of a block to the last of one, or to the end.
+        Of a raw frame, any components.
+    reference, out
+        Components of the part. `out` may be `reference`.
+    check_crc
+        Whether to read the whole frame, and check its CRC-32. It must be checked once.
+
+    Raises
+    ------
+    ArgumentError
+        If `part` is not whole blocks, or `reference` or `out` have another size.
+    DataError
+        If the bytes break a rule. Rules about the end of a frame are checked with the last block.
+    """
+    header = _checked(frame, check_crc)
+    block, size = 1 << header.block_log2, header.components
+    whole = part.start % block == 0 and (part.stop % block == 0 or part.stop == size)
+    if not (whole and 0 <= part.start <= part.stop <= size):
+        raise ArgumentError(
+            f"components {part.start} to {part.stop} are not blocks of 2**{header.block_log2}"
+        )
+    base = reference if header.relative else None
+    if out.size != part.stop - part.start or (header.relative and (base is None or base.size != out.size)):
+        raise ArgumentError(f"reference and out must have {part.stop - part.start} components")
+    _decode_part(frame, header, part, base, out, 1)
+
+
+def check_array_sum(frame: Stored, total: int) -> None:
+    """Raise ``ChecksumError`` if a frame has another array sum (LCC-FRM-09).
+
+    `total` is what :func:`lccodec.frame.checksum.array_sum` returns for the decoded components, or
+    the sum of what it returns for parts.
+    """
+    stored, _ = TAIL.unpack(frame[len(frame) - TAIL.size : len(frame)])
+    if total & SUM_MASK != stored:
+        reason = "decoded values differ"
+        if parse_header(frame).relative:
+            reason = "the reference is not the one it was coded against"
+        raise ChecksumError("LCC-FRM-09", "frame", f"the sum of the decoded array does not match: {reason}")
+
+
+def _checked(data: Stored, check_crc: bool = True) -> FrameHeader:
     """Return the header of a frame, after a check of its CRC and its limits."""
     header = parse_header(data, behind=TAIL.size)
     crc = 0
-    for chunk in Cursor(data, "frame").chunks(len(data) - 4, "frame"):
+    for chunk in Cursor(data, "frame").chunks(len(data) - 4 if check_crc else 0, "frame"):
         crc = zlib.crc32(chunk, crc)
-    if crc != int.from_bytes(data[len(data) - 4 :], "little"):
+    if check_crc and crc != int.from_bytes(data[len(data) - 4 :], "little"):
         raise ChecksumError("LCC-FRM-08", "frame", "the CRC-32 does not match: bytes are damaged or missing")
     if not header.relative and header.nbytes > MAX_EXPANSION * len(data):
         raise LimitError("LCC-LIM-03", "frame", f"{len(data)} bytes declare {header.nbytes} decoded bytes")
@@ -157,53 +210,62 @@ def _decode(
         except MemoryError as error:
             message = f"not enough memory for {header.nbytes} decoded bytes"
             raise LimitError("LCC-LIM-03", "frame", message) from error
-    cursor = Cursor(data, "frame", header.size, len(data) - TAIL.size)
-    checksum, _ = TAIL.unpack(data[cursor.end :])
-    filling = 0
-    if header.method == METHOD_RAW:
-        start = 0
-        for chunk in cursor.chunks(header.nbytes, "raw values"):
-            part = read_numbers(chunk, out.dtype)
-            out[start : start + part.size] = part
-            start += part.size
-    else:
-        _decode_blocks(cursor, header, reference, out, threads)
-        if not header.relative:
-            filling = padding(header.nbytes, cursor.position + TAIL.size)
-    if cursor.remaining != filling or any(map(any, cursor.chunks(cursor.remaining, "filling"))):
-        raise FormatError("LCC-FRM-07", "frame", "there are bytes after the last value")
-    if header.kind.kind == "b" and int(out.max(initial=0)) > 1:
-        raise FormatError("LCC-FRM-10", "frame", "a bool must be 0 or 1")
-    if check_sum and array_sum(out) != checksum:
-        reason = "decoded values differ"
-        if header.relative:
-            reason = "the reference is not the one it was coded against"
-        raise ChecksumError("LCC-FRM-09", "frame", f"the sum of the decoded array does not match: {reason}")
+    _decode_part(data, header, slice(0, header.components), reference, out, threads)
+    if check_sum:
+        check_array_sum(data, array_sum(out))
     return out
 
 
+def _decode_part(
+    data: Stored, header: FrameHeader, part: slice, reference: Array | None, out: Array, threads: int
+) -> None:
+    """Decode whole blocks; `reference` and `out` are the components of this part of the frame."""
+    cursor = Cursor(data, "frame", header.size, len(data) - TAIL.size)
+    filling = 0
+    if header.method == METHOD_RAW:
+        cursor.skip(part.start * header.kind.size, "raw values")
+        start = 0
+        for chunk in cursor.chunks(out.nbytes, "raw values"):
+            numbers = read_numbers(chunk, out.dtype)
+            out[start : start + numbers.size] = numbers
+            start += numbers.size
+    else:
+        _decode_blocks(cursor, header, part, reference, out, threads)
+        if not header.relative and part.stop == header.components:
+            filling = padding(header.nbytes, cursor.position + TAIL.size)
+    if part.stop == header.components and (
+        cursor.remaining != filling or any(map(any, cursor.chunks(cursor.remaining, "filling")))
+    ):
+        raise FormatError("LCC-FRM-07", "frame", "there are bytes after the last value")
+    if header.kind.kind == "b" and int(out.max(initial=0)) > 1:
+        raise FormatError("LCC-FRM-10", "frame", "a bool must be 0 or 1")
+
+
 def _decode_blocks(
-    cursor: Cursor, header: FrameHeader, reference: Array | None, out: Array, threads: int
+    cursor: Cursor, header: FrameHeader, part: slice, reference: Array | None, out: Array, threads: int
 ) -> None:
     book: Codebook | None = None
     if header.method == METHOD_CODEBOOK:
         book = _read_codebook(cursor, header)
 
     def blocks() -> Iterator[tuple[Cursor, slice]]:
-        for number, start in enumerate(range(0, out.size, 1 << header.block_log2)):
+        for number, start in enumerate(range(0, part.stop, 1 << header.block_log2)):
             size = cursor.integer("I", f"size of block {number}")
+            if start < part.start:
+                cursor.skip(size, f"block {number}")
+                continue
             block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
-            yield block, slice(start, start + (1 << header.block_log2))
+            yield block, slice(start - part.start, start - part.start + (1 << header.block_log2))
 
     def decode_block(item: tuple[Cursor, slice]) -> None:
-        block, part = item
-        target = out[part]
-        base = target if reference is out else part_of(reference, part)  # one object: nothing to copy
+        block, here = item
+        target = out[here]
+        base = target if reference is out else part_of(reference, here)  # one object: nothing to copy
         try:
             if book is None:
                 planes.read_block(block, base, header.kind, target)
             else:
-                read_block(block, book, part.start, base, target)
+                read_block(block, book, part.start + here.start, base, target)
         except MemoryError as error:
             raise LimitError("LCC-LIM-02", block.where, "not enough memory for a block") from error
         if block.remaining:

@@ -17,7 +17,6 @@ import numpy as np
 
 from ..chain.checkpoint import CheckpointFile
 from ..chain.decoded import DecodedArray
-from ..chain.replay import decoded_together
 from ..container.tree import array_names, select
 from ..element_types import Array, components, element_type
 from ..parallel import slices
@@ -85,7 +84,7 @@ class Leaves(Mapping[str, Any]):
         self._file = file
         self._values = {name[1:]: value for name, value in select(tree, manifest.scalars, [""])[1].items()}
         self._indices = {name[1:]: index for name, index in array_names(tree).items()}
-        self._groups = decoded_together(file.links)
+        self._groups = file.together
         self._kept: dict[int, DecodedArray] = {}
 
     def __getitem__(self, name: str) -> Any:

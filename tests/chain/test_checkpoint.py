@@ -165,6 +165,7 @@ def surface(directory: Path) -> dict[str, tuple[Callable[..., Any], tuple[Any, .
         "validate": (lccodec.validate, (path,)),
         "Chain": (lambda *a, **o: Chain(*a, **o).steps, (directory,)),
         "Chain.restore": (chain.restore, ()),
+        "Chain.restore_iter": (lambda **options: dict(chain.restore_iter(**options)), ()),
         "Chain.info": (chain.info, ()),
     }
     for method in ("get", "state", "decode"):
@@ -182,6 +183,7 @@ PARAMETERS = {
     "validate": ["path"],
     "Chain": ["directory", "threads", "newest"],
     "Chain.restore": ["step", "keys", "dtype"],
+    "Chain.restore_iter": ["step", "keys", "dtype"],
     "Chain.info": ["step"],
     "CheckpointFile.get": ["name", "dtype"],
     "CheckpointFile.state": ["keys", "dtype"],

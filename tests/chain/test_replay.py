@@ -7,8 +7,9 @@ import pytest
 
 import lccodec
 from lccodec import Chain, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
+from lccodec.chain import replay as replay_module
 from lccodec.chain.info import array_heads
-from lccodec.chain.replay import replay, replay_each
+from lccodec.chain.replay import decoded_together, replay, replay_each
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
 from ..support.links import Arrays, FakeLink, drift, links_of
@@ -16,7 +17,7 @@ from ..support.strategies import ALL_DTYPES, bits_of, installed, random_array
 
 
 def restored(links: list[FakeLink]) -> Arrays:
-    arrays = replay(links, range(len(links[-1].index_names)))
+    arrays = dict(replay(links, range(len(links[-1].index_names))))
     return {name: arrays[index].array() for name, index in links[-1].names.items()}
 
 
@@ -42,7 +43,7 @@ def test_replay_gives_what_the_writer_had(quantizer: object, shapes: tuple[tuple
     links, decoded = links_of(drift(6, shapes), quantizer)
     for step in range(6):
         assert_equal(restored(links[: step + 1]), decoded[step])
-    part = replay(links, [1] if len(shapes) > 1 else [0])
+    part = list(replay(links, [1] if len(shapes) > 1 else [0]))
     assert len(part) == 1  # others of its run are decoded, and not handed out
 
 
@@ -56,6 +57,58 @@ def test_several_links_are_replayed_in_one_walk(quantizer: object, places: tuple
         found.append(place)
         assert_equal({n: arrays[n].array() for n in arrays}, {n: decoded[place][n] for n in names})
     assert found == list(places)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_arrays_come_in_the_order_asked_for_each_with_its_group(
+    monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """Three groups: two arrays with frames of their own, and between them three that share one."""
+    alone = (MAX_SHARED_COMPONENTS + 1,)
+    links, decoded = links_of(drift(4, ((30,), alone, (40,), alone, (50,))), ExponentBuckets(3))
+    for order in ([4, 1, 0, 3, 2], [1, 3], [2, 2, 0], []):
+        found = list(replay(links, order, threads))
+        assert [index for index, _ in found] == list(dict.fromkeys(order))
+        for index, array in found:
+            np.testing.assert_array_equal(bits_of(array.array()), bits_of(decoded[3][f"w{index}"]))
+    frames: list[int] = []
+    decode = replay_module.decode_components
+    monkeypatch.setattr(
+        replay_module, "decode_components", lambda *a, **o: frames.append(1) or decode(*a, **o)
+    )
+    assert [len(frames) for _ in replay(links, range(5))] == [4, 8, 8, 12, 12]
+    frames.clear()
+    next(walk := replay(links, [3, 0]))
+    walk.close()
+    assert len(frames) == 4
+
+
+def test_the_work_beside_decoding_grows_with_the_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each array of each link is looked up once, however many groups there are."""
+    counts = []
+    find = FakeLink.frame_of
+    for arrays in (6, 12):
+        links, _ = links_of(drift(3, ((MAX_SHARED_COMPONENTS + 1,),) * arrays), ExponentBuckets(3))
+        found: list[int] = []
+        monkeypatch.setattr(
+            FakeLink, "frame_of", lambda link, index, found=found: found.append(index) or find(link, index)
+        )
+        assert len(list(replay(links, range(arrays)))) == arrays
+        counts.append(len(found))
+    assert counts == [3 * 6, 3 * 12]
+
+
+def test_what_is_decoded_together() -> None:
+    """Arrays that share a frame of some link, directly or through others, whatever their order."""
+    first = FakeLink({"a": 0, "b": 0, "c": 1, "gone": 1, "d": 2, "e": 3}, [b""] * 4)
+    second = FakeLink({"c": 0, "a": None, "b": None, "gone": 0, "e": 1, "d": None}, [b""] * 2)
+    third = FakeLink({"e": 0, "d": 1, "b": 2, "a": 3, "c": 3}, [b""] * 4)
+    together = decoded_together([first, second, third])
+    names = [[third.index_names[index] for index in group] for group in together]
+    assert names == [["e"], ["d"], *[["b", "a", "c"]] * 3]
+    assert together[2] is together[3] is together[4]
+    assert decoded_together([first])[2] == [2, 3]
+    assert [len(group) for group in decoded_together([third])] == [1, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("bits", [1, 3, 8])
@@ -139,21 +192,21 @@ def test_a_new_shape_or_dtype_is_stored_anew() -> None:
 def test_what_a_chain_lacks_is_named() -> None:
     links, _ = links_of(drift(3), Lossless())
     with pytest.raises(FormatError, match="step 2: array 'w0': a keyframe's array needs a parent"):
-        replay(links[2:], [0])
+        list(replay(links[2:], [0]))
     with pytest.raises(FormatError, match="step 2: array 'w0': link, its parent, has no such array"):
-        replay([links[0], FakeLink({"v": None}, []), links[2]], [0])
+        list(replay([links[0], FakeLink({"v": None}, []), links[2]], [0]))
     with pytest.raises(ChecksumError, match="step 2: array 'w0'"):
-        replay([links[0], links[2]], [0])
+        list(replay([links[0], links[2]], [0]))
 
 
 def test_a_frame_of_another_form_than_its_parent_is_refused() -> None:
     links, _ = links_of(drift(2), Lossless())
     other = links_of(drift(2, ((299,),)), Lossless())[0]
     with pytest.raises(FormatError, match="step 1: array 'w0': not of the type and shape"):
-        replay([links[0], other[1]], [0])
+        list(replay([links[0], other[1]], [0]))
     two = links_of(drift(2, ((300,), (3,))), Lossless())[0]
     with pytest.raises(FormatError, match="step 1: frame 0: 2 arrays in a frame of 1"):
-        replay([links[0], FakeLink({"w0": 0}, two[1].frames, "step 1")], [0])
+        list(replay([links[0], FakeLink({"w0": 0}, two[1].frames, "step 1")], [0]))
 
 
 def test_a_frame_of_a_wrong_form_for_its_parent_is_refused(tmp_path: Path) -> None:

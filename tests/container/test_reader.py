@@ -132,6 +132,9 @@ def test_a_flipped_payload_byte_names_the_frame() -> None:
         assert reader.frame(0) == FRAMES[0]
         with pytest.raises(ChecksumError, match=r"file: frame 1 \('b/0'\)"):
             reader.frame(1)
+        unverified = reader.frame(1, verify=False)
+        assert len(unverified) == len(FRAMES[1])
+        assert bytes(unverified[1:]) == FRAMES[1][1:]
 
 
 def test_every_truncation_is_detected() -> None:

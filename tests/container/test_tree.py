@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from lccodec.constants import MAX_INTEGER_DIGITS, MAX_NESTING
 from lccodec.container.scalars import parse_scalars
-from lccodec.container.tree import array_names, flatten, parse_tree, select, unflatten
+from lccodec.container.tree import array_names, flatten, leaves_of, parse_tree, select, unflatten
 from lccodec.errors import ArgumentError, FormatError, LimitError
 
 from ..support.strategies import STATES
@@ -149,6 +150,23 @@ def test_select(names: list[str], arrays: list[str], scalars: dict[str, Any]) ->
     assert list(found) == arrays
     assert values == scalars
     assert all(flat.names[index] == name for name, index in found.items())
+
+
+@given(STATES, st.randoms(use_true_random=False))
+def test_leaves_in_order(state: Any, random: Any) -> None:
+    flat = flatten(state)
+    leaves = leaves_of(flat.tree, flat.scalars)
+    assert {name: index for name, index, _ in leaves if index is not None} == array_names(flat.tree)
+    assert [entry for _, index, entry in leaves if index is None] == list(flat.scalars)
+    random.shuffle(leaves)
+    if "" not in [name for name, _, _ in leaves]:  # which may stand for more
+        assert leaves_of(flat.tree, flat.scalars, [name for name, _, _ in leaves] * 2) == leaves
+
+
+def test_containers_stand_for_their_leaves_in_the_order_of_the_names() -> None:
+    flat = flatten(MODEL)
+    names = [name for name, _, _ in leaves_of(flat.tree, flat.scalars, ["l", "m/a~0b", "m"])]
+    assert names == ["l/0", "l/1/0", "l/1/1", "m/a~0b", "m/a~1b", "m/"]
 
 
 def test_the_empty_name() -> None:

@@ -33,3 +33,7 @@ def test_cursor_reads_in_order_and_stops_at_the_end() -> None:
     assert cursor.remaining == 1
     with pytest.raises(TruncatedError, match=r"here: letters takes 2 bytes at 8, 1 left \[LCC-FRM-02\]"):
         cursor.take(2, "letters")
+    with pytest.raises(TruncatedError, match="here: letters takes 2 bytes at 8, 1 left"):
+        cursor.skip(2, "letters")
+    cursor.skip(1, "a letter")
+    assert cursor.remaining == 0

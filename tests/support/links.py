@@ -38,8 +38,12 @@ class FakeLink:
     def members(self, number: int) -> list[int]:
         return [index for index, name in enumerate(self.index_names) if self.numbers[name] == number]
 
-    def frame(self, number: int) -> bytes:
-        return self.frames[number]
+    @property
+    def runs(self) -> list[list[int]]:
+        return [run for run in map(self.members, range(len(self.frames))) if len(run) > 1]
+
+    def frame(self, number: int, *, verify: bool = True) -> memoryview:  # noqa: ARG002
+        return memoryview(self.frames[number])
 
     def header(self, number: int) -> FrameHeader:
         return parse_header(self.frames[number])

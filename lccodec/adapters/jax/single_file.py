@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ...chain.arrivals import Arrivals
+from ...chain.checkpoint import open_data, open_file
 from ..tree import single_file
-from ..tree.plain import from_plain
-from ..tree.single_file import FromNumpy
-from .states import from_numpy, host_leaf, to_numpy
+from .states import from_numpy, to_numpy
 from .target import load_into
 
 __all__ = ["load", "load_file", "save", "save_file"]
@@ -29,7 +29,9 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
 
 def load(data: bytes, target: Any = None) -> Any:
     """Return the pytree in the bytes of a checkpoint file; target and errors as in `load_file`."""
-    return single_file.load(_to_target(target), data)
+    if target is None:
+        return single_file.load(from_numpy, data)
+    return load_into(target, Arrivals(open_data(data), dtype="bits"))
 
 
 def load_file(path: str | os.PathLike[str], target: Any = None) -> Any:
@@ -40,8 +42,8 @@ def load_file(path: str | os.PathLike[str], target: Any = None) -> Any:
     path
         The file.
     target
-        As in `load_into`: arrays go straight to the devices of its shardings. None gives plain
-        containers.
+        As in `load_into`: arrays go straight to the devices of its shardings, each as soon as it is
+        decoded. None gives plain containers.
 
     Raises
     ------
@@ -50,10 +52,6 @@ def load_file(path: str | os.PathLike[str], target: Any = None) -> Any:
     DataError, ChainError, StorageError
         As `lccodec.load_file`.
     """
-    return single_file.load_file(_to_target(target), path)
-
-
-def _to_target(target: Any) -> FromNumpy:
     if target is None:
-        return from_numpy
-    return lambda state, metadata: load_into(target, from_plain(state, metadata, "", host_leaf))
+        return single_file.load_file(from_numpy, path)
+    return load_into(target, Arrivals(open_file(path), dtype="bits"))

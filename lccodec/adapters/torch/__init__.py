@@ -8,12 +8,12 @@
 >>> optimizer.step()
 >>> with lccodec.Chain(tempfile.mkdtemp(), policy="lossless", adapter=adapter) as chain:
 ...     _ = chain.save(1, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-...     state = chain.restore()
 >>> resumed = torch.nn.Linear(3, 2)
 >>> target = {"model": resumed, "optimizer": torch.optim.AdamW(resumed.parameters())}
->>> _ = adapter.load_into(target, state)  # all of it, or an error that lists every misfit
+>>> _ = adapter.load_into(target, chain.restore())  # all of it, or an error that lists every misfit
 >>> torch.equal(resumed.weight, model.weight)
 True
+>>> _ = adapter.load_into(target, chain.restore_iter())  # the same, layer by layer
 
 Nothing is pickled. The memory of a CPU tensor is read in place; tensors on other devices are copied
 to the CPU. Tensors that share all their memory, such as tied weights, are stored once and restored

@@ -9,13 +9,14 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from ...chain.arrivals import Arrivals
 from ...container.tree import flatten
 from ...element_types import BFLOAT16_BITS, ELEMENT_TYPES, Array, element_type
 from ...errors import ArgumentError, FormatError
-from ..tree.plain import BYTE_TYPES, TYPES, from_plain, to_plain
+from ..tree.plain import BYTE_TYPES, TYPES, from_outline, from_plain, to_plain
 from .roles import roles
 
-__all__ = ["Device", "OnDevice", "check", "from_numpy", "to_numpy", "usable_device"]
+__all__ = ["Device", "OnDevice", "check", "from_numpy", "hollow", "to_numpy", "usable_device"]
 
 Device = str | torch.device
 
@@ -200,12 +201,22 @@ def from_numpy(state: Any, metadata: Mapping[str, str], name: str = "", *, devic
     device = usable_device(device)
 
     def leaf(array: Array, kind: str | None, name: str) -> Any:
-        if kind in ("numpy", "scalar"):  # bfloat16 is passed as bits
-            found = array.view(element_type(array.dtype).native)
-            return found[()] if kind == "scalar" else found
-        return _tensor(array, kind, name).to(device)
+        return _leaf(array, kind, name, device)
 
     return from_plain(state, metadata, name, leaf, _CONSTRUCTORS)
+
+
+def hollow(arrivals: Arrivals) -> tuple[Any, dict[str, Any]]:
+    """Return the state that the leaves of a chain form, before any is decoded.
+
+    Returns
+    -------
+    tuple
+        The state, with tensors on the meta device; and what stands there for each array, by name
+        (see `from_outline`).
+    """
+    meta = torch.device("meta")
+    return from_outline(arrivals, lambda array, kind, name: _leaf(array, kind, name, meta), _CONSTRUCTORS)
 
 
 @dataclass(frozen=True)
@@ -234,6 +245,13 @@ class OnDevice:
     def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
         """Return a state of NumPy arrays as tensors on the device, as the function does."""
         return from_numpy(state, metadata, name, device=self.device)
+
+
+def _leaf(array: Array, kind: str | None, name: str, device: torch.device) -> Any:
+    if kind in ("numpy", "scalar"):  # bfloat16 is passed as bits
+        found = array.view(element_type(array.dtype).native)
+        return found[()] if kind == "scalar" else found
+    return _tensor(array, kind, name).to(device)
 
 
 def _tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:

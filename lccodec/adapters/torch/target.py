@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final, TypeAlias, TypeVar
 
 import torch
 
+from ...chain.arrivals import Arrivals
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
 from ..tree.plain import below, check_same
+from .layers import SET, Layers
 from .optimizer import describe, load_optimizer, misfits
+from .states import OnDevice, from_numpy, hollow
 
 __all__ = ["load_into"]
 
@@ -32,9 +36,10 @@ def load_into(target: Target, state: Any, *, strict: bool = True, prefix: str = 
         "optimizer": optimizer, "step": 0}``. Tensors are overwritten in place; tensors on the meta
         device are replaced.
     state
-        The saved state of the same things. Settings of an optimizer's groups and attributes of a
-        scheduler may be missing: the target keeps its own. The state may also have more of both
-        than the target.
+        The saved state of the same things, or the leaves of a chain as ``chain.restore_iter()``
+        yields them: then modules are set layer by layer while the rest is decoded. Settings of an
+        optimizer's groups and attributes of a scheduler may be missing: the target keeps its own.
+        The state may also have more of both than the target.
     strict
         If False, entries that only one of the two has are skipped. Shapes and types must still fit.
     prefix
@@ -52,6 +57,8 @@ def load_into(target: Target, state: Any, *, strict: bool = True, prefix: str = 
     ArgumentError
         Lists every entry that is missing, unexpected, or of another shape or dtype. `target` is
         unchanged.
+    DataError, ChainError, StorageError
+        If leaves of a chain cannot be decoded. Then a part of `target` may be set.
 
     Examples
     --------
@@ -59,12 +66,32 @@ def load_into(target: Target, state: Any, *, strict: bool = True, prefix: str = 
     >>> load_into(torch.nn.Linear(2, 1), training, prefix="model")
     Linear(in_features=2, out_features=1, bias=True)
     """
+    if isinstance(state, Arrivals):
+        with state:
+            return _load_arrivals(target, state, strict, prefix)
+    filled: Target = _fill(target, _fitting(target, state, strict, prefix), strict)
+    return filled
+
+
+def _load_arrivals(target: Target, arrivals: Arrivals, strict: bool, prefix: str) -> Target:
+    """Check what a chain holds, then load it as it arrives."""
+    state, expected = hollow(arrivals)
+    layers = Layers(target, _fitting(target, state, strict, prefix), expected)
+    convert = arrivals.adapter.from_numpy if isinstance(arrivals.adapter, OnDevice) else from_numpy
+    for name, value in arrivals.arrays:
+        if name in expected:
+            layers.arrived(expected[name], convert(value, arrivals.metadata, name))
+    filled: Target = _fill(target, layers.rest(), strict, layers.tensors)
+    return filled
+
+
+def _fitting(target: Any, state: Any, strict: bool, prefix: Any) -> Any:
+    """Return the part of a state that a prefix names; refuse one that does not fit the target."""
     part, keys = _part(state, prefix)
     check = _Check(strict)
     check.compare(target, part, keys)
     check_same(check.wanted, check.found, check.more)
-    filled: Target = _fill(target, part, strict)
-    return filled
+    return part
 
 
 def _part(state: Any, prefix: Any) -> tuple[Any, Keys]:
@@ -151,7 +178,10 @@ def _is_stateful(target: Any) -> bool:
     return hasattr(target, "state_dict") and hasattr(target, "load_state_dict")
 
 
-def _fill(target: Any, state: Any, strict: bool) -> Any:
+def _fill(target: Any, state: Any, strict: bool, tensors: Collection[int] = ()) -> Any:
+    """Load a state that fits; `tensors` are the ids of those that are set already."""
+    if state is SET or id(target) in tensors:
+        return target
     if isinstance(target, torch.nn.Module):
         values = target.state_dict().values()
         assign = any(isinstance(v, torch.Tensor) and v.is_meta for v in values)
@@ -161,10 +191,11 @@ def _fill(target: Any, state: Any, strict: bool) -> Any:
     elif _is_stateful(target):
         target.load_state_dict(state)
     elif isinstance(target, dict):
-        target.update({k: _fill(child, state[k], strict) for k, child in target.items() if k in state})
+        fitting = {key: child for key, child in target.items() if key in state}
+        target.update({key: _fill(child, state[key], strict, tensors) for key, child in fitting.items()})
     elif isinstance(target, list | tuple):
         length = len(state)  # may be fewer than the target has, if not strict
-        items = [_fill(child, state[i], strict) for i, child in enumerate(target[:length])]
+        items = [_fill(child, state[i], strict, tensors) for i, child in enumerate(target[:length])]
         if isinstance(target, tuple):
             return (*items, *target[length:])
         target[:length] = items

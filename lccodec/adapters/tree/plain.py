@@ -33,6 +33,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from ...chain.arrivals import Arrivals
 from ...constants import MAX_NESTING
 from ...container.scalars import metadata_strings
 from ...container.tree import leaf_name
@@ -45,6 +46,7 @@ __all__ = [
     "TYPES",
     "below",
     "check_same",
+    "from_outline",
     "from_plain",
     "names_by_type",
     "read_types",
@@ -183,6 +185,34 @@ def from_plain(
     return _FromPlain(read_types(metadata), leaf, constructors or {}).node(
         state, tuple(map(_key, name.split("/"))) if name else ()
     )
+
+
+def from_outline(
+    arrivals: Arrivals, leaf: ArrayLeaf, constructors: Constructors | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """Return the state of a framework that the leaves of a chain form, before any is decoded.
+
+    Parameters
+    ----------
+    leaf, constructors
+        As in `from_plain`. The arrays have no values.
+
+    Returns
+    -------
+    tuple
+        The state; with keys, a dict of the leaves by name. And what `leaf` has made, by the name of
+        its array: by the first name, if an array is in several places of the state.
+    """
+    made: dict[str, Any] = {}
+
+    def noted(array: Array, kind: str | None, name: str) -> Any:
+        return made.setdefault(name, leaf(array, kind, name))
+
+    state, metadata = arrivals.outline(), arrivals.metadata
+    if arrivals.whole:
+        return from_plain(state, metadata, "", noted, constructors), made
+    leaves = {name: from_plain(child, metadata, name, noted, constructors) for name, child in state.items()}
+    return leaves, made
 
 
 class _FromPlain:

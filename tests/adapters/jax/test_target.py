@@ -1,11 +1,15 @@
 """A state gets the structure and types of a target, or an error lists all that does not fit."""
 
+from collections import deque
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lccodec import Chain, ChecksumError
 from lccodec.adapters import jax as adapter
+from lccodec.chain import replay
 from lccodec.errors import ArgumentError
 
 
@@ -62,3 +66,66 @@ def test_a_number_and_an_array_of_one_fit_if_no_bit_is_lost():
     ]:
         with pytest.raises(ArgumentError, match="x: "):
             adapter.load_into({"x": wanted}, {"x": found})
+
+
+def test_leaves_of_a_chain_go_to_the_target_as_they_arrive(tmp_path, monkeypatch):
+    key = jax.random.key(3)
+    tied = np.ones(4, np.float32)
+    tree = {
+        "large": {"a": jnp.arange(40000.0), "b": jnp.arange(40000.0, dtype=jnp.bfloat16)},
+        "few": (jnp.int8([1, 2]), [jnp.zeros((0, 3))], 4, None),
+        "key": key,
+        "host": np.float32([2.5]),
+        "scalar": np.float32(0.5),
+        "tied": [tied, tied],
+        "queue": deque([np.ones(2), 3]),
+        "step": 7,
+    }
+    with Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, {**tree, "large": {"a": jnp.zeros(40000), "b": jnp.zeros(40000, jnp.bfloat16)}})
+        chain.save(1, tree)
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    target = {
+        **tree,
+        "large": jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree["large"]
+        ),
+        "step": jnp.int32(0),
+    }
+    placed, decode = [], replay.decode_components
+    monkeypatch.setattr("lccodec.adapters.jax.target.placed", lambda value, *_: placed.append(value) or value)
+    seen = []
+    monkeypatch.setattr(
+        replay, "decode_components", lambda *a, **o: seen.append(len(placed)) or decode(*a, **o)
+    )
+    adapter.load_into(target, chain.restore_iter())
+    assert seen[:4] == [0, 0, 1, 1]
+    monkeypatch.undo()
+    whole = adapter.load_into(target, chain.restore())
+    back = adapter.load_into(target, chain.restore_iter())
+    assert jax.tree.structure(back) == jax.tree.structure(whole)
+    queue, other = back.pop("queue"), whole.pop("queue")
+    assert (queue[0].tolist(), queue[1]) == (other[0].tolist(), other[1])
+    for found, wanted in zip(jax.tree.leaves(back), jax.tree.leaves(whole), strict=True):
+        assert type(found) is type(wanted)
+        assert getattr(found, "dtype", None) == getattr(wanted, "dtype", None)
+        assert (found == wanted).all() if hasattr(found, "all") else found == wanted
+    part = adapter.load_into({"large": target["large"]}, chain.restore_iter(keys="large"))
+    assert (part["large"]["a"] == tree["large"]["a"]).all()
+
+
+def test_leaves_that_do_not_fit_are_refused_before_anything_is_decoded(tmp_path):
+    with Chain(tmp_path, "lossless", adapter=adapter) as chain:
+        chain.save(0, {"a": jnp.float32([1, 2, 3]), "n": 1})
+    path = next(tmp_path.iterdir())
+    data = bytearray(path.read_bytes())
+    data[data.index(np.float32([1, 2, 3]).tobytes())] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ArgumentError) as caught:
+        adapter.load_into({"a": jnp.ones(4)}, chain.restore_iter())
+    assert str(caught.value).splitlines()[1:] == [
+        "  unexpected: n (no array)",
+        "  a: float32 (3,), where the target has float32 (4,)",
+    ]
+    with pytest.raises(ChecksumError):
+        adapter.load_into({"a": jnp.ones(3), "n": 1}, chain.restore_iter())

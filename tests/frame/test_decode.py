@@ -1,0 +1,202 @@
+"""Blocks of a frame that are decoded apart: the whole, and the errors of the whole."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lccodec import (
+    ArgumentError,
+    ChecksumError,
+    DataError,
+    ExponentBuckets,
+    LogSteps,
+    Lossless,
+    UniformDeadzone,
+    encode,
+)
+from lccodec.element_types import Array, components
+from lccodec.frame.checksum import array_sum
+from lccodec.frame.content import Content
+from lccodec.frame.decode import check_array_sum, decode_components, decode_range
+from lccodec.frame.header import parse_header
+from lccodec.frame.raw import RawFrame
+
+from ..support.frames import sealed
+from ..support.strategies import ALL_DTYPES, dtype_of, installed, random_array
+
+BLOCK = 1 << 16  # the smallest that the encoder can write
+QUANTIZERS = [
+    Lossless(),
+    ExponentBuckets(2),
+    ExponentBuckets(8),
+    UniformDeadzone(relative_step=1),
+    LogSteps(0.5),
+]
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> tuple[bytes, Array | None]:
+    """A frame of several blocks, and the components of its reference."""
+    name, seed = draw(st.sampled_from(installed(ALL_DTYPES))), draw(st.integers(0, 99))
+    size = draw(st.sampled_from([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 150_000, 2 * BLOCK]))
+    array = random_array(name, (size,), seed, draw(st.sampled_from([0.0, 0.1, 1.0])))
+    if draw(st.booleans()):
+        array[size // 3 :] = array[:1]  # so that planes are smaller than raw values
+    how = draw(st.sampled_from(["none", "any", "near"]))
+    reference = None if how == "none" else random_array(name, (size,), seed + 1)
+    if reference is not None and how == "near":
+        reference = np.where(random_array("bool", (size,), seed), array, reference).astype(dtype_of(name))
+    if how == "none" and draw(st.booleans()):
+        kind, bits = components(array)
+        raw = RawFrame(kind, ((size,),), False, lambda: Content(bits, kind, ((size,),)))
+        return b"".join(raw.pieces()), None
+    effort = draw(st.sampled_from(["normal", "high"]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lccodec.frame.encode._BLOCK_LOG2", 16)
+        frame = encode(array, draw(st.sampled_from(QUANTIZERS)), reference, effort=effort)  # type: ignore[arg-type]
+    return frame, None if reference is None else components(reference)[1]
+
+
+@st.composite
+def frames_and_parts(draw: st.DrawFn) -> tuple[bytes, Array | None, list[slice]]:
+    frame, reference = draw(frames())
+    size = parse_header(frame).components
+    places = draw(st.lists(st.integers(0, -(-size // BLOCK)), max_size=4))
+    ends = sorted({0, size, *(min(place * BLOCK, size) for place in places)})
+    parts = [slice(low, high) for low, high in pairwise(ends)] or [slice(0, 0)]
+    return frame, reference, draw(st.permutations(parts))
+
+
+def in_parts(frame: bytes, reference: Array | None, parts: list[slice], *, in_place: bool) -> Array:
+    """Decode a frame part by part; the first one checks the CRC."""
+    header, data = parse_header(frame), memoryview(frame)
+    out = np.full(header.components, 7, header.kind.bits)
+    if in_place and reference is not None:
+        out[:] = reference
+    total = 0
+    for number, part in enumerate(parts):
+        target = out[part]
+        base = None if reference is None else target if in_place else reference[part]
+        decode_range(data, part, base, target, check_crc=number == 0)
+        total += array_sum(target, part.start * target.itemsize // 8)
+    check_array_sum(data, total)
+    return out
+
+
+@given(frames_and_parts(), st.booleans())
+@settings(max_examples=40)
+def test_parts_are_the_whole(case: tuple[bytes, Array | None, list[slice]], in_place: bool) -> None:
+    frame, reference, parts = case
+    whole = decode_components(memoryview(frame), None if reference is None else reference.copy())
+    np.testing.assert_array_equal(in_parts(frame, reference, parts, in_place=in_place), whole)
+
+
+def outcome(decode: Any) -> Array | None:
+    try:
+        return decode()
+    except DataError:
+        return None
+
+
+@given(
+    frames_and_parts(),
+    st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=3),
+    st.booleans(),
+)
+@settings(max_examples=60)
+def test_parts_of_damaged_frames_have_the_outcome_of_the_whole(
+    case: tuple[bytes, Array | None, list[slice]], damage: list[tuple[int, int]], seal: bool
+) -> None:
+    """Both decode to the same values, or both raise errors in the bytes, and nothing else."""
+    frame, reference, parts = case
+    header = parse_header(frame)
+    data = bytearray(frame)
+    for place, value in damage:
+        data[header.size + place % (len(data) - header.size)] ^= value  # the header is as it was
+    damaged = sealed(bytes(data)) if seal else bytes(data)
+    base = reference if header.relative else None
+    whole = outcome(lambda: decode_components(memoryview(damaged), None if base is None else base.copy()))
+    found = outcome(lambda: in_parts(damaged, base, parts, in_place=False))
+    assert (whole is None) == (found is None)
+    if whole is not None and found is not None:
+        np.testing.assert_array_equal(found, whole)
+    if not seal and damaged != frame:
+        assert found is None
+
+
+@given(frames(), st.data())
+@settings(max_examples=20)
+def test_every_truncation_is_found(case: tuple[bytes, Array | None], data: st.DataObject) -> None:
+    frame, reference = case
+    size = parse_header(frame).components
+    cut = frame[: data.draw(st.integers(0, len(frame) - 1))]
+    out = np.zeros(size, parse_header(frame).kind.bits)
+    with pytest.raises(DataError):
+        decode_range(memoryview(cut), slice(0, size), reference, out)
+
+
+class Counted:
+    """Bytes that note what is read of them."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.read = data, 0
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, part: slice) -> memoryview:
+        found = memoryview(self.data)[part]
+        self.read += len(found)
+        return found
+
+
+@pytest.mark.parametrize("quantizer", [Lossless(), ExponentBuckets(8)])
+def test_only_what_is_needed_is_read(quantizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", 16)
+    reference = random_array("float32", (16 * BLOCK,), 1, 0)
+    for base in (None, reference):
+        frame = encode(reference + random_array("float32", reference.shape, 2, 0), quantizer, base)
+        out = reference.view("u4")[5 * BLOCK : 6 * BLOCK].copy()
+        data = Counted(frame)
+        decode_range(data, slice(5 * BLOCK, 6 * BLOCK), out, out, check_crc=False)
+        assert data.read < len(frame) / 8
+        decode_range(data, slice(5 * BLOCK, 6 * BLOCK), out, out)
+        assert data.read > len(frame)
+
+
+def test_parts_that_are_not_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", 16)
+    array = np.arange(150_000, dtype=np.float32)
+    frame = memoryview(encode(array, ExponentBuckets(3), array + 1))
+    bits = array.view("u4").copy()
+    for start, stop in (
+        (1, BLOCK),
+        (0, 1000),
+        (BLOCK, 149_999),
+        (2 * BLOCK, 3 * BLOCK),
+        (BLOCK, 0),
+        (-BLOCK, BLOCK),
+    ):
+        with pytest.raises(ArgumentError, match=r"are not blocks of 2\*\*16"):
+            decode_range(frame, slice(start, stop), bits, bits)
+    for reference, out in ((bits[:BLOCK], bits[:1000]), (None, bits[:BLOCK]), (bits[:5], bits[:BLOCK])):
+        with pytest.raises(ArgumentError, match="must have 65536 components"):
+            decode_range(frame, slice(0, BLOCK), reference, out)
+
+
+def test_a_wrong_reference_shows_in_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", 16)
+    array = np.arange(150_000, dtype=np.float32)
+    frame = encode(array, UniformDeadzone(max_error=0.1), array + 1)
+    reference = (array + 1).view("u4")
+    parts = [slice(0, 2 * BLOCK), slice(2 * BLOCK, 150_000)]
+    in_parts(frame, reference, parts, in_place=False)
+    reference[149_999] ^= 1
+    with pytest.raises(ChecksumError, match="the reference is not the one it was coded against"):
+        in_parts(frame, reference, parts, in_place=False)
