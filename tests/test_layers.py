@@ -162,6 +162,7 @@ TESTED_WITH = {
     "chain/coding": "chain/test_plan",
     "chain/history": "chain/test_chain",
     "chain/remote": "chain/test_background",
+    "chain/restorers": "chain/test_sharing",
     "chain/tasks": "chain/test_background",
     "chain/worker": "chain/test_background",
     "adapters/dcp/reader": "adapters/dcp/test_dcp",

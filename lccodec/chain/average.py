@@ -82,7 +82,6 @@ def average(
     roles: Iterable[Role] | Role = ("weight",),
     keys: Iterable[str] | str | None = None,
     dtype: Literal["float32", "bits"] | None = None,
-    threads: int = 1,
 ) -> Average:
     """Return the weighted mean of checkpoints of a chain.
 
@@ -131,7 +130,7 @@ def average(
         averaged = _averaged(lines, wanted_roles, wanted)
         found: dict[int, Array] = {}
         for group in _groups(lines, wanted):
-            arrays = _mean(lines, group, averaged.intersection(group), threads)
+            arrays = _mean(lines, group, averaged.intersection(group))
             for name in group:
                 found[wanted[name]] = without_spare(arrays.pop(name).array(dtype))
         if keys is None:
@@ -227,9 +226,7 @@ def _groups(lines: Sequence[_Line], wanted: Mapping[str, int]) -> list[list[str]
     return list(groups.values())
 
 
-def _mean(
-    lines: Sequence[_Line], names: Sequence[str], averaged: Collection[str], threads: int
-) -> dict[str, DecodedArray]:
+def _mean(lines: Sequence[_Line], names: Sequence[str], averaged: Collection[str]) -> dict[str, DecodedArray]:
     """Return arrays of the newest step, and of those to average the mean."""
     sums: dict[str, Array] = {}
     arrays: dict[str, DecodedArray] = {}
@@ -237,7 +234,7 @@ def _mean(
         wanted: dict[int, Collection[str]] = {i: averaged for i, share in line.chosen.items() if share}
         if line is lines[-1]:
             wanted[len(line.links) - 1] = names
-        for position, arrays in replay_each(line.links, wanted, threads):
+        for position, arrays in replay_each(line.links, wanted):
             share = line.chosen[position]
             for name in averaged if share else ():
                 _add(sums, name, arrays[name], share)

@@ -98,9 +98,9 @@ class Chain(History):
         every = as_integer(keyframe_every)
         if every is None or every < 0:
             raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
-        super().__init__(directory, adapter, newest)
+        options = WorkerOptions(workers, in_flight, patience)
+        super().__init__(directory, adapter, newest, options)
         self.keyframe_every = every
-        self._options = WorkerOptions(workers, in_flight, patience)
         self._settings = Settings(self.directory, policy, roles)
         self._newest = Newest(self.directory, newest)
         crew = self._options.threads()
@@ -128,6 +128,8 @@ class Chain(History):
         with self._saving:
             self._closed = True
             self._saver.forget()
+            if self._restorers is not None:
+                self._restorers.close()
             background, self._background = self._background, None
             if background is not None:
                 background.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,6 @@ from ..container.system import checked_path
 from ..container.tree import select, unflatten
 from ..element_types import Array, check_dtype
 from ..errors import ArgumentError, ChainError, StorageError
-from ..parallel import thread_count
 from .decoded import DecodedArray
 from .directory import check_name, checkpoint_path, directory_steps, step_index
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
@@ -39,8 +38,8 @@ class CheckpointFile:
     files are opened when they are read.
     """
 
-    def __init__(self, reader: CheckpointReader, directory: Path | None, threads: int = 1) -> None:
-        self._threads = threads
+    def __init__(self, reader: CheckpointReader, directory: Path | None) -> None:
+        self._decode: Callable[[CheckpointFile, list[int]], Decoding] | None = None
         with ExitStack() as opened:  # all are closed if one of them is refused
             readers = [opened.enter_context(reader)]
             while (parent := readers[-1].manifest.parent) is not None:
@@ -146,7 +145,13 @@ class CheckpointFile:
         return wanted
 
     def _replay(self, indices: list[int]) -> Decoding:
-        return replay(self._links, indices, self._threads, self.together)
+        if self._decode is not None:
+            return self._decode(self, indices)
+        return replay(self._links, indices, self.together)
+
+    def decode_by(self, decode: Callable[[CheckpointFile, list[int]], Decoding]) -> None:
+        """Let a function decode arrays, given this file and their indices, as `replay` does."""
+        self._decode = decode
 
     @cached_property
     def together(self) -> list[list[int]]:
@@ -213,29 +218,27 @@ def without_spare(array: Array) -> Array:
     return array
 
 
-def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFile:
+def open_file(path: str | os.PathLike[str]) -> CheckpointFile:
     """Open a checkpoint file to read single arrays.
 
     The parents of a delta are looked for in the same directory.
 
     Parameters
     ----------
-    threads
-        Number of threads to decode with, 0 for one for each core.
 
     Raises
     ------
     ArgumentError
-        If `path` cannot be a path, or `threads` is not a non-negative integer.
+        If `path` cannot be a path.
     DataError, ChainError, StorageError
         If the file breaks a rule of the format, a parent is missing, or the operating system cannot
         read it.
     """
-    threads, checked = thread_count(threads), checked_path(path)
-    return CheckpointFile(open_checkpoint(checked), checked.parent, threads)
+    checked = checked_path(path)
+    return CheckpointFile(open_checkpoint(checked), checked.parent)
 
 
-def open_step(directory: Path, step: int | None = None, *, threads: int = 1) -> CheckpointFile:
+def open_step(directory: Path, step: int | None = None) -> CheckpointFile:
     """Open a step of a chain, the latest by default.
 
     Raises
@@ -261,7 +264,7 @@ def open_step(directory: Path, step: int | None = None, *, threads: int = 1) -> 
     if wanted not in steps:
         nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"
         raise ChainError(f"{directory} has no step {wanted}; {nearest}")
-    file = open_file(steps[wanted], threads=threads)
+    file = open_file(steps[wanted])
     try:
         file.check_name()
     except BaseException:

@@ -50,10 +50,8 @@ class ExactFile(CheckpointFile):
         Opens the history's checkpoint, and warns of the error that made it necessary.
     """
 
-    def __init__(
-        self, reader: CheckpointReader, threads: int, spare: Callable[[LccodecError], CheckpointFile]
-    ) -> None:
-        super().__init__(reader, None, threads)
+    def __init__(self, reader: CheckpointReader, spare: Callable[[LccodecError], CheckpointFile]) -> None:
+        super().__init__(reader, None)
         self._spare = spare
 
     def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
@@ -96,7 +94,7 @@ class ExactFile(CheckpointFile):
                 yield known[place], array
 
 
-def open_exact(directory: Path, threads: int, spare: Callable[[LccodecError], CheckpointFile]) -> ExactFile:
+def open_exact(directory: Path, spare: Callable[[LccodecError], CheckpointFile]) -> ExactFile:
     """Open the exact file of a directory.
 
     Raises
@@ -112,7 +110,7 @@ def open_exact(directory: Path, threads: int, spare: Callable[[LccodecError], Ch
     except BaseException:
         reader.close()
         raise
-    return ExactFile(reader, threads, spare)
+    return ExactFile(reader, spare)
 
 
 def exact_root(reader: CheckpointReader) -> bytes:

@@ -16,10 +16,12 @@ from .adapter import Adapter, as_framework, check_adapter
 from .arrivals import Arrivals
 from .average import average
 from .checkpoint import CheckpointFile, open_step
-from .directory import stored_steps
+from .directory import checkpoint_path, stored_steps
 from .exact_file import ExactFile
 from .info import CheckpointInfo
 from .newest import Kept, check_newest, open_newest, with_exact
+from .remote import WorkerOptions
+from .restorers import Restorers
 from .selection import select_shares
 
 
@@ -30,11 +32,19 @@ class History:
     ----------
     directory, adapter, newest
         As for `Chain`.
+    options
+        How workers are used.
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], adapter: Adapter | None = None, newest: Kept | None = None
+        self,
+        directory: str | os.PathLike[str],
+        adapter: Adapter | None = None,
+        newest: Kept | None = None,
+        options: WorkerOptions = WorkerOptions(),  # noqa: B008 - it is immutable
     ) -> None:
+        self._options = options
+        self._restorers = None if options.workers is None else Restorers(options)
         self.directory = checked_path(directory)
         self.adapter = check_adapter(adapter)
         self._asked = check_newest(newest)
@@ -47,9 +57,6 @@ class History:
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, in rising order."""
         return stored_steps(self.directory)
-
-    def _open(self, step: int | None) -> CheckpointFile:
-        return open_step(self.directory, step)
 
     def restore(
         self,
@@ -91,11 +98,7 @@ class History:
         ArgumentError
             For unknown keys or `dtype`, or a step that is not an integer.
         """
-        asked = self._asked == "exact"
-        newest = open_newest(self.directory, step, expected=asked) if exact else None
-        with newest or self._open(step) as file:
-            if step is None and keys is None and not isinstance(file, ExactFile):
-                self._resumes()
+        with self._open(step, exact, whole=keys is None) as file:
             state = file.state(keys, self._bits if dtype is None else dtype)
             return as_framework(self.adapter, state, file.metadata(), keys)
 
@@ -130,12 +133,21 @@ class History:
         layers/0 [0. 0.]
         layers/1 [1. 1. 1.]
         """
-        asked = self._asked == "exact"
-        newest = open_newest(self.directory, step, expected=asked) if exact else None
-        file = newest or self._open(step)
-        if step is None and keys is None and not isinstance(file, ExactFile):
-            self._resumes()
+        file = self._open(step, exact, whole=keys is None)
         return Arrivals(file, keys, self._bits if dtype is None else dtype, self.adapter)
+
+    def _open(self, step: int | None, exact: bool, *, whole: bool) -> CheckpointFile:
+        """Open a step to restore it, all of it or a part."""
+        expected = self._asked == "exact"
+        opened = open_newest(self.directory, step, expected=expected) if exact else None
+        file = opened or open_step(self.directory, step)
+        if isinstance(file, ExactFile):
+            return file
+        if step is None and whole:
+            self._resumes()
+        if self._restorers is not None:
+            self._restorers.share(file, checkpoint_path(self.directory, file.links[-1].manifest.step or 0))
+        return file
 
     def _resumes(self) -> None:
         """Take note that a run goes on from the lossy newest state."""
@@ -164,5 +176,5 @@ class History:
 
     def info(self, step: int | None = None) -> CheckpointInfo:
         """Return information on a checkpoint, by default the latest; nothing is decoded."""
-        with self._open(step) as file:
+        with open_step(self.directory, step) as file:
             return with_exact(file.info(), self.directory)

@@ -134,9 +134,7 @@ def describe_exact(directory: Path) -> dict[str, Any] | None:
         return {"step": None, "bytes": None, "problem": str(error)}
 
 
-def open_newest(
-    directory: Path, step: int | None = None, *, threads: int = 1, expected: bool = False
-) -> CheckpointFile:
+def open_newest(directory: Path, step: int | None = None, *, expected: bool = False) -> CheckpointFile:
     """Open a step of a chain, the latest by default: the exact file if it is of that step.
 
     An `LccodecWarning` says why an exact file is not used, or what is wrong beside it.
@@ -151,13 +149,13 @@ def open_newest(
     ArgumentError, ChainError, DataError, StorageError
         As `open_step`.
     """
-    file, problem = _find(directory, step, threads, expected)
+    file, problem = _find(directory, step, expected)
     if problem is not None:
         warn(f"{directory}: {problem}" + ("" if file else "; the history's newest is returned"))
-    return file or open_step(directory, step, threads=threads)
+    return file or open_step(directory, step)
 
 
-def open_exact_of(checkpoint: Path, root: str, *, threads: int = 1) -> ExactFile | None:
+def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
     """Open the exact file of a checkpoint, given by its path and its root in hexadecimal.
 
     Returns
@@ -171,17 +169,15 @@ def open_exact_of(checkpoint: Path, root: str, *, threads: int = 1) -> ExactFile
 
     def spare(error: LccodecError) -> CheckpointFile:
         warn(f"{checkpoint}: its exact file is damaged, its own state is returned: {error}")
-        return open_file(checkpoint, threads=threads)
+        return open_file(checkpoint)
 
     try:
-        return open_exact(checkpoint.parent, threads, spare)
+        return open_exact(checkpoint.parent, spare)
     except (DataError, StorageError):  # it was replaced meanwhile
         return None
 
 
-def _find(
-    directory: Path, step: int | None, threads: int, expected: bool
-) -> tuple[ExactFile | None, str | None]:
+def _find(directory: Path, step: int | None, expected: bool) -> tuple[ExactFile | None, str | None]:
     """Return the exact file if it is to be used, and what is to be warned of."""
     newest = _newest_step(directory)
     wanted = newest if step is None else step_index(step)
@@ -192,10 +188,10 @@ def _find(
 
     def spare(error: LccodecError) -> CheckpointFile:
         warn(f"{directory}: the exact file is damaged, the history's newest is returned: {error}")
-        return open_step(directory, wanted, threads=threads)
+        return open_step(directory, wanted)
 
     try:
-        file = open_exact(directory, threads, spare)
+        file = open_exact(directory, spare)
     except (DataError, StorageError) as error:
         return None, f"the exact file cannot be used: {error}"
     manifest = file.links[-1].manifest

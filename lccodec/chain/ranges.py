@@ -110,6 +110,11 @@ class Ranges:
                 raise self._placed(error, link) from None
         return array_sum(target, part.start * target.itemsize // 8)
 
+    def verify(self) -> None:
+        """Raise the error of the first frame whose digest is wrong."""
+        for link, number in self.frames:
+            link.frame(number)
+
     def check(self, sums: Iterable[int]) -> None:
         """Raise ``ChecksumError`` if what `decode` has returned for all ranges is not as stored."""
         link, number = self.frames[-1]

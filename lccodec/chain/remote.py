@@ -15,11 +15,11 @@ from ..container.writer import remove_stale_temporaries
 from ..errors import ArgumentError, LccodecError, WorkerError
 from ..policy.policy import Policy
 from ..quantizers.registry import QUANTIZERS
-from ..workers.crew import Threads, has_lock, member_count
+from ..workers.crew import Crew, Threads, has_lock, member_count
 from ..workers.process import Worker
 from .newest import Newest
 from .settings import LOG, Settings
-from .worker import Beat, Opening, Report, Snapshot, start_worker
+from .worker import Beat, Opening, Report, Snapshot, make_crew, start_worker
 
 #: A worker that does nothing for so long is taken for dead. An fsync may take minutes.
 PATIENCE_SECONDS: Final = 300.0
@@ -50,6 +50,10 @@ class WorkerOptions:
     def threads(self) -> Threads:
         """Return the crew for saves in this process: threads only help without a global lock."""
         return Threads(1 if has_lock() else self.members)
+
+    def crew(self) -> Crew:
+        """Return the crew for restores in this process."""
+        return make_crew(self.members, lambda: None, self.patience) if has_lock() else self.threads()
 
     def opening(self, directory: Path, settings: Settings, newest: Newest, keyframe_every: int) -> Opening:
         """Return what a leader must know of a chain."""

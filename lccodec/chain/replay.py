@@ -16,7 +16,6 @@ from typing import TypeAlias
 
 from ..errors import DataError, FormatError, LccodecError
 from ..frame.decode import decode_components
-from ..parallel import ordered
 from .decoded import DecodedArray, joined, split
 from .links import Link, array_place, check_inherited, frame_header, member_names, part_arrays, value_or_raise
 
@@ -54,7 +53,7 @@ def next_decoded(link: Link, parent: Link | None, before: Decoded, overwrite: bo
             if overwrite:
                 for name in members:  # no other frame needs these arrays of the parent
                     before.arrays.pop(name, None)
-            arrays.update(_decode_frame(link, number, True, references, 1, reuse))
+            arrays.update(_decode_frame(link, number, True, references, reuse))
             owned.update(members)
         except LccodecError as error:
             arrays.update(dict.fromkeys(members, without_traceback(error)))
@@ -70,7 +69,6 @@ def without_traceback(error: LccodecError) -> LccodecError:
 def replay(
     links: Sequence[Link],
     indices: Iterable[int],
-    threads: int = 1,
     together: Sequence[list[int]] | None = None,
 ) -> Decoding:
     """Yield arrays of the last of `links` with their indices, each as soon as it is decoded.
@@ -99,14 +97,13 @@ def replay(
     groups: dict[int, list[int]] = {}
     for index in wanted:
         groups.setdefault(id(together[index]), []).append(index)
-    many = len(groups) > 1  # groups do not depend on each other
 
     def decode(group: list[int]) -> dict[int, DecodedArray]:
         own = {index: names[index] for index in group}
-        ((_, found),) = replay_each(links, {len(links) - 1: list(own.values())}, 1 if many else threads)
+        ((_, found),) = replay_each(links, {len(links) - 1: list(own.values())})
         return {index: found[name] for index, name in own.items()}
 
-    decoded = ordered(decode, groups.values(), threads if many else 1)
+    decoded = map(decode, groups.values())
     ready: dict[int, DecodedArray] = {}
     for index in wanted:
         if index not in ready:  # then it is the first of the next group
@@ -115,7 +112,7 @@ def replay(
 
 
 def replay_each(
-    links: Sequence[Link], wanted: Mapping[int, Collection[str]], threads: int = 1
+    links: Sequence[Link], wanted: Mapping[int, Collection[str]]
 ) -> Iterator[tuple[int, dict[str, DecodedArray]]]:
     """Yield arrays of several of `links`, the oldest link first.
 
@@ -141,17 +138,11 @@ def replay_each(
     """
     current: dict[str, DecodedArray] = {}
 
-    def decode(frame: tuple[Link, int, bool]) -> dict[str, DecodedArray]:
-        return _decode_frame(*frame, current, inner)
-
     frames = itertools.groupby(reversed(_needed(links, wanted)), key=lambda frame: id(frame[0]))
     together = {link: list(group) for link, group in frames}
     for position, link in enumerate(links):
-        # The frames of one link do not depend on each other.
-        own = together.get(id(link), [])
-        inner = threads if len(own) == 1 else 1
-        for arrays in ordered(decode, own, threads if len(own) > 1 else 1):
-            current.update(arrays)
+        for frame in together.get(id(link), []):
+            current.update(_decode_frame(*frame, current))
         if position in wanted:
             yield position, {name: current[name] for name in wanted[position]}
 
@@ -191,7 +182,7 @@ def frames_of(links: Sequence[Link], name: str) -> list[tuple[Link, int]]:
 
 
 def _decode_frame(
-    link: Link, number: int, last: bool, parents: Mapping[str, DecodedArray], threads: int, reuse: bool = True
+    link: Link, number: int, last: bool, parents: Mapping[str, DecodedArray], reuse: bool = True
 ) -> dict[str, DecodedArray]:
     """Decode a frame of a link; `last` says whether to check the array sum (see `_needed`)."""
     names = member_names(link, number)
@@ -205,7 +196,7 @@ def _decode_frame(
         reference = joined(found)
     out = reference if reuse else None
     try:
-        bits = decode_components(link.frame(number), reference, out, check_sum=last, threads=threads)
+        bits = decode_components(link.frame(number), reference, out, check_sum=last)
     except DataError as error:
         raise error if error.where.startswith(link.place) else error.inside(where) from None
     return dict(zip(names, split(bits, header.kind, header.shapes), strict=True))

@@ -34,7 +34,8 @@ from ..workers.process import Worker, connect
 from .newest import Kept, Newest
 from .saver import Saver
 from .settings import LOG, Settings
-from .tasks import TASKS
+from .sharing import TASKS as DECODING_TASKS
+from .tasks import TASKS as ENCODING_TASKS
 
 _SECONDS_BETWEEN_BEATS: Final = 0.5
 
@@ -211,6 +212,7 @@ def serve(channel: Channel) -> None:
         while True:
             message = channel.receive()
             if isinstance(message, Opening):
+                channel.passes_on = True
                 leader = Leader(channel, message)
             elif leader is not None and isinstance(message, Snapshot):
                 report = answer(partial(leader.save, message))
@@ -230,7 +232,8 @@ def serve(channel: Channel) -> None:
 #: What messages may have.
 TYPES: Final = (
     *(Opening, Snapshot, Beat, Report, Done, Weighted),
-    *TASKS,
+    *ENCODING_TASKS,
+    *DECODING_TASKS,
     *QUANTIZERS.values(),
 )
 ERRORS: Final = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from typing import Final, Literal
 
 import numpy as np
@@ -13,7 +12,6 @@ from ..constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_RAW
 from ..element_types import ELEMENT_TYPES, Array, check_dtype, components, from_components, work
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
-from ..parallel import ordered, thread_count
 from . import planes
 from .checksum import SUM_MASK, array_sum
 from .codebook import Codebook, read_block
@@ -30,7 +28,6 @@ def decode(
     out: Array | None = None,
     *,
     dtype: Literal["float32", "bits"] | None = None,
-    threads: int = 1,
 ) -> Array:
     """Return the array that a frame holds.
 
@@ -47,8 +44,6 @@ def decode(
     dtype
         ``"float32"`` returns a bfloat16 array as float32 (exact), ``"bits"`` as `BFLOAT16_BITS`.
         Other types are not affected.
-    threads
-        Number of threads; 0 for one per core.
 
     Returns
     -------
@@ -64,7 +59,6 @@ def decode(
         If the reference is missing or does not match, bfloat16 cannot be represented, or another
         argument is not as described above.
     """
-    threads = thread_count(threads)
     check_dtype(dtype)
     try:
         data = memoryview(frame)
@@ -81,7 +75,7 @@ def decode(
             raise ArgumentError("this frame was coded against a reference; pass it as reference=")
         base = reference_components(reference, header.kind, shape)
     if out is None:
-        bits = _decode(data, header, base, None, threads=threads)
+        bits = _decode(data, header, base, None)
         return from_components(bits, header.kind, shape, dtype)
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
         raise ArgumentError(f"out is a {type(out).__name__}, not a NumPy array")
@@ -92,7 +86,7 @@ def decode(
     )
     if found != header.kind:
         raise ArgumentError(f"out has dtype {found.name}, the frame {header.kind.name}")
-    _decode(data, header, target if reference is out else base, target, threads=threads)
+    _decode(data, header, target if reference is out else base, target)
     if not out.dtype.isnative:  # then the components are a copy
         out.reshape(-1).view(found.bits.newbyteorder("S"))[:] = target
     return out
@@ -104,7 +98,6 @@ def decode_components(
     out: Array | None = None,
     *,
     check_sum: bool = True,
-    threads: int = 1,
 ) -> Array:
     """Return the components that a frame holds, 1-D, decoded into `out` if it is given.
 
@@ -113,7 +106,7 @@ def decode_components(
     """
     header = _checked(frame)
     base = reference if header.relative else None
-    return _decode(frame, header, base, out, check_sum=check_sum, threads=threads)
+    return _decode(frame, header, base, out, check_sum=check_sum)
 
 
 def decode_range(
@@ -152,7 +145,7 @@ def decode_range(
     base = reference if header.relative else None
     if out.size != part.stop - part.start or (header.relative and (base is None or base.size != out.size)):
         raise ArgumentError(f"reference and out must have {part.stop - part.start} components")
-    _decode_part(frame, header, part, base, out, 1)
+    _decode_part(frame, header, part, base, out)
 
 
 def check_array_sum(frame: Stored, total: int) -> None:
@@ -201,7 +194,6 @@ def _decode(
     out: Array | None,
     *,
     check_sum: bool = True,
-    threads: int = 1,
 ) -> Array:
     """Decode a checked frame; all arrays are components."""
     if out is None:
@@ -210,15 +202,13 @@ def _decode(
         except MemoryError as error:
             message = f"not enough memory for {header.nbytes} decoded bytes"
             raise LimitError("LCC-LIM-03", "frame", message) from error
-    _decode_part(data, header, slice(0, header.components), reference, out, threads)
+    _decode_part(data, header, slice(0, header.components), reference, out)
     if check_sum:
         check_array_sum(data, array_sum(out))
     return out
 
 
-def _decode_part(
-    data: Stored, header: FrameHeader, part: slice, reference: Array | None, out: Array, threads: int
-) -> None:
+def _decode_part(data: Stored, header: FrameHeader, part: slice, reference: Array | None, out: Array) -> None:
     """Decode whole blocks; `reference` and `out` are the components of this part of the frame."""
     cursor = Cursor(data, "frame", header.size, len(data) - TAIL.size)
     filling = 0
@@ -230,7 +220,7 @@ def _decode_part(
             out[start : start + numbers.size] = numbers
             start += numbers.size
     else:
-        _decode_blocks(cursor, header, part, reference, out, threads)
+        _decode_blocks(cursor, header, part, reference, out)
         if not header.relative and part.stop == header.components:
             filling = padding(header.nbytes, cursor.position + TAIL.size)
     if part.stop == header.components and (
@@ -242,37 +232,30 @@ def _decode_part(
 
 
 def _decode_blocks(
-    cursor: Cursor, header: FrameHeader, part: slice, reference: Array | None, out: Array, threads: int
+    cursor: Cursor, header: FrameHeader, part: slice, reference: Array | None, out: Array
 ) -> None:
     book: Codebook | None = None
     if header.method == METHOD_CODEBOOK:
         book = _read_codebook(cursor, header)
 
-    def blocks() -> Iterator[tuple[Cursor, slice]]:
-        for number, start in enumerate(range(0, part.stop, 1 << header.block_log2)):
-            size = cursor.integer("I", f"size of block {number}")
-            if start < part.start:
-                cursor.skip(size, f"block {number}")
-                continue
-            block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
-            yield block, slice(start - part.start, start - part.start + (1 << header.block_log2))
-
-    def decode_block(item: tuple[Cursor, slice]) -> None:
-        block, here = item
+    for number, start in enumerate(range(0, part.stop, 1 << header.block_log2)):
+        size = cursor.integer("I", f"size of block {number}")
+        if start < part.start:
+            cursor.skip(size, f"block {number}")
+            continue
+        block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
+        here = slice(start - part.start, start - part.start + (1 << header.block_log2))
         target = out[here]
         base = target if reference is out else part_of(reference, here)  # one object: nothing to copy
         try:
             if book is None:
                 planes.read_block(block, base, header.kind, target)
             else:
-                read_block(block, book, part.start + here.start, base, target)
+                read_block(block, book, start, base, target)
         except MemoryError as error:
             raise LimitError("LCC-LIM-02", block.where, "not enough memory for a block") from error
         if block.remaining:
             raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")
-
-    for _ in ordered(decode_block, blocks(), threads):
-        pass
 
 
 def _read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook:

@@ -22,7 +22,7 @@ from ..arguments import as_integer
 from ..element_types import Array
 from ..errors import ArgumentError, WorkerError
 from ..parallel import ordered
-from .memory import place_of, shared_empty
+from .memory import Arena, PrivateArena, place_of, shared_empty
 from .process import Worker
 
 #: Tasks that a worker has at a time: it need not wait for the next one when it is done with one.
@@ -47,10 +47,13 @@ class Crew(Protocol):
         Number of members; this process is one of them.
     bench
         What this process has on its bench.
+    broken
+        Whether a member is gone; then nothing works any more.
     """
 
     members: int
     bench: Bench
+    broken: bool
 
     def everywhere(self, task: Task) -> None:
         """Let every member do a task."""
@@ -63,6 +66,12 @@ class Crew(Protocol):
 
     def shared(self, array: Array) -> Array:
         """Return an array in memory that all members see: the array itself, or a copy."""
+
+    def arena(self) -> Arena:
+        """Return an arena in memory that all members see."""
+
+    def release(self, arena: Arena) -> None:
+        """Let the other members unmap the memory of an arena; it cannot be shared any more."""
 
     def close(self) -> None:
         """End what is not this process."""
@@ -84,6 +93,7 @@ class Threads:
     def __init__(self, members: int = 1, between: Callable[[], None] = lambda: None) -> None:
         self.members = members
         self.bench: Bench = {}
+        self.broken = False
         self._between = between
 
     def close(self) -> None:
@@ -107,6 +117,13 @@ class Threads:
     def shared(self, array: Array) -> Array:
         """Return the array itself."""
         return array
+
+    def arena(self) -> Arena:
+        """Return an arena in the memory of this process."""
+        return PrivateArena()
+
+    def release(self, arena: Arena) -> None:
+        """Do nothing: nobody else has the memory."""
 
 
 def has_lock() -> bool:
@@ -182,6 +199,7 @@ class Processes:
     def __init__(self, peers: Sequence[Worker], between: Callable[[], None], patience: float) -> None:
         self.members = 1 + len(peers)
         self.bench: Bench = {}
+        self.broken = False  # whether a worker is gone
         self._between = between
         self._patience = patience
         self._bell = threading.Semaphore(0)
@@ -243,20 +261,38 @@ class Processes:
 
     def shared(self, array: Array) -> Array:
         """Return an array that all members see."""
-        if place_of(array) is not None:
+        place = place_of(array)
+        if place is not None and place[0].descriptor >= 0:  # or it was released
             return array
         copy = shared_empty(array.size, array.dtype)
         copy[:] = array
         return copy
+
+    def arena(self) -> Arena:
+        """Return an arena in shared memory."""
+        return Arena()
+
+    def release(self, arena: Arena) -> None:
+        """Let the workers unmap the memory of an arena, with the next task."""
+        for segment in arena.segments:
+            for peer in self._peers:
+                peer.worker.channel.drop(segment.identity)
+            segment.close_descriptor()
 
     def _give(self, peer: _Peer, task: Task) -> list[Done]:
         place: list[Done] = []
         try:
             peer.worker.channel.send(task)
         except EOFError:
-            raise WorkerError(f"a worker is gone: it {peer.worker.state()}") from None
+            raise self._lost(f"a worker is gone: it {peer.worker.state()}") from None
         peer.waiting.append(place)
         return place
+
+    def _lost(self, message: str) -> WorkerError:
+        self.broken = True
+        for peer in self._peers:
+            peer.worker.kill()
+        return WorkerError(message)
 
     def _collect(self) -> None:
         """Put the results that have come into their places."""
@@ -264,7 +300,7 @@ class Processes:
             while not peer.results.empty():
                 done = peer.results.get()
                 if done is None:
-                    raise WorkerError(f"a worker is gone: it {peer.worker.state()}")
+                    raise self._lost(f"a worker is gone: it {peer.worker.state()}")
                 peer.waiting.popleft().append(done)
 
     def _await(self, place: list[Done]) -> Done:
@@ -273,7 +309,7 @@ class Processes:
             if not self._bell.acquire(timeout=self._patience):
                 self._collect()
                 if not place:
-                    raise WorkerError(f"a worker has not answered for {self._patience:g} seconds")
+                    raise self._lost(f"a worker has not answered for {self._patience:g} seconds")
             self._between()
             self._collect()
         return place[0]

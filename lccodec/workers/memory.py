@@ -115,12 +115,14 @@ class Arena:
     ----------
     ALIGNMENT_BYTES
         Arrays begin at a multiple of it: a line of the cache.
+    segments
+        The memory so far.
     """
 
     ALIGNMENT_BYTES: Final = 64
 
     def __init__(self) -> None:
-        self._segments: list[Segment] = []
+        self.segments: list[Segment] = []
         self._current, self._used = 0, 0
 
     def clear(self) -> None:
@@ -133,14 +135,14 @@ class Arena:
         A new segment has room for `more` bytes at least.
         """
         nbytes = count * dtype.itemsize
-        while self._current < len(self._segments):
-            if self._used + nbytes <= len(self._segments[self._current]):
+        while self._current < len(self.segments):
+            if self._used + nbytes <= len(self.segments[self._current]):
                 break
             self._current, self._used = self._current + 1, 0
         else:
             size = max(nbytes, more, _MIN_SEGMENT_BYTES)
-            self._segments.append(Segment.create(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE))
-        found = self._segments[self._current].array(self._used, count, dtype)
+            self.segments.append(Segment.create(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE))
+        found = self.segments[self._current].array(self._used, count, dtype)
         self._used += -(-nbytes // self.ALIGNMENT_BYTES) * self.ALIGNMENT_BYTES
         return found
 

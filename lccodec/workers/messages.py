@@ -51,6 +51,7 @@ class Channel:
         self._theirs: dict[tuple[int, int], Segment] = {}  # segments that the other side has passed
         self._passed: dict[tuple[int, int], weakref.finalize[Any, Segment]] = {}
         self._dropped: list[tuple[int, int]] = []  # passed, and freed here since
+        self.passes_on = False  # whether segments may be passed on to others
 
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
@@ -93,7 +94,9 @@ class Channel:
             self._socket.sendall(text)
             for piece in writing.behind:
                 self._socket.sendall(piece)
-        except (BrokenPipeError, ConnectionError) as error:
+        except TimeoutError:
+            raise
+        except OSError as error:  # also if this end is closed
             raise EOFError("the other process is gone") from error
 
     def receive(self) -> Any:
@@ -108,6 +111,8 @@ class Channel:
             self._theirs.pop(tuple(identity), None)
         for descriptor, (process, number, nbytes) in zip(descriptors, segments, strict=True):
             segment = Segment.attach(descriptor, nbytes, (process, number))
+            if not self.passes_on:
+                segment.close_descriptor()
             self._theirs[segment.identity] = segment
         return self._unpack(value, data)
 
@@ -118,6 +123,12 @@ class Channel:
         self._passed[segment.identity] = end = weakref.finalize(segment, self._drop, segment.identity)
         end.atexit = False
         return True
+
+    def drop(self, identity: tuple[int, int]) -> None:
+        """Let the other side unmap a segment, with the next message."""
+        if (end := self._passed.pop(identity, None)) is not None:
+            end.detach()
+            self._dropped.append(identity)
 
     def _drop(self, identity: tuple[int, int]) -> None:
         if self._passed.pop(identity, None) is not None:

@@ -61,10 +61,9 @@ def descriptors() -> set[str]:
     return {path for path in found if path.endswith(".lcc.h5")}
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_leaves_of_the_state_in_its_order(chain: Chain, threads: int) -> None:
+def test_the_leaves_of_the_state_in_its_order(chain: Chain) -> None:
     for step in range(4):
-        found = list(Chain(chain.directory, threads=threads).restore_iter(step))
+        found = list(chain.restore_iter(step))
         assert [name for name, _ in found] == NAMES
         assert_same(dict(found), {name: chain.restore(step, keys=name)[name] for name in NAMES})
 
@@ -194,10 +193,8 @@ def _first(arrivals: Arrivals) -> Iterator[Any]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors cannot be listed")
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_files_are_closed(chain: Chain, threads: int) -> None:
+def test_the_files_are_closed(chain: Chain) -> None:
     """After the last leaf, after errors, when the iterator is closed or dropped, started or not."""
-    chain = Chain(chain.directory, threads=threads)
     gc.disable()
     try:
         for start in (iter, _first):

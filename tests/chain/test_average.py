@@ -304,6 +304,6 @@ def test_what_is_told(tmp_path: Path) -> None:
     with Chain(tmp_path) as chain:
         for step, state in enumerate(states):
             chain.save(step, state, {"loss": str(step)})
-    found = average(tmp_path, {0: 0.5, 1: 0.5}, threads=2)
+    found = average(tmp_path, {0: 0.5, 1: 0.5})
     assert found.arrays == ("a.weight", "a.bias")
     assert found.metadata == {"loss": "1"}

@@ -177,11 +177,11 @@ def surface(directory: Path) -> dict[str, tuple[Callable[..., Any], tuple[Any, .
 
 
 PARAMETERS = {
-    "open": ["path", "threads"],
+    "open": ["path"],
     "load": ["data", "dtype"],
     "load_file": ["path", "dtype"],
     "validate": ["path"],
-    "Chain": ["directory", "threads", "newest"],
+    "Chain": ["directory", "workers", "newest"],
     "Chain.restore": ["step", "keys", "dtype"],
     "Chain.restore_iter": ["step", "keys", "dtype"],
     "Chain.info": ["step"],

@@ -59,15 +59,12 @@ def test_several_links_are_replayed_in_one_walk(quantizer: object, places: tuple
     assert found == list(places)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_arrays_come_in_the_order_asked_for_each_with_its_group(
-    monkeypatch: pytest.MonkeyPatch, threads: int
-) -> None:
+def test_arrays_come_in_the_order_asked_for_each_with_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three groups: two arrays with frames of their own, and between them three that share one."""
     alone = (MAX_SHARED_COMPONENTS + 1,)
     links, decoded = links_of(drift(4, ((30,), alone, (40,), alone, (50,))), ExponentBuckets(3))
     for order in ([4, 1, 0, 3, 2], [1, 3], [2, 2, 0], []):
-        found = list(replay(links, order, threads))
+        found = list(replay(links, order))
         assert [index for index, _ in found] == list(dict.fromkeys(order))
         for index, array in found:
             np.testing.assert_array_equal(bits_of(array.array()), bits_of(decoded[3][f"w{index}"]))
