@@ -167,7 +167,9 @@ def decode(cursor: Cursor, count: int) -> Array:
     starts = 8 * (ends - sizes)
     steps = -(-count // lanes)
     together = _symbols_together(int(lengths.max()), steps)
-    if 8 * data.size <= min(_STEP_COST_BITS * steps // together, _MAX_JUMP_BITS):
+    if int(lengths.max()) == 1:
+        symbols, position = _bit_by_bit(data, starts, lengths, count)
+    elif 8 * data.size <= min(_STEP_COST_BITS * steps // together, _MAX_JUMP_BITS):
         symbols, position = _jump(data, starts, lengths, count)
     else:
         symbols, position = _step(data, starts, lengths, count, together)
@@ -183,6 +185,20 @@ def _symbols_together(longest: int, steps: int) -> int:
     """Return how many symbols one lookup should give: more mean fewer steps and larger tables."""
     choices = [k for k in range(1, 5) if k == 1 or longest * k <= 16]
     return min(choices, key=lambda k: _STEP_COST_ENTRIES * steps / k + k * (1 << (longest * k)))
+
+
+def _bit_by_bit(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:
+    """Decode lanes of two symbols, each of one bit, without a step from code to code.
+
+    Signs are such runs. Returns the symbols, and where each lane ends, in bits.
+    """
+    lanes = starts.size
+    steps = -(-count // lanes)
+    places = (starts >> 3)[:, None] + np.arange(packed_size(steps, 1))
+    bits = np.unpackbits(data.take(places, mode="clip"), axis=1, count=steps, bitorder="little")
+    position = starts + (count + np.arange(lanes)[::-1]) // lanes
+    two = np.flatnonzero(lengths).astype(np.uint8)
+    return two.take(bits.T, mode="clip").reshape(-1)[:count], position
 
 
 def _jump(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:

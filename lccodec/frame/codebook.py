@@ -18,12 +18,14 @@ from ..entropy.runs import Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_places, write_stream
 from ..errors import FormatError
-from ..parallel import PIECE
+from ..parallel import PIECE, slices
 from ..quantizers.residual import Owner
 from .content import part_of
 
 #: If at most one symbol in this many is not 0, changing only their places is faster.
 SPARSE_RATIO: Final = 16
+
+_PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is added stay in the cache
 
 
 class Codebook:
@@ -183,13 +185,11 @@ def _apply_sparse(
         out[:] = 0
         out[run.positions] = unwork(codebook.expand(run.values, owner), codebook.kind)
         return
-    starts = range(0, out.size, PIECE)
-    bounds = [*np.searchsorted(run.positions, starts).tolist(), run.positions.size]
-    for first, low, high in zip(starts, bounds, bounds[1:], strict=False):
-        target = out[first : first + PIECE]
-        base = target if reference is out else reference[first : first + PIECE]
-        values = codebook.expand(run.values[low:high], owner if isinstance(owner, int) else owner[low:high])
-        _change(base, run.positions[low:high] - first, values, codebook.kind, target)
+    if out is not reference:
+        np.copyto(out, reference)
+    for part in slices(run.positions.size, _PLACES_AT_A_TIME):
+        values = codebook.expand(run.values[part], owner if isinstance(owner, int) else owner[part])
+        add_at(out, run.positions[part], values, codebook.kind)
 
 
 def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:

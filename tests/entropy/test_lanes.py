@@ -123,6 +123,29 @@ def test_both_ways_through_the_lanes_find_the_same(
         assert found[0] == data.tobytes()
 
 
+@given(
+    st.integers(2, 6000), st.sampled_from([(0, 1), (3, 250)]), st.integers(0, 2**32), st.integers(-1, 10**6)
+)
+def test_symbols_of_one_bit(count: int, symbols: tuple[int, int], seed: int, damaged: int) -> None:
+    """They are read without steps from code to code: the result, or the error, is that of steps."""
+    data = np.array(symbols, np.uint8)[np.random.default_rng(seed).integers(0, 2, count)]
+    data[:2] = symbols
+    stored = bytearray(run(data))
+    if damaged >= 0:
+        stored[-1 - damaged % (len(stored) // 2)] ^= 1 << damaged % 8
+    found: list[object] = []
+    for way in (lanes._bit_by_bit, lanes._jump):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lanes, "_bit_by_bit", way)
+            try:
+                found.append(decode(Cursor(memoryview(stored), "run"), count).tobytes())
+            except DataError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
+    if damaged < 0:
+        assert found[0] == data.tobytes()
+
+
 @pytest.mark.parametrize("lane", [b"\x00", b"\x80"])
 @pytest.mark.parametrize("places", [0, 1 << 20])
 def test_a_lane_that_goes_on_behind_the_data_is_refused(

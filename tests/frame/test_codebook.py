@@ -47,7 +47,9 @@ def test_blocks_decode_to_reference_plus_representative(
     for out in (np.empty(count, np.uint32), reference):
         if out is not None:
             cursor = Cursor(memoryview(stored), "block")
-            read_block(cursor, codebook, 0, reference, out)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("lccodec.frame.codebook._PLACES_AT_A_TIME", 40)
+                read_block(cursor, codebook, 0, reference, out)
             assert cursor.remaining == 0
             np.testing.assert_array_equal(out.view(np.float32), expected)
 
