@@ -211,7 +211,7 @@ def test_branches(tmp_path: Path) -> None:
     """Two steps with the same parent, as two writers leave them."""
     chain = saved(tmp_path, [{"weight": W}, {"weight": W * 2}])
     aside = (tmp_path / f"{1:012d}.lcc.h5").rename(tmp_path / "aside")
-    chain.save(2, {"weight": W * 6})
+    Chain(tmp_path).save(2, {"weight": W * 6})
     aside.rename(tmp_path / f"{1:012d}.lcc.h5")
     assert (chain.info(1).parent, chain.info(2).parent) == (0, 0)
     assert (chain.average([0, 1, 2])["weight"] == 3).all()

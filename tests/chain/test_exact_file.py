@@ -35,7 +35,7 @@ def opened(directory: Path) -> ExactFile:
     def spare(error: LccodecError) -> Any:
         raise error
 
-    return open_exact(directory, 1, spare)
+    return open_exact(directory, spare)
 
 
 @given(STATES, STATES)
