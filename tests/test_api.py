@@ -43,6 +43,7 @@ PUBLIC = {
     "UniformDeadzone",
     "UnsupportedError",
     "__version__",
+    "bundle",
     "decode",
     "encode",
     "load",
@@ -51,6 +52,7 @@ PUBLIC = {
     "save",
     "save_file",
     "tune",
+    "unbundle",
     "validate",
 }
 
@@ -80,7 +82,9 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.save_file, ["state", "path", "metadata"]),
         (lccodec.load, ["data", "dtype"]),
         (lccodec.load_file, ["path", "dtype"]),
-        (lccodec.open, ["path", "threads"]),
+        (lccodec.open, ["path", "step", "exact", "threads"]),
+        (lccodec.bundle, ["directory", "path", "steps"]),
+        (lccodec.unbundle, ["path", "directory"]),
         (lccodec.validate, ["path", "deep"]),
         (lccodec.Chain, ["directory", "policy", "roles", "keyframe_every", "threads", "adapter", "newest"]),
         (lccodec.Chain.save, ["self", "step", "state", "metadata", "known"]),

@@ -176,7 +176,7 @@ def surface(directory: Path) -> dict[str, tuple[Callable[..., Any], tuple[Any, .
 
 
 PARAMETERS = {
-    "open": ["path", "threads"],
+    "open": ["path", "step", "threads"],
     "load": ["data", "dtype"],
     "load_file": ["path", "dtype"],
     "validate": ["path"],

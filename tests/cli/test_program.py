@@ -105,7 +105,7 @@ def test_what_the_operating_system_refuses(chain, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", "x")
 
-    monkeypatch.setattr("lccodec.cli.verbs.inspection.directory_steps", refuse)
+    monkeypatch.setattr("lccodec.cli.verbs.inspection.place_steps", refuse)
     assert run("ls", chain, code=1)[1] == "lccodec: error: x: Permission denied\n"
 
 
@@ -113,7 +113,7 @@ def test_an_interrupt(chain, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lccodec.cli.verbs.inspection.directory_steps", interrupt)
+    monkeypatch.setattr("lccodec.cli.verbs.inspection.place_steps", interrupt)
     assert "lccodec: interrupted" in run("ls", chain, code=130)[1]
 
 

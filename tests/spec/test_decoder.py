@@ -35,6 +35,7 @@ VALID = [entry for entry in ENTRIES if entry.get("sha256")]
 INVALID = [entry for entry in ENTRIES if "rule" in entry]
 FRAMES = [entry for entry in VALID if entry["kind"] == "frame"]
 CHECKPOINTS = [entry for entry in VALID if entry["kind"] == "checkpoint"]
+BUNDLES = [entry for entry in VALID if entry["kind"] == "bundle"]
 QUANTIZERS = st.one_of(
     st.just(lccodec.Lossless()),
     st.builds(lccodec.ExponentBuckets, st.integers(1, 8)),
@@ -160,6 +161,16 @@ def test_vector_of_a_checkpoint(decoder: ModuleType, entry: dict[str, Any]) -> N
     assert text(told(decoder.read_checkpoint(VECTORS / entry["file"]))) == text(json.loads(expected))
 
 
+@pytest.mark.parametrize("entry", BUNDLES, ids=lambda entry: entry["name"])
+def test_vector_of_a_bundle(decoder: ModuleType, entry: dict[str, Any]) -> None:
+    path, expected = VECTORS / entry["file"], json.loads(read(entry, "expected") or b"")
+    for name, state in expected.items():
+        if name == "newest":
+            assert text(told(decoder.read_bundle(path))) == text(state)
+        elif name != list(expected)[-2] or "exact" not in entry["description"]:
+            assert text(told(decoder.read_bundle(path, int(name)))) == text(state)
+
+
 def test_there_are_vectors() -> None:
     assert len(FRAMES) > 80
     assert len(CHECKPOINTS) > 5
@@ -252,7 +263,7 @@ def test_chains(decoder: ModuleType, tmp_path: Path, policy: str) -> None:
             assert text(told(decoder.read_checkpoint(path))) == text(
                 told(lccodec.load_file(path, dtype="bits"))
             )
-            manifest = decoder.files.load(path).manifest
+            manifest = decoder.files.load(decoder.files.Place(path)).manifest
             runs |= len(set(manifest["arrays"]) - {0}) < len(manifest["arrays"]) - manifest["arrays"].count(0)
             for array in chain.info(step).arrays:
                 seen.add((array.method, array.relative))
@@ -355,6 +366,10 @@ def test_invalid_vector(decoder: ModuleType, entry: dict[str, Any]) -> None:
     try:
         if entry["kind"] == "frame":
             decoder.decode_frame(read(entry), read(entry, "reference"))
+        elif entry["kind"] == "bundle":
+            path = VECTORS / entry["file"]
+            for step in [None, *decoder.bundles.read_index(path)[0]]:
+                decoder.read_bundle(path, step)
         else:
             decoder.read_checkpoint(VECTORS / entry["file"])
     except decoder.Refused as error:

@@ -10,6 +10,7 @@ import click
 from ...adapters.files.conversion import Exchange
 from ...adapters.files.conversion import convert as convert_state
 from ...adapters.files.formats import check_suffix, load_file
+from ...container.bundle import is_bundle
 from ...errors import ArgumentError
 from ...exchange import load_rules
 from .. import render
@@ -23,7 +24,7 @@ _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 @verb
 @click.argument("source", metavar="FILE|DIR", type=CHAIN_OR_FILE)
 @click.argument("output", metavar="OUTPUT", type=NEW)
-@click.option("--step", type=STEP, help="Of a chain.  [default: the latest]")
+@click.option("--step", type=STEP, help="Of a chain or a bundle.  [default: the latest]")
 @click.option("--from", "source_framework", type=_FRAMEWORK, help="The framework of the state in FILE ...")
 @click.option("--to", "output_framework", type=_FRAMEWORK, help="... and the framework that OUTPUT is for.")
 @click.option("--rules", type=FILE, help="Your rules for names and layouts, in TOML or JSON.")
@@ -52,7 +53,7 @@ def convert(  # one parameter for each option: click passes them by name
     shard_bytes: int,
     as_json: bool,
 ) -> None:
-    """Convert a file or a step of a chain to another format, with its metadata.
+    """Convert a file or a step of a chain or a bundle to another format, with its metadata.
 
     The suffix gives the format: .npz, .safetensors, .lcc.h5, .h5 or .hdf5 (plain HDF5), or
     .safetensors.index.json with its shards; .pt, .pth and .ckpt are only read. OUTPUT is replaced
@@ -79,7 +80,7 @@ def convert(  # one parameter for each option: click passes them by name
 
 def _load(source: Path, step: int | None) -> tuple[Any, dict[str, str]]:
     """Return the state of a file or of a step, and its metadata; bfloat16 as bits."""
-    if not source.is_dir():
+    if not source.is_dir() and not is_bundle(source):
         if step is not None:
             raise ArgumentError(f"{source} is a file: --step is for a chain")
         return load_file(source)

@@ -29,6 +29,7 @@ from .parameters import (
     history_option,
     open_checkpoint,
     open_state,
+    place_argument,
     step_option,
     threads_option,
 )
@@ -119,7 +120,7 @@ def save(  # one parameter for each option: click passes them by name
 
 
 @verb
-@chain_argument
+@place_argument
 @step_option
 @_output_option
 @_key_option
@@ -129,7 +130,7 @@ def save(  # one parameter for each option: click passes them by name
 @shard_option
 @threads_option
 def restore(  # one parameter for each option: click passes them by name
-    directory: Path,
+    place: Path,
     step: int | None,
     output: Path,
     keys: tuple[str, ...],
@@ -140,21 +141,23 @@ def restore(  # one parameter for each option: click passes them by name
     threads: int,
     as_json: bool,
 ) -> None:
-    """Restore a step of a chain into a file (.npz, .safetensors, .h5, .lcc.h5), replacing it.
+    """Restore a step of a chain or a bundle into a file, replacing it.
+
+    The suffix gives the format: .npz, .safetensors, .safetensors.index.json, .h5, .lcc.h5.
 
     A --key is an array, an entry with everything below it, or the part of names before a dot:
     'model' also means 'model.weight'. For only the weights of a training state: --key model
     --strip. The newest step comes from the exact file, if the chain has one.
     """
     _check_output(output, keys, strip)
-    with open_state(directory, step, history, threads) as file:
+    with open_state(place, step, history, threads) as file:
         info, metadata = file.info(), file.metadata()
         # bfloat16 as bits can be written without ml_dtypes.
         state = file.state(_names(file, keys) or None, dtype or "bits")
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())
     written = save_output(state, output, metadata, shard_bytes)
-    document = {"directory": str(directory), "step": info.step, "exact": info.exact, **written}
+    document = {"directory": str(place), "step": info.step, "exact": info.exact, **written}
     kind = ", exact" if info.exact else ""
     text = f"step {info.step}{kind}: {written['bytes']:,} bytes  {render.printable(output)}"
     click.echo(render.dump_json(document) if as_json else text)
