@@ -11,7 +11,7 @@ import zipfile
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from ...constants import TRAILER_MAGIC, TRAILER_SIZE
+from ...constants import BUNDLE_MAGIC, MANIFEST_DATASET, PAYLOAD_DATASET, TRAILER_MAGIC, TRAILER_SIZE
 from .disk import regular_file
 
 __all__ = ["KINDS", "Kind", "recognize"]
@@ -27,28 +27,34 @@ class Kind:
         A word for programs.
     title
         What it is, in words.
-    suffix
-        The suffix by which `lccodec.adapters.files` reads it; ``""`` if it does not.
+    suffixes
+        The suffixes by which `lccodec.adapters.files` reads it; none if it does not.
+    advice
+        If it is not read: what to do instead.
     """
 
     name: str
     title: str
-    suffix: str = ""
+    suffixes: tuple[str, ...] = ()
+    advice: str = ""
 
 
 _KINDS: Final = (
-    Kind("checkpoint", "an lccodec checkpoint", ".lcc.h5"),
-    Kind("safetensors", "a safetensors file", ".safetensors"),
-    Kind("safetensors-index", "an index of safetensors shards", ".safetensors.index.json"),
-    Kind("npz", "an archive of NumPy arrays", ".npz"),
-    Kind("torch", "a file of torch.save", ".pt"),
-    Kind("torchscript", "a TorchScript program"),
-    Kind("keras", "a Keras model archive"),
-    Kind("hdf5", "an HDF5 file", ".h5"),
-    Kind("npy", "a single NumPy array"),
-    Kind("pickle", "a Python pickle"),
-    Kind("zip", "a zip archive"),
-    Kind("empty", "an empty file"),
+    Kind("checkpoint", "an lccodec checkpoint", (".lcc.h5",)),
+    Kind("bundle", "an lccodec bundle", (), "unbundle writes its files into a directory"),
+    Kind("safetensors", "a safetensors file", (".safetensors",)),
+    Kind("safetensors-index", "an index of safetensors shards", (".safetensors.index.json",)),
+    Kind("npz", "an archive of NumPy arrays", (".npz",)),
+    Kind("torch", "a file of torch.save", (".pt", ".pth", ".ckpt")),
+    Kind("torchscript", "a TorchScript program", (), "save the state_dict() of its module with torch.save"),
+    Kind("keras", "a Keras model archive", (), "unzip it: the .weights.h5 file in it can be read"),
+    Kind("hdf5", "an HDF5 file", (".h5", ".hdf5")),
+    Kind("npy", "a single NumPy array", (), "write it into an archive with numpy.savez"),
+    Kind(
+        "pickle", "a Python pickle", (), "if you trust it, load it and save its arrays with lccodec.save_file"
+    ),
+    Kind("zip", "a zip archive", (), "unzip it"),
+    Kind("empty", "an empty file", (), "nothing is in it"),
 )
 
 #: The kinds by name.
@@ -56,7 +62,10 @@ KINDS: Final = {kind.name: kind for kind in _KINDS}
 
 _HEAD_BYTES: Final = 4096  # the directory of an HDF5 file begins at 0, 512, 1024 or 2048
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-_HDF5_PLACES: Final = (0, 512, 1024, 2048)
+_HDF5_PLACES: Final = (512, 1024, 2048)
+# Where a checkpoint has the names of its datasets (LCC-H5-05, LCC-H5-06), also if it is cut off.
+_DATASETS: Final = (PAYLOAD_DATASET.encode(), MANIFEST_DATASET.encode())
+_DATASET_PLACES: Final = ((slice(94, 101), slice(116, 124)), (slice(720, 727), slice(728, 736)))
 _ZIP_START: Final = b"PK\x03\x04"
 _EMPTY_ZIP: Final = b"PK\x05\x06"
 _MAX_ARCHIVE_DIRECTORY: Final = 1 << 26  # bytes of the list of its members that are read
@@ -90,7 +99,12 @@ def _name(head: bytes, tail: bytes, size: int) -> str | None:
         return "empty"
     if tail.startswith(TRAILER_MAGIC):
         return "checkpoint"
-    if any(head[place : place + 8] == _HDF5_SIGNATURE for place in _HDF5_PLACES):
+    if head.startswith(_HDF5_SIGNATURE):
+        named = [tuple(head[place] for place in places) for places in _DATASET_PLACES]
+        return "checkpoint" if _DATASETS in named else "hdf5"
+    if head.startswith(BUNDLE_MAGIC):
+        return "bundle"
+    if any(head[place : place + 8] == _HDF5_SIGNATURE for place in _HDF5_PLACES):  # behind a user block
         return "hdf5"
     if head.startswith(b"\x93NUMPY"):
         return "npy"

@@ -17,11 +17,12 @@ from ...chain.place import Place, place_steps
 from ...chain.survey import survey
 from ...chain.validate import validate
 from ...container.bundle import Bundle
-from ...errors import LccodecError
+from ...errors import FormatError, LccodecError
 from ...inspect.difference import Leaves, compare_states
 from ...inspect.summary import summarize
 from .. import render
 from ..program import error_document, error_text, tell, verb
+from .foreign import describe_foreign, foreign_text
 from .parameters import (
     CHAIN_OR_FILE,
     STEP,
@@ -75,9 +76,19 @@ def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool)
 @click.argument("path", type=CHAIN_OR_FILE)
 @step_option
 def info(path: Path, step: int | None, as_json: bool) -> None:
-    """Show what is known about a checkpoint and its arrays, without decoding them."""
-    with open_checkpoint(path, step) as file:
-        found = with_exact(file.info(), path) if path.is_dir() else file.info()
+    """Show what is known about a checkpoint and its arrays, without decoding them.
+
+    Of a file of another kind, say what it is and how to convert or save it.
+    """
+    try:
+        with open_checkpoint(path, step) as file:
+            found = with_exact(file.info(), path) if path.is_dir() else file.info()
+    except FormatError:
+        foreign = None if path.is_dir() else describe_foreign(path)
+        if foreign is None:
+            raise
+        click.echo(render.dump_json(foreign) if as_json else foreign_text(foreign))
+        return
     document = {"path": str(path), **render.checkpoint_document(found), "arrays": found.arrays}
     click.echo(render.dump_json(document) if as_json else render.arrays_text(found))
 

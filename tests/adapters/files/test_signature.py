@@ -13,6 +13,7 @@ import torch
 
 import lccodec
 from lccodec.adapters import npz, safetensors
+from lccodec.adapters.files.formats import check_suffix
 from lccodec.adapters.files.signature import KINDS, recognize
 from lccodec.errors import StorageError
 
@@ -42,14 +43,22 @@ def written(write, path) -> bytes:
     return path.read_bytes()
 
 
-def hdf5_bytes(path, block: int = 0) -> bytes:
+def hdf5_bytes(path, block: int = 0, name: str = "w") -> bytes:
     with h5py.File(path, "w", userblock_size=block) as file:
-        file["w"] = ARRAYS["w"]
+        file[name] = ARRAYS["w"]
     return path.read_bytes()
+
+
+def bundle_bytes(path) -> bytes:
+    with lccodec.Chain(path) as chain:
+        chain.save(0, ARRAYS)
+    lccodec.bundle(path, path / "run.lcc")
+    return (path / "run.lcc").read_bytes()
 
 
 KNOWN = {
     "checkpoint": lambda _: lccodec.save(ARRAYS),
+    "bundle": bundle_bytes,
     "safetensors": lambda path: written(safetensors.save_file, path.with_suffix(".safetensors")),
     "safetensors-index": lambda _: json.dumps({"metadata": {}, "weight_map": {}}).encode(),
     "npz": lambda path: written(npz.save_file, path.with_suffix(".npz")),
@@ -77,6 +86,9 @@ def test_other_forms(tmp_path):
     for name, data in [
         ("torch", torch_bytes(old=True)),
         ("hdf5", hdf5_bytes(tmp_path / "block", block=1024)),
+        ("checkpoint", lccodec.save(ARRAYS)[:-1]),
+        ("checkpoint", lccodec.save(ARRAYS) + b"!"),
+        ("hdf5", hdf5_bytes(tmp_path / "named", name="payload")),
         ("zip", b"PK\x03\x04 and then something else"),
         ("npz", archive()),
         (None, b"hello"),
@@ -96,6 +108,13 @@ def test_every_prefix_of_a_known_file_is_some_kind_or_none(tmp_path):
         for size in {*range(0, 100), *range(100, len(data), 97)}:
             path.write_bytes(data[:size])
             recognize(path)
+
+
+def test_every_kind_is_read_or_has_advice():
+    for kind in KINDS.values():
+        assert bool(kind.suffixes) != bool(kind.advice), kind.name
+        for suffix in kind.suffixes:
+            assert check_suffix(f"a{suffix}")
 
 
 def test_what_is_no_regular_file(tmp_path):
