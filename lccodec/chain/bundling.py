@@ -21,6 +21,7 @@ from ..container.bundle_writer import BundleWriter, check_index_size
 from ..container.reader import CheckpointReader, open_checkpoint, read_root
 from ..container.system import SYSTEM, checked_path, storage_errors
 from ..container.whole_file import WholeFile
+from ..container.writer import remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, FormatError, LccodecError, LccodecWarning
 from ..parallel import thread_count
 from .checkpoint import CheckpointFile, open_file
@@ -268,6 +269,7 @@ def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) ->
     with Bundle(checked_path(path)) as opened:
         with storage_errors("cannot make the directory", target):
             target.mkdir(parents=True, exist_ok=True)
+        remove_stale_temporaries(target)
         there = _files_there(opened, target)
         for step in opened.steps:
             with opened.open(step) as reader:

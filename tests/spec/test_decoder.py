@@ -6,6 +6,7 @@ import base64
 import importlib
 import json
 import random
+import struct
 import sys
 import warnings
 import zlib
@@ -46,6 +47,7 @@ QUANTIZERS = st.one_of(
 POLICIES = ["lossless", "lc-3", "balanced", "small"]
 MUTATIONS = 10_000
 MANIFESTS = 2_000
+INDICES = 600
 MAX_DECODED = 1 << 16  # of a mutation that is decoded: the second decoder takes its time
 
 #: Pairs of rules, lccodec's first, that a frame may be refused by where the text leaves open which
@@ -438,6 +440,44 @@ def test_mutations_of_manifests(decoder: ModuleType, tmp_path: Path, monkeypatch
     assert differences == []
     assert decoded > 20
     assert len(rules) > 15
+
+
+def test_mutations_of_indices(decoder: ModuleType, tmp_path: Path) -> None:
+    """The same of bundles whose root is right, and of which one entry or member is another."""
+    path, rng = tmp_path / "mutation.lcc", random.Random(0)
+    decoded, rules, differences = 0, set(), []
+    bundles = [read(entry) or b"" for entry in BUNDLES]
+    for _ in range(INDICES):
+        data = rng.choice(bundles)
+        files, length = struct.unpack_from("<2Q", data, len(data) - 48)
+        document = json.loads(data[8 + files : 8 + files + length])
+        if rng.random() < 0.9:
+            mutated(document, rng)
+        index = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        trailer = data[-64:-48] + struct.pack("<2Q", files, len(index))
+        root = sha256(data[:8] + index + trailer).digest()
+        path.write_bytes(data[: 8 + files] + index + trailer + root)
+        for step in (None, 10, 110, 140, 141):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", lccodec.LccodecWarning)
+                    with lccodec.open(path, step=step, exact=step is None) as file:
+                        found = text(told(file.state(dtype="bits")))
+            except lccodec.ChainError:
+                found = "LCC-CHN-02"
+            except lccodec.DataError as error:
+                found = error.rule
+            try:
+                other = text(told(decoder.read_bundle(path, step)))
+            except decoder.Refused as error:
+                other = error.rule
+            rules.add(found[:10])
+            decoded += found[:4] != "LCC-"
+            if found != other:
+                differences.append((step, found[:50], other[:50], index))
+    assert differences == []
+    assert decoded > 20
+    assert {"LCC-BUN-05", "LCC-BUN-06", "LCC-BUN-07", "LCC-CHN-02"} <= rules
 
 
 def changed(name: str, changes: dict[int, int], end: int | None = None) -> bytes:
