@@ -1,6 +1,6 @@
 """Fuzz a target for a while: ``python fuzz/run.py TARGET [--seconds N] [--seed S] [--engine E]``.
 
-Targets are ``frame`` and ``checkpoint``.
+Targets are ``frame``, ``checkpoint`` and ``bundle``.
 
 The exit status is 0 where the invariant held, and 1 where an input broke it. That input and the
 traceback are in ``fuzz/work/TARGET/`` then. An input may take `INPUT_SECONDS` and the process
@@ -29,7 +29,7 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 HERE = Path(__file__).parent
-TARGETS = ("frame", "checkpoint")
+TARGETS = ("frame", "checkpoint", "bundle")
 INPUT_SECONDS = 10
 MEMORY_BYTES = 4 << 30
 MAX_INPUT_BYTES = 1 << 17

@@ -1,8 +1,9 @@
 """lccodec: a portable, pure-NumPy codec for training checkpoints."""
 
+from .chain.bundling import bundle, unbundle
+from .chain.bundling import open_path as open
 from .chain.chain import Chain
 from .chain.checkpoint import CheckpointFile
-from .chain.checkpoint import open_file as open
 from .chain.info import ArrayInfo, CheckpointInfo
 from .chain.plan import ArrayPlan, Plan
 from .chain.single_file import load, load_file, save, save_file
@@ -75,6 +76,7 @@ __all__ = [
     "UnsupportedError",
     "WorkerError",
     "__version__",
+    "bundle",
     "decode",
     "encode",
     "load",
@@ -83,5 +85,6 @@ __all__ = [
     "save",
     "save_file",
     "tune",
+    "unbundle",
     "validate",
 ]

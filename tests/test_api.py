@@ -44,6 +44,7 @@ PUBLIC = {
     "UnsupportedError",
     "WorkerError",
     "__version__",
+    "bundle",
     "decode",
     "encode",
     "load",
@@ -52,6 +53,7 @@ PUBLIC = {
     "save",
     "save_file",
     "tune",
+    "unbundle",
     "validate",
 }
 
@@ -81,7 +83,9 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.save_file, ["state", "path", "metadata"]),
         (lccodec.load, ["data", "dtype"]),
         (lccodec.load_file, ["path", "dtype"]),
-        (lccodec.open, ["path"]),
+        (lccodec.open, ["path", "step", "exact"]),
+        (lccodec.bundle, ["directory", "path", "steps"]),
+        (lccodec.unbundle, ["path", "directory"]),
         (lccodec.validate, ["path", "deep"]),
         (
             lccodec.Chain,

@@ -66,14 +66,14 @@ def test_regression(path: Path) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("name", ["frame", "checkpoint"])
+@pytest.mark.parametrize("name", ["frame", "checkpoint", "bundle"])
 def test_the_invariant_is_on_line_1(name: str) -> None:
     first = (FUZZ / f"target_{name}.py").read_text().splitlines()[0]
     assert first.startswith('"""Invariant: ')
     assert "LccodecError, nothing else, in bounded time and memory" in first
 
 
-@pytest.mark.parametrize("name", ["frame", "checkpoint"])
+@pytest.mark.parametrize("name", ["frame", "checkpoint", "bundle"])
 def test_seeds_decode(name: str) -> None:
     """Seeds get to the end, so that mutations of them begin there."""
     module = target(name)
@@ -95,7 +95,7 @@ def test_mutations_are_those_of_the_seed() -> None:
     assert len(set(some(1))) > 150
 
 
-@pytest.mark.parametrize("name", ["frame", "checkpoint"])
+@pytest.mark.parametrize("name", ["frame", "checkpoint", "bundle"])
 def test_the_driver_runs(name: str) -> None:
     command = [sys.executable, FUZZ / "run.py", name, "--seconds", "1", "--engine", "mutation", "--seed", "1"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)

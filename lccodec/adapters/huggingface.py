@@ -10,7 +10,6 @@ least one of the two. Files of `torch.save` are always read with ``weights_only=
 from __future__ import annotations
 
 import os
-import pickle
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,11 +22,12 @@ from safetensors.torch import load_file, save_file
 from ..chain.chain import Chain
 from ..container.system import checked_path, storage_errors
 from ..container.tree import leaf_name
-from ..errors import ArgumentError, FormatError
+from ..errors import FormatError
 from ..policy.roles import Assignment
 from . import torch as adapter
 from .files.disk import replacing
 from .link import open_linked, save_linked
+from .torch.archive import load_archive
 from .torch.roles import module_roles, unwrapped
 from .tree.single_file import restored
 
@@ -83,7 +83,7 @@ def pack(
         if path.suffix == _WEIGHTS_SUFFIX:
             files[name], notes[name] = _read_weights(path)
         elif _TORCH_FILE.fullmatch(path.name):
-            files[name] = _read_torch(path)
+            files[name] = load_archive(path)
     if not files:
         return []
     state = {"files": files, "metadata": notes}
@@ -160,13 +160,4 @@ def _read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str] |
         with safe_open(path, "pt") as file:
             return load_file(path), file.metadata()
     except SafetensorError as error:
-        raise FormatError(_RULE, str(path), str(error)) from error
-
-
-def _read_torch(path: Path) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ArgumentError(f"{path} holds more than tensors and plain values: {error}") from error
-    except (RuntimeError, EOFError) as error:
         raise FormatError(_RULE, str(path), str(error)) from error

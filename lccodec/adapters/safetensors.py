@@ -4,8 +4,8 @@ The format has bfloat16. Without ml_dtypes, a bfloat16 array has the dtype
 :data:`lccodec.BFLOAT16_BITS`. A float8 tensor becomes an array of its bit patterns (uint8) and a
 note in the metadata, which the adapters of frameworks understand (see
 :mod:`lccodec.adapters.tree.plain`). An array with such a note is written as float8. The index of a
-sharded state (``model.safetensors.index.json``) is read as one file. Needs the extra
-``safetensors``, but no framework.
+sharded state (``model.safetensors.index.json``) is read as one file, and written with its shards.
+Needs the extra ``safetensors``, but no framework.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from __future__ import annotations
 import errno
 import json
 import os
+from pathlib import Path
 from typing import Any, Final
 
 from ..byteorder import little_endian, read_numbers, stored_bytes
 from ..container.scalars import metadata_strings
+from ..container.system import checked_path
 from ..container.tree import leaf_name
 from ..element_types import ELEMENT_TYPES, Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from .files.disk import regular_file, replacing
 from .files.named_arrays import named_leaves, plain_names
-from .files.shards import is_index, load_shards, read_index
+from .files.shards import SHARD_BYTES, is_index, load_shards, read_index, save_shards
 from .files.structure import STATE, rebuild, with_structure
-from .tree.plain import names_by_type, read_types, with_types
+from .tree.plain import TYPES, names_by_type, read_types, with_types
 
 try:
     import safetensors as library
@@ -98,8 +100,6 @@ def load_state(path: str | os.PathLike[str]) -> tuple[Any, dict[str, str]]:
         As `load_file`; also if the note of the structure is malformed.
     """
     tensors, metadata = load_file(path), load_metadata(path)
-    if is_index(path):  # the note would describe only one shard
-        metadata.pop(STATE, None)
     return rebuild(tensors, metadata)
 
 
@@ -114,7 +114,8 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     if is_index(path):
         files, metadata = read_index(path)
         shards = [load_metadata(file) for file in files]
-        of_shards = {key: text for shard in shards for key, text in shard.items()}
+        # The note of a shard would describe only that shard.
+        of_shards = {key: text for shard in shards for key, text in shard.items() if key != STATE}
         return with_types(
             {**of_shards, **metadata},
             names_by_type(pair for shard in shards for pair in read_types(shard).items()),
@@ -134,7 +135,12 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     return with_types(metadata, names_by_type([*noted.items(), *native.items()]))
 
 
-def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
+def save_file(
+    state: Any,
+    path: str | os.PathLike[str],
+    metadata: dict[str, str] | None = None,
+    max_shard_bytes: int = SHARD_BYTES,
+) -> None:
     """Write a state to a ``.safetensors`` file atomically; an existing file is replaced.
 
     Parameters
@@ -145,6 +151,9 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
         scalars that no tensor can hold, under ``lccodec.state``.
     metadata
         Strings to store with it. Arrays that its note calls float8 become float8 tensors.
+    max_shard_bytes
+        If `path` is an index: the bytes of the tensors of one shard. A larger tensor has a shard of
+        its own.
 
     Raises
     ------
@@ -156,6 +165,22 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
     metadata = metadata_strings(metadata)
     arrays, scalars = named_leaves(state)
     metadata = with_structure(state, scalars, metadata)
+    if not is_index(path):
+        with replacing(path) as temporary:
+            _write(temporary, arrays, metadata, str(path))
+        return
+    # Hugging Face wants the format in every shard.
+    of_shards = {key: text for key, text in metadata.items() if key != STATE}
+
+    def write(shard: Path, group: dict[str, Array]) -> None:
+        _write(shard, group, {"format": "pt", **of_shards}, str(path))
+
+    of_index = {key: text for key, text in metadata.items() if key != TYPES}
+    save_shards(checked_path(path), arrays, of_index, max_shard_bytes, write)
+
+
+def _write(file: Path, arrays: dict[str, Array], metadata: dict[str, str], where: str) -> None:
+    """Write arrays and metadata; the note of types is for these arrays."""
     types = plain_names(read_types(metadata))
     kept = []  # the library takes addresses: the memory must live until the file is written
     tensors = {}
@@ -171,13 +196,12 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
         tensors[name] = _tensor(types.pop(name) if native else kind.name, array.shape, bits)
     left = {name: kind for name, kind in types.items() if name in arrays}  # containers have no tensors
     metadata = with_types(metadata, names_by_type(left.items()))
-    with replacing(path) as temporary:
-        try:
-            library.serialize_file(tensors, str(temporary), metadata=metadata or None)
-        except library.SafetensorError as error:
-            if "I/O" in str(error) or "IoError" in str(error):  # the library hides the system's error
-                raise StorageError(errno.EIO, f"cannot write: {error}", str(path)) from error
-            raise ArgumentError(f"{path}: {error}") from error  # complex64, in an old version
+    try:
+        library.serialize_file(tensors, str(file), metadata=metadata or None)
+    except library.SafetensorError as error:
+        if "I/O" in str(error) or "IoError" in str(error):  # the library hides the system's error
+            raise StorageError(errno.EIO, f"cannot write: {error}", where) from error
+        raise ArgumentError(f"{where}: {error}") from error  # complex64, in an old version
 
 
 def _tensor(dtype: str, shape: tuple[int, ...], bits: Array) -> Any:

@@ -5,11 +5,14 @@
 - `plan`: what a save does with each array; `coding`: a plan to frames and a manifest; `tail` and
   `decoded`: the reference of the next delta.
 - `exact_file`: the file of the newest state bit for bit; `newest`: when it is written and used.
-- `directory`: the files of a chain and their steps; `links`: one file as a link of a chain.
-- `replay`: decoding along the links; `ranges`: the same of a part of a large array; `info`: what is
-  known without decoding.
+- `directory`: the files of a chain and their steps; `place`: a directory or a bundle; `links`: one
+  file as a link of a chain; `bundling`: a chain in one file, and back.
+- `saver`: plan, code and commit; `background`: the same beside the caller; `remote` and `worker`:
+  the two ends of the way to a worker; `tasks` and `sharing`: what workers divide.
+- `replay`: decoding along the links; `ranges`: the same of a part of a large array; `restorers`:
+  who does it; `info`: what is known without decoding.
 - `checkpoint`: an open checkpoint with its parents; `arrivals`: its leaves one after the other;
-  `single_file`: a state in one file.
+  `history`: the half of `Chain` that reads; `single_file`: a state in one file.
 - `average`: a mean of checkpoints; `selection`: of which, and what each counts.
 - `survey`: every checkpoint of a directory, each read once; `validate`: all problems in it.
 - `tuning`: the search for a policy; `adapter`: what a framework provides.

@@ -23,9 +23,10 @@ from ..container.tree import select, unflatten
 from ..element_types import Array, check_dtype
 from ..errors import ArgumentError, ChainError, StorageError
 from .decoded import DecodedArray
-from .directory import check_name, checkpoint_path, directory_steps, step_index
+from .directory import check_name, directory_steps, step_index
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, check_step, open_parent
+from .place import Place
 from .replay import Decoding, decoded_together, replay
 
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
@@ -38,18 +39,17 @@ class CheckpointFile:
     files are opened when they are read.
     """
 
-    def __init__(self, reader: CheckpointReader, directory: Path | None) -> None:
+    def __init__(self, reader: CheckpointReader, place: Place | None) -> None:
         self._decode: Callable[[CheckpointFile, list[int]], Decoding] | None = None
         with ExitStack() as opened:  # all are closed if one of them is refused
             readers = [opened.enter_context(reader)]
             while (parent := readers[-1].manifest.parent) is not None:
                 child = readers[-1]
                 check_step(child, parent)
-                if directory is None:
+                if place is None:
                     message = f"a delta, whose parent, step {parent.step}, is not at hand"
                     raise ChainError(f"{child.name}: {message}")
-                path = checkpoint_path(directory, parent.step)
-                readers.append(opened.enter_context(open_parent(child, parent, path)))
+                readers.append(opened.enter_context(open_parent(child, parent, place)))
                 readers[-1].rest()
             self._links: list[Link] = []
             for each in reversed(readers):

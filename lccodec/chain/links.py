@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ..container.manifest import INHERITED, Manifest, Parent
-from ..container.reader import CheckpointReader, open_checkpoint
+from ..container.reader import CheckpointReader
 from ..container.tree import array_names
 from ..entropy.bits import Stored
 from ..errors import ChainError, FormatError, LccodecError, StorageError, TruncatedError
 from ..frame.header import FrameHeader, parse_header
+from .place import Place, open_at, place_path
 
 Found = TypeVar("Found")
 
@@ -119,10 +120,11 @@ def missing_parent(child: CheckpointReader, parent: Parent, path: Path, error: L
     return error
 
 
-def open_parent(child: CheckpointReader, parent: Parent, path: Path) -> CheckpointReader:
+def open_parent(child: CheckpointReader, parent: Parent, place: Place) -> CheckpointReader:
     """Open the file that is to be the parent of a checkpoint, and check that it is."""
+    path = place_path(place, parent.step)
     try:
-        reader = open_checkpoint(path)
+        reader = open_at(place, parent.step)
     except StorageError as error:
         raise missing_parent(child, parent, path, error) from error
     try:

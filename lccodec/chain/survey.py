@@ -11,18 +11,18 @@ Source: SPEC 4 (Validator), 9.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..container.manifest import Parent
-from ..container.reader import CheckpointReader, open_checkpoint, peek_parent
+from ..container.reader import CheckpointReader
 from ..errors import ChainError, LccodecError, StorageError
 from .checkpoint import CheckpointFile
-from .directory import check_name, checkpoint_path
+from .directory import check_name
 from .info import CheckpointInfo, Head, checkpoint_info, next_heads
 from .links import Link, check_parent, check_step, missing_parent, open_parent, value_or_raise
+from .place import Place, is_gone, open_at, peek_at, place_path
 from .replay import Decoded, next_decoded, without_traceback
 
 
@@ -77,20 +77,20 @@ class _Known:
     error: LccodecError | None  # the file's own, or of its chain
 
 
-def survey(directory: Path, steps: Mapping[int, Path], *, decode: bool = False) -> Iterator[Visit]:
-    """Yield the checkpoints of a directory, parents before their children.
+def survey(place: Place, steps: Mapping[int, Path], *, decode: bool = False) -> Iterator[Visit]:
+    """Yield the checkpoints of a directory or a bundle, parents before their children.
 
     `steps` has the files, by rising step. A file that is gone when it is opened is left out.
     """
     known: dict[int, _Known | LccodecError] = {}  # an error if the file cannot be opened
     waiting: dict[int | None, _Left] = {}
-    for step, before, last, awaited in _order(steps):
+    for step, before, last, awaited in _order(place, steps):
         seen = waiting.pop(before, None) if last else waiting.get(before)
         try:
-            reader = open_checkpoint(steps[step])
+            reader = open_at(place, step)
         except LccodecError as error:
             known[step] = without_traceback(error)
-            if not isinstance(error, StorageError) or os.path.lexists(steps[step]):
+            if not isinstance(error, StorageError) or not is_gone(place, step):
                 yield Visit(steps[step], None, error, None)
             continue
         with reader:
@@ -100,8 +100,7 @@ def survey(directory: Path, steps: Mapping[int, Path], *, decode: bool = False) 
                 if parent is None or parent.step != before:  # not what the first look found
                     seen = None
                 if parent is not None:
-                    path = checkpoint_path(directory, parent.step)
-                    seen = _read_parent(reader, parent, path, known.get(parent.step), seen, decode)
+                    seen = _read_parent(reader, parent, place, known.get(parent.step), seen, decode)
                 left = _advance(Link(reader, seen.link if seen else None), seen, decode, overwrite=last)
             except LccodecError as error:
                 problem = without_traceback(error)
@@ -114,13 +113,15 @@ def survey(directory: Path, steps: Mapping[int, Path], *, decode: bool = False) 
             visit._left = None  # a caller that keeps the visit must not keep the state
 
 
-def visit_file(path: Path, reader: CheckpointReader, *, decode: bool = False) -> Visit:
-    """Return a checkpoint file as a survey meets it, with the parents beside it.
+def visit_file(
+    path: Path, reader: CheckpointReader, *, place: Place | None = None, decode: bool = False
+) -> Visit:
+    """Return a checkpoint file as a survey meets it, with the parents beside it, or in `place`.
 
     This closes `reader`.
     """
     try:
-        with CheckpointFile(reader, path.parent) as file:
+        with CheckpointFile(reader, place or path.parent) as file:
             left = None
             for link in file.links:
                 left = _advance(link, left, decode, overwrite=True)
@@ -129,7 +130,7 @@ def visit_file(path: Path, reader: CheckpointReader, *, decode: bool = False) ->
         return Visit(path, reader, error, None)
 
 
-def _order(steps: Mapping[int, Path]) -> Iterator[tuple[int, int | None, bool, bool]]:
+def _order(place: Place, steps: Mapping[int, Path]) -> Iterator[tuple[int, int | None, bool, bool]]:
     """Yield the steps, parents before their children.
 
     With each step come its parent's step if that seems to be in the directory, whether it is the
@@ -138,8 +139,8 @@ def _order(steps: Mapping[int, Path]) -> Iterator[tuple[int, int | None, bool, b
     parents: dict[int, int] = {}
     sizes = dict.fromkeys(steps, 1)
     children: dict[int, list[int]] = {}
-    for step, path in steps.items():  # rising
-        parent = peek_parent(path)
+    for step in steps:  # rising
+        parent = peek_at(place, step)
         if parent is not None and parent < step and parent in steps:
             parents[step] = parent
             children.setdefault(parent, []).append(step)
@@ -158,13 +159,14 @@ def _order(steps: Mapping[int, Path]) -> Iterator[tuple[int, int | None, bool, b
 def _read_parent(
     reader: CheckpointReader,
     parent: Parent,
-    path: Path,
+    place: Place,
     known: _Known | LccodecError | None,
     left: _Left | None,
     decode: bool,
 ) -> _Left:
     """Return what the named parent left, or raise what a reader of the chain would raise."""
     check_step(reader, parent)
+    path = place_path(place, parent.step)
     if isinstance(known, LccodecError):
         raise missing_parent(reader, parent, path, known)
     if known is not None:
@@ -174,8 +176,8 @@ def _read_parent(
         if left is not None:
             return left
     # The order did not have this parent: files came or changed in the meantime.
-    with open_parent(reader, parent, path) as opened:
-        return visit_file(path, opened, decode=decode)._whole()
+    with open_parent(reader, parent, place) as opened:
+        return visit_file(path, opened, place=place, decode=decode)._whole()
 
 
 def _advance(link: Link, before: _Left | None, decode: bool, overwrite: bool) -> _Left:

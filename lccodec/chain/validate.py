@@ -6,18 +6,21 @@ Source: SPEC 4 (Validator).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from ..constants import CHECKPOINT_SUFFIX, EXACT_NAME, TEMPORARY_PREFIX
+from ..container.bundle import Bundle, is_bundle
 from ..container.reader import CheckpointReader, check_skeleton, open_checkpoint
 from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
-from .checkpoint import open_file, open_step
+from .bundling import open_exact_in
+from .checkpoint import CheckpointFile, open_file, open_step
 from .directory import directory_names, directory_steps, steps_of
 from .exact_file import check_state, check_values, exact_root, link_problem
+from .place import Place, place_steps
 from .survey import Visit, survey, visit_file
 
 
@@ -79,15 +82,8 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     except LccodecError as error:
         return [_problem(error, target.name)]
     steps = steps_of(target, names)
-    problems: list[Problem] = []
-    if not steps:
-        problems.append(Problem("chain", target.name, "holds no checkpoint"))
-    found = {}
-    for visit in survey(target, steps, decode=deep):
-        of_bytes = _byte_problems(visit.reader, visit.path) if visit.reader else []
-        found[visit.path] = of_bytes or _link_problems(visit, deep)
-    for checkpoint in steps.values():
-        problems += found.get(checkpoint, ())
+    problems = [] if steps else [Problem("chain", target.name, "holds no checkpoint")]
+    problems += _validate_steps(target, steps, deep)
     if EXACT_NAME in names:
         problems += _validate_exact(target, deep)
     known = {EXACT_NAME, *(checkpoint.name for checkpoint in steps.values())}
@@ -97,11 +93,51 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     return problems
 
 
+def _validate_steps(place: Place, steps: Mapping[int, Path], deep: bool) -> list[Problem]:
+    """Return what is wrong with the checkpoints of a place, by rising step."""
+    found = {}
+    for visit in survey(place, steps, decode=deep):
+        of_bytes = _byte_problems(visit.reader, visit.path) if visit.reader else []
+        found[visit.path] = of_bytes or _link_problems(visit, deep)
+    return [problem for path in steps.values() for problem in found.get(path, ())]
+
+
+def _validate_bundle(path: Path, deep: bool) -> list[Problem]:
+    """Return what is wrong with a bundle, and with the files in it."""
+    try:
+        with Bundle(path) as bundle:
+            problems = _validate_steps(bundle, place_steps(bundle), deep)
+            return problems + _validate_exact_in(bundle, deep)
+    except LccodecError as error:
+        return [_problem(error, path.name)]
+
+
+def _validate_exact_in(bundle: Bundle, deep: bool) -> list[Problem]:
+    """Return what is wrong with the exact file of a bundle, and with its link (LCC-EXA-04)."""
+    path = bundle.path / EXACT_NAME
+    try:
+        reader = bundle.open_exact()
+    except LccodecError as error:
+        return [_problem(error, path.name)]
+    if reader is None:
+        return []
+    with reader:
+        problems = _byte_problems(reader, path)
+        if problems := problems or _link_problems(visit_file(path, reader, place=bundle, decode=deep), deep):
+            return problems
+    exact, problem = open_exact_in(bundle)
+    if exact is None:
+        return [Problem("chain", path.name, problem or "")]
+    newest = bundle.steps[-1]
+    with CheckpointFile(exact, None) as file, CheckpointFile(bundle.open(newest), bundle) as checkpoint:
+        return _problems([_error(partial(check_state, file, checkpoint))], path)
+
+
 def _validate_file(path: Path, deep: bool) -> list[Problem]:
     try:
         reader = open_checkpoint(path)
     except LccodecError as error:
-        return [_problem(error, path.name)]
+        return _validate_bundle(path, deep) if is_bundle(path) else [_problem(error, path.name)]
     with reader:
         # In a damaged file, every array would have the same problem again.
         return _byte_problems(reader, path) or _link_problems(visit_file(path, reader, decode=deep), deep)

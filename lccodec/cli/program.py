@@ -94,7 +94,7 @@ def error_text(error: BaseException) -> str:
 def program() -> None:
     """Save training checkpoints as chains of small deltas; restore and inspect any step.
 
-    A DIR is a chain: a directory of checkpoints, one file each.
+    A DIR is a chain: a directory of checkpoints, one file each. A BUNDLE has them in one file.
 
     Exit codes: 0 fine, 1 problems found, 2 usage.
     """

@@ -106,18 +106,18 @@ class Manifest:
         parent: Json = None
         if self.parent is not None:
             step, root = self.parent.step, self.parent.root
-            parent = [step, _base64(root)] if self.minor else {"step": step, "root": root.hex()}
+            parent = [step, write_base64(root)] if self.minor else {"step": step, "root": root.hex()}
         document = {
             "lccodec": [FORMAT_MAJOR, self.minor],
             "step": self.step,
             "parent": parent,
-            "exact": self.exact and _base64(self.exact),
+            "exact": self.exact and write_base64(self.exact),
             "policy": self.policy,
             "metadata": self.metadata,
             "tree": self.tree,
             "scalars": self.scalars,
             "arrays": list(self.arrays),
-            "frames": [[entry.length, _base64(entry.digest)] for entry in self.frames],
+            "frames": [[entry.length, write_base64(entry.digest)] for entry in self.frames],
         }
         if self.exact is None:
             del document["exact"]
@@ -128,7 +128,7 @@ class Manifest:
         if not self.scalars and self.minor:
             del document["scalars"]
         try:
-            return _dump(document)
+            return dump_json(document)
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentError(f"the manifest cannot be written as JSON: {error}") from error
 
@@ -162,7 +162,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         If it is nested too deep (LCC-LIM-05), or has too many arrays (LCC-LIM-06) or too long an
         integer (LCC-LIM-07).
     """
-    document = _parse_json(data, where)
+    document = parse_json(data, where)
     if type(document) is not dict:
         raise FormatError("LCC-MAN-03", where, "not a JSON object")
     if unknown := [key for key in document if key not in _KEYS]:
@@ -190,7 +190,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     named = None if parent is None else _parse_parent(parent, version[1], f"{where}: parent")
     exact = None
     if "exact" in document:
-        exact = _parse_base64(document["exact"], ROOT_SIZE)
+        exact = parse_base64(document["exact"], ROOT_SIZE)
         if exact is None or parent is not None or step is None or version[1] == 0:
             message = "an exact file has the root of a checkpoint, a step, no parent, and version 1.1"
             raise FormatError("LCC-EXA-02", f"{where}: exact", message)
@@ -214,8 +214,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     return manifest.inherit(document["tree"], where) if "tree" in document else manifest
 
 
-def _parse_json(data: bytes, where: str) -> Json:
-    """Parse JSON that is written in the only way `_dump` writes it (LCC-MAN-01)."""
+def parse_json(data: bytes, where: str) -> Json:
+    """Parse JSON that is written in the only way `dump_json` writes it (LCC-MAN-01)."""
     # The standard library's parser is recursive, so the depth is bounded first. Each round removes
     # the innermost pairs of brackets.
     brackets = _JSON_STRING.sub(b"", data).translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
@@ -233,7 +233,7 @@ def _parse_json(data: bytes, where: str) -> Json:
 
     try:
         document = json.loads(data.decode(), parse_int=integer)
-        canonical = _dump(document)  # refuses NaN, infinities and lone surrogates, which `loads` accepts
+        canonical = dump_json(document)  # refuses NaN, infinities and lone surrogates, which `loads` accepts
     except DataError:
         raise
     except ValueError as error:
@@ -253,7 +253,7 @@ def _parse_parent(parent: Json, minor: int, where: str) -> Parent:
     step, text = parent
     if not _is_integer(step, MAX_STEP):
         raise FormatError("LCC-MAN-02", f"{where}: step", "not a step")
-    root = _parse_base64(text, ROOT_SIZE) if minor else _parse_hexadecimal(text, ROOT_SIZE)
+    root = parse_base64(text, ROOT_SIZE) if minor else _parse_hexadecimal(text, ROOT_SIZE)
     if root is None:
         raise FormatError("LCC-MAN-04", f"{where}: root", "not a root")
     return Parent(step, root)
@@ -284,19 +284,19 @@ def _parse_frames(frames: Json, where: str) -> tuple[FrameEntry, ...]:
         is_pair = type(entry) is list and len(entry) == 2
         if not is_pair or not _is_integer(entry[0], _MAX_LENGTH) or not entry[0]:
             raise FormatError("LCC-MAN-05", place, "not the length and the digest of a frame")
-        digest = _parse_base64(entry[1], DIGEST_SIZE)
+        digest = parse_base64(entry[1], DIGEST_SIZE)
         if digest is None:
             raise FormatError("LCC-MAN-08", place, "not a digest")
         entries.append(FrameEntry(entry[0], digest))
     return tuple(entries)
 
 
-def _parse_base64(text: Json, size: int) -> bytes | None:
+def parse_base64(text: Json, size: int) -> bytes | None:
     """Return the bytes of a text (LCC-MAN-08); None if it is not the one text of `size` bytes."""
-    if type(text) is str and len(text) == len(_base64(bytes(size))):
+    if type(text) is str and len(text) == len(write_base64(bytes(size))):
         with suppress(ValueError):
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            if _base64(data) == text:
+            if write_base64(data) == text:
                 return data
     return None
 
@@ -306,7 +306,8 @@ def _parse_hexadecimal(text: Json, size: int) -> bytes | None:
     return bytes.fromhex(text) if is_text else None
 
 
-def _base64(data: bytes) -> str:
+def write_base64(data: bytes) -> str:
+    """Return bytes as text (LCC-MAN-08)."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
@@ -314,7 +315,8 @@ def _is_integer(value: Json, maximum: int) -> bool:
     return type(value) is int and 0 <= value <= maximum
 
 
-def _dump(document: Json) -> bytes:
+def dump_json(document: Json) -> bytes:
+    """Return a document as canonical JSON (LCC-MAN-01)."""
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 

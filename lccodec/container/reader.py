@@ -101,6 +101,13 @@ class CheckpointReader:
             self._source.rest(self.root)
 
     @property
+    def source(self) -> Source:
+        """What the bytes of the whole file are read from."""
+        if self._source is None:
+            raise ArgumentError(f"{self.name}: closed")
+        return self._source
+
+    @property
     def closed(self) -> bool:
         """Whether the file is closed, so that nothing can be read."""
         return self._source is None
@@ -131,9 +138,7 @@ class CheckpointReader:
         return [names.get(members[0]) for members in self.manifest.members]
 
     def _read(self, offset: int, size: int) -> bytes:
-        if self._source is None:
-            raise ArgumentError(f"{self.name}: closed")
-        return self._source.read(offset, size)
+        return self.source.read(offset, size)
 
     def _read_trailer(self, source: Source) -> Trailer:
         data = _last_bytes(source)
@@ -202,11 +207,16 @@ def peek_parent(path: StrPath) -> int | None:
     """Return the step that a file names as its parent's, or None. Nothing is verified."""
     try:
         with closing(FileSource(path)) as source:
-            trailer = parse_trailer(_last_bytes(source), "")
-            length = min(trailer.manifest_length, _DELTA_START_BYTES)
-            match = _DELTA.match(source.read(trailer.manifest_offset, length))
+            return parent_step(source)
     except LccodecError:
         return None
+
+
+def parent_step(source: Source) -> int | None:
+    """Return as `peek_parent`; raise what the trailer breaks."""
+    trailer = parse_trailer(_last_bytes(source), "")
+    length = min(trailer.manifest_length, _DELTA_START_BYTES)
+    match = _DELTA.match(source.read(trailer.manifest_offset, length))
     return None if match is None else int(match[1])
 
 

@@ -182,4 +182,22 @@ class BytesSource:
         self._view.release()
 
 
-Source: TypeAlias = FileSource | BytesSource
+class Section:
+    """A part of a file that others read too: a checkpoint in a bundle. Its opener closes it."""
+
+    def __init__(self, source: FileSource, offset: int, size: int) -> None:
+        self._source, self._offset = source, offset
+        self.size = size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset` on."""
+        return self._source.read(self._offset + offset, size)
+
+    def rest(self, root: bytes) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+Source: TypeAlias = FileSource | BytesSource | Section

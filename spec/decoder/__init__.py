@@ -11,12 +11,14 @@ library only, and it is not installed with the package::
     >>> import decoder  # with spec/ on the path
     >>> state = decoder.read_checkpoint("run/000000000010.lcc.h5")
     >>> state = decoder.read_newest("run")  # the exact file's, or the history's
+    >>> state = decoder.read_bundle("run.lcc", 10)
 
 An array is returned as an :class:`Array`: the name of its element type, its extents and its bytes.
 """
 
+from .bundles import read_bundle
 from .files import Array, read_checkpoint, read_newest
 from .frames import decode_frame
 from .streams import Refused
 
-__all__ = ["Array", "Refused", "decode_frame", "read_checkpoint", "read_newest"]
+__all__ = ["Array", "Refused", "decode_frame", "read_bundle", "read_checkpoint", "read_newest"]

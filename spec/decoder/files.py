@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,10 +29,18 @@ class Array(NamedTuple):
     data: bytes
 
 
+class Place(NamedTuple):
+    """Where a checkpoint file lies: a file, or a part of a bundle."""
+
+    path: Path
+    start: int = 0
+    size: int | None = None  # to the end
+
+
 class Checkpoint(NamedTuple):
     """A checkpoint file whose manifest was checked alone, without the chain it may belong to."""
 
-    path: Path
+    place: Place
     root: bytes
     step: int | None
     parent: tuple[int, bytes] | None
@@ -63,14 +71,14 @@ def open_regular(path: Path) -> int:
     return file
 
 
-def load(path: Path) -> Checkpoint:
+def load(place: Place) -> Checkpoint:
     """A checkpoint file, checked without its frames and an inherited tree (8, "Precedence")."""
-    file = open_regular(path)
+    file, start = open_regular(place.path), place.start
     try:
-        size = os.fstat(file).st_size
-        trailer = pread(file, 88, size - 88) if size >= 88 else b""
+        size = os.fstat(file).st_size if place.size is None else place.size
+        trailer = pread(file, 88, start + size - 88) if size >= 88 else b""
         if trailer[:8] != TRAILER_MAGIC:
-            head = pread(file, min(size, 48), 0)
+            head = pread(file, min(size, 48), start)
             if head[:8] == HDF5_SIGNATURE:
                 # The superblock has the end of the HDF5 file at byte 28, of version 0 at byte 40.
                 end = head[40:] if size > 8 and head[8] == 0 else head[28:36]
@@ -86,10 +94,11 @@ def load(path: Path) -> Checkpoint:
         payload, length = layout[1], layout[3]
         if length > 2**26:
             raise Refused("LCC-LIM-04", f"a manifest of {length} bytes")
-        place = head_size + payload + middle_size
-        if layout != [head_size, payload, place, length, size] or size != place + length + 88:
+        behind = head_size + payload + middle_size
+        if layout != [head_size, payload, behind, length, size] or size != behind + length + 88:
             raise Refused("LCC-TRL-06", "offsets and lengths do not fit the file")
-        around = pread(file, head_size, 0) + pread(file, middle_size + length + 56, head_size + payload)
+        around = pread(file, head_size, start)
+        around += pread(file, middle_size + length + 56, start + head_size + payload)
     finally:
         os.close(file)
     root = trailer[56:]
@@ -103,7 +112,7 @@ def load(path: Path) -> Checkpoint:
         raise Refused("LCC-MAN-09", "the version is not that of the trailer")
     if sum(length for length, _ in manifest["frames"]) != payload:
         raise Refused("LCC-MAN-05", "the lengths of the frames do not sum to the payload")
-    return Checkpoint(path, root, step, parent, manifest)
+    return Checkpoint(place, root, step, parent, manifest)
 
 
 # 9: chains
@@ -118,8 +127,8 @@ def decode_arrays(checkpoint: Checkpoint, names: list[str], parent: dict[str, Ar
     if any(name not in parent for name in groups[0]):
         raise Refused("LCC-CHN-03", "the parent has no array of that name")
     arrays = {name: parent[name] for name in groups[0]}
-    offset = LAYOUTS[min(checkpoint.manifest["lccodec"][1], 1)][0]
-    file = open_regular(checkpoint.path)
+    offset = checkpoint.place.start + LAYOUTS[min(checkpoint.manifest["lccodec"][1], 1)][0]
+    file = open_regular(checkpoint.place.path)
     try:
         for (length, digest), group in zip(frames, groups[1:], strict=True):
             data = pread(file, length, offset)
@@ -160,25 +169,35 @@ def build(node: Any, arrays: list[Array], scalars: Iterator[Any]) -> Any:
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Any:
     """The state in a checkpoint file; a delta is replayed from the chain beside it (section 9)."""
-    checkpoint = load(Path(path))
-    # Only paths and roots are kept on the way back, so memory does not grow with the manifests.
-    links = [(checkpoint.path, checkpoint.root)]
-    in_chain = re.fullmatch(r"([0-9]{12}|[1-9][0-9]{12,})\.lcc\.h5", checkpoint.path.name)
+    checkpoint = load(Place(Path(path)))
+    in_chain = re.fullmatch(r"([0-9]{12}|[1-9][0-9]{12,})\.lcc\.h5", Path(path).name)
     if in_chain and checkpoint.step != int(in_chain[1]):
         raise Refused("LCC-CHN-01", "the step is not that of the file's name")
+
+    def beside(step: int) -> Checkpoint:
+        try:
+            found = load(Place(Path(path).parent / f"{step:012d}.lcc.h5"))
+        except FileNotFoundError as error:
+            raise Refused("LCC-CHN-02", f"the parent, step {step}, is missing") from error
+        if found.step != step:
+            raise Refused("LCC-CHN-01", "the step is not that of the file's name")
+        return found
+
+    return replay(checkpoint, beside)
+
+
+def replay(checkpoint: Checkpoint, find: Callable[[int], Checkpoint]) -> Any:
+    """The state in a checkpoint; `find` loads the checkpoint of a step."""
+    # Only places and roots are kept on the way back, so memory does not grow with the manifests.
+    links = [(checkpoint.place, checkpoint.root)]
     while checkpoint.parent:
         step, root = checkpoint.parent
         if checkpoint.step is None or step >= checkpoint.step:
             raise Refused("LCC-CHN-02", "the parent's step is not below the delta's")
-        try:
-            checkpoint = load(links[0][0].parent / f"{step:012d}.lcc.h5")
-        except FileNotFoundError as error:
-            raise Refused("LCC-CHN-02", f"the parent of step {step} is missing") from error
-        if checkpoint.step != step:
-            raise Refused("LCC-CHN-01", "the step is not that of the file's name")
+        checkpoint = find(step)
         if checkpoint.root != root:
             raise Refused("LCC-CHN-02", "the parent is another checkpoint")
-        links.append((checkpoint.path, root))
+        links.append((checkpoint.place, root))
     tree: Any = None
     names: list[str] = []
     arrays: dict[str, Array] = {}
@@ -199,11 +218,11 @@ def read_newest(directory: str | os.PathLike[str]) -> Any:
     steps = {int(match[1]): Path(directory, match[0]) for match in found if match}
     newest = steps[max(steps)] if steps else None
     try:
-        exact = load(Path(directory, "exact.lcc.h5"))
+        exact = load(Place(Path(directory, "exact.lcc.h5")))
         if "exact" not in exact.manifest:
             raise Refused("LCC-EXA-01", "not an exact file")
         if newest is None or (exact.step == max(steps) and belongs(exact, newest)):
-            return read_checkpoint(exact.path)
+            return read_checkpoint(exact.place.path)
     except (FileNotFoundError, Refused):
         if newest is None:
             raise
@@ -213,7 +232,7 @@ def read_newest(directory: str | os.PathLike[str]) -> Any:
 def belongs(exact: Checkpoint, newest: Path) -> bool:
     """Whether an exact file is that of a checkpoint, or the checkpoint is damaged."""
     try:
-        root = base64.urlsafe_b64encode(load(newest).root).decode().rstrip("=")
+        root = base64.urlsafe_b64encode(load(Place(newest)).root).decode().rstrip("=")
         return bool(exact.manifest["exact"] == root)
     except Refused:
         return True

@@ -73,6 +73,13 @@ def write_broken_frame(vector: Broken, directory: Path) -> dict[str, Any]:
     }
 
 
+def write_broken_bundle(vector: Broken, directory: Path) -> dict[str, Any]:
+    """Write an invalid bundle and return its entry in the manifest."""
+    file = vector.file or f"{vector.name}.lcc"
+    (directory / file).write_bytes(vector.data)
+    return {"name": vector.name, "kind": "bundle", "file": f"invalid/{file}", **_verdict(vector)}
+
+
 def write_broken_checkpoint(vector: Broken, parent: str, directory: Path) -> dict[str, Any]:
     """Write an invalid checkpoint file and return its entry; `parent` is the file of its parent."""
     file = vector.file or f"{vector.name}.lcc.h5"

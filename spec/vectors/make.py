@@ -2,7 +2,8 @@
 
 It writes ``valid/``, ``invalid/`` and ``manifest.json``.
 
-A vector is a frame (``.lcf``) or a checkpoint file (``.lcc.h5``) with what it decodes to. The
+A vector is a frame (``.lcf``), a checkpoint file (``.lcc.h5``) or a bundle (``.lcc``), with what it
+decodes to. The
 encoder makes the vectors of this module. Their expected values are the array or, if the frame is
 lossy, what the frame decodes to. The vectors of ``assembly.py`` and the invalid ones
 (``broken.py``) are made without the encoder. All values come from exact arithmetic, so every
@@ -22,7 +23,8 @@ from typing import Any
 
 import numpy as np
 from assembly import assembled_frames
-from broken import Broken, write_broken_checkpoint, write_broken_frame
+from broken import Broken, write_broken_bundle, write_broken_checkpoint, write_broken_frame
+from broken_bundles import broken_bundles
 from broken_checkpoints import PARENT, SOUND, broken_checkpoints
 from broken_frames import broken_frames
 from broken_manifests import broken_manifests
@@ -358,6 +360,39 @@ def write_expected(name: str, description: str, state: Any, directory: Path) -> 
     }
 
 
+#: Bundles of the checkpoints above: a name, the steps, and whether the exact file is in it.
+BUNDLES = {
+    "chain-1.1": ([140, 141], True),
+    "mixed-1.1": ([10, 11, 12, 13], False),
+    "keyframe-1.1": ([110], False),
+}
+
+
+def write_bundle(name: str, directory: Path) -> dict[str, Any]:
+    """Write a bundle of checkpoints in a directory, and what it holds; return its entry."""
+    steps, exact = BUNDLES[name]
+    path = directory / f"{name}.lcc"
+    with tempfile.TemporaryDirectory() as own:
+        for file in [f"{step:012d}.lcc.h5" for step in steps] + ["exact.lcc.h5"] * exact:
+            shutil.copy(directory / file, own)
+        lccodec.bundle(own, path)
+    states = {}
+    for step in [*steps, None]:
+        with lccodec.open(path, step=step, exact=step is None) as file:
+            states[str(step or "newest")] = expected_state(file.state(dtype="bits"))
+    text = json.dumps(states, indent=1, ensure_ascii=False) + "\n"
+    (directory / f"{name}.json").write_bytes(text.encode())
+    what = f"a bundle of the steps {', '.join(map(str, steps))}" + (" and of the exact file" if exact else "")
+    return {
+        "name": name,
+        "kind": "bundle",
+        "file": f"valid/{name}.lcc",
+        "expected": f"valid/{name}.json",
+        "sha256": digest(text.encode()),
+        "description": what,
+    }
+
+
 def broken_files() -> Iterator[Broken]:
     """Yield every invalid checkpoint file."""
     yield from broken_checkpoints()
@@ -371,9 +406,11 @@ def make(directory: Path) -> None:
     invalid.mkdir(exist_ok=True)
     entries = [write_frame(vector, valid) for vector in frames()]
     entries += [write_expected(*vector, valid) for vector in (*old_checkpoints(valid), *checkpoints(valid))]
+    entries += [write_bundle(name, valid) for name in BUNDLES]
     (invalid / PARENT).write_bytes(SOUND)
     entries += [write_broken_frame(vector, invalid) for vector in broken_frames()]
     entries += [write_broken_checkpoint(vector, PARENT, invalid) for vector in broken_files()]
+    entries += [write_broken_bundle(vector, invalid) for vector in broken_bundles()]
     if len({entry["name"] for entry in entries}) != len(entries):
         raise ValueError("two vectors have one name")
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)

@@ -12,15 +12,17 @@ from accelerate import Accelerator
 from click.testing import CliRunner
 
 import lccodec
-from lccodec.adapters import files, npz, safetensors, transformers
+from lccodec.adapters import files, hdf5, npz, safetensors, transformers
 from lccodec.adapters import huggingface as folder
 from lccodec.adapters import jax as in_jax
 from lccodec.adapters import torch as in_torch
 from lccodec.adapters.accelerate import register
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.files import named_arrays, shards
+from lccodec.adapters.files.signature import recognize
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
+from lccodec.adapters.torch.archive import load_archive
 from lccodec.cli.verbs import program
 from lccodec.container.system import checked_path
 from lccodec.errors import ArgumentError, LccodecError
@@ -47,6 +49,10 @@ DOORS = {
     "open": lccodec.open,
     "npz.save_file": lambda path: npz.save_file(STATE, path),
     "npz.load_file": npz.load_file,
+    "hdf5.save_file": lambda path: hdf5.save_file(STATE, path),
+    "hdf5.load_state": hdf5.load_state,
+    "torch.load_archive": load_archive,
+    "files.recognize": recognize,
     "safetensors.save_file": lambda path: safetensors.save_file(STATE, path),
     "safetensors.load_file": safetensors.load_file,
     "safetensors.load_metadata": safetensors.load_metadata,
@@ -135,7 +141,9 @@ def test_an_odd_path_is_an_error_of_the_taxonomy_or_fine(tmp_path, door):
             DOORS[door](odd)
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".lcc.h5", ".safetensors.index.json"])
+@pytest.mark.parametrize(
+    "suffix", [".npz", ".safetensors", ".lcc.h5", ".safetensors.index.json", ".h5", ".pt"]
+)
 def test_a_fifo_and_a_directory_are_told_and_do_not_hang(tmp_path, suffix):
     os.mkfifo(tmp_path / f"fifo{suffix}")
     (tmp_path / f"directory{suffix}").mkdir()
@@ -153,6 +161,10 @@ ARGUMENTS = [*ODD, [], {}, {1: 2}, {"a": 1}, {"a": "\ud800"}, {"\ud800": "a"}, {
 FUNCTIONS = {
     "npz.save_file": (npz.save_file, [STATE, "a.npz", {}]),
     "npz.load_file": (npz.load_file, ["there.npz"]),
+    "hdf5.save_file": (hdf5.save_file, [STATE, "a.h5", {"k": "v"}]),
+    "hdf5.load_state": (hdf5.load_state, ["there.h5"]),
+    "hdf5.load_metadata": (hdf5.load_metadata, ["there.h5"]),
+    "files.save_file index": (files.save_file, [STATE, "a.safetensors.index.json", {}, 100]),
     "safetensors.save_file": (safetensors.save_file, [STATE, "a.safetensors", {"k": "v"}]),
     "safetensors.load_file": (safetensors.load_file, ["there.safetensors"]),
     "safetensors.load_metadata": (safetensors.load_metadata, ["there.safetensors"]),
@@ -197,7 +209,7 @@ def test_odd_arguments_are_errors_of_the_taxonomy_or_fine(tmp_path, name):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "folder").mkdir()
-    for suffix in (".npz", ".safetensors", ".lcc.h5"):
+    for suffix in (".npz", ".safetensors", ".lcc.h5", ".h5"):
         files.save_file({"w": np.ones(3, np.float32)}, f"there{suffix}", {})
     index = {"weight_map": {"w": "there.safetensors"}}
     (tmp_path / "there.safetensors.index.json").write_text(json.dumps(index))

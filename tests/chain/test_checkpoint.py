@@ -177,7 +177,7 @@ def surface(directory: Path) -> dict[str, tuple[Callable[..., Any], tuple[Any, .
 
 
 PARAMETERS = {
-    "open": ["path"],
+    "open": ["path", "step"],
     "load": ["data", "dtype"],
     "load_file": ["path", "dtype"],
     "validate": ["path"],
@@ -208,7 +208,15 @@ def test_odd_arguments_are_refused_as_ours(
 
 
 def test_all_of_the_reading_surface_is_tried() -> None:
-    left_out = {"self", "policy", "roles", "keyframe_every", "adapter"}  # of a writer
+    left_out = {
+        "self",
+        "policy",
+        "roles",
+        "keyframe_every",
+        "adapter",
+        "in_flight",
+        "patience",
+    }  # of a writer
     left_out |= {"deep", "exact"}  # any truth
     for name, parameters in PARAMETERS.items():
         function: Any = lccodec

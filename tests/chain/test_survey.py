@@ -350,9 +350,9 @@ def test_a_file_that_became_another_since_the_order_was_made(
 ) -> None:
     """The first look at a file only makes an order: what is found later counts."""
     write_tree(tmp_path, [None, 0, 1, 0, 3])
-    monkeypatch.setattr("lccodec.chain.survey.peek_parent", lambda _: None)
+    monkeypatch.setattr("lccodec.chain.survey.peek_at", lambda *_: None)
     assert validate(tmp_path, deep=True) == []
-    monkeypatch.setattr("lccodec.chain.survey.peek_parent", lambda _: 0)
+    monkeypatch.setattr("lccodec.chain.survey.peek_at", lambda *_: 0)
     assert validate(tmp_path, deep=True) == []
     (tmp_path / "000000000001.lcc.h5").unlink()
     assert {p.where for p in validate(tmp_path, deep=True)} == {"000000000002.lcc.h5"}

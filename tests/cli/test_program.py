@@ -28,17 +28,19 @@ ERRORS = {
     "unknown array": ("show {chain} model/weigth", 2, "ArgumentError", None, "is it 'model/weight'?"),
     "a container": ("show {chain} model", 2, "ArgumentError", None, "'model' is not an array"),
     "unknown key": ("restore {chain} -o {tmp}/o.npz --key modle", 2, "ArgumentError", None, "'modle'"),
-    "suffix of an input": ("save {chain} {tmp}/a.pt", 2, "ArgumentError", None, "not one of .npz"),
+    "suffix of an input": ("save {chain} {tmp}/a.bin", 2, "ArgumentError", None, "not one of .npz"),
     "suffix of an output": (
         "restore {chain} -o {tmp}/a",
         2,
         "ArgumentError",
         None,
-        "not one of .npz, .safetensors, .lcc.h5",
+        "not one of .npz, .safetensors, ",
     ),
     "unknown policy": ("save {chain} {tmp}/a.npz --policy x", 2, "BadParameter", None, "lc-3"),
     "a pickle": ("save {chain} {tmp}/pickled.npz", 1, "FormatError", "npz", "pickle"),
     "a broken npz": ("save {chain} {tmp}/a.npz", 1, "FormatError", "npz", "a.npz"),
+    "a broken file of torch": ("save {chain} {tmp}/a.pt", 1, "FormatError", "torch.save", "a.pt"),
+    "a broken HDF5 file": ("save {chain} {tmp}/a.h5", 1, "FormatError", "hdf5", "a.h5"),
     "a broken safetensors": ("save {chain} {tmp}/a.safetensors", 1, "FormatError", "safetensors", "a.safe"),
     "no place for the output": (
         "restore {chain} -o {tmp}/no/a.npz --key model",
@@ -53,7 +55,7 @@ ERRORS = {
 @pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS.keys())
 def test_errors(chain, tmp_path, case):
     text, code, kind, rule, message = case
-    for suffix in (".npz", ".safetensors", ".lcc.h5", ".pt"):
+    for suffix in (".npz", ".safetensors", ".lcc.h5", ".pt", ".h5", ".bin"):
         (tmp_path / f"a{suffix}").write_bytes(b"not what it is named" * 10)
     np.savez(tmp_path / "pickled.npz", x=np.array([{}], dtype=object))
     words = text.format(chain=chain, tmp=tmp_path).split()
@@ -103,7 +105,7 @@ def test_what_the_operating_system_refuses(chain, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", "x")
 
-    monkeypatch.setattr("lccodec.cli.verbs.inspection.directory_steps", refuse)
+    monkeypatch.setattr("lccodec.cli.verbs.inspection.place_steps", refuse)
     assert run("ls", chain, code=1)[1] == "lccodec: error: x: Permission denied\n"
 
 
@@ -111,7 +113,7 @@ def test_an_interrupt(chain, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lccodec.cli.verbs.inspection.directory_steps", interrupt)
+    monkeypatch.setattr("lccodec.cli.verbs.inspection.place_steps", interrupt)
     assert "lccodec: interrupted" in run("ls", chain, code=130)[1]
 
 

@@ -6,6 +6,7 @@ import base64
 import importlib
 import json
 import random
+import struct
 import sys
 import warnings
 import zlib
@@ -35,6 +36,7 @@ VALID = [entry for entry in ENTRIES if entry.get("sha256")]
 INVALID = [entry for entry in ENTRIES if "rule" in entry]
 FRAMES = [entry for entry in VALID if entry["kind"] == "frame"]
 CHECKPOINTS = [entry for entry in VALID if entry["kind"] == "checkpoint"]
+BUNDLES = [entry for entry in VALID if entry["kind"] == "bundle"]
 QUANTIZERS = st.one_of(
     st.just(lccodec.Lossless()),
     st.builds(lccodec.ExponentBuckets, st.integers(1, 8)),
@@ -45,6 +47,7 @@ QUANTIZERS = st.one_of(
 POLICIES = ["lossless", "lc-3", "balanced", "small"]
 MUTATIONS = 10_000
 MANIFESTS = 2_000
+INDICES = 600
 MAX_DECODED = 1 << 16  # of a mutation that is decoded: the second decoder takes its time
 
 #: Pairs of rules, lccodec's first, that a frame may be refused by where the text leaves open which
@@ -160,6 +163,16 @@ def test_vector_of_a_checkpoint(decoder: ModuleType, entry: dict[str, Any]) -> N
     assert text(told(decoder.read_checkpoint(VECTORS / entry["file"]))) == text(json.loads(expected))
 
 
+@pytest.mark.parametrize("entry", BUNDLES, ids=lambda entry: entry["name"])
+def test_vector_of_a_bundle(decoder: ModuleType, entry: dict[str, Any]) -> None:
+    path, expected = VECTORS / entry["file"], json.loads(read(entry, "expected") or b"")
+    for name, state in expected.items():
+        if name == "newest":
+            assert text(told(decoder.read_bundle(path))) == text(state)
+        elif name != list(expected)[-2] or "exact" not in entry["description"]:
+            assert text(told(decoder.read_bundle(path, int(name)))) == text(state)
+
+
 def test_there_are_vectors() -> None:
     assert len(FRAMES) > 80
     assert len(CHECKPOINTS) > 5
@@ -252,7 +265,7 @@ def test_chains(decoder: ModuleType, tmp_path: Path, policy: str) -> None:
             assert text(told(decoder.read_checkpoint(path))) == text(
                 told(lccodec.load_file(path, dtype="bits"))
             )
-            manifest = decoder.files.load(path).manifest
+            manifest = decoder.files.load(decoder.files.Place(path)).manifest
             runs |= len(set(manifest["arrays"]) - {0}) < len(manifest["arrays"]) - manifest["arrays"].count(0)
             for array in chain.info(step).arrays:
                 seen.add((array.method, array.relative))
@@ -355,6 +368,10 @@ def test_invalid_vector(decoder: ModuleType, entry: dict[str, Any]) -> None:
     try:
         if entry["kind"] == "frame":
             decoder.decode_frame(read(entry), read(entry, "reference"))
+        elif entry["kind"] == "bundle":
+            path = VECTORS / entry["file"]
+            for step in [None, *decoder.bundles.read_index(path)[0]]:
+                decoder.read_bundle(path, step)
         else:
             decoder.read_checkpoint(VECTORS / entry["file"])
     except decoder.Refused as error:
@@ -423,6 +440,44 @@ def test_mutations_of_manifests(decoder: ModuleType, tmp_path: Path, monkeypatch
     assert differences == []
     assert decoded > 20
     assert len(rules) > 15
+
+
+def test_mutations_of_indices(decoder: ModuleType, tmp_path: Path) -> None:
+    """The same of bundles whose root is right, and of which one entry or member is another."""
+    path, rng = tmp_path / "mutation.lcc", random.Random(0)
+    decoded, rules, differences = 0, set(), []
+    bundles = [read(entry) or b"" for entry in BUNDLES]
+    for _ in range(INDICES):
+        data = rng.choice(bundles)
+        files, length = struct.unpack_from("<2Q", data, len(data) - 48)
+        document = json.loads(data[8 + files : 8 + files + length])
+        if rng.random() < 0.9:
+            mutated(document, rng)
+        index = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        trailer = data[-64:-48] + struct.pack("<2Q", files, len(index))
+        root = sha256(data[:8] + index + trailer).digest()
+        path.write_bytes(data[: 8 + files] + index + trailer + root)
+        for step in (None, 10, 110, 140, 141):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", lccodec.LccodecWarning)
+                    with lccodec.open(path, step=step, exact=step is None) as file:
+                        found = text(told(file.state(dtype="bits")))
+            except lccodec.ChainError:
+                found = "LCC-CHN-02"
+            except lccodec.DataError as error:
+                found = error.rule
+            try:
+                other = text(told(decoder.read_bundle(path, step)))
+            except decoder.Refused as error:
+                other = error.rule
+            rules.add(found[:10])
+            decoded += found[:4] != "LCC-"
+            if found != other:
+                differences.append((step, found[:50], other[:50], index))
+    assert differences == []
+    assert decoded > 20
+    assert {"LCC-BUN-05", "LCC-BUN-06", "LCC-BUN-07", "LCC-CHN-02"} <= rules
 
 
 def changed(name: str, changes: dict[int, int], end: int | None = None) -> bytes:

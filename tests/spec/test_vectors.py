@@ -25,6 +25,7 @@ VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 ENTRIES = [entry for entry in json.loads((VECTORS / "manifest.json").read_bytes()) if "rule" not in entry]
 FRAMES = [entry for entry in ENTRIES if entry["kind"] == "frame"]
 CHECKPOINTS = [entry for entry in ENTRIES if entry["kind"] == "checkpoint"]
+BUNDLES = [entry for entry in ENTRIES if entry["kind"] == "bundle"]
 FORMS = {
     "constant",
     "raw",
@@ -71,12 +72,13 @@ def little(array: np.ndarray) -> bytes:
 def test_there_are_vectors_and_no_other_files() -> None:
     assert len(FRAMES) > 80
     assert len(CHECKPOINTS) > 5
+    assert len(BUNDLES) > 2
     listed = {
         entry[what] for entry in ENTRIES for what in ("file", "expected", "reference") if entry.get(what)
     }
     assert listed == {f"valid/{path.name}" for path in (VECTORS / "valid").iterdir()}
     files = [path for path in VECTORS.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    assert sum(path.stat().st_size for path in files) < 810_000
+    assert sum(path.stat().st_size for path in files) < 920_000
 
 
 @any_frame
@@ -106,6 +108,23 @@ def test_checkpoint(entry: dict[str, Any], make: ModuleType) -> None:
     assert sha256(expected).hexdigest() == entry["sha256"]
     state = lccodec.load_file(path, dtype="bits")
     assert make.expected_state(state) == json.loads(expected)
+
+
+@pytest.mark.parametrize("entry", BUNDLES, ids=lambda entry: entry["name"])
+def test_bundle(entry: dict[str, Any], make: ModuleType, tmp_path: Path) -> None:
+    path = VECTORS / entry["file"]
+    assert lccodec.validate(path, deep=True) == []
+    expected = read(entry, "expected")
+    assert sha256(expected).hexdigest() == entry["sha256"]
+    states = json.loads(expected)
+    for name, state in states.items():
+        step = None if name == "newest" else int(name)
+        with lccodec.open(path, step=step, exact=step is None) as file:
+            assert make.expected_state(file.state(dtype="bits")) == state
+    steps = lccodec.unbundle(path, tmp_path / "run")
+    assert [*map(str, steps), "newest"] == list(states)
+    for file in (tmp_path / "run").iterdir():
+        assert file.read_bytes() == (VECTORS / "valid" / file.name).read_bytes()
 
 
 def test_they_cover_the_format(make: ModuleType) -> None:

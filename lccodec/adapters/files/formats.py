@@ -1,27 +1,37 @@
 """Files of every format, chosen by suffix: a state and its metadata are read and written.
 
-A ``.lcc.h5`` file is a checkpoint; it is written lossless. A ``.safetensors.index.json`` file is
-only read: its shards are one state. An ``.npz`` file has no place for metadata.
+A ``.lcc.h5`` file is a checkpoint; it is written lossless. A ``.safetensors.index.json`` file comes
+with its shards, which are one state. An ``.npz`` file has no place for metadata. Files of
+``torch.save`` are only read. A ``.ckpt``, ``.h5`` or ``.hdf5`` file may also be a checkpoint:
+Lightning gives every checkpoint the first suffix.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from ...chain.checkpoint import open_file
 from ...chain.single_file import save_file as save_checkpoint
 from ...constants import CHECKPOINT_SUFFIX
 from ...container.scalars import metadata_strings
 from ...container.system import StrPath, checked_path
 from ...errors import ArgumentError
-from .shards import INDEX_SUFFIX
+from ...policy.roles import Assignment
+from ..link import open_linked
+from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
+from .signature import recognize
 
-__all__ = ["check_suffix", "load_file", "save_file"]
+__all__ = ["check_suffix", "load_file", "load_with_roles", "save_file"]
 
 _NPZ: Final = ".npz"
 _SAFETENSORS: Final = ".safetensors"
+_INDEX: Final = _SAFETENSORS + INDEX_SUFFIX
+_HDF5: Final = (".h5", ".hdf5")
+_TORCH: Final = (".pt", ".pth", ".ckpt")
+_WRITTEN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *_HDF5)
+_READ: Final = (*_WRITTEN, *_TORCH)
 
 
 def check_suffix(path: StrPath, write: bool = False) -> Path:
@@ -29,13 +39,13 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
 
     Examples
     --------
-    >>> check_suffix("w.pt", write=True)
+    >>> check_suffix("w.pt", write=True)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    lccodec.errors.ArgumentError: w.pt: not one of .npz, .safetensors, .lcc.h5
+    lccodec.errors.ArgumentError: w.pt: not one of .npz, .safetensors, ..., .lcc.h5, .h5, .hdf5
     """
     path = checked_path(path)
-    suffixes = [_NPZ, _SAFETENSORS, CHECKPOINT_SUFFIX, *([] if write else [_SAFETENSORS + INDEX_SUFFIX])]
-    if not path.name.endswith(tuple(suffixes)):
+    suffixes = _WRITTEN if write else _READ
+    if not path.name.endswith(suffixes):
         raise ArgumentError(f"{path}: not one of {', '.join(suffixes)}")
     return path
 
@@ -46,23 +56,52 @@ def load_file(path: StrPath) -> tuple[Any, dict[str, str]]:
     Raises
     ------
     ArgumentError
-        For another suffix, or a tensor of a dtype that lccodec cannot hold.
+        For another suffix, for a tensor of a dtype that lccodec cannot hold, and for an object in a
+        file of ``torch.save`` that is not loaded.
     DataError, ChainError, StorageError
         If the file is damaged, lacks a parent or a shard, or cannot be read.
     """
+    state, metadata, _ = load_with_roles(path)
+    return state, metadata
+
+
+def load_with_roles(path: StrPath) -> tuple[Any, dict[str, str], Mapping[str, Assignment]]:
+    """Return the state in a file, its metadata, and the roles that its structure says.
+
+    Only files of ``torch.save`` say more than names do: which tensor is the moment of which
+    parameter. The errors are those of `load_file`.
+    """
     path = check_suffix(path)
-    if path.name.endswith(CHECKPOINT_SUFFIX):
-        with open_file(path) as file:
-            return file.state(dtype="bits"), file.metadata()
+    if _is_checkpoint(path):
+        with open_linked(path) as file:
+            return file.state(dtype="bits"), file.metadata(), {}
+    if path.suffix in _TORCH:
+        from .. import torch
+        from ..torch.archive import load_archive
+
+        state = load_archive(path)
+        return *torch.to_numpy(state), torch.roles(state)
     adapter = _adapter(path)
-    state: tuple[Any, dict[str, str]] = (
-        adapter.load_state(path) if hasattr(adapter, "load_state") else (adapter.load_file(path), {})
-    )
-    return state
+    if not hasattr(adapter, "load_state"):
+        return adapter.load_file(path), {}, {}
+    return *adapter.load_state(path), {}
 
 
-def save_file(state: Any, path: StrPath, metadata: dict[str, str]) -> dict[str, str]:
+def _is_checkpoint(path: Path) -> bool:
+    if path.name.endswith(CHECKPOINT_SUFFIX):
+        return True
+    if path.suffix not in (*_HDF5, *_TORCH):
+        return False
+    kind = recognize(path)
+    return kind is not None and kind.name == "checkpoint"
+
+
+def save_file(
+    state: Any, path: StrPath, metadata: dict[str, str], max_shard_bytes: int = SHARD_BYTES
+) -> dict[str, str]:
     """Write a state to a file, replacing it; return the metadata that the format could store.
+
+    `max_shard_bytes` are the bytes of the tensors of a shard, if the file is an index.
 
     Raises
     ------
@@ -78,7 +117,10 @@ def save_file(state: Any, path: StrPath, metadata: dict[str, str]) -> dict[str, 
         return metadata
     adapter = _adapter(path)
     kept = metadata if hasattr(adapter, "load_metadata") else {}
-    adapter.save_file(state, path, kept)
+    if is_index(path):
+        adapter.save_file(state, path, kept, max_shard_bytes)
+    else:
+        adapter.save_file(state, path, kept)
     return kept
 
 
@@ -87,6 +129,10 @@ def _adapter(path: Path) -> ModuleType:
         from .. import npz
 
         return npz
+    if path.suffix in _HDF5:
+        from .. import hdf5
+
+        return hdf5
     from .. import safetensors
 
     return safetensors

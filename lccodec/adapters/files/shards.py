@@ -1,7 +1,8 @@
 """Index files of sharded states, ``model.safetensors.index.json``: which file holds a tensor.
 
-``{"metadata": {...}, "weight_map": {tensor: file}}``, as Hugging Face writes it. The names of files
-are not trusted: they must be names in the directory of the index, never paths.
+``{"metadata": {...}, "weight_map": {tensor: file}}``, as Hugging Face writes it, and reads what is
+written here. The names of files are not trusted: they must be names in the directory of the index,
+never paths.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ...errors import FormatError, StorageError
-from .disk import regular_file
+from ...element_types import Array
+from ...errors import ArgumentError, FormatError, StorageError
+from .disk import regular_file, replacing
 
-__all__ = ["INDEX_SUFFIX", "is_index", "load_shards", "read_index"]
+__all__ = ["INDEX_SUFFIX", "SHARD_BYTES", "is_index", "load_shards", "read_index", "save_shards"]
 
 INDEX_SUFFIX: Final = ".index.json"
+SHARD_BYTES: Final = 5_000_000_000  # of the tensors in a shard, as in transformers
+_SIZE_KEY: Final = "total_size"  # of the metadata: the bytes of all tensors
 _RULE: Final = "safetensors"
 _SHARD_NAME: Final = re.compile(r"[^/\\:\0]+\.safetensors")  # no directory, no drive, and not another index
 
@@ -90,3 +95,61 @@ def load_shards(path: str | os.PathLike[str], load: Callable[[Path], dict[str, V
             )
         tensors.update(found)
     return tensors
+
+
+def save_shards(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, Array],
+    metadata: Mapping[str, str],
+    max_bytes: int,
+    write: Callable[[Path, dict[str, Array]], None],
+) -> None:
+    """Write arrays into shards of at most `max_bytes` each, and their index.
+
+    A larger array has a shard of its own. The shards get their names when all are written, and the
+    index comes last. Shards of an older index stay if they have other names.
+
+    Parameters
+    ----------
+    metadata
+        Strings for the index.
+    write
+        Writes arrays into the file of a path.
+
+    Raises
+    ------
+    ArgumentError
+        If `max_bytes` is not a positive integer, or `write` raises it.
+    StorageError
+        If the operating system refuses.
+    """
+    if type(max_bytes) is not int or max_bytes < 1:
+        raise ArgumentError(f"a shard has a positive number of bytes at most, not {max_bytes!r}")
+    groups = _grouped(arrays, max_bytes)
+    target = Path(path)
+    stem = target.name.removesuffix(INDEX_SUFFIX).removesuffix(".safetensors")
+    files = [
+        target.with_name(f"{stem}-{number:05d}-of-{len(groups):05d}.safetensors")
+        for number in range(1, len(groups) + 1)
+    ]
+    weights = {name: file.name for file, group in zip(files, groups, strict=True) for name in group}
+    total = sum(array.nbytes for array in arrays.values())
+    index = {"metadata": {**metadata, _SIZE_KEY: total}, "weight_map": weights}
+    with ExitStack() as stack:  # left from the last on: the index gets its name after the shards
+        text = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
+        stack.enter_context(replacing(target)).write_text(text, encoding="utf-8")
+        for file, group in zip(files, groups, strict=True):
+            write(stack.enter_context(replacing(file)), group)
+
+
+def _grouped(arrays: Mapping[str, Array], max_bytes: int) -> list[dict[str, Array]]:
+    """Return arrays in their order, as many in each group as fit; one group at least."""
+    groups: list[dict[str, Array]] = [{}]
+    held = 0
+    for name, array in arrays.items():
+        if groups[-1] and held + array.nbytes > max_bytes:
+            groups.append({})
+            held = 0
+        groups[-1][name] = array
+        held += array.nbytes
+    return groups

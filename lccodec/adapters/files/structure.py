@@ -33,17 +33,21 @@ STATE: Final = "lccodec.state"
 _SCALAR_KINDS: Final = {"int64": int, "uint64": int, "float64": float, "bool": bool}
 
 
-def with_structure(state: Any, scalars: Mapping[str, Any], metadata: Mapping[str, str]) -> dict[str, str]:
+def with_structure(
+    state: Any, scalars: Mapping[str, Any], metadata: Mapping[str, str], *, always: bool = False
+) -> dict[str, str]:
     """Return metadata with the note of a state, or without it if the names say everything.
 
     Parameters
     ----------
     scalars
         The scalars that are not tensors, by name.
+    always
+        Whether to write a note in any case.
     """
     kept = {key: text for key, text in metadata.items() if key != STATE}
     tree = flatten(state).tree
-    if isinstance(tree, dict) and all(type(node) is int for node in tree.values()):
+    if not always and isinstance(tree, dict) and all(type(node) is int for node in tree.values()):
         return kept
     entries = {n: scalar_json(v) if isinstance(v, float | bytes) else v for n, v in scalars.items()}
     note = {"tree": tree, "scalars": entries, "types": names_by_type(read_types(metadata).items())}

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 
-from ...chain.directory import directory_steps
+from ...chain.bundling import describe_exact_in
 from ...chain.info import CheckpointInfo
 from ...chain.newest import describe_exact, with_exact
+from ...chain.place import Place, place_steps
 from ...chain.survey import survey
 from ...chain.validate import validate
-from ...errors import LccodecError
+from ...container.bundle import Bundle
+from ...errors import FormatError, LccodecError
 from ...inspect.difference import Leaves, compare_states
 from ...inspect.summary import summarize
 from .. import render
 from ..program import error_document, error_text, tell, verb
+from .foreign import describe_foreign, foreign_text
 from .parameters import (
     CHAIN_OR_FILE,
     STEP,
-    chain_argument,
     history_option,
     open_checkpoint,
     open_state,
+    place_argument,
     step_option,
 )
 
 
 @verb
-@chain_argument
-def ls(directory: Path, as_json: bool) -> int:
-    """List the checkpoints of a chain."""
-    steps = directory_steps(directory)
+@place_argument
+def ls(place: Path, as_json: bool) -> int:
+    """List the checkpoints of a chain or a bundle."""
+    with nullcontext(place) if place.is_dir() else Bundle(place) as opened:
+        exact = describe_exact_in(opened) if isinstance(opened, Bundle) else describe_exact(opened)
+        return _list(place, opened, exact, as_json)
+
+
+def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool) -> int:
+    steps = place_steps(place)
     found: dict[Path, CheckpointInfo | LccodecError] = {}
     with render.progress("reading") as update:
-        for done, visit in enumerate(survey(directory, steps), 1):
+        for done, visit in enumerate(survey(place, steps), 1):
             try:
                 visit.check()
                 found[visit.path] = visit.info()
@@ -46,9 +57,8 @@ def ls(directory: Path, as_json: bool) -> int:
     listed = [(step, found[path]) for step, path in steps.items() if path in found]
     infos = [info for _, info in listed if isinstance(info, CheckpointInfo)]
     errors = [(step, error) for step, error in listed if isinstance(error, LccodecError)]
-    exact = describe_exact(directory)
     document = {
-        "directory": str(directory),
+        "directory": str(path),
         "checkpoints": [render.checkpoint_document(info) for info in infos],
         "totals": render.totals(infos),
         "exact": exact,
@@ -66,9 +76,19 @@ def ls(directory: Path, as_json: bool) -> int:
 @click.argument("path", type=CHAIN_OR_FILE)
 @step_option
 def info(path: Path, step: int | None, as_json: bool) -> None:
-    """Show what is known about a checkpoint and its arrays, without decoding them."""
-    with open_checkpoint(path, step) as file:
-        found = with_exact(file.info(), path) if path.is_dir() else file.info()
+    """Show what is known about a checkpoint and its arrays, without decoding them.
+
+    Of a file of another kind, say what it is and how to convert or save it.
+    """
+    try:
+        with open_checkpoint(path, step) as file:
+            found = with_exact(file.info(), path) if path.is_dir() else file.info()
+    except FormatError:
+        foreign = None if path.is_dir() else describe_foreign(path)
+        if foreign is None:
+            raise
+        click.echo(render.dump_json(foreign) if as_json else foreign_text(foreign))
+        return
     document = {"path": str(path), **render.checkpoint_document(found), "arrays": found.arrays}
     click.echo(render.dump_json(document) if as_json else render.arrays_text(found))
 
@@ -93,18 +113,18 @@ def show(path: Path, name: str, step: int | None, history: bool, as_json: bool) 
 
 
 @verb
-@chain_argument
+@place_argument
 @click.argument("old", metavar="STEP", type=STEP)
 @click.argument("new", metavar="STEP", type=STEP)
-def diff(directory: Path, old: int, new: int, as_json: bool) -> None:
-    """Show what changed between two steps of a chain, and by how much."""
+def diff(place: Path, old: int, new: int, as_json: bool) -> None:
+    """Show what changed between two steps of a chain or a bundle, and by how much."""
     with (
-        open_checkpoint(directory, old) as before,
-        open_checkpoint(directory, new) as after,
+        open_checkpoint(place, old) as before,
+        open_checkpoint(place, new) as after,
         render.progress("comparing") as update,
     ):
         difference = compare_states(Leaves(before), Leaves(after), update)
-    document = {"directory": str(directory), "old": old, "new": new, **asdict(difference)}
+    document = {"directory": str(place), "old": old, "new": new, **asdict(difference)}
     click.echo(render.dump_json(document) if as_json else render.difference_text(difference))
 
 
@@ -112,7 +132,7 @@ def diff(directory: Path, old: int, new: int, as_json: bool) -> None:
 @click.argument("paths", metavar="PATH...", type=CHAIN_OR_FILE, nargs=-1, required=True)
 @click.option("--deep", is_flag=True, help="Also decode every array.")
 def check(paths: tuple[Path, ...], deep: bool, as_json: bool) -> int:
-    """Check chains or checkpoint files; print every problem, not only the first."""
+    """Check chains, bundles or checkpoint files; print every problem, not only the first."""
     found = []
     with render.progress("checking") as update:
         for done, path in enumerate(paths, 1):

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import click
 
-from ...chain.checkpoint import CheckpointFile, open_file, open_step
+from ...chain.bundling import open_path
+from ...chain.checkpoint import CheckpointFile, open_step
 from ...chain.newest import open_newest
+from ...container.bundle import is_bundle
 from ...container.system import checked_path
 from ...errors import ArgumentError
 
@@ -26,7 +28,20 @@ CHAIN_OR_FILE: Final = _Path(exists=True)
 NEW: Final = _Path()
 STEP: Final = click.IntRange(min=0)
 
+
+class _Chain(_Path):
+    """A directory, or a bundle."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        path = super().convert(value, param, ctx)
+        if not path.is_dir() and not is_bundle(path):
+            self.fail(f"{value!r} is a file, and not a bundle", param, ctx)
+        return path
+
+
 chain_argument = click.argument("directory", metavar="DIR", type=_Path(exists=True, file_okay=False))
+place_argument = click.argument("place", metavar="DIR|BUNDLE", type=_Chain(exists=True))
 step_option = click.option("--step", type=STEP, help="[default: the latest]")
 workers_option = click.option(
     "-j", "--workers", type=click.IntRange(0), help="Worker processes; 0: one per core, less one."
@@ -38,16 +53,16 @@ history_option = click.option(
 
 
 def open_state(path: Path, step: int | None, history: bool) -> CheckpointFile:
-    """Open a step of a chain or a file; of the newest step the exact file, unless `history`."""
+    """Open a step of a chain or a bundle, or a file; the newest from the exact file, if asked."""
     if history or not path.is_dir():
-        return open_checkpoint(path, step)
+        return open_checkpoint(path, step, exact=not history)
     return open_newest(path, step)
 
 
-def open_checkpoint(path: Path, step: int | None) -> CheckpointFile:
-    """Open a step of a chain (the latest by default), or a checkpoint file."""
+def open_checkpoint(path: Path, step: int | None, *, exact: bool = False) -> CheckpointFile:
+    """Open a step of a chain or a bundle (the latest by default), or a checkpoint file."""
     if not path.is_dir():
-        if step is not None:
+        if step is not None and not is_bundle(path):
             raise ArgumentError(f"{path} is a file: --step is for a chain")
-        return open_file(path)
+        return open_path(path, step=step, exact=exact)
     return open_step(path, step)

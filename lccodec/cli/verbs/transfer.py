@@ -1,15 +1,13 @@
-"""The verbs that move states between files and chains: save, restore, average, convert."""
+"""The verbs that move states between files and chains: save, restore, average."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Literal
 
 import click
 
-from ...adapters.files.conversion import Exchange
-from ...adapters.files.conversion import convert as convert_state
-from ...adapters.files.formats import check_suffix, load_file, save_file
+from ...adapters.files.formats import check_suffix, load_with_roles
 from ...adapters.files.named_arrays import steps_in_names
 from ...adapters.files.structure import choose
 from ...chain.average import average as average_steps
@@ -18,11 +16,11 @@ from ...chain.checkpoint import CheckpointFile
 from ...chain.directory import directory_steps
 from ...chain.newest import Kept
 from ...chain.selection import select_shares
-from ...exchange import load_rules
 from ...policy.presets import POLICIES
 from ...policy.roles import ROLES, Role
 from .. import render
-from ..program import tell, verb
+from ..program import verb
+from .output import save_output, shard_option
 from .parameters import (
     FILE,
     NEW,
@@ -31,14 +29,18 @@ from .parameters import (
     history_option,
     open_checkpoint,
     open_state,
+    place_argument,
     step_option,
     workers_option,
 )
 
-_FRAMEWORK: Final = click.Choice(["torch", "flax"])
-
 _output_option = click.option(
-    "-o", "--output", metavar="FILE", type=NEW, required=True, help="A .npz, .safetensors or .lcc.h5 file."
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=NEW,
+    required=True,
+    help="A .npz, .safetensors, .h5 or .lcc.h5 file.",
 )
 _key_option = click.option(
     "--key",
@@ -79,7 +81,10 @@ def save(  # one parameter for each option: click passes them by name
     workers: int | None,
     as_json: bool,
 ) -> None:
-    """Save files (.npz, .safetensors, its index of shards, .lcc.h5) into a chain, each as one step.
+    """Save files (.npz, .safetensors, .pt, .h5, .lcc.h5, ...) into a chain, each as one step.
+
+    Also an index of shards (.safetensors.index.json), .pth, .ckpt and .hdf5. Files of torch.save
+    are read by torch's weights-only loader.
 
     Without --step, the step of a file is the last number in its name, if every name has a number;
     files are saved in the order of these steps. If not, the steps follow the latest step of the
@@ -97,7 +102,8 @@ def save(  # one parameter for each option: click passes them by name
     chain = Chain(directory, policy=policy, workers=workers, newest=newest)
     with chain, render.progress("saving") as update:
         for done, (number, file) in enumerate(steps.items(), 1):
-            chain.save(number, *load_file(file))
+            state, metadata, known = load_with_roles(file)
+            chain.save(number, state, metadata, known=known)
             saved.append((file, chain.info(number)))
             update(done, len(steps))
     if as_json:
@@ -114,38 +120,42 @@ def save(  # one parameter for each option: click passes them by name
 
 
 @verb
-@chain_argument
+@place_argument
 @step_option
 @_output_option
 @_key_option
 @_strip_option
 @_dtype_option
 @history_option
+@shard_option
 def restore(  # one parameter for each option: click passes them by name
-    directory: Path,
+    place: Path,
     step: int | None,
     output: Path,
     keys: tuple[str, ...],
     strip: bool,
     dtype: Literal["float32"] | None,
     history: bool,
+    shard_bytes: int,
     as_json: bool,
 ) -> None:
-    """Restore a step of a chain into a file (.npz, .safetensors, .lcc.h5), replacing the file.
+    """Restore a step of a chain or a bundle into a file, replacing it.
+
+    The suffix gives the format: .npz, .safetensors, .safetensors.index.json, .h5, .lcc.h5.
 
     A --key is an array, an entry with everything below it, or the part of names before a dot:
     'model' also means 'model.weight'. For only the weights of a training state: --key model
     --strip. The newest step comes from the exact file, if the chain has one.
     """
     _check_output(output, keys, strip)
-    with open_state(directory, step, history) as file:
+    with open_state(place, step, history) as file:
         info, metadata = file.info(), file.metadata()
         # bfloat16 as bits can be written without ml_dtypes.
         state = file.state(_names(file, keys) or None, dtype or "bits")
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())
-    written = _save_file(state, output, metadata)
-    document = {"directory": str(directory), "step": info.step, "exact": info.exact, **written}
+    written = save_output(state, output, metadata, shard_bytes)
+    document = {"directory": str(place), "step": info.step, "exact": info.exact, **written}
     kind = ", exact" if info.exact else ""
     text = f"step {info.step}{kind}: {written['bytes']:,} bytes  {render.printable(output)}"
     click.echo(render.dump_json(document) if as_json else text)
@@ -185,7 +195,7 @@ def average(  # one parameter for each option: click passes them by name
     dtype: Literal["float32"] | None,
     as_json: bool,
 ) -> None:
-    """Write the mean of several steps of a chain to a file (.npz, .safetensors, .lcc.h5).
+    """Write the mean of several steps of a chain to a file (.npz, .safetensors, .h5, .lcc.h5).
 
     Give --last or --step. Weights are averaged. All other arrays are those of the newest of the
     steps; so the statistics of BatchNorm must be estimated again with data. --key and --strip are
@@ -200,7 +210,7 @@ def average(  # one parameter for each option: click passes them by name
     state, metadata = found.state, found.metadata
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())
-    written = _save_file(state, output, metadata)
+    written = save_output(state, output, metadata)
     if as_json:
         document = {"directory": str(directory), "steps": list(shares), "shares": list(shares.values())}
         click.echo(render.dump_json({**document, "averaged": found.arrays, **written}))
@@ -225,63 +235,3 @@ def _names(file: CheckpointFile, keys: tuple[str, ...]) -> list[str]:
         dotted = [name for name in arrays if name.startswith(f"{key.removesuffix('.')}.")]
         names += [key] if entry or not dotted else dotted
     return names
-
-
-def _save_file(state: Any, output: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    """Write a file; return its name, size and metadata; print a note about metadata left out."""
-    kept = save_file(state, output, metadata)
-    if left := [key for key in metadata if key not in kept]:
-        tell("note", f"{output.suffix} has no place for metadata, left out: {', '.join(left)}")
-    return {"file": str(output), "bytes": output.stat().st_size, "metadata": kept}
-
-
-@verb
-@click.argument("source", metavar="FILE", type=FILE)
-@click.argument("output", metavar="OUTPUT", type=NEW)
-@click.option("--from", "source_framework", type=_FRAMEWORK, help="The framework of the state in FILE ...")
-@click.option("--to", "output_framework", type=_FRAMEWORK, help="... and the framework that OUTPUT is for.")
-@click.option("--rules", type=FILE, help="Your rules for names and layouts, in TOML or JSON.")
-@click.option(
-    "--like",
-    type=FILE,
-    help="A state of the other framework: OUTPUT gets its structure and is checked against it.",
-)
-@click.option(
-    "--model", metavar="NAME", help="The entry with the module's state.  [default: the whole state]"
-)
-@click.option(
-    "--optimizer", metavar="NAME", help="The entry with the state of Adam; its moments are converted too."
-)
-def convert(  # one parameter for each option: click passes them by name
-    source: Path,
-    output: Path,
-    source_framework: str | None,
-    output_framework: str | None,
-    rules: Path | None,
-    like: Path | None,
-    model: str | None,
-    optimizer: str | None,
-    as_json: bool,
-) -> None:
-    """Convert a file to another format, lossless and with its metadata.
-
-    The suffix gives the format: .npz, .safetensors, .lcc.h5, or .safetensors.index.json, whose
-    shards are one state. OUTPUT is replaced if it exists. With --from and --to the state is
-    converted to the same module in the other framework, by rules for names and layouts.
-    """
-    check_suffix(output, write=True)
-    exchange, left_out = None, list[str]()
-    if source_framework and output_framework and source_framework != output_framework:
-        own = () if rules is None else load_rules(rules)
-        exchange = Exchange(source_framework, own, like, model, optimizer)
-    elif any((source_framework, output_framework, rules, like, model, optimizer)):
-        raise click.UsageError("an exchange needs --from one framework and --to the other")
-    state, metadata = load_file(source)
-    if exchange is not None:
-        state, metadata, left_out = convert_state(state, metadata, exchange)
-        if left_out:
-            tell("note", f"only the model and its optimizer, left out: {', '.join(left_out)}")
-    written = _save_file(state, output, metadata)
-    document = {"source": str(source), **written, "left_out": left_out}
-    text = f"{render.printable(source)}: {written['bytes']:,} bytes  {render.printable(output)}"
-    click.echo(render.dump_json(document) if as_json else text)

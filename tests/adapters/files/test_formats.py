@@ -1,14 +1,14 @@
 """A file's format is told by its suffix: a state and its metadata go in, and come out again."""
 
-import json
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import lccodec
-from lccodec.adapters.files.formats import check_suffix, load_file, save_file
+from lccodec.adapters.files.formats import check_suffix, load_file, load_with_roles, save_file
 from lccodec.errors import ArgumentError, StorageError
 
 STATE = {"m/w": np.arange(6, dtype=np.float32), "n": np.array(3)}
@@ -16,11 +16,17 @@ METADATA = {"format": "pt"}
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"), [("a.npz", {}), ("a.safetensors", METADATA), ("a.lcc.h5", METADATA)]
+    ("name", "kept"),
+    [
+        ("a.npz", {}),
+        *((f"a{suffix}", METADATA) for suffix in (".safetensors", ".lcc.h5", ".h5", ".hdf5")),
+        ("m.safetensors.index.json", METADATA),
+    ],
 )
 def test_a_state_comes_back_from_every_format(tmp_path, name, kept):
     assert save_file(STATE, tmp_path / name, METADATA) == kept
     state, metadata = load_file(tmp_path / name)
+    metadata.pop("total_size", None)  # of an index
     assert metadata == kept
     assert {key: (a.dtype, a.tolist()) for key, a in sorted(state.items())} == {
         key: (a.dtype, a.tolist()) for key, a in sorted(STATE.items())
@@ -43,18 +49,44 @@ def test_bfloat16_comes_as_bits(tmp_path):
     assert found["x"].tobytes() == values.tobytes()
 
 
-def test_an_index_is_read_and_not_written(tmp_path):
-    save_file(STATE, tmp_path / "m-1.safetensors", {})
-    path = tmp_path / "model.safetensors.index.json"
-    path.write_text(json.dumps({"weight_map": dict.fromkeys(STATE, "m-1.safetensors")}))
-    state, metadata = load_file(path)
-    assert set(state) == set(STATE)
-    assert metadata == {}
-    with pytest.raises(ArgumentError, match=r"not one of \.npz, \.safetensors, \.lcc\.h5$"):
-        save_file(STATE, path, {})
+def test_files_of_torch_are_read_and_not_written(tmp_path):
+    for suffix in (".pt", ".pth", ".ckpt"):
+        path = tmp_path / f"a{suffix}"
+        torch.save({"w": torch.arange(3.0), "note": "x"}, path)
+        state, metadata = load_file(path)
+        assert (state["w"].tolist(), state["note"], metadata) == ([0, 1, 2], "x", {})
+        with pytest.raises(ArgumentError, match=r"not one of \.npz, .*\.hdf5$"):
+            save_file(STATE, path, {})
 
 
-@pytest.mark.parametrize("name", ["a", "a.pt", "a.npz.gz", "a.h5", "a.index.json", ".npz.", "a.NPZ"])
+def test_the_structure_of_a_file_of_torch_says_roles(tmp_path):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    state = {"state_dict": model.state_dict(), "optimizer_states": [optimizer.state_dict()]}
+    torch.save(state, tmp_path / "last.ckpt")
+    _, _, known = load_with_roles(tmp_path / "last.ckpt")
+    roles = {name: assignment.role for name, assignment in known.items()}
+    assert roles["optimizer_states/0/state/0/exp_avg_sq"] == "second_moment"
+    assert roles["state_dict/weight"] == "weight"
+    assert load_with_roles_of(tmp_path, STATE) == {}
+
+
+def load_with_roles_of(directory, state):
+    save_file(state, directory / "a.npz", {})
+    return load_with_roles(directory / "a.npz")[2]
+
+
+@pytest.mark.parametrize("name", ["last.ckpt", "a.pt", "a.h5", "a.hdf5"])
+def test_a_checkpoint_is_known_by_its_bytes(tmp_path, name):
+    lccodec.save_file(STATE, tmp_path / "a.lcc.h5", METADATA)
+    (tmp_path / "a.lcc.h5").rename(tmp_path / name)
+    state, metadata = load_file(tmp_path / name)
+    assert (set(state), metadata) == (set(STATE), METADATA)
+
+
+@pytest.mark.parametrize("name", ["a", "a.bin", "a.npz.gz", "a.h4", "a.index.json", ".npz.", "a.NPZ"])
 def test_other_suffixes_are_refused(tmp_path, name):
     for call in (load_file, check_suffix, lambda path: save_file(STATE, path, {})):
         with pytest.raises(ArgumentError, match=r"not one of \.npz"):
@@ -67,7 +99,9 @@ def test_a_path_stays_as_it_is(name):
     assert check_suffix(f"run/{name}") == Path("run", name)
 
 
-@pytest.mark.parametrize("name", ["a.npz", "a.safetensors", "a.lcc.h5", "a.safetensors.index.json"])
+@pytest.mark.parametrize(
+    "name", ["a.npz", "a.safetensors", "a.lcc.h5", "a.safetensors.index.json", "a.h5", "a.pt"]
+)
 def test_a_file_that_is_missing(tmp_path, name):
     with pytest.raises(StorageError):
         load_file(tmp_path / name)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lccodec.adapters import safetensors as adapter
-from lccodec.errors import FormatError, StorageError
+from lccodec.errors import ArgumentError, FormatError, StorageError
 
 
 def _shards(directory: Path, **index: object) -> Path:
@@ -79,3 +79,51 @@ def test_an_index_that_is_none(tmp_path):
     path.unlink()
     with pytest.raises(StorageError, match="cannot read"):
         adapter.load_file(path)
+
+
+def test_a_state_in_shards_comes_back_as_it_was(tmp_path):
+    state = {"m": {"w": np.arange(6.0), "f8": np.arange(4, dtype=np.uint8)}, "l": [1, ("x", None)], "n": 3}
+    metadata = {"run": "7", "lccodec.types": '{"float8_e5m2":["m/f8"]}'}
+    path = tmp_path / "model.safetensors.index.json"
+    adapter.save_file(state, path, metadata, max_shard_bytes=50)
+    index = json.loads(path.read_text())
+    assert index["metadata"]["total_size"] == 48 + 4 + 8 + 8
+    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    assert index["weight_map"] == {"m/w": names[0], "m/f8": names[1], "n": names[1], "l/0": names[1]}
+    found, kept = adapter.load_state(path)
+    assert (found["l"], found["n"], found["m"]["w"].tolist()) == (state["l"], 3, [0, 1, 2, 3, 4, 5])
+    assert kept == {**metadata, "format": "pt", "total_size": "68"}
+    assert adapter.load_metadata(tmp_path / names[1])["lccodec.types"] == '{"float8_e5m2":["m~1f8"]}'
+
+
+def test_the_library_of_hugging_face_reads_what_is_written(tmp_path):
+    from huggingface_hub import load_state_dict_from_file
+
+    tensors = {f"layer.{number}": np.full(100, number, np.float32) for number in range(3)}
+    path = tmp_path / "model.safetensors.index.json"
+    adapter.save_file(tensors, path, max_shard_bytes=400)
+    for number, name in enumerate(tensors):
+        file = tmp_path / json.loads(path.read_text())["weight_map"][name]
+        assert load_state_dict_from_file(file)[name].tolist() == [number] * 100
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, True, None])
+def test_a_shard_has_a_size(tmp_path, size):
+    with pytest.raises(ArgumentError, match="positive number of bytes"):
+        adapter.save_file({"a": np.ones(1)}, tmp_path / "m.safetensors.index.json", {}, size)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_write_that_fails_leaves_the_index_before_it(tmp_path):
+    path = tmp_path / "model.safetensors.index.json"
+    adapter.save_file({"a": np.ones(4)}, path)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ArgumentError, match="complex128"):
+        adapter.save_file({"a": np.zeros(4), "b": np.zeros(4, complex)}, path, max_shard_bytes=1)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_state_without_tensors_has_one_shard(tmp_path):
+    path = tmp_path / "model.safetensors.index.json"
+    adapter.save_file({"text": "x"}, path)
+    assert adapter.load_state(path)[0] == {"text": "x"}

@@ -2,11 +2,11 @@
 
 import re
 import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import lccodec
 from lccodec.adapters import npz, safetensors
@@ -141,40 +141,21 @@ def test_metadata_and_bfloat16_travel_with_safetensors(tmp_path, monkeypatch):
     assert npz.load_file(tmp_path / "b.npz")["x"].dtype == np.float32
 
 
-def test_convert_there_and_back_keeps_every_byte(tmp_path):
-    a, b, c = (str(tmp_path / name) for name in ("a.safetensors", "b.lcc.h5", "c.safetensors"))
-    arrays = {"w/x": np.linspace(0, 1, 900, dtype=ml_dtypes.bfloat16), "f8": np.arange(250, dtype=np.uint8)}
-    metadata = {"format": "pt", "lccodec.types": '{"float8_e5m2":["f8"]}'}
-    safetensors.save_file(arrays, a, metadata)
-    document = run_json("convert", a, b)
-    assert document == {
-        "source": a,
-        "file": b,
-        "bytes": Path(b).stat().st_size,
-        "metadata": metadata,
-        "left_out": [],
-    }
-    assert run("convert", b, c)[0].startswith(f"{b}: ")
-    assert Path(a).read_bytes() == Path(c).read_bytes()
-    assert run("check", b, "--deep")[0] == f"{b}: sound\n"
-
-
-def test_convert_of_an_index_and_to_npz(tmp_path):
-    safetensors.save_file({"w": np.arange(3.0)}, tmp_path / "m-1.safetensors", {"format": "pt"})
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text('{"weight_map": {"w": "m-1.safetensors"}}')
-    run("convert", index, tmp_path / "m.lcc.h5")
-    with lccodec.open(tmp_path / "m.lcc.h5") as file:
-        assert (file.keys(), file.metadata()) == (["w"], {"format": "pt"})
-    _, stderr = run("convert", tmp_path / "m.lcc.h5", tmp_path / "m.npz")
-    assert stderr == "lccodec: note: .npz has no place for metadata, left out: format\n"
-    assert np.load(tmp_path / "m.npz")["w"].tolist() == [0, 1, 2]
-    (tmp_path / "m-1.safetensors").unlink()
-    _, stderr = run("convert", index, tmp_path / "n.lcc.h5", code=1)
-    assert "1 of 1 shards are missing: m-1.safetensors" in stderr
-    assert not (tmp_path / "n.lcc.h5").exists()
-    _, stderr = run("convert", tmp_path / "m.lcc.h5", index, code=2)
-    assert "not one of .npz, .safetensors, .lcc.h5\n" in stderr
+def test_files_of_torch_bring_the_roles_of_their_optimizers(tmp_path):
+    model = torch.nn.Linear(30, 40)
+    optimizer = torch.optim.RMSprop(model.parameters())
+    for step in (1, 2):
+        model(torch.ones(1, 30)).sum().backward()
+        optimizer.step()
+        parts = {f"part{i}": value for i, value in enumerate(model.state_dict().values())}
+        state = {"net": parts, "optimizer_states": [optimizer.state_dict()]}
+        torch.save(state, tmp_path / f"epoch=0-step={step}.ckpt")
+    files = [tmp_path / f"epoch=0-step={step}.ckpt" for step in (1, 2)]
+    run("save", tmp_path / "run", *files, "--policy", "lc-3")
+    arrays = {array["name"]: array for array in run_json("info", tmp_path / "run", "--step", 2)["arrays"]}
+    assert "a framework's structures" in arrays["net/part0"]["why"]
+    assert arrays["net/part0"]["lossy"]
+    assert arrays["optimizer_states/0/state/0/square_avg"]["role"] == "second_moment"
 
 
 def test_workers_change_no_byte(chain, tmp_path):

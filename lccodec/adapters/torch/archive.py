@@ -1,0 +1,146 @@
+"""Files of ``torch.save`` (``.pt``, ``.pth``, ``.ckpt``): read by torch's weights-only loader.
+
+Such a file is a pickle, and a pickle may run any code. The weights-only loader makes tensors and
+plain values and refuses everything else; the error names what it refused. Before anything is made
+of the file, its members are checked to be as large as the file at most; afterwards tensors that
+repeat their values must stay within a bound of the file's size.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import zipfile
+from collections.abc import Iterable
+from typing import Any, BinaryIO, Final
+
+import torch
+from torch.serialization import get_unsafe_globals_in_checkpoint
+
+from ...constants import MAX_EXPANSION, MAX_NAME_CHARACTERS
+from ...errors import ArgumentError, FormatError, LccodecError, LimitError
+from ..files.disk import regular_file
+
+__all__ = ["load_archive"]
+
+_RULE: Final = "torch.save"
+_ZIP_START: Final = b"PK\x03\x04"
+_REFUSED: Final = re.compile(r"GLOBAL (\S+)|call reduce for unrecognized function (.+)")
+_REASON: Final = re.compile(r"WeightsUnpickler error: *(.+)")
+_MAX_LISTED: Final = 8  # names of refused types in one error
+
+
+def load_archive(path: str | os.PathLike[str]) -> Any:
+    """Return the state in a file of ``torch.save``, with tensors on the CPU.
+
+    Raises
+    ------
+    ArgumentError
+        If the file holds objects that the weights-only loader refuses. The message names them.
+    FormatError
+        If it is not a file of ``torch.save``, or is damaged.
+    LimitError
+        If it asks for more memory than a file of its size may.
+    StorageError
+        If the operating system cannot read it.
+    """
+    with regular_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            if file.read(len(_ZIP_START)) == _ZIP_START:
+                _check_members(file, size, str(path))
+            file.seek(0)
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        except LccodecError:
+            raise
+        # For damaged bytes, torch and the unpickler raise a dozen kinds of exceptions.
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                raise
+            raise _refusal(file, str(path), error) from error
+    _check_sizes(state, size, str(path))
+    return state
+
+
+def _check_members(file: BinaryIO, size: int, where: str) -> None:
+    """Refuse an archive whose members are packed or lie over each other: it may be a bomb."""
+    file.seek(0)
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+    if any(member.filename.rpartition("/")[2] == "constants.pkl" for member in members):
+        raise ArgumentError(f"{where}: a TorchScript program, not a state; save its state_dict()")
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise FormatError(_RULE, where, "a packed archive, which torch.save never writes")
+    if sum(member.file_size for member in members) > size:
+        raise LimitError(_RULE, where, "its members have more bytes than the file")
+
+
+def _refusal(file: BinaryIO, where: str, error: Exception) -> LccodecError:
+    """Return the error for a file that torch did not load."""
+    if isinstance(error, MemoryError):
+        return LimitError(_RULE, where, "asks for more memory than there is")
+    text = str(error)
+    if names := _unsafe_names(file, text):
+        listed = ", ".join(names[:_MAX_LISTED]) + (" and others" if names[_MAX_LISTED:] else "")
+        return ArgumentError(
+            f"{where}: holds objects that are neither tensors nor plain values: {listed}. To load them can"
+            " run any code. If you trust the file, load it with torch.load(weights_only=False), and save"
+            " the tensors in it"
+        )
+    if reason := _REASON.search(text):
+        text = reason[1]
+    message = text.strip().partition("\n")[0] or type(error).__name__
+    return FormatError(_RULE, where, f"not a file of torch.save, or a damaged one: {message}")
+
+
+def _unsafe_names(file: BinaryIO, text: str) -> list[str]:
+    """Return the names of what the weights-only loader refuses: all of them if possible."""
+    try:
+        file.seek(0)
+        found = sorted(get_unsafe_globals_in_checkpoint(file))
+    except Exception:  # a damaged file, or one of a form that torch does not search
+        found = []
+    match = _REFUSED.search(text)
+    return found or ([match[1] or match[2]] if match else [])
+
+
+def _check_sizes(state: Any, size: int, where: str) -> None:
+    """Refuse a state of too many values: shared containers, and tensors that repeat their values.
+
+    A stored state has at most as many nodes as characters in names (LCC-LIM-08). A checkpoint may
+    decode to `MAX_EXPANSION` times its bytes (LCC-LIM-03), and so may a file of another kind.
+    """
+    nodes, nbytes = 0, 0
+    seen: set[object] = set()
+    stack: list[Any] = [state]
+    while stack:
+        value = stack.pop()
+        nbytes += _own_bytes(value, seen)
+        if nbytes > MAX_EXPANSION * size:
+            raise LimitError(_RULE, where, f"has more than {MAX_EXPANSION} times the bytes of the file")
+        children: Iterable[Any] = ()
+        if isinstance(value, dict):
+            children = value.values()
+        elif isinstance(value, list | tuple | set | frozenset) and not isinstance(value, torch.Size):
+            children = value
+        for child in children:
+            nodes += 1
+            if nodes > MAX_NAME_CHARACTERS:
+                raise LimitError(
+                    _RULE, where, f"has more than {MAX_NAME_CHARACTERS} entries, or contains itself"
+                )
+            stack.append(child)
+
+
+def _own_bytes(value: Any, seen: set[object]) -> int:
+    """Return the bytes that a leaf takes if it is copied; tied tensors count once."""
+    if isinstance(value, bytes | bytearray):
+        return len(value)
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_nested:
+        return 0  # these are refused when they are stored
+    key = (value.data_ptr(), value.dtype, value.shape, value.stride())
+    if key in seen:
+        return 0
+    seen.add(key)
+    return value.numel() * value.element_size()

@@ -1,0 +1,305 @@
+"""Bundles: a chain's checkpoint files in one file, and back; and opening what is in one.
+
+A bundle holds the files as they are, so its steps have the same roots. A delta in a bundle has its
+parent in the bundle.
+
+Source: SPEC 9 (LCC-BUN).
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..constants import EXACT_NAME
+from ..container.bundle import Bundle, is_bundle
+from ..container.bundle_index import BundledFile, BundleIndex
+from ..container.bundle_writer import BundleWriter, check_index_size
+from ..container.reader import CheckpointReader, open_checkpoint, read_root
+from ..container.system import SYSTEM, checked_path, storage_errors
+from ..container.whole_file import WholeFile
+from ..container.writer import remove_stale_temporaries
+from ..errors import ArgumentError, ChainError, FormatError, LccodecError, LccodecWarning
+from .checkpoint import CheckpointFile, open_file
+from .directory import check_name, checkpoint_path, directory_steps, in_chain, step_index
+from .links import check_parent, check_step
+
+
+class BundledCheckpoint(CheckpointFile):
+    """An open checkpoint of a bundle. Its parents come from the same bundle."""
+
+    def __init__(self, bundle: Bundle, reader: CheckpointReader) -> None:
+        self._bundle = bundle
+        super().__init__(reader, bundle)
+
+    def close(self) -> None:
+        """Close the file. Closing again does nothing."""
+        super().close()
+        self._bundle.close()
+
+
+def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True) -> CheckpointFile:
+    """Open a checkpoint file, or a step of a bundle, to read single arrays.
+
+    The parents of a delta are looked for in the same directory, or in the bundle.
+
+    Parameters
+    ----------
+    step
+        Of a bundle: the step, by default the latest.
+    exact
+        Of a bundle: whether to take the newest state from the exact file, if it has one.
+
+    Raises
+    ------
+    ArgumentError
+        If `path` cannot be a path, or a step is given for a file of one checkpoint.
+    ChainError
+        If the bundle has no such step, or a parent is missing.
+    DataError, StorageError
+        If the file breaks a rule of the format, or the operating system cannot read it.
+    """
+    checked = checked_path(path)
+    if step is None:
+        try:
+            return open_file(checked)
+        except FormatError:
+            if not is_bundle(checked):
+                raise
+    elif not is_bundle(checked):
+        raise ArgumentError(f"{checked} is not a bundle: a step is for a bundle")
+    bundle = Bundle(checked)
+    try:
+        return BundledCheckpoint(bundle, _open_step(bundle, step, exact))
+    except BaseException:
+        bundle.close()
+        raise
+
+
+def _open_step(bundle: Bundle, step: int | None, exact: bool) -> CheckpointReader:
+    newest = bundle.steps[-1]
+    wanted = newest if step is None else step_index(step)
+    if wanted not in bundle.index.checkpoints:
+        nearest = min(bundle.steps, key=lambda s: abs(s - wanted))
+        raise ChainError(f"{bundle.path} has no step {wanted}; the nearest is {nearest}")
+    if exact and wanted == newest:
+        reader, problem = open_exact_in(bundle)
+        if problem is not None:
+            message = f"{bundle.path}: {problem}; the history's newest is returned"
+            warnings.warn(message, LccodecWarning, stacklevel=4)
+        if reader is not None:
+            return reader
+    return bundle.open(wanted)
+
+
+def open_exact_in(bundle: Bundle) -> tuple[CheckpointReader | None, str | None]:
+    """Open the exact file of a bundle if it is that of its newest checkpoint (LCC-EXA-04).
+
+    Returns
+    -------
+    tuple
+        The file, or None; and what is wrong with it, or None.
+    """
+    newest = bundle.steps[-1]
+    try:
+        reader = bundle.open_exact()
+    except LccodecError as error:
+        return None, f"the exact file cannot be used: {error}"
+    if reader is None:
+        return None, None
+    manifest = reader.manifest
+    if manifest.step == newest and manifest.exact == bundle.index.checkpoints[newest].root:
+        return reader, None
+    reader.close()
+    return None, f"its exact file is not that of step {newest}"
+
+
+def describe_exact_in(bundle: Bundle) -> dict[str, Any] | None:
+    """Return what is known of the exact file of a bundle, as `newest.describe_exact`."""
+    if bundle.index.exact is None:
+        return None
+    reader, problem = open_exact_in(bundle)
+    if reader is not None:
+        reader.close()
+    step = None if reader is None else reader.manifest.step
+    return {"step": step, "bytes": bundle.index.exact.length, "problem": problem}
+
+
+def bundle(
+    directory: str | os.PathLike[str], path: str | os.PathLike[str], steps: Iterable[int] | None = None
+) -> int:
+    """Copy the checkpoints of a chain into one file, atomically; an existing file is replaced.
+
+    The files are copied as they are, with the exact file of the newest step. Their roots and the
+    links between them are verified, not their frames: `lccodec.validate` does that.
+
+    Parameters
+    ----------
+    directory
+        The directory of the chain.
+    path
+        The bundle.
+    steps
+        Steps to take, and with them the parents that they need. By default all.
+
+    Returns
+    -------
+    int
+        The size of the bundle in bytes.
+
+    Raises
+    ------
+    ArgumentError
+        If `path` is a checkpoint of a chain, or a step is not an integer.
+    ChainError
+        If there is no such step, or no checkpoint at all, or a parent is missing or another.
+    DataError, StorageError
+        If a file is damaged, or the operating system refuses. An existing bundle is unchanged.
+    """
+    source, target = checked_path(directory), checked_path(path)
+    if in_chain(target):
+        raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
+    found = directory_steps(source)
+    if not found:
+        raise ChainError(f"{source} holds no checkpoint")
+    chosen = sorted(found) if steps is None else _with_parents(source, found, steps)
+    check_index_size(len(chosen) + 1)
+    entries: dict[int, BundledFile] = {}
+    with BundleWriter(target, system=SYSTEM) as writer:
+        for step in chosen:
+            with open_checkpoint(found[step]) as reader:
+                check_name(found[step].name, reader.manifest.step)
+                _check_link(reader, source, entries)
+                entries[step] = writer.add(reader.source, reader.root)
+        exact = _add_exact(writer, source, chosen[-1], entries) if chosen[-1] == max(found) else None
+        writer.commit_index(BundleIndex(entries, exact))
+    return writer.size
+
+
+def _with_parents(directory: Path, found: dict[int, Path], steps: Iterable[int]) -> list[int]:
+    """Return steps and all that they need, rising."""
+    try:
+        wanted = [step_index(step) for step in iter(steps)]
+    except TypeError:
+        raise ArgumentError(f"steps are an iterable of steps, not {steps!r}") from None
+    if not wanted:
+        raise ArgumentError("a bundle needs at least one step")
+    chosen: set[int] = set()
+    while wanted:
+        step = wanted.pop()
+        if step in chosen:
+            continue
+        if step not in found:
+            raise ChainError(f"{directory} has no step {step}")
+        chosen.add(step)
+        with open_checkpoint(found[step]) as reader:
+            if (parent := reader.manifest.parent) is not None:
+                check_step(reader, parent)
+                wanted.append(parent.step)
+    return sorted(chosen)
+
+
+def _check_link(reader: CheckpointReader, directory: Path, files: Mapping[int, BundledFile]) -> None:
+    """Raise ``ChainError`` if the parent of a checkpoint is missing among others, or is another."""
+    parent = reader.manifest.parent
+    if parent is None:
+        return
+    check_step(reader, parent)
+    path = checkpoint_path(directory, parent.step)
+    if parent.step not in files:
+        raise ChainError(f"{reader.name}: its parent, step {parent.step}, is missing ({path.name})")
+    check_parent(reader, parent, files[parent.step].root, parent.step, path)
+
+
+def _add_exact(
+    writer: BundleWriter, directory: Path, newest: int, entries: dict[int, BundledFile]
+) -> BundledFile | None:
+    """Add the exact file if there is one of the newest step; warn if it is of no use."""
+    path = directory / EXACT_NAME
+    if not os.path.lexists(path):
+        return None
+    try:
+        with open_checkpoint(path) as reader:
+            if reader.manifest.step == newest and reader.manifest.exact == entries[newest].root:
+                return writer.add(reader.source, reader.root)
+        problem = f"not that of step {newest}"
+    except LccodecError as error:
+        problem = str(error)
+    warnings.warn(f"{path} is left out: {problem}", LccodecWarning, stacklevel=4)
+    return None
+
+
+def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) -> list[int]:
+    """Write the files of a bundle into a directory, as they were, each atomically.
+
+    Parents come before their children. So what is there after a crash is a chain, and a further
+    call goes on: files that are there already are left as they are.
+
+    Parameters
+    ----------
+    path
+        The bundle.
+    directory
+        A new directory, or one that has some of these files and no other checkpoints.
+
+    Returns
+    -------
+    list of int
+        The steps.
+
+    Raises
+    ------
+    ArgumentError
+        If the directory has another checkpoint. Nothing is written.
+    ChainError
+        If a parent is missing in the bundle, or is another. Earlier steps are written.
+    DataError, StorageError
+        If the bundle is damaged, or the operating system refuses. Earlier steps are written.
+    """
+    target = checked_path(directory)
+    with Bundle(checked_path(path)) as opened:
+        with storage_errors("cannot make the directory", target):
+            target.mkdir(parents=True, exist_ok=True)
+        remove_stale_temporaries(target)
+        there = _files_there(opened, target)
+        for step in opened.steps:
+            with opened.open(step) as reader:
+                _check_link(reader, target, opened.index.checkpoints)
+            if step not in there:
+                _write(opened, step, checkpoint_path(target, step))
+        if opened.index.exact is not None and None not in there:
+            exact, problem = open_exact_in(opened)
+            if exact is None:
+                message = f"{opened.path}: the exact file is left out: {problem}"
+                warnings.warn(message, LccodecWarning, stacklevel=2)
+            else:
+                exact.close()
+                _write(opened, None, target / EXACT_NAME)
+        return opened.steps
+
+
+def _files_there(opened: Bundle, directory: Path) -> set[int | None]:
+    """Return the steps that are in a directory already, None for the exact file."""
+    there: set[int | None] = set()
+    files: dict[int | None, Path] = dict(directory_steps(directory).items())
+    if os.path.lexists(directory / EXACT_NAME):
+        files[None] = directory / EXACT_NAME
+    for step, path in files.items():
+        entry = opened.index.exact if step is None else opened.index.checkpoints.get(step)
+        try:
+            same = entry is not None and read_root(path) == (entry.root, entry.length)
+        except LccodecError:
+            same = False
+        if not same:
+            raise ArgumentError(f"{path} is not of this bundle: choose a new directory")
+        there.add(step)
+    return there
+
+
+def _write(opened: Bundle, step: int | None, path: Path) -> None:
+    with WholeFile(path, system=SYSTEM) as file:
+        file.copy(opened.file(step))
+        file.commit()

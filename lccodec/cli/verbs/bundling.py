@@ -1,0 +1,58 @@
+"""The verbs for handing a chain over as one file: bundle, unbundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ...chain.bundling import bundle as bundle_chain
+from ...chain.bundling import unbundle as unbundle_chain
+from ...container.bundle import Bundle
+from .. import render
+from ..program import verb
+from .parameters import FILE, NEW, STEP, chain_argument
+
+
+@verb
+@chain_argument
+@click.option("-o", "--output", metavar="FILE", type=NEW, required=True, help="The bundle, such as run.lcc.")
+@click.option(
+    "--step",
+    "steps",
+    type=STEP,
+    multiple=True,
+    help="A step to take, with what it needs; repeatable.  [default: all]",
+)
+def bundle(directory: Path, output: Path, steps: tuple[int, ...], as_json: bool) -> None:
+    """Copy the checkpoints of a chain into one file, which is replaced if it exists.
+
+    The files are copied as they are, with the exact file of the newest step. ls, info, show, diff,
+    check, restore and convert take a bundle as they take a chain.
+    """
+    size = bundle_chain(directory, output, steps or None)
+    with Bundle(output) as written:
+        found, root, exact = written.steps, written.root.hex(), written.index.exact is not None
+    if as_json:
+        document = {"directory": str(directory), "bundle": str(output), "bytes": size, "root": root}
+        click.echo(render.dump_json({**document, "steps": found, "exact": exact}))
+        return
+    what = f"{len(found)} checkpoints, steps {found[0]} to {found[-1]}" + (
+        ", the exact file" if exact else ""
+    )
+    click.echo(f"{render.printable(output)}: {what}, {size:,} bytes")
+
+
+@verb
+@click.argument("path", metavar="BUNDLE", type=FILE)
+@click.argument("directory", metavar="DIR", type=NEW)
+def unbundle(path: Path, directory: Path, as_json: bool) -> None:
+    """Write the checkpoints of a bundle into a directory, as they were.
+
+    DIR is new, or has some of these checkpoints and no others: then the rest is added.
+    """
+    steps = unbundle_chain(path, directory)
+    if as_json:
+        click.echo(render.dump_json({"bundle": str(path), "directory": str(directory), "steps": steps}))
+        return
+    click.echo(f"{render.printable(directory)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")

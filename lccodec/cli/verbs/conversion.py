@@ -1,0 +1,88 @@
+"""The verb that converts a file, or a step of a chain, to another format or framework: convert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ...adapters.files.conversion import Exchange
+from ...adapters.files.conversion import convert as convert_state
+from ...adapters.files.formats import check_suffix, load_file
+from ...container.bundle import is_bundle
+from ...errors import ArgumentError
+from ...exchange import load_rules
+from .. import render
+from ..program import tell, verb
+from .output import save_output, shard_option
+from .parameters import CHAIN_OR_FILE, FILE, NEW, STEP, open_state
+
+_FRAMEWORK: Final = click.Choice(["torch", "flax"])
+
+
+@verb
+@click.argument("source", metavar="FILE|DIR", type=CHAIN_OR_FILE)
+@click.argument("output", metavar="OUTPUT", type=NEW)
+@click.option("--step", type=STEP, help="Of a chain or a bundle.  [default: the latest]")
+@click.option("--from", "source_framework", type=_FRAMEWORK, help="The framework of the state in FILE ...")
+@click.option("--to", "output_framework", type=_FRAMEWORK, help="... and the framework that OUTPUT is for.")
+@click.option("--rules", type=FILE, help="Your rules for names and layouts, in TOML or JSON.")
+@click.option(
+    "--like",
+    type=FILE,
+    help="A state of the other framework: OUTPUT gets its structure and is checked against it.",
+)
+@click.option(
+    "--model", metavar="NAME", help="The entry with the module's state.  [default: the whole state]"
+)
+@click.option(
+    "--optimizer", metavar="NAME", help="The entry with the state of Adam; its moments are converted too."
+)
+@shard_option
+def convert(  # one parameter for each option: click passes them by name
+    source: Path,
+    output: Path,
+    step: int | None,
+    source_framework: str | None,
+    output_framework: str | None,
+    rules: Path | None,
+    like: Path | None,
+    model: str | None,
+    optimizer: str | None,
+    shard_bytes: int,
+    as_json: bool,
+) -> None:
+    """Convert a file or a step of a chain or a bundle to another format, with its metadata.
+
+    The suffix gives the format: .npz, .safetensors, .lcc.h5, .h5 or .hdf5 (plain HDF5), or
+    .safetensors.index.json with its shards; .pt, .pth and .ckpt are only read. OUTPUT is replaced
+    if it exists. With --from and --to the state is converted to the same module in the other
+    framework, by rules for names and layouts.
+    """
+    check_suffix(output, write=True)
+    exchange, left_out = None, list[str]()
+    if source_framework and output_framework and source_framework != output_framework:
+        own = () if rules is None else load_rules(rules)
+        exchange = Exchange(source_framework, own, like, model, optimizer)
+    elif any((source_framework, output_framework, rules, like, model, optimizer)):
+        raise click.UsageError("an exchange needs --from one framework and --to the other")
+    state, metadata = _load(source, step)
+    if exchange is not None:
+        state, metadata, left_out = convert_state(state, metadata, exchange)
+        if left_out:
+            tell("note", f"only the model and its optimizer, left out: {', '.join(left_out)}")
+    written = save_output(state, output, metadata, shard_bytes)
+    document = {"source": str(source), **written, "left_out": left_out}
+    text = f"{render.printable(source)}: {written['bytes']:,} bytes  {render.printable(output)}"
+    click.echo(render.dump_json(document) if as_json else text)
+
+
+def _load(source: Path, step: int | None) -> tuple[Any, dict[str, str]]:
+    """Return the state of a file or of a step, and its metadata; bfloat16 as bits."""
+    if not source.is_dir() and not is_bundle(source):
+        if step is not None:
+            raise ArgumentError(f"{source} is a file: --step is for a chain")
+        return load_file(source)
+    with open_state(source, step, history=False) as file:
+        return file.state(dtype="bits"), file.metadata()

@@ -1,0 +1,156 @@
+"""Bundles with a broken part, trailer, index or file (SPEC 9, "Bundle")."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from broken import Broken
+from broken_checkpoints import COUNTS, SOUND_1_1, WEIGHT, base64_of, delta_1_1, exact_file, file_of, text_of
+
+MAGIC = b"LCCBNDL\x1a"
+
+#: Step 1, a delta of it, and its exact file.
+SOUND = SOUND_1_1
+CHILD = file_of(text_of(delta_1_1(parent=[1, base64_of(SOUND[-32:])])), b"")
+EXACT = file_of(text_of(exact_file(exact=base64_of(SOUND[-32:]))), WEIGHT + COUNTS)
+FILES = [SOUND, CHILD]
+
+
+def listed(step: int, file: bytes) -> list[Any]:
+    """Return the entry of a checkpoint in the index (LCC-BUN-06)."""
+    return [step, len(file), base64_of(file[-32:])]
+
+
+def bundle_of(content: Sequence[bytes], document: Any, **fields: int | bytes) -> bytes:
+    """Return a bundle of these files and this index; its root is right.
+
+    The index is a document, or bytes. `fields` replace those of the trailer.
+    """
+    text = document if isinstance(document, bytes) else text_of(document)
+    values = {"magic": MAGIC, "major": 1, "minor": 1, "reserved": 0}
+    values |= {"files": sum(map(len, content)), "index": len(text)} | fields
+    trailer = struct.pack("<8sHHI2Q", *values.values())
+    root = hashlib.sha256(MAGIC + text + trailer).digest()
+    return b"".join([MAGIC, *content, text, trailer, root])
+
+
+INDEX = {"checkpoints": [listed(1, SOUND), listed(2, CHILD)]}
+WHOLE = bundle_of(FILES, INDEX)
+WITH_EXACT = bundle_of([SOUND, EXACT], {"checkpoints": [listed(1, SOUND)], "exact": listed(0, EXACT)[1:]})
+
+
+def broken_bundles() -> Iterator[Broken]:
+    """Yield every invalid bundle."""
+    yield from _parts()
+    yield from _indices()
+    yield from _files()
+
+
+def _case(rule: str, case: str, why: str, data: bytes, error: str = "FormatError", **options: Any) -> Broken:
+    name = f"bundle-{case}"
+    return Broken(rule, name, error, why, data, **{"sound": WHOLE, "file": f"{rule}-{name}.lcc", **options})
+
+
+def _parts() -> Iterator[Broken]:
+    """Yield bundles that end early, and trailers that do not fit."""
+    rule, end = "LCC-BUN-01", len(WHOLE)
+    yield _case(rule, "magic", "the last byte of the magic is 0x1b", MAGIC[:7] + b"\x1b" + WHOLE[8:])
+    for name, size in (
+        ("magic-alone", 8),
+        ("64-bytes", 64),
+        ("in-a-file", 700),
+        ("in-the-index", end - 100),
+        ("in-the-trailer", end - 1),
+    ):
+        why = "the bundle ends early" if name != "magic-alone" else "the bundle ends behind its magic"
+        yield _case(rule, name, why, WHOLE[:size], "TruncatedError")
+    yield _case(rule, "byte-behind", "a byte follows the trailer", WHOLE + b"\0", "TruncatedError")
+    rule = "LCC-BUN-02"
+    length = sum(map(len, FILES))
+    for name, value in (("files-longer", length + 1), ("files-shorter", length - 1), ("around", 2**64 - 1)):
+        why = "the trailer has a wrong length of the files"
+        yield _case(rule, name, why, bundle_of(FILES, INDEX, files=value))
+    size = len(text_of(INDEX))
+    why = "the trailer has a wrong length of the index"
+    yield _case(rule, "index-shorter", why, bundle_of(FILES, INDEX, index=size - 1))
+    for name, fields in (("major-2", {"major": 2}), ("major-0", {"major": 0}), ("reserved", {"reserved": 1})):
+        why = f"the {' '.join(fields)} field is {next(iter(fields.values()))}"
+        yield _case("LCC-BUN-03", name, why, bundle_of(FILES, INDEX, **fields), "UnsupportedError")
+    rule, error = "LCC-BUN-04", "ChecksumError"
+    yield _case(rule, "root", "a bit of the root is changed", WHOLE[:-1] + bytes([WHOLE[-1] ^ 1]), error)
+    place = end - 64 - size + 20
+    changed = WHOLE[:place] + bytes([WHOLE[place] ^ 1]) + WHOLE[place + 1 :]
+    yield _case(rule, "index", "a bit of the index is not that of the root", changed, error)
+    why = "the trailer declares an index of 2^26 + 1 bytes"
+    huge = bundle_of(FILES, INDEX, index=2**26 + 1)
+    yield _case("LCC-LIM-04", "index", why, huge, "LimitError")
+
+
+def _indices() -> Iterator[Broken]:
+    """Yield indices of another form."""
+    one, two = INDEX["checkpoints"]
+
+    def case(rule: str, name: str, why: str, index: Any, error: str = "FormatError") -> Broken:
+        return _case(rule, name, why, bundle_of(FILES, index), error)
+
+    spaced = text_of(INDEX).replace(b",", b", ", 1)
+    yield case("LCC-MAN-01", "space", "the index has a space", spaced)
+    yield case("LCC-MAN-01", "not-json", "the index is not JSON", b"checkpoints")
+    nested = b"[" * 66 + b"]" * 66
+    yield case("LCC-LIM-05", "index", "the index nests 66 deep", nested, "LimitError")
+    digits = b'{"checkpoints":' + b"1" * 4097 + b"}"
+    yield case("LCC-LIM-07", "index", "an integer of the index has 4,097 digits", digits, "LimitError")
+    rule = "LCC-BUN-05"
+    yield case(rule, "list", "the index is a list", [one, two])
+    yield case(rule, "nothing", "the index has no checkpoints", {})
+    why = "the index has a member that is not known"
+    yield case(rule, "unknown", why, {**INDEX, "name": "run"}, "UnsupportedError")
+    rule = "LCC-BUN-06"
+    for name, why, entries in (
+        ("no-checkpoint", "the list of checkpoints is empty", []),
+        ("object", "the checkpoints are an object", {"1": one}),
+        ("two-items", "an entry has two items", [one[:2], two]),
+        ("step-as-text", "a step is a text", [["1", *one[1:]], two]),
+        ("negative-step", "a step is negative", [[-1, *one[1:]], two]),
+        ("large-step", "a step is 2^53", [one, [2**53, *two[1:]]]),
+        ("same-step", "two checkpoints have one step", [one, [1, *two[1:]]]),
+        ("falling-steps", "the steps fall", [[3, *one[1:]], two]),
+        ("no-length", "a file has no bytes", [[1, 0, one[2]], two]),
+        ("length-as-float", "a length has a fraction", [[1, len(SOUND) + 0.5, one[2]], two]),
+        ("hexadecimal", "a root is in hexadecimal", [[1, one[1], SOUND[-32:].hex()], two]),
+        ("short-root", "a root has 42 characters", [[1, one[1], one[2][:-1]], two]),
+        ("sum-too-small", "the lengths sum to less than the files", [[1, one[1] - 1, one[2]], two]),
+        ("sum-too-large", "the lengths sum to more than the files", [[1, one[1] + 1, one[2]], two]),
+    ):
+        yield case(rule, name, why, {"checkpoints": entries})
+    why = "the entry of the exact file has a step"
+    yield case(rule, "exact-with-step", why, {"checkpoints": [one], "exact": two})
+
+
+def _files() -> Iterator[Broken]:
+    """Yield bundles with a file that is not that of the index, or is broken itself."""
+    one, two = INDEX["checkpoints"]
+    rule = "LCC-BUN-07"
+    other = [1, one[1], base64_of(bytes(32))]
+    why = "the index names another root than the file has"
+    yield _case(rule, "another-root", why, bundle_of(FILES, {"checkpoints": [other, two]}))
+    why = "the index gives step 1 the number 0"
+    yield _case(rule, "another-step", why, bundle_of([SOUND], {"checkpoints": [listed(0, SOUND)]}))
+    why = "the parent of a delta is not in the bundle"
+    orphan = bundle_of([CHILD], {"checkpoints": [two]})
+    yield _case("LCC-CHN-02", "orphan", why, orphan, "ChainError")
+    place = 8 + 335 + 20
+    damaged = WHOLE[:place] + bytes([WHOLE[place] ^ 1]) + WHOLE[place + 1 :]
+    why = "a byte of a frame is changed"
+    yield _case("LCC-MAN-08", "frame", why, damaged, "ChecksumError")
+    place = 8 + 20
+    damaged = WHOLE[:place] + bytes([WHOLE[place] ^ 1]) + WHOLE[place + 1 :]
+    why = "a byte of the head of a file is changed"
+    yield _case("LCC-TRL-05", "head", why, damaged, "ChecksumError")
+    index = {"checkpoints": [one], "exact": listed(0, SOUND)[1:]}
+    why = "the exact file is a checkpoint"
+    data = bundle_of([SOUND, SOUND], index)
+    yield _case("LCC-EXA-01", "another-file", why, data, sound=WITH_EXACT, reported_by="validator")

@@ -1,0 +1,234 @@
+"""Plain HDF5 files: what h5py sees, what comes back, and what is refused."""
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.adapters import hdf5
+from lccodec.errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError
+
+from ..support.strategies import ALL_DTYPES, bits_of, random_array
+
+WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
+STATE = {
+    "model": {"w": WEIGHT, "tied": WEIGHT, "layer.0.bias": np.ones(2)},
+    "list": [1, ("text", None, b"a\0b", b"")],
+    "big": 2**70,
+    "odd": "a\0b",
+    "on": True,
+    "rate": 0.5,
+    "none": {},
+}
+
+
+@pytest.mark.parametrize("name", ALL_DTYPES)
+@pytest.mark.parametrize("shape", [(), (0, 3), (4, 5)])
+def test_every_dtype_round_trips(tmp_path, name, shape):
+    array = random_array(name, shape, seed=1)
+    hdf5.save_file({"x": array}, tmp_path / "a.h5")
+    back = hdf5.load_state(tmp_path / "a.h5")[0]["x"]
+    assert back.shape == array.shape
+    assert np.array_equal(bits_of(back), bits_of(array))
+    assert (back.dtype == array.dtype) == (name != "bfloat16")
+
+
+def test_a_state_comes_back_with_its_structure_and_metadata(tmp_path):
+    metadata = {"author": "me", "model/w@units": "m", "a@b": "c"}
+    hdf5.save_file(STATE, tmp_path / "a.h5", metadata)
+    back, kept = hdf5.load_state(tmp_path / "a.h5")
+    assert {**back, "model": 0} == {**STATE, "model": 0}
+    assert list(back) == list(STATE)
+    assert back["model"]["w"] is back["model"]["tied"]
+    assert back["model"]["w"].tolist() == WEIGHT.tolist()
+    assert kept == {"author": "me", "a@b": "c", "model/tied@units": "m"}  # the first name of the dataset
+    assert hdf5.load_metadata(tmp_path / "a.h5") == {"author": "me", "a@b": "c"}
+    data = (tmp_path / "a.h5").read_bytes()
+    hdf5.save_file(STATE, tmp_path / "b.h5", metadata)
+    assert (tmp_path / "b.h5").read_bytes() == data
+
+
+def test_h5py_sees_values_under_their_names(tmp_path):
+    halves = np.array([1, -2.5, np.inf], ml_dtypes.bfloat16)
+    hdf5.save_file({**STATE, "half": halves, "flags": np.array([True, False])}, tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert file["model/w"][()].tolist() == WEIGHT.tolist()
+        assert file["model/layer.0.bias"].dtype == np.float64
+        assert (file["half"].dtype, file["half"][()].tolist()) == (np.float32, [1, -2.5, np.inf])
+        assert (file["flags"].dtype, file["flags"][()].tolist()) == (bool, [True, False])
+        assert (file["rate"][()], file["on"][()], file["list/0"][()]) == (0.5, True, 1)
+        assert (file["list/1/0"].asstr()[()], file["big"].asstr()[()]) == ("text", str(2**70))
+        assert file["list/1/2"][()].tobytes() == b"a\0b"
+        assert file["list/1/1"].shape is None
+
+
+def test_a_flat_state_keeps_its_names(tmp_path):
+    hdf5.save_file({"a/b": np.arange(3), "c": np.ones(1)}, tmp_path / "a.h5")
+    assert list(hdf5.load_state(tmp_path / "a.h5")[0]) == ["a/b", "c"]
+
+
+def test_a_file_of_another_program(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["layers/dense/vars/0"] = WEIGHT
+        file["layers/dense/vars/1"] = np.arange(3, dtype=">i4")
+        file.create_dataset("packed", data=np.zeros(1000), compression="gzip", chunks=(100,))
+        file.create_dataset("fill", shape=(5,), dtype="f4", fillvalue=7.0)
+        file["fixed"] = np.bytes_("abc")
+        half = file.create_dataset("half", data=np.array([1, 2], ml_dtypes.bfloat16).view("V2"))
+        half.attrs["dtype"] = "bfloat16"  # as Keras does
+        file["kind"] = np.dtype("f4")
+        file["empty/inner"] = h5py.Empty("f4")
+        file.attrs.update({"version": 3, "names": ["a", "b"], "raw": np.bytes_("x"), "ref": file.ref})
+        file["layers"].attrs["trainable"] = True
+    state, metadata = hdf5.load_state(tmp_path / "a.h5")
+    assert state["layers"]["dense"]["vars"]["0"].tolist() == WEIGHT.tolist()
+    assert state["layers"]["dense"]["vars"]["1"].dtype == np.int32
+    assert (state["fill"].tolist(), state["fixed"], state["empty"]) == ([7.0] * 5, "abc", {"inner": None})
+    assert state["half"].dtype == lccodec.BFLOAT16_BITS
+    assert "kind" not in state
+    assert metadata == {
+        "version": "3",
+        "names": '["a", "b"]',
+        "raw": "x",
+        "layers@trainable": "true",
+        "half@dtype": "bfloat16",
+    }
+    lccodec.save_file(state, tmp_path / "b.lcc.h5", metadata)
+
+
+def test_a_file_that_was_edited_is_read_by_names(tmp_path):
+    hdf5.save_file({"a": [np.ones(2)]}, tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["b"] = np.zeros(1)
+    assert set(hdf5.load_state(tmp_path / "a.h5")[0]) == {"a/0", "b"}
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"a": {"b": WEIGHT}, "a/b": WEIGHT}, "both be named 'a/b'"),
+        ({"a": WEIGHT, "a/b": WEIGHT}, "'a' would be a dataset and a group"),
+        ({"": WEIGHT}, "'' cannot have this name"),
+        ({"a//b": WEIGHT}, "'a//b' cannot have this name"),
+        ({"a/.": WEIGHT}, "cannot have this name"),
+        ({"a\0b": WEIGHT}, "cannot have this name"),
+        (WEIGHT, "'' cannot have this name"),
+        ({"x": np.array(["a"])}, "array 'x': dtype"),
+    ],
+)
+def test_what_it_cannot_hold_is_refused_by_name(tmp_path, state, message):
+    with pytest.raises(ArgumentError, match=message):
+        hdf5.save_file(state, tmp_path / "a.h5")
+    assert not list(tmp_path.iterdir())
+
+
+def test_metadata_that_no_attribute_can_hold(tmp_path):
+    with pytest.raises(ArgumentError, match=r"a\.h5"):
+        hdf5.save_file({}, tmp_path / "a.h5", {"a": "b\0c"})
+    hdf5.save_file({}, tmp_path / "a.h5", {"a": "x" * 200_000})  # more than the header of an object
+    assert hdf5.load_metadata(tmp_path / "a.h5") == {"a": "x" * 200_000}
+
+
+def _soft(file):
+    file["link"] = h5py.SoftLink("/w")
+
+
+def _external(file):
+    file["link"] = h5py.ExternalLink("/etc/passwd", "/")
+
+
+def _storage(file):
+    file.create_dataset("link", shape=(4,), dtype="u1", external=[("/etc/passwd", 0, 4)])
+
+
+def _virtual(file):
+    layout = h5py.VirtualLayout(shape=(4,), dtype="u1")
+    layout[:] = h5py.VirtualSource("/etc/passwd", "x", shape=(4,))
+    file.create_virtual_dataset("link", layout)
+
+
+def _circle(file):
+    file.create_group("a")["link"] = file["/"]
+
+
+def _twice(file):
+    file["a/b"] = WEIGHT
+    file["link"] = file["a"]
+
+
+def _deep(file):
+    file["/".join("a" * 70)] = WEIGHT
+
+
+def _huge(file):
+    file.create_dataset("link", shape=(1 << 50,), dtype="f4", chunks=(1024,))
+
+
+def _many_references(file):
+    for group in range(70):
+        file.create_dataset(f"g{group}", shape=(1 << 20,), dtype="u1", chunks=(1024,), fillvalue=1)
+    file.create_dataset("link", shape=(1 << 40,), dtype="u1", chunks=(1024,))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (_soft, FormatError, "'link'.*soft or external link"),
+        (_external, FormatError, "'link'.*soft or external link"),
+        (_storage, FormatError, "'link'.*in another file"),
+        (_virtual, FormatError, "'link'.*in another file"),
+        (_circle, LimitError, "'a/link'.*linked twice"),
+        (_twice, LimitError, "'link'.*linked twice"),
+        (_deep, LimitError, "nests deeper"),
+        (_huge, LimitError, "'link'.*65536 times the bytes"),
+        (_many_references, LimitError, "'link'.*65536 times the bytes"),
+    ],
+)
+def test_hostile_files_are_refused(tmp_path, make, error, message):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["w"] = WEIGHT
+        make(file)
+    with pytest.raises(error, match=message):
+        hdf5.load_state(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array(["a", "b"], dtype="S1"),
+        np.zeros(2, [("a", "f4"), ("b", "i4")]),
+        np.zeros((2, 3), "V7"),
+        np.zeros(2, h5py.enum_dtype({"A": 0, "B": 1}, "i4")),
+        np.zeros(2, np.longdouble),
+    ],
+)
+def test_types_that_cannot_be_held_are_named(tmp_path, value):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["g/x"] = value
+    with pytest.raises(ArgumentError, match=r"a\.h5: dataset 'g/x'"):
+        hdf5.load_state(tmp_path / "a.h5")
+
+
+def test_damaged_files(tmp_path):
+    hdf5.save_file(STATE, tmp_path / "a.h5", {"a": "b"})
+    data = (tmp_path / "a.h5").read_bytes()
+    path = tmp_path / "b.h5"
+    for size in [0, 1, 8, 100, *range(200, len(data), 701)]:
+        path.write_bytes(data[:size])
+        with pytest.raises(LccodecError):
+            hdf5.load_state(path)
+    path.write_bytes(b"hello")
+    with pytest.raises(FormatError, match=r"b\.h5: not an HDF5 file"):
+        hdf5.load_metadata(path)
+    with pytest.raises(StorageError):
+        hdf5.load_state(tmp_path / "missing.h5")
+
+
+def test_a_note_that_is_malformed(tmp_path):
+    for note in ("[]", "{", '{"tree":{"a":0},"scalars":{"a":[]},"types":{}}'):
+        hdf5.save_file({"a": WEIGHT}, tmp_path / "a.h5")
+        with h5py.File(tmp_path / "a.h5", "r+") as file:
+            file.attrs["lccodec.state"] = note
+        with pytest.raises(FormatError):
+            hdf5.load_state(tmp_path / "a.h5")

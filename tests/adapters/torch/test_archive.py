@@ -1,0 +1,135 @@
+"""Files of torch.save are read by the weights-only loader; what it refuses is named."""
+
+import io
+import zipfile
+from collections import Counter, OrderedDict
+from pathlib import PurePosixPath
+
+import numpy as np
+import pytest
+import torch
+
+import lccodec
+from lccodec.adapters import torch as adapter
+from lccodec.adapters.torch import archive
+from lccodec.adapters.torch.archive import load_archive
+from lccodec.errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError
+
+
+class Own:
+    """A class that no loader of weights knows."""
+
+
+def saved(state, path, **options):
+    torch.save(state, path, **options)
+    return path
+
+
+def test_a_state_comes_back(tmp_path):
+    weight = torch.arange(6.0).reshape(2, 3)
+    state = {
+        "model": OrderedDict(w=weight, tied=weight, b=torch.ones(2, dtype=torch.bfloat16)),
+        "optimizer": {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"betas": (0.9, 0.99)}]},
+        "count": Counter(a=2),
+        "sizes": torch.Size([2, 3]),
+    }
+    for old in (True, False):
+        path = saved(state, tmp_path / "a.pt", _use_new_zipfile_serialization=not old)
+        found = load_archive(path)
+        assert found["model"]["w"] is found["model"]["tied"] or (
+            found["model"]["w"].data_ptr() == found["model"]["tied"].data_ptr()
+        )
+        assert (found["count"], found["sizes"]) == (state["count"], state["sizes"])
+        assert found["optimizer"]["param_groups"] == [{"betas": (0.9, 0.99)}]
+        with lccodec.Chain(tmp_path / f"run-{old}", adapter=adapter) as chain:
+            chain.save(0, found)
+            assert torch.equal(chain.restore()["model"]["b"], state["model"]["b"])
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_what_the_loader_refuses_is_named(tmp_path, old):
+    state = {"w": torch.ones(2), "own": Own(), "path": PurePosixPath("x"), "x": np.float64(1)}
+    path = saved(state, tmp_path / "a.pt", _use_new_zipfile_serialization=not old)
+    with pytest.raises(
+        ArgumentError, match=r"a\.pt: holds objects .*test_archive\.Own.*weights_only=False"
+    ) as caught:
+        load_archive(path)
+    if not old:
+        assert all(name in str(caught.value) for name in ("pathlib.PurePosixPath", "numpy"))
+
+
+def test_only_so_many_names_are_listed(tmp_path):
+    kinds = [type(f"Kind{number:02d}", (), {"__module__": __name__}) for number in range(20)]
+    for kind in kinds:
+        globals()[kind.__name__] = kind
+    with pytest.raises(ArgumentError, match=r"Kind00, .*Kind07 and others\. To load"):
+        load_archive(saved([kind() for kind in kinds], tmp_path / "a.pt"))
+
+
+def test_a_program_of_torchscript_is_told(tmp_path):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as file:
+        file.writestr("m/data.pkl", b"x")
+        file.writestr("m/constants.pkl", b"x")
+    (tmp_path / "a.pt").write_bytes(data.getvalue())
+    with pytest.raises(ArgumentError, match="a TorchScript program"):
+        load_archive(tmp_path / "a.pt")
+
+
+def test_damaged_files(tmp_path):
+    path = saved({"w": torch.ones(50)}, tmp_path / "a.pt")
+    whole = path.read_bytes()
+    path = saved({"w": torch.ones(50)}, tmp_path / "b.pt", _use_new_zipfile_serialization=False)
+    old = path.read_bytes()
+    for data in [b"", b"hello", b"PK\x03\x04", *(whole[:n] for n in range(0, len(whole), 101))]:
+        path.write_bytes(data)
+        with pytest.raises(FormatError, match=r"b\.pt"):
+            load_archive(path)
+    for size in range(0, len(old), 37):
+        path.write_bytes(old[:size])
+        with pytest.raises(LccodecError, match=r"b\.pt"):  # a name that is cut off may be refused
+            load_archive(path)
+    rng = np.random.default_rng(0)
+    for data in (whole, old):
+        for _ in range(150):
+            changed = bytearray(data)
+            for place in rng.integers(0, len(data), 3):
+                changed[place] = rng.integers(256)
+            path.write_bytes(changed)
+            try:
+                load_archive(path)
+            except LccodecError as error:
+                assert str(error)
+    with pytest.raises(StorageError):
+        load_archive(tmp_path / "missing.pt")
+
+
+def test_a_packed_archive_is_refused(tmp_path):
+    path = saved({"w": torch.zeros(100_000)}, tmp_path / "a.pt")
+    packed = tmp_path / "packed.pt"
+    with zipfile.ZipFile(path) as plain, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in plain.namelist():
+            file.writestr(name, plain.read(name))
+    assert packed.stat().st_size < 10_000
+    with pytest.raises(FormatError, match="a packed archive"):
+        load_archive(packed)
+
+
+def test_tensors_that_repeat_their_values_are_bounded(tmp_path):
+    few = saved({"x": torch.ones(1).expand(1000)}, tmp_path / "few.pt")
+    assert load_archive(few)["x"].shape == (1000,)
+    many = saved({"x": torch.ones(1).expand(2**40)}, tmp_path / "many.pt")
+    with pytest.raises(LimitError, match="65536 times the bytes"):
+        load_archive(many)
+
+
+def test_containers_that_repeat_themselves_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_NAME_CHARACTERS", 100_000)
+    state = [torch.ones(1)]
+    for _ in range(40):
+        state = [state, state]
+    endless: list[object] = []
+    endless.append(endless)
+    for hostile in (state, endless):
+        with pytest.raises(LimitError, match="more than 100000 entries"):
+            load_archive(saved(hostile, tmp_path / "a.pt"))
