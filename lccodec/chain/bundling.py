@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from ..errors import ArgumentError, ChainError, FormatError, LccodecError, Lccod
 from ..parallel import thread_count
 from .checkpoint import CheckpointFile, open_file
 from .directory import check_name, checkpoint_path, directory_steps, in_chain, step_index
+from .info import CheckpointInfo
 from .links import check_parent, check_step
 
 
@@ -132,6 +134,16 @@ def describe_exact_in(bundle: Bundle) -> dict[str, Any] | None:
         reader.close()
     step = None if reader is None else reader.manifest.step
     return {"step": step, "bytes": bundle.index.exact.length, "problem": problem}
+
+
+def with_exact_in(info: CheckpointInfo, path: Path) -> CheckpointInfo:
+    """Return what is known of a checkpoint; `exact` also for the exact file in its bundle."""
+    with Bundle(path) as opened:
+        reader, _ = open_exact_in(opened)
+        if reader is None:
+            return info
+        reader.close()
+        return replace(info, exact=info.step == opened.steps[-1])
 
 
 def bundle(
