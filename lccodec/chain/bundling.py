@@ -28,7 +28,7 @@ from ..parallel import thread_count
 from .checkpoint import CheckpointFile, open_file
 from .directory import check_name, checkpoint_path, directory_steps, in_chain, step_index
 from .info import CheckpointInfo
-from .links import check_parent, check_step
+from .links import check_step
 
 
 class BundledCheckpoint(CheckpointFile):
@@ -118,11 +118,25 @@ def open_exact_in(bundle: Bundle) -> tuple[CheckpointReader | None, str | None]:
         return None, f"the exact file cannot be used: {error}"
     if reader is None:
         return None, None
-    manifest = reader.manifest
-    if manifest.step == newest and manifest.exact == bundle.index.checkpoints[newest].root:
+    if reader.manifest.step == newest and reader.manifest.exact in _newest_roots(bundle):
         return reader, None
     reader.close()
     return None, f"its exact file is not that of step {newest}"
+
+
+def _newest_roots(bundle: Bundle) -> frozenset[bytes]:
+    """Return the roots by which others name the newest checkpoint, also if it is damaged."""
+    newest = bundle.steps[-1]
+    try:
+        with bundle.open(newest) as reader:
+            return _roots(reader)
+    except LccodecError:
+        return frozenset((bundle.index.checkpoints[newest].root,))
+
+
+def _roots(reader: CheckpointReader) -> frozenset[bytes]:
+    """Return the roots by which others name a checkpoint."""
+    return frozenset((reader.root,))
 
 
 def describe_exact_in(bundle: Bundle) -> dict[str, Any] | None:
@@ -186,13 +200,15 @@ def bundle(
     chosen = sorted(found) if steps is None else _with_parents(source, found, steps)
     check_index_size(len(chosen) + 1)
     entries: dict[int, BundledFile] = {}
+    roots: dict[int, frozenset[bytes]] = {}
     with BundleWriter(target, system=SYSTEM) as writer:
         for step in chosen:
             with open_checkpoint(found[step]) as reader:
                 check_name(found[step].name, reader.manifest.step)
-                _check_link(reader, source, entries)
+                _check_link(reader, source, roots)
+                roots[step] = _roots(reader)
                 entries[step] = writer.add(reader.source, reader.root)
-        exact = _add_exact(writer, source, chosen[-1], entries) if chosen[-1] == max(found) else None
+        exact = _add_exact(writer, source, chosen[-1], roots) if chosen[-1] == max(found) else None
         writer.commit_index(BundleIndex(entries, exact))
     return writer.size
 
@@ -220,20 +236,21 @@ def _with_parents(directory: Path, found: dict[int, Path], steps: Iterable[int])
     return sorted(chosen)
 
 
-def _check_link(reader: CheckpointReader, directory: Path, files: Mapping[int, BundledFile]) -> None:
+def _check_link(reader: CheckpointReader, directory: Path, roots: Mapping[int, frozenset[bytes]]) -> None:
     """Raise ``ChainError`` if the parent of a checkpoint is missing among others, or is another."""
     parent = reader.manifest.parent
     if parent is None:
         return
     check_step(reader, parent)
     path = checkpoint_path(directory, parent.step)
-    if parent.step not in files:
+    if parent.step not in roots:
         raise ChainError(f"{reader.name}: its parent, step {parent.step}, is missing ({path.name})")
-    check_parent(reader, parent, files[parent.step].root, parent.step, path)
+    if parent.root not in roots[parent.step]:
+        raise ChainError(f"{reader.name}: {path.name} is not the parent it was taken against")
 
 
 def _add_exact(
-    writer: BundleWriter, directory: Path, newest: int, entries: dict[int, BundledFile]
+    writer: BundleWriter, directory: Path, newest: int, roots: Mapping[int, frozenset[bytes]]
 ) -> BundledFile | None:
     """Add the exact file if there is one of the newest step; warn if it is of no use."""
     path = directory / EXACT_NAME
@@ -241,7 +258,7 @@ def _add_exact(
         return None
     try:
         with open_checkpoint(path) as reader:
-            if reader.manifest.step == newest and reader.manifest.exact == entries[newest].root:
+            if reader.manifest.step == newest and reader.manifest.exact in roots[newest]:
                 return writer.add(reader.source, reader.root)
         problem = f"not that of step {newest}"
     except LccodecError as error:
@@ -283,9 +300,11 @@ def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) ->
             target.mkdir(parents=True, exist_ok=True)
         remove_stale_temporaries(target)
         there = _files_there(opened, target)
+        roots: dict[int, frozenset[bytes]] = {}
         for step in opened.steps:
             with opened.open(step) as reader:
-                _check_link(reader, target, opened.index.checkpoints)
+                _check_link(reader, target, roots)
+                roots[step] = _roots(reader)
             if step not in there:
                 _write(opened, step, checkpoint_path(target, step))
         if opened.index.exact is not None and None not in there:
