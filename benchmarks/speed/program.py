@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 
 from ..measure.figures import COPY, Figure, better, dump, load, losses, markdown
 from ..measure.results import put_into
-from . import arrays, chains, cores, newest, stages, tensors
+from . import arrays, bundles, chains, cores, newest, stages, tensors
 from .goals import goals, limits, summary, table
 from .inputs import Walk, load_walk, train_states
 from .memory import memory
@@ -39,6 +39,7 @@ SECTIONS: Mapping[str, Section] = {
     "save": chains.save,
     "restore": chains.restore,
     "newest": newest.newest,
+    "bundle": bundles.bundles,
     "tensor": tensors.one,
     "many": tensors.many,
     "memory": memory,

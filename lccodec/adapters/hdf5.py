@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -29,7 +30,7 @@ import numpy as np
 from ..constants import MAX_ARRAYS, MAX_EXPANSION, MAX_NESTING
 from ..container.scalars import metadata_strings, scalar_json
 from ..element_types import BFLOAT16_BITS, Array, element_type, in_host_order
-from ..errors import ArgumentError, FormatError, LccodecError, LimitError
+from ..errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError
 from .files.disk import regular_file, replacing
 from .files.named_arrays import named_leaves
 from .files.structure import STATE, rebuild, with_structure
@@ -39,6 +40,7 @@ __all__ = ["load_metadata", "load_state", "save_file"]
 _RULE: Final = "hdf5"
 _ALL: Final = h5py.h5s.ALL
 _BFLOAT16_FIELDS: Final = ((15, 7, 8, 0, 7), 127)  # sign, exponent and mantissa; the bias
+_ERRNO: Final = re.compile(r"errno = (\d+)")
 _AT: Final = "@"  # between the name of an object and that of its attribute, in metadata
 
 
@@ -89,8 +91,16 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, int]]:
         except MemoryError as error:
             raise LimitError(_RULE, str(path), "asks for more memory than there is") from error
         except Exception as error:
+            if (code := _errno(error)) is not None:
+                raise StorageError(code, f"cannot read: {os.strerror(code)}", str(path)) from error
             text = str(error) or type(error).__name__
             raise FormatError(_RULE, str(path), f"not an HDF5 file, or a damaged one: {text}") from error
+
+
+def _errno(error: Exception) -> int | None:
+    """Return the number of the operating system's error that HDF5 tells in its own, or None."""
+    match = _ERRNO.search(str(error))
+    return int(match[1]) if match else None
 
 
 class _Walk:
@@ -187,12 +197,14 @@ def _value(dataset: h5py.Dataset, where: str) -> Any:
         dataset.id.read(_ALL, _ALL, bits.view(np.uint16), mtype=_bfloat16_type())
         return bits
     if dtype.kind == "V" and dtype.itemsize == 2 and dataset.attrs.get("dtype") == "bfloat16":  # Keras
-        return np.frombuffer(dataset[()].tobytes(), np.uint16).view(BFLOAT16_BITS).reshape(dataset.shape)
+        opaque = np.empty(dataset.shape, dtype)
+        dataset.read_direct(opaque)
+        return in_host_order(opaque.view("<u2")).view(BFLOAT16_BITS)  # Keras writes no order with it
     if h5py.check_string_dtype(dtype) is not None and dataset.shape == ():
         value = dataset[()]
         return value.decode() if isinstance(value, bytes) else str(value)
     if dtype.kind == "V" and dtype.names is None and dataset.shape == ():
-        return dataset[()].tobytes()
+        return bytes(dataset[()])
     if dtype.kind not in "biufc" or h5py.check_enum_dtype(dtype) is not None:
         raise ArgumentError(f"{where} is of the type {dtype}: only numbers and booleans can be stored")
     try:
@@ -256,21 +268,28 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
     _check_names(leaves)
     whole = {name: value for name, value in scalars.items() if _is_odd(value)}
     noted = with_structure(state, whole, metadata, always=True)
-    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+    with replacing(path) as temporary:
         try:
-            first: dict[int, str] = {}  # an array in two places is one dataset
-            for name, value in leaves.items():
-                if isinstance(value, np.ndarray) and id(value) in first:
-                    file[name] = file[first[id(value)]]
-                    continue
-                first[id(value)] = name
-                _write(file, name, value)
-            for key, text in noted.items():
-                place, _, attribute = key.rpartition(_AT)
-                inside = bool(place and attribute) and place in file
-                (file[place] if inside else file).attrs[attribute if inside else key] = text
+            with h5py.File(temporary, "w") as file:
+                _write_all(file, leaves, noted)
         except (ValueError, TypeError, RuntimeError) as error:
+            if (code := _errno(error)) is not None:
+                raise StorageError(code, f"cannot write: {os.strerror(code)}", str(path)) from error
             raise ArgumentError(f"{path}: {error}") from error
+
+
+def _write_all(file: h5py.File, leaves: Mapping[str, Any], attributes: Mapping[str, str]) -> None:
+    first: dict[int, str] = {}  # an array in two places is one dataset
+    for name, value in leaves.items():
+        if isinstance(value, np.ndarray) and id(value) in first:
+            file[name] = file[first[id(value)]]
+            continue
+        first[id(value)] = name
+        _write(file, name, value)
+    for key, text in attributes.items():
+        place, _, attribute = key.rpartition(_AT)
+        inside = bool(place and attribute) and place in file
+        (file[place] if inside else file).attrs[attribute if inside else key] = text
 
 
 def _is_odd(value: Any) -> bool:

@@ -6,7 +6,8 @@
   `decoded`: the reference of the next delta.
 - `exact_file`: the file of the newest state bit for bit; `newest`: when it is written and used.
 - `directory`: the files of a chain and their steps; `place`: a directory or a bundle; `links`: one
-  file as a link of a chain; `bundling`: a chain in one file, and back.
+  file as a link of a chain.
+- `bundling`: a chain in one file, and back; `bundled`: its checkpoints opened there.
 - `saver`: plan, code and commit; `background`: the same beside the caller; `remote` and `worker`:
   the two ends of the way to a worker; `tasks` and `sharing`: what workers divide.
 - `replay`: decoding along the links; `ranges`: the same of a part of a large array; `restorers`:

@@ -1,4 +1,4 @@
-"""Bundles: a chain's checkpoint files in one file, and back; and opening what is in one.
+"""Bundles: a chain's checkpoint files in one file, and back.
 
 A bundle holds the files as they are, so its steps have the same roots. A delta in a bundle has its
 parent in the bundle.
@@ -12,120 +12,19 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from ..constants import EXACT_NAME
-from ..container.bundle import Bundle, is_bundle
+from ..container.bundle import Bundle
 from ..container.bundle_index import BundledFile, BundleIndex
 from ..container.bundle_writer import BundleWriter, check_index_size
 from ..container.reader import CheckpointReader, open_checkpoint, read_root
 from ..container.system import SYSTEM, checked_path, storage_errors
 from ..container.whole_file import WholeFile
 from ..container.writer import remove_stale_temporaries
-from ..errors import ArgumentError, ChainError, FormatError, LccodecError, LccodecWarning
-from .checkpoint import CheckpointFile, open_file
+from ..errors import ArgumentError, ChainError, LccodecError, LccodecWarning
+from .bundled import open_exact_in, roots_of
 from .directory import check_name, checkpoint_path, directory_steps, in_chain, step_index
-from .links import check_parent, check_step
-
-
-class BundledCheckpoint(CheckpointFile):
-    """An open checkpoint of a bundle. Its parents come from the same bundle."""
-
-    def __init__(self, bundle: Bundle, reader: CheckpointReader) -> None:
-        self._bundle = bundle
-        super().__init__(reader, bundle)
-
-    def close(self) -> None:
-        """Close the file. Closing again does nothing."""
-        super().close()
-        self._bundle.close()
-
-
-def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True) -> CheckpointFile:
-    """Open a checkpoint file, or a step of a bundle, to read single arrays.
-
-    The parents of a delta are looked for in the same directory, or in the bundle.
-
-    Parameters
-    ----------
-    step
-        Of a bundle: the step, by default the latest.
-    exact
-        Of a bundle: whether to take the newest state from the exact file, if it has one.
-
-    Raises
-    ------
-    ArgumentError
-        If `path` cannot be a path, or a step is given for a file of one checkpoint.
-    ChainError
-        If the bundle has no such step, or a parent is missing.
-    DataError, StorageError
-        If the file breaks a rule of the format, or the operating system cannot read it.
-    """
-    checked = checked_path(path)
-    if step is None:
-        try:
-            return open_file(checked)
-        except FormatError:
-            if not is_bundle(checked):
-                raise
-    elif not is_bundle(checked):
-        raise ArgumentError(f"{checked} is not a bundle: a step is for a bundle")
-    bundle = Bundle(checked)
-    try:
-        return BundledCheckpoint(bundle, _open_step(bundle, step, exact))
-    except BaseException:
-        bundle.close()
-        raise
-
-
-def _open_step(bundle: Bundle, step: int | None, exact: bool) -> CheckpointReader:
-    newest = bundle.steps[-1]
-    wanted = newest if step is None else step_index(step)
-    if wanted not in bundle.index.checkpoints:
-        nearest = min(bundle.steps, key=lambda s: abs(s - wanted))
-        raise ChainError(f"{bundle.path} has no step {wanted}; the nearest is {nearest}")
-    if exact and wanted == newest:
-        reader, problem = open_exact_in(bundle)
-        if problem is not None:
-            message = f"{bundle.path}: {problem}; the history's newest is returned"
-            warnings.warn(message, LccodecWarning, stacklevel=4)
-        if reader is not None:
-            return reader
-    return bundle.open(wanted)
-
-
-def open_exact_in(bundle: Bundle) -> tuple[CheckpointReader | None, str | None]:
-    """Open the exact file of a bundle if it is that of its newest checkpoint (LCC-EXA-04).
-
-    Returns
-    -------
-    tuple
-        The file, or None; and what is wrong with it, or None.
-    """
-    newest = bundle.steps[-1]
-    try:
-        reader = bundle.open_exact()
-    except LccodecError as error:
-        return None, f"the exact file cannot be used: {error}"
-    if reader is None:
-        return None, None
-    manifest = reader.manifest
-    if manifest.step == newest and manifest.exact == bundle.index.checkpoints[newest].root:
-        return reader, None
-    reader.close()
-    return None, f"its exact file is not that of step {newest}"
-
-
-def describe_exact_in(bundle: Bundle) -> dict[str, Any] | None:
-    """Return what is known of the exact file of a bundle, as `newest.describe_exact`."""
-    if bundle.index.exact is None:
-        return None
-    reader, problem = open_exact_in(bundle)
-    if reader is not None:
-        reader.close()
-    step = None if reader is None else reader.manifest.step
-    return {"step": step, "bytes": bundle.index.exact.length, "problem": problem}
+from .links import check_step
 
 
 def bundle(
@@ -168,13 +67,15 @@ def bundle(
     chosen = sorted(found) if steps is None else _with_parents(source, found, steps)
     check_index_size(len(chosen) + 1)
     entries: dict[int, BundledFile] = {}
+    roots: dict[int, frozenset[bytes]] = {}
     with BundleWriter(target, system=SYSTEM) as writer:
         for step in chosen:
             with open_checkpoint(found[step]) as reader:
                 check_name(found[step].name, reader.manifest.step)
-                _check_link(reader, source, entries)
+                _check_link(reader, source, roots)
+                roots[step] = roots_of(reader)
                 entries[step] = writer.add(reader.source, reader.root)
-        exact = _add_exact(writer, source, chosen[-1], entries) if chosen[-1] == max(found) else None
+        exact = _add_exact(writer, source, chosen[-1], roots) if chosen[-1] == max(found) else None
         writer.commit_index(BundleIndex(entries, exact))
     return writer.size
 
@@ -202,20 +103,21 @@ def _with_parents(directory: Path, found: dict[int, Path], steps: Iterable[int])
     return sorted(chosen)
 
 
-def _check_link(reader: CheckpointReader, directory: Path, files: Mapping[int, BundledFile]) -> None:
+def _check_link(reader: CheckpointReader, directory: Path, roots: Mapping[int, frozenset[bytes]]) -> None:
     """Raise ``ChainError`` if the parent of a checkpoint is missing among others, or is another."""
     parent = reader.manifest.parent
     if parent is None:
         return
     check_step(reader, parent)
     path = checkpoint_path(directory, parent.step)
-    if parent.step not in files:
+    if parent.step not in roots:
         raise ChainError(f"{reader.name}: its parent, step {parent.step}, is missing ({path.name})")
-    check_parent(reader, parent, files[parent.step].root, parent.step, path)
+    if parent.root not in roots[parent.step]:
+        raise ChainError(f"{reader.name}: {path.name} is not the parent it was taken against")
 
 
 def _add_exact(
-    writer: BundleWriter, directory: Path, newest: int, entries: dict[int, BundledFile]
+    writer: BundleWriter, directory: Path, newest: int, roots: Mapping[int, frozenset[bytes]]
 ) -> BundledFile | None:
     """Add the exact file if there is one of the newest step; warn if it is of no use."""
     path = directory / EXACT_NAME
@@ -223,7 +125,7 @@ def _add_exact(
         return None
     try:
         with open_checkpoint(path) as reader:
-            if reader.manifest.step == newest and reader.manifest.exact == entries[newest].root:
+            if reader.manifest.step == newest and reader.manifest.exact in roots[newest]:
                 return writer.add(reader.source, reader.root)
         problem = f"not that of step {newest}"
     except LccodecError as error:
@@ -265,9 +167,11 @@ def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) ->
             target.mkdir(parents=True, exist_ok=True)
         remove_stale_temporaries(target)
         there = _files_there(opened, target)
+        roots: dict[int, frozenset[bytes]] = {}
         for step in opened.steps:
             with opened.open(step) as reader:
-                _check_link(reader, target, opened.index.checkpoints)
+                _check_link(reader, target, roots)
+                roots[step] = roots_of(reader)
             if step not in there:
                 _write(opened, step, checkpoint_path(target, step))
         if opened.index.exact is not None and None not in there:

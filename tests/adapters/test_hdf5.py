@@ -1,5 +1,9 @@
 """Plain HDF5 files: what h5py sees, what comes back, and what is refused."""
 
+import errno
+import subprocess
+import sys
+
 import h5py
 import ml_dtypes
 import numpy as np
@@ -128,6 +132,26 @@ def test_metadata_that_no_attribute_can_hold(tmp_path):
         hdf5.save_file({}, tmp_path / "a.h5", {"a": "b\0c"})
     hdf5.save_file({}, tmp_path / "a.h5", {"a": "x" * 200_000})  # more than the header of an object
     assert hdf5.load_metadata(tmp_path / "a.h5") == {"a": "x" * 200_000}
+
+
+def test_a_full_disk_is_an_error_of_the_taxonomy_and_leaves_nothing(tmp_path):
+    program = """
+import resource, signal, sys
+import numpy as np
+from lccodec.adapters import hdf5
+from lccodec.errors import StorageError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+for size in (24_000, 200_000):
+    try:
+        hdf5.save_file({"a": np.zeros(size, np.float32), "b": np.ones(9)}, sys.argv[1])
+    except StorageError as error:
+        print(error.errno)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "a.h5")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{errno.EFBIG}\n" * 2
+    assert not list(tmp_path.iterdir())
 
 
 def _soft(file):

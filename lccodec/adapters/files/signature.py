@@ -68,7 +68,6 @@ _DATASETS: Final = (PAYLOAD_DATASET.encode(), MANIFEST_DATASET.encode())
 _DATASET_PLACES: Final = ((slice(94, 101), slice(116, 124)), (slice(720, 727), slice(728, 736)))
 _ZIP_START: Final = b"PK\x03\x04"
 _EMPTY_ZIP: Final = b"PK\x05\x06"
-_MAX_ARCHIVE_DIRECTORY: Final = 1 << 26  # bytes of the list of its members that are read
 # torch.save before version 1.6: a pickle (protocol 2) of an integer of ten bytes.
 _OLD_TORCH: Final = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 _PICKLE_PROTOCOLS: Final = tuple(bytes([0x80, protocol]) for protocol in (2, 3, 4, 5))
@@ -125,8 +124,6 @@ def _archive_name(head: bytes, file: BinaryIO) -> str | None:
     try:
         file.seek(0)
         with zipfile.ZipFile(file) as archive:
-            if archive.start_dir + _MAX_ARCHIVE_DIRECTORY < os.fstat(file.fileno()).st_size:
-                return "zip"
             names = archive.namelist()
     except Exception:  # for damaged bytes, zipfile raises a dozen kinds of exceptions
         return "zip"

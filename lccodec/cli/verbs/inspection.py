@@ -10,13 +10,13 @@ from typing import Any
 import click
 import numpy as np
 
-from ...chain.bundling import describe_exact_in
+from ...chain.bundled import describe_exact_in, with_exact_in
 from ...chain.info import CheckpointInfo
 from ...chain.newest import describe_exact, with_exact
 from ...chain.place import Place, place_steps
 from ...chain.survey import survey
 from ...chain.validate import validate
-from ...container.bundle import Bundle
+from ...container.bundle import Bundle, is_bundle
 from ...errors import FormatError, LccodecError
 from ...inspect.difference import Leaves, compare_states
 from ...inspect.summary import summarize
@@ -82,7 +82,11 @@ def info(path: Path, step: int | None, as_json: bool) -> None:
     """
     try:
         with open_checkpoint(path, step) as file:
-            found = with_exact(file.info(), path) if path.is_dir() else file.info()
+            found = file.info()
+        if path.is_dir():
+            found = with_exact(found, path)
+        elif is_bundle(path):
+            found = with_exact_in(found, path)
     except FormatError:
         foreign = None if path.is_dir() else describe_foreign(path)
         if foreign is None:

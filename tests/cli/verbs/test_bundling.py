@@ -42,6 +42,8 @@ def test_the_exact_file_is_told(tmp_path):
     stdout, _ = run("bundle", tmp_path / "run", "-o", tmp_path / "run.lcc")
     assert "steps 1 to 1, the exact file, " in stdout
     assert run_json("ls", tmp_path / "run.lcc")["exact"]["step"] == 1
+    for path in ("run", "run.lcc"):
+        assert run_json("info", tmp_path / path)["exact"]
     assert run_json("restore", tmp_path / "run.lcc", "-o", tmp_path / "a.npz")["exact"]
     assert not run_json("restore", tmp_path / "run.lcc", "-o", tmp_path / "a.npz", "--history")["exact"]
 
