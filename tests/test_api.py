@@ -88,6 +88,12 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.Chain.restore, ["self", "step", "keys", "dtype", "exact"]),
         (lccodec.Chain.average, ["self", "steps", "last", "weights", "decay", "roles", "keys", "dtype"]),
         (lccodec.Chain.info, ["self", "step"]),
+        (lccodec.Chain.rollback, ["self", "step", "purge"]),
+        (lccodec.Chain.bring_back, ["self", "name"]),
+        (lccodec.Chain.purge, ["self", "name"]),
+        (lccodec.Chain.fork, ["self", "directory", "step"]),
+        (lccodec.Chain.pin, ["self", "step"]),
+        (lccodec.Chain.unpin, ["self", "step"]),
     ],
 )
 def test_parameters(function: object, parameters: list[str]) -> None:

@@ -32,6 +32,7 @@ from .coding import encode_plan, plan_manifest
 from .directory import checkpoint_path, directory_steps, next_step
 from .exact_file import ExactFile
 from .info import CheckpointInfo
+from .lifetime import Lifetime
 from .newest import Kept, Newest, open_newest, with_exact
 from .plan import Plan, candidates, make_plan
 from .selection import select_shares
@@ -39,7 +40,7 @@ from .settings import KEYFRAME_EVERY, Settings
 from .tail import Tail, TailFile, find_tail
 
 
-class Chain:
+class Chain(Lifetime):
     """Checkpoints of one run in a directory; a context manager.
 
     Several threads may use one `Chain`: saves wait for each other. Other processes may save to the

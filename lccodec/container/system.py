@@ -8,7 +8,7 @@ import re
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -36,7 +36,7 @@ _ADDRESS_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
 
-
+_NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
 _SEEK_LOCK: Final = threading.Lock()
 
 
@@ -53,6 +53,8 @@ class System:
     unlink = staticmethod(os.unlink)
     exists = staticmethod(os.path.lexists)
     listdir = staticmethod(os.listdir)
+    mkdir = staticmethod(os.mkdir)
+    rmdir = staticmethod(os.rmdir)
 
     @staticmethod
     def mode(path: StrPath) -> int | None:
@@ -92,6 +94,38 @@ class System:
 
 
 SYSTEM: Final = System()
+
+
+def sync_directory(directory: StrPath, system: System = SYSTEM) -> None:
+    """Bring the names in a directory to stable storage, on systems that can."""
+    if WINDOWS:  # which has no such call
+        return
+    fd = system.open(directory, os.O_RDONLY | OPEN_FLAGS)
+    try:
+        system.fsync(fd)
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_SYNC:
+            raise
+    finally:
+        system.close(fd)
+
+
+@contextmanager
+def directory_lock(directory: StrPath, system: System = SYSTEM) -> Iterator[None]:
+    """Hold the lock of a directory: of those who pin and remove files there, one works at a time.
+
+    Where there are no such locks, nothing is held.
+    """
+    if WINDOWS:  # which does not open directories
+        yield
+        return
+    fd = system.open(directory, os.O_RDONLY | OPEN_FLAGS)
+    try:
+        with suppress(OSError):
+            system.lock(fd, True)
+        yield
+    finally:
+        system.close(fd)
 
 
 @contextmanager

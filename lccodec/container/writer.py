@@ -23,11 +23,20 @@ from ..parallel import ordered
 from .frame_entry import Bytes, FrameEntry, SizedFrame, entry_beside, pieces_of
 from .hdf5 import skeleton
 from .manifest import Manifest, parse_manifest
-from .system import OPEN_FLAGS, SYSTEM, WINDOWS, StrPath, System, checked_path, flag, storage_errors
+from .system import (
+    OPEN_FLAGS,
+    SYSTEM,
+    WINDOWS,
+    StrPath,
+    System,
+    checked_path,
+    flag,
+    storage_errors,
+    sync_directory,
+)
 from .trailer import Trailer, parse_trailer, root_of
 
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
-_NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
 _FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them
 _MIN_BYTES_BESIDE: Final = 1 << 23  # of a frame that a thread of its own may hash
 _MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
@@ -191,7 +200,7 @@ class CheckpointWriter:
             self.size = len(head) + manifest.payload_length + len(tail)
         self._discard()
         with storage_errors("committed, but durability unknown: cannot sync the directory of", self._path):
-            self._sync_directory()
+            sync_directory(self._path.parent, self._system)
         return self.root
 
     @contextmanager
@@ -273,18 +282,6 @@ class CheckpointWriter:
         if temporary is not None:
             with suppress(OSError):
                 self._system.unlink(temporary)
-
-    def _sync_directory(self) -> None:
-        if WINDOWS:  # which has no such call
-            return
-        fd = self._system.open(self._path.parent, os.O_RDONLY | OPEN_FLAGS)
-        try:
-            self._system.fsync(fd)
-        except OSError as error:
-            if error.errno not in _NO_DIRECTORY_SYNC:
-                raise
-        finally:
-            self._system.close(fd)
 
 
 def remove_stale_temporaries(directory: StrPath, system: System = SYSTEM) -> list[str]:

@@ -6,6 +6,24 @@ Exit codes: 0 fine, 1 problems found (in data, a chain or storage), 2 usage.
 from ..program import program
 from .demonstration import demo
 from .inspection import check, diff, info, ls, show
+from .life import fork, pin, rollback, rolled_back, unpin
 from .transfer import average, convert, restore, save
 
-__all__ = ["average", "check", "convert", "demo", "diff", "info", "ls", "program", "restore", "save", "show"]
+__all__ = [
+    "average",
+    "check",
+    "convert",
+    "demo",
+    "diff",
+    "fork",
+    "info",
+    "ls",
+    "pin",
+    "program",
+    "restore",
+    "rollback",
+    "rolled_back",
+    "save",
+    "show",
+    "unpin",
+]

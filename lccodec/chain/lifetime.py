@@ -1,0 +1,85 @@
+"""The methods of `Chain` that take checkpoints out of a chain, or into another.
+
+Each passes its directory to a function of a module of its own, while no save of the same `Chain`
+runs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from ..container.system import checked_path
+from .fork import fork
+from .newest import Newest
+from .pins import pin, pinned_steps, unpin
+from .rollback import rollback
+from .rolled_back import RolledBack, bring_back, list_rolled_back, purge_rolled_back
+
+
+class Lifetime:
+    """What a `Chain` can do besides saving and restoring."""
+
+    directory: Path
+    _newest: Newest
+    _saving: threading.RLock
+
+    def close(self) -> None:
+        """Release the reference that is kept in memory."""
+        raise NotImplementedError
+
+    def rollback(self, step: int, *, purge: bool = False) -> RolledBack:
+        """Take all later steps out of the chain, which then goes on from `step`.
+
+        They are set aside in ``.rolled-back`` in the directory, or removed with `purge`. So is an
+        exact file, which was of a later step; this `Chain` goes on to write one. Errors are those
+        of `lccodec.chain.rollback.rollback`.
+        """
+        with self._saving:
+            self.close()
+            gone = rollback(self.directory, step, purge=purge)
+            if gone.exact:
+                self._newest.asked = "exact"
+            return gone
+
+    @property
+    def rolled_back(self) -> list[RolledBack]:
+        """What rollbacks have set aside, the oldest first."""
+        return list_rolled_back(self.directory)
+
+    def bring_back(self, name: str | None = None) -> RolledBack:
+        """Put what a rollback set aside into the chain again, by default the last.
+
+        Errors are those of `lccodec.chain.rolled_back.bring_back`.
+        """
+        with self._saving:
+            self.close()
+            return bring_back(self.directory, name)
+
+    def purge(self, name: str | None = None) -> list[RolledBack]:
+        """Remove what a rollback set aside, by default all that was ever set aside."""
+        return purge_rolled_back(self.directory, name)
+
+    def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
+        """Start a new chain in `directory` from a step of this one; return the steps it has.
+
+        Errors are those of `lccodec.chain.fork.fork`.
+        """
+        return fork(self.directory, checked_path(directory), step)
+
+    def pin(self, step: int) -> None:
+        """Pin a step: no prune removes it, of this process or another, nor what it needs.
+
+        Errors are those of `lccodec.chain.pins.pin`.
+        """
+        pin(self.directory, step)
+
+    def unpin(self, step: int) -> bool:
+        """Remove the pin of a step; return whether there was one."""
+        return unpin(self.directory, step)
+
+    @property
+    def pins(self) -> list[int]:
+        """The pinned steps, in rising order."""
+        return pinned_steps(self.directory) if os.path.lexists(self.directory) else []

@@ -1,0 +1,116 @@
+"""The verbs of a chain's life: rollback, rolled-back, fork, pin, unpin."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from ...chain.fork import fork as fork_chain
+from ...chain.pins import pin as pin_step
+from ...chain.pins import pinned_steps
+from ...chain.pins import unpin as unpin_step
+from ...chain.rollback import rollback as roll_back
+from ...chain.rolled_back import RolledBack, list_rolled_back, purge_rolled_back
+from ...chain.rolled_back import bring_back as bring_back_steps
+from .. import render
+from ..program import verb
+from .parameters import NEW, STEP, chain_argument
+
+_steps_argument = click.argument("steps", metavar="STEP...", type=STEP, nargs=-1)
+
+
+@verb
+@chain_argument
+@click.argument("step", metavar="STEP", type=STEP)
+@click.option("--purge", is_flag=True, help="Remove the later steps at once, instead of setting them aside.")
+def rollback(directory: Path, step: int, purge: bool, as_json: bool) -> None:
+    """Take all steps after STEP out of a chain, which then goes on from STEP.
+
+    They are set aside, whole, in DIR/.rolled-back: see rolled-back. An exact file goes with them.
+    """
+    gone = roll_back(directory, step, purge=purge)
+    if as_json:
+        click.echo(render.dump_json({"directory": str(directory), "purged": purge, **asdict(gone)}))
+        return
+    done = "nothing to take out" if not gone.bytes else "removed" if purge else f"set aside as {gone.name}"
+    click.echo(f"step {step} is the newest; {done}{_content(gone)}")
+
+
+@verb
+@chain_argument
+@click.option("--name", help="Which of them.  [default: the last; with --purge, all]")
+@click.option("--bring-back", is_flag=True, help="Put the steps into the chain again.")
+@click.option("--purge", is_flag=True, help="Remove them for good.")
+def rolled_back(directory: Path, name: str | None, bring_back: bool, purge: bool, as_json: bool) -> None:
+    """List what rollback has set aside; or bring it back, or remove it for good."""
+    if bring_back and purge:
+        raise click.UsageError("--bring-back or --purge, not both")
+    if bring_back:
+        found = [bring_back_steps(directory, name)]
+    elif purge:
+        found = purge_rolled_back(directory, name)
+    else:
+        found = [each for each in list_rolled_back(directory) if name in (None, each.name)]
+    if as_json:
+        done = "brought back" if bring_back else "purged" if purge else None
+        click.echo(render.dump_json({"directory": str(directory), "done": done, "rolled_back": found}))
+        return
+    did = "brought back " if bring_back else "removed " if purge else ""
+    for each in found:
+        click.echo(f"{did}{each.name}{_content(each)}")
+    if not found:
+        click.echo("nothing is rolled back")
+
+
+def _content(gone: RolledBack) -> str:
+    """Return what was taken out, in a few words."""
+    if not gone.bytes:
+        return ""
+    steps = f"steps {gone.steps[0]} to {gone.steps[-1]}" if gone.steps else "no steps"
+    exact = ", the exact file" if gone.exact else ""
+    return f": {len(gone.steps)} checkpoints, {steps}{exact}, {gone.bytes:,} bytes"
+
+
+@verb
+@chain_argument
+@click.argument("step", metavar="STEP", type=STEP)
+@click.argument("target", metavar="NEW", type=NEW)
+def fork(directory: Path, step: int, target: Path, as_json: bool) -> None:
+    """Start a new chain in the directory NEW from a step of DIR, which stays as it is.
+
+    NEW gets the step and what it needs, by hard links where the file system has them.
+    """
+    steps = fork_chain(directory, target, step)
+    document = {"directory": str(directory), "fork": str(target), "steps": steps}
+    text = f"{render.printable(target)}: {len(steps)} checkpoints, the newest is step {step}"
+    click.echo(render.dump_json(document) if as_json else text)
+
+
+@verb
+@chain_argument
+@_steps_argument
+def pin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
+    """Pin steps, so that no prune removes them; without a STEP, list the pins."""
+    for step in steps:
+        pin_step(directory, step)
+    _tell_pins(directory, as_json)
+
+
+@verb
+@chain_argument
+@_steps_argument
+def unpin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
+    """Remove the pins of steps."""
+    for step in steps:
+        unpin_step(directory, step)
+    _tell_pins(directory, as_json)
+
+
+def _tell_pins(directory: Path, as_json: bool) -> None:
+    pins = pinned_steps(directory)
+    if as_json:
+        click.echo(render.dump_json({"directory": str(directory), "pins": pins}))
+    else:
+        click.echo(f"pinned: {', '.join(map(str, pins))}" if pins else "no pins")

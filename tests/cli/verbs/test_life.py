@@ -1,0 +1,58 @@
+"""The verbs of a chain's life: rollback, rolled-back, fork, pin, unpin."""
+
+import lccodec
+
+from ...support.commands import run, run_json, step_file
+
+
+def test_rollback_and_back(chain):
+    size = step_file(chain, 20).stat().st_size + step_file(chain, 30).stat().st_size
+    text, _ = run("rollback", chain, 10)
+    assert text == (
+        f"step 10 is the newest; set aside as 0001-to-10: 2 checkpoints, steps 20 to 30, {size:,} bytes\n"
+    )
+    assert lccodec.Chain(chain).steps == [10]
+    listed = f"0001-to-10: 2 checkpoints, steps 20 to 30, {size:,} bytes\n"
+    assert run("rolled-back", chain)[0] == listed
+    document = run_json("rolled-back", chain)
+    assert document["rolled_back"][0]["steps"] == [20, 30]
+    assert run("rolled-back", chain, "--bring-back")[0] == f"brought back {listed}"
+    assert lccodec.Chain(chain).steps == [10, 20, 30]
+    assert run("rolled-back", chain)[0] == "nothing is rolled back\n"
+    assert run("rollback", chain, 30)[0] == "step 30 is the newest; nothing to take out\n"
+
+
+def test_purges(chain):
+    document = run_json("rollback", chain, 20, "--purge")
+    assert (document["steps"], document["name"], document["purged"]) == ([30], "", True)
+    assert run("rollback", chain, 10)[0].startswith("step 10 is the newest; set aside as 0001-to-10: 1 ")
+    assert run("rolled-back", chain, "--purge")[0].startswith("removed 0001-to-10: 1 checkpoints")
+    assert [path.name for path in chain.iterdir()] == [step_file(chain, 10).name]
+    document = run_json("rolled-back", chain, "--purge")
+    assert document == {"directory": str(chain), "done": "purged", "rolled_back": []}
+
+
+def test_what_is_refused(chain, tmp_path):
+    assert "no step 15" in run("rollback", chain, 15, code=1)[1]
+    assert "has nothing rolled back" in run("rolled-back", chain, "--bring-back", code=1)[1]
+    assert "not both" in run("rolled-back", chain, "--bring-back", "--purge", code=2)[1]
+    assert "holds a chain" in run("fork", chain, 10, chain, code=2)[1]
+    assert "no step 15" in run("pin", chain, 15, code=1)[1]
+    assert "does not exist" in run("rollback", tmp_path / "nothing", 1, code=2)[1]
+    assert lccodec.Chain(chain).steps == [10, 20, 30]
+
+
+def test_fork(chain, tmp_path):
+    text, _ = run("fork", chain, 20, tmp_path / "fork")
+    assert text == f"{tmp_path / 'fork'}: 2 checkpoints, the newest is step 20\n"
+    document = run_json("fork", chain, 20, tmp_path / "fork")
+    assert document == {"directory": str(chain), "fork": str(tmp_path / "fork"), "steps": [10, 20]}
+    assert run_json("check", tmp_path / "fork", "--deep")["sound"]
+
+
+def test_pins(chain):
+    assert run("pin", chain)[0] == "no pins\n"
+    assert run("pin", chain, 30, 10)[0] == "pinned: 10, 30\n"
+    assert "step 30 of" in run("rollback", chain, 20, "--purge", code=2)[1]
+    assert run_json("unpin", chain, 30) == {"directory": str(chain), "pins": [10]}
+    assert run("unpin", chain, 10, 20)[0] == "no pins\n"
