@@ -4,7 +4,9 @@ from .chain.chain import Chain
 from .chain.checkpoint import CheckpointFile
 from .chain.checkpoint import open_file as open
 from .chain.info import ArrayInfo, CheckpointInfo
+from .chain.keep import Keep
 from .chain.plan import ArrayPlan, Plan
+from .chain.prune import Pruning
 from .chain.single_file import load, load_file, save, save_file
 from .chain.tuning import Trial, tune
 from .chain.validate import Problem, validate
@@ -57,6 +59,7 @@ __all__ = [
     "DependencyError",
     "ExponentBuckets",
     "FormatError",
+    "Keep",
     "KeyframeSteps",
     "LccodecError",
     "LccodecWarning",
@@ -66,6 +69,7 @@ __all__ = [
     "Plan",
     "Policy",
     "Problem",
+    "Pruning",
     "StorageError",
     "Trial",
     "Triggered",

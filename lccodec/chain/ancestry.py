@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..container.reader import open_checkpoint
 from ..container.system import storage_errors
-from ..errors import DataError, StorageError
+from ..errors import DataError
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class Ancestry:
     Attributes
     ----------
     unreadable
-        What is wrong with the files that could not be read, by step. Such a file is taken to need
-        the step before it: when it was saved, its parent was the newest step, if it is a delta.
+        What is wrong with the files that are damaged, by step. Such a file is taken to need the
+        step before it: when it was saved, its parent was the newest step, if it is a delta. A file
+        that the system cannot read now raises `StorageError`.
     """
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ class Ancestry:
                         identity, None if parent is None else parent.step, reader.manifest.metadata
                     )
                     self.unreadable.pop(step, None)
-            except (DataError, StorageError) as error:
+            except DataError as error:
                 known = _Known(identity, None, None)
                 self.unreadable[step] = str(error)
             self._known[path] = known

@@ -32,6 +32,7 @@ from .coding import encode_plan, plan_manifest
 from .directory import checkpoint_path, directory_steps, next_step
 from .exact_file import ExactFile
 from .info import CheckpointInfo
+from .keep import Keep
 from .lifetime import Lifetime
 from .newest import Kept, Newest, open_newest, with_exact
 from .plan import Plan, candidates, make_plan
@@ -69,6 +70,8 @@ class Chain(Lifetime):
     newest
         ``"exact"`` also keeps the newest state bit for bit, in one file that each save replaces.
         ``"history"`` keeps the checkpoints alone. By default, as in the directory so far.
+    keep
+        Which steps stay after each save, as for `prune`. By default all.
 
     Raises
     ------
@@ -98,7 +101,9 @@ class Chain(Lifetime):
         threads: int = 1,
         adapter: Adapter | None = None,
         newest: Kept | None = None,
+        keep: Keep | None = None,
     ) -> None:
+        super().__init__(keep)
         every = as_integer(keyframe_every)
         if every is None or every < 0:
             raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
@@ -185,7 +190,9 @@ class Chain(Lifetime):
             If the operating system refuses to write. In both cases no file is left behind.
         """
         with self._saving:
-            return self._save(step, state, metadata_strings(metadata), check_known(known or {}))
+            size = self._save(step, state, metadata_strings(metadata), check_known(known or {}))
+            self._thin_out()
+            return size
 
     def _save(self, step: Any, state: Any, metadata: dict[str, str], known: Mapping[str, Assignment]) -> int:
         start = time.perf_counter()

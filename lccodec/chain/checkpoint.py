@@ -28,6 +28,7 @@ from .info import CheckpointInfo, array_heads, checkpoint_info
 from .links import Link, check_step, open_parent
 from .replay import replay
 
+_MAX_ATTEMPTS: Final = 10  # to open the latest step, if others take away what was listed
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
 
 
@@ -228,6 +229,16 @@ def open_step(directory: Path, step: int | None = None, *, threads: int = 1) -> 
         As `open_file`; also if the file holds another step than its name says (LCC-CHN-01).
     """
     wanted = None if step is None else step_index(step)
+    for _ in range(_MAX_ATTEMPTS):
+        file = _open_listed(directory, wanted, threads)
+        if file is not None:
+            return file
+    raise ChainError(f"{directory}: its newest step was pruned each time before it could be opened")
+
+
+def _open_listed(directory: Path, wanted: int | None, threads: int) -> CheckpointFile | None:
+    """Open a step as `open_step`; ``None`` if the latest was taken away after it was listed."""
+    latest = wanted is None
     try:
         steps, absent = directory_steps(directory), ""
     except StorageError as error:
@@ -240,8 +251,16 @@ def open_step(directory: Path, step: int | None = None, *, threads: int = 1) -> 
         wanted = next(reversed(steps))
     if wanted not in steps:
         nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"
-        raise ChainError(f"{directory} has no step {wanted}; {nearest}")
-    file = open_file(steps[wanted], threads=threads)
+        why = "; it was never saved, or it was pruned" if steps else ""
+        raise ChainError(f"{directory} has no step {wanted}; {nearest}{why}")
+    try:
+        file = open_file(steps[wanted], threads=threads)
+    except (ChainError, StorageError) as error:
+        if os.path.lexists(steps[wanted]):
+            raise
+        if latest:
+            return None
+        raise ChainError(f"{directory}: step {wanted} was pruned while it was opened") from error
     try:
         file.check_name()
     except BaseException:

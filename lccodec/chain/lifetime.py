@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from pathlib import Path
 
 from ..container.system import checked_path
+from ..errors import LccodecError, LccodecWarning
+from .ancestry import Ancestry
 from .fork import fork
+from .keep import Keep, check_keep
 from .newest import Newest
 from .pins import pin, pinned_steps, unpin
+from .prune import Pruning, prune
 from .rollback import rollback
 from .rolled_back import RolledBack, bring_back, list_rolled_back, purge_rolled_back
 
@@ -24,6 +29,10 @@ class Lifetime:
     directory: Path
     _newest: Newest
     _saving: threading.RLock
+
+    def __init__(self, keep: Keep | None) -> None:
+        self._keep = check_keep(keep)
+        self._ancestry = Ancestry()
 
     def close(self) -> None:
         """Release the reference that is kept in memory."""
@@ -67,6 +76,25 @@ class Lifetime:
         Errors are those of `lccodec.chain.fork.fork`.
         """
         return fork(self.directory, checked_path(directory), step)
+
+    def prune(self, keep: Keep, *, dry_run: bool = False) -> Pruning:
+        """Remove the checkpoints that `keep` does not want, and that nothing kept needs.
+
+        The newest step and pinned steps stay. With `dry_run` nothing is removed. Errors are those
+        of `lccodec.chain.prune.prune`.
+        """
+        with self._saving:
+            return prune(self.directory, keep, dry_run=dry_run, ancestry=self._ancestry)
+
+    def _thin_out(self) -> None:
+        """Prune after a save, if `Chain` was told what to keep. The save stands in any case."""
+        if self._keep is None:
+            return
+        try:
+            prune(self.directory, self._keep, wait=False, ancestry=self._ancestry)
+        except (LccodecError, OSError) as error:
+            message = f"{self.directory}: the state is saved, but thinning out the chain failed: {error}"
+            warnings.warn(message, LccodecWarning, stacklevel=3)
 
     def pin(self, step: int) -> None:
         """Pin a step: no prune removes it, of this process or another, nor what it needs.

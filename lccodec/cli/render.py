@@ -18,6 +18,7 @@ from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..chain.info import CheckpointInfo
+from ..chain.prune import Pruning
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import UNNAMED
@@ -182,6 +183,40 @@ def roles_text(info: CheckpointInfo) -> str:
         more = ", ..." if len(unnamed) > _MAX_SHOWN_NAMES else ""
         parts.append(f"exact as nothing names them: {names}{more}")
     return "; ".join(parts) or "none"
+
+
+def pruning_text(found: Pruning, dry_run: bool) -> str:
+    """Return what a prune removes, and what stays why."""
+    steps = sorted({*found.removed, *found.kept, *found.needed})
+    verb = "would remove" if dry_run else "removed"
+    lines = [f"{verb} {len(found.removed)} of {len(steps)} checkpoints, {found.freed:,} bytes"]
+    if found.removed:
+        lines.append(f"  {_ranges(found.removed, steps)}")
+    for why in dict.fromkeys(found.kept.values()):
+        kept = [step for step, reason in found.kept.items() if reason == why]
+        lines.append(f"kept ({printable(why)}): {_ranges(kept, steps)}")
+    for child in dict.fromkeys(found.needed.values()):
+        needed = [step for step, by in found.needed.items() if by == child]
+        lines.append(f"needed by {child}: {_ranges(needed, steps)}")
+    return "\n".join(lines)
+
+
+def _ranges(chosen: Sequence[int], steps: Sequence[int]) -> str:
+    """Return some of the steps of a chain as ranges.
+
+    Examples
+    --------
+    >>> _ranges([10, 20, 30, 50], [10, 20, 30, 40, 50])
+    '10 to 30, 50'
+    """
+    places = {step: place for place, step in enumerate(steps)}
+    runs: list[list[int]] = []
+    for step in chosen:
+        if runs and places[step] == places[runs[-1][-1]] + 1:
+            runs[-1] = [runs[-1][0], step]
+        else:
+            runs.append([step])
+    return ", ".join(" to ".join(map(str, run)) for run in runs)
 
 
 def summary_text(name: str, step: int | None, figures: ArraySummary, exact: bool = False) -> str:

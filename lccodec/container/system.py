@@ -8,7 +8,7 @@ import re
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -111,19 +111,24 @@ def sync_directory(directory: StrPath, system: System = SYSTEM) -> None:
 
 
 @contextmanager
-def directory_lock(directory: StrPath, system: System = SYSTEM) -> Iterator[None]:
+def directory_lock(directory: StrPath, system: System = SYSTEM, *, wait: bool = True) -> Iterator[bool]:
     """Hold the lock of a directory: of those who pin and remove files there, one works at a time.
 
-    Where there are no such locks, nothing is held.
+    Yields whether to go on: with `wait` always. Where there are no such locks, nothing is held.
     """
     if WINDOWS:  # which does not open directories
-        yield
+        yield True
         return
     fd = system.open(directory, os.O_RDONLY | OPEN_FLAGS)
     try:
-        with suppress(OSError):
-            system.lock(fd, True)
-        yield
+        free = True
+        try:
+            system.lock(fd, wait)
+        except BlockingIOError:
+            free = False
+        except OSError:
+            pass
+        yield free
     finally:
         system.close(fd)
 

@@ -206,7 +206,7 @@ def test_odd_arguments_are_refused_as_ours(
 
 
 def test_all_of_the_reading_surface_is_tried() -> None:
-    left_out = {"self", "policy", "roles", "keyframe_every", "adapter"}  # of a writer
+    left_out = {"self", "policy", "roles", "keyframe_every", "adapter", "keep"}  # of a writer
     left_out |= {"deep", "exact"}  # any truth
     for name, parameters in PARAMETERS.items():
         function: Any = lccodec

@@ -116,13 +116,16 @@ def test_a_flag_that_a_system_lacks_is_0() -> None:
 
 def test_the_lock_of_a_directory(tmp_path: Path) -> None:
     system = Faulty(errno.ENOTSUP, lambda name, _: name == "lock")
-    with directory_lock(tmp_path, system):  # without locks the work is done all the same
+    with directory_lock(tmp_path, system, wait=False) as free:  # without locks the work is done
+        assert free
         assert system.log == ["open", "lock"]
     assert not system.descriptors
     fd = os.open(tmp_path, os.O_RDONLY)
     with directory_lock(tmp_path), pytest.raises(BlockingIOError):
         SYSTEM.lock(fd, False)
     SYSTEM.lock(fd, False)
+    with directory_lock(tmp_path, wait=False) as free:
+        assert not free
     os.close(fd)
     with pytest.raises(FileNotFoundError), directory_lock(tmp_path / "nothing"):
         pass

@@ -1,22 +1,28 @@
-"""The verbs of a chain's life: rollback, rolled-back, fork, pin, unpin."""
+"""The verbs of a chain's life: rollback, rolled-back, fork, prune, pin, unpin."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
+from typing import Final, Literal
 
 import click
 
 from ...chain.fork import fork as fork_chain
+from ...chain.keep import Keep
 from ...chain.pins import pin as pin_step
 from ...chain.pins import pinned_steps
 from ...chain.pins import unpin as unpin_step
+from ...chain.prune import prune as prune_chain
 from ...chain.rollback import rollback as roll_back
 from ...chain.rolled_back import RolledBack, list_rolled_back, purge_rolled_back
 from ...chain.rolled_back import bring_back as bring_back_steps
 from .. import render
 from ..program import verb
 from .parameters import NEW, STEP, chain_argument
+
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 _steps_argument = click.argument("steps", metavar="STEP...", type=STEP, nargs=-1)
 
@@ -86,6 +92,48 @@ def fork(directory: Path, step: int, target: Path, as_json: bool) -> None:
     document = {"directory": str(directory), "fork": str(target), "steps": steps}
     text = f"{render.printable(target)}: {len(steps)} checkpoints, the newest is step {step}"
     click.echo(render.dump_json(document) if as_json else text)
+
+
+def _age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> timedelta | None:
+    """Return a time span that is given as a number and a unit, such as ``7d``."""
+    try:
+        return None if text is None else timedelta(**{_UNITS[text[-1:]]: float(text[:-1])})
+    except (KeyError, ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is not a number and one of {', '.join(_UNITS)}, as in 7d"
+        ) from None
+
+
+@verb
+@chain_argument
+@click.option("--latest", type=click.IntRange(1), help="Keep that many of the newest steps.")
+@click.option("--every", type=click.IntRange(1), help="Keep steps that are a multiple of this number.")
+@click.option(
+    "--best",
+    type=(click.IntRange(1), str, click.Choice(["min", "max"])),
+    help="Keep the best by a number in the metadata, as in: --best 3 loss min",
+)
+@click.option("--step", "steps", type=STEP, multiple=True, help="Keep this step; repeatable.")
+@click.option("--newer-than", callback=_age, help="Keep what was written since then, as in: 90m, 12h, 7d")
+@click.option("--dry-run", is_flag=True, help="Only say what would go, and what that frees.")
+def prune(  # one parameter for each option: click passes them by name
+    directory: Path,
+    latest: int | None,
+    every: int | None,
+    best: tuple[int, str, Literal["min", "max"]] | None,
+    steps: tuple[int, ...],
+    newer_than: timedelta | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Remove the checkpoints that no option keeps, and that nothing kept needs.
+
+    The newest step and pinned steps are always kept.
+    """
+    keep = Keep(latest, every, best, steps, newer_than)
+    found = prune_chain(directory, keep, dry_run=dry_run)
+    document = {"directory": str(directory), "dry_run": dry_run, **asdict(found)}
+    click.echo(render.dump_json(document) if as_json else render.pruning_text(found, dry_run))
 
 
 @verb

@@ -1,8 +1,8 @@
-"""The verbs of a chain's life: rollback, rolled-back, fork, pin, unpin."""
+"""The verbs of a chain's life: rollback, rolled-back, fork, prune, pin, unpin."""
 
 import lccodec
 
-from ...support.commands import run, run_json, step_file
+from ...support.commands import run, run_json, state, step_file
 
 
 def test_rollback_and_back(chain):
@@ -48,6 +48,35 @@ def test_fork(chain, tmp_path):
     document = run_json("fork", chain, 20, tmp_path / "fork")
     assert document == {"directory": str(chain), "fork": str(tmp_path / "fork"), "steps": [10, 20]}
     assert run_json("check", tmp_path / "fork", "--deep")["sound"]
+
+
+def test_prune(chain):
+    with lccodec.Chain(chain, keyframe_every=2) as open_chain:
+        for step in (40, 50, 60):
+            open_chain.save(step, state(step), {"loss": step})
+    size = sum(step_file(chain, step).stat().st_size for step in (10, 20, 30))
+    assert run("prune", chain, "--latest", 1, "--dry-run")[0] == (
+        f"would remove 3 of 6 checkpoints, {size:,} bytes\n  10 to 30\n"
+        "kept (latest): 60\nneeded by 60: 40 to 50\n"
+    )
+    assert lccodec.Chain(chain).steps == [10, 20, 30, 40, 50, 60]
+    document = run_json("prune", chain, "--best", 1, "loss", "min", "--step", 20, "--newer-than", "0s")
+    assert document["kept"] == {"20": "asked for", "40": "best loss", "60": "newest"}
+    assert document["needed"] == {"10": 20, "50": 60}
+    assert (document["removed"], document["dry_run"]) == ([30], False)
+    assert lccodec.Chain(chain).steps == [10, 20, 40, 50, 60]
+    assert run("prune", chain, "--newer-than", "2h")[0].startswith(
+        "removed 0 of 5 checkpoints, 0 bytes\nkept"
+    )
+    for words in (
+        ["--newer-than", "2"],
+        ["--newer-than", "xd"],
+        ["--latest", 0],
+        ["--best", 1, "a", "b"],
+        [],
+    ):
+        run("prune", chain, *words, code=2)
+    assert "keeps none of the 5" in run("prune", chain, "--step", 7, code=2)[1]
 
 
 def test_pins(chain):
