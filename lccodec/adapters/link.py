@@ -107,7 +107,7 @@ def open_named(path: Path, root: str, by: str | os.PathLike[str], threads: int =
         if os.path.exists(path):  # noqa: PTH110 - Path.exists raises for a name that is too long
             raise
         raise ChainError(f"{by}: {path} holds a part of it and is missing") from error
-    if file.links[-1].reader.root.hex() != root:
+    if root not in {each.hex() for each in file.links[-1].reader.roots}:
         file.close()
         raise ChainError(f"{by}: {path} is not the file that was saved with it, but a file of another run")
     return file

@@ -52,15 +52,18 @@ class Ancestry:
         """Return the metadata of a step; none if the file cannot be read."""
         return self._read(step, steps[step]).metadata or {}
 
-    def needed(self, kept: Iterable[int], steps: Mapping[int, Path]) -> dict[int, int]:
+    def needed(
+        self, kept: Iterable[int], steps: Mapping[int, Path], instead: Mapping[int, int | None] | None = None
+    ) -> dict[int, int]:
         """Return the steps that `kept` need and that are not among them.
 
-        With each comes the lowest of the kept steps that need it.
+        With each comes the lowest of the kept steps that need it. `instead` has parents that some
+        steps are to have in the place of their own.
         """
         wanted = sorted(set(kept))
         seen, found = set(wanted), dict[int, int]()
         for step in wanted:
-            above = self.parent(step, steps)
+            above = instead[step] if instead and step in instead else self.parent(step, steps)
             while above is not None and above in steps and above not in seen:
                 seen.add(above)
                 found[above] = step

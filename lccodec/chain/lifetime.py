@@ -10,6 +10,7 @@ import os
 import threading
 import warnings
 from pathlib import Path
+from typing import Any
 
 from ..container.system import checked_path
 from ..errors import LccodecError, LccodecWarning
@@ -27,6 +28,7 @@ class Lifetime:
     """What a `Chain` can do besides saving and restoring."""
 
     directory: Path
+    threads: int
     _newest: Newest
     _saving: threading.RLock
 
@@ -77,14 +79,18 @@ class Lifetime:
         """
         return fork(self.directory, checked_path(directory), step)
 
-    def prune(self, keep: Keep, *, dry_run: bool = False) -> Pruning:
+    def prune(self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False) -> Pruning:
         """Remove the checkpoints that `keep` does not want, and that nothing kept needs.
 
-        The newest step and pinned steps stay. With `dry_run` nothing is removed. Errors are those
-        of `lccodec.chain.prune.prune`.
+        The newest step and pinned steps stay. With `rewrite`, kept checkpoints are written anew
+        with the same state, so that they need only kept ones. With `dry_run` nothing is done.
+        Errors are those of `lccodec.chain.prune.prune`.
         """
         with self._saving:
-            return prune(self.directory, keep, dry_run=dry_run, ancestry=self._ancestry)
+            if rewrite and not dry_run:
+                self.close()
+            options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run, "threads": self.threads}
+            return prune(self.directory, keep, ancestry=self._ancestry, **options)
 
     def _thin_out(self) -> None:
         """Prune after a save, if `Chain` was told what to keep. The save stands in any case."""

@@ -19,7 +19,7 @@ from typing import Final
 
 from ..constants import EXACT_NAME, ROLLED_BACK_NAME, TEMPORARY_PREFIX
 from ..container.duplicate import duplicate
-from ..container.reader import open_checkpoint, read_root
+from ..container.reader import open_checkpoint
 from ..container.system import SYSTEM, System, directory_lock, storage_errors, sync_directory
 from ..errors import ArgumentError, ChainError
 from .directory import checkpoint_path, directory_steps
@@ -164,7 +164,10 @@ def _find(directory: Path, name: str | None) -> RolledBack:
 
 def _is_same(aside: Path | None, path: Path) -> bool:
     """Return whether a step of the chain is the one that was set aside."""
-    return aside is not None and read_root(aside)[0] == read_root(path)[0]
+    if aside is None:
+        return False
+    with open_checkpoint(aside) as left, open_checkpoint(path) as right:
+        return bool(left.roots & right.roots)
 
 
 def _purge(directory: Path, asides: Iterable[Path], system: System) -> None:

@@ -198,6 +198,11 @@ def pruning_text(found: Pruning, dry_run: bool) -> str:
     for child in dict.fromkeys(found.needed.values()):
         needed = [step for step, by in found.needed.items() if by == child]
         lines.append(f"needed by {child}: {_ranges(needed, steps)}")
+    for each in found.rewritten:
+        kind = "keyframe" if each.parent is None else f"delta to {each.parent}"
+        lines.append(f"written anew: {each.step}, {kind}, {each.after:,} bytes for {each.before:,}")
+    if found.rewritten:
+        lines.append(f"that takes {found.cost:,} bytes more")
     return "\n".join(lines)
 
 

@@ -98,6 +98,11 @@ class CheckpointReader:
             self._source.rest(self.root)
 
     @property
+    def roots(self) -> frozenset[bytes]:
+        """The roots that others may name it by: its own, and those it replaces (LCC-CHN-10)."""
+        return frozenset((self.root, *self.manifest.replaces))
+
+    @property
     def closed(self) -> bool:
         """Whether the file is closed, so that nothing can be read."""
         return self._source is None

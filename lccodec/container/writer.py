@@ -11,7 +11,7 @@ import errno
 import itertools
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -174,10 +174,12 @@ class CheckpointWriter:
             self._system.seek(self._fd, offsets[-1], os.SEEK_SET)
         return tuple(self._entries)
 
-    def commit(self, manifest: Manifest) -> bytes:
+    def commit(self, manifest: Manifest, check: Callable[[Path], object] | None = None) -> bytes:
         """Write everything but the payload, give the file its name, and return the root.
 
-        The frames of the manifest are the entries that `write_frame` returned, in that order.
+        The frames of the manifest are the entries that `write_frame` returned, in that order. When
+        the file is on stable storage, and before it gets its name, `check` is given its temporary
+        name, and may raise an error.
 
         Raises
         ------
@@ -195,6 +197,8 @@ class CheckpointWriter:
             self._system.seek(self._fd, 0, os.SEEK_SET)
             self._write(head)
             self._system.fsync(self._fd)
+            if check is not None:
+                check(temporary)
             self._publish(temporary)
             self.root = tail[-ROOT_SIZE:]
             self.size = len(head) + manifest.payload_length + len(tail)

@@ -176,9 +176,9 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Any:
             raise Refused("LCC-CHN-02", f"the parent of step {step} is missing") from error
         if checkpoint.step != step:
             raise Refused("LCC-CHN-01", "the step is not that of the file's name")
-        if checkpoint.root != root:
+        if root not in roots_of(checkpoint):
             raise Refused("LCC-CHN-02", "the parent is another checkpoint")
-        links.append((checkpoint.path, root))
+        links.append((checkpoint.path, checkpoint.root))
     tree: Any = None
     names: list[str] = []
     arrays: dict[str, Array] = {}
@@ -190,6 +190,12 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Any:
         names = check_tree(checkpoint.manifest, tree)
         arrays = decode_arrays(checkpoint, names, arrays)
     return build(tree, [arrays[name] for name in names], iter(checkpoint.manifest["scalars"]))
+
+
+def roots_of(checkpoint: Checkpoint) -> list[bytes]:
+    """The roots that a checkpoint is named by: its own, and those it replaces (LCC-CHN-10)."""
+    replaced = checkpoint.manifest.get("replaces", [])
+    return [checkpoint.root, *(base64.urlsafe_b64decode(root + "=") for root in replaced)]
 
 
 def read_newest(directory: str | os.PathLike[str]) -> Any:
@@ -213,7 +219,6 @@ def read_newest(directory: str | os.PathLike[str]) -> Any:
 def belongs(exact: Checkpoint, newest: Path) -> bool:
     """Whether an exact file is that of a checkpoint, or the checkpoint is damaged."""
     try:
-        root = base64.urlsafe_b64encode(load(newest).root).decode().rstrip("=")
-        return bool(exact.manifest["exact"] == root)
+        return base64.urlsafe_b64decode(exact.manifest["exact"] + "=") in roots_of(load(newest))
     except Refused:
         return True

@@ -133,6 +133,91 @@ def test_other_files_stay(tmp_path: Path) -> None:
     assert_same(chain.restore(), STATES[8])
 
 
+# --- kept steps written anew ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["lossless", "lc-3", "balanced"])
+@pytest.mark.parametrize(
+    "rule", [Keep(latest=1), Keep(latest=3), Keep(every=2), Keep(steps=[4, 5]), Keep(steps=[1])]
+)
+def test_kept_steps_need_only_kept_ones(tmp_path: Path, policy: str, rule: Keep) -> None:
+    states = walk(9, shape=(40, 30))
+    chain = Chain(tmp_path, policy, keyframe_every=5, newest="exact")
+    for step, state in enumerate(states):
+        chain.save(step, state)
+    before = {step: chain.restore(step, exact=False) for step in chain.steps}
+    deltas = {step: chain.info(step).deltas for step in chain.steps}
+    told = chain.prune(rule, rewrite=True, dry_run=True)
+    assert chain.steps == list(range(9))
+    found = chain.prune(rule, rewrite=True)
+    assert found == told
+    assert chain.steps == list(found.kept)
+    assert found.needed == {}
+    for step in chain.steps:
+        assert_same(chain.restore(step, exact=False), before[step])
+        assert chain.info(step).deltas <= deltas[step]
+    assert_same(chain.restore(), states[8])
+    assert validate(tmp_path, deep=True) == []
+    sizes = {each.step: each.after for each in found.rewritten}
+    assert all(chain.info(step).file_bytes == size for step, size in sizes.items())
+    assert found.cost == sum(each.after - each.before for each in found.rewritten)
+    again = chain.prune(rule, rewrite=True)
+    assert (again.removed, again.rewritten) == ((), ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chain.save(9, states[0])
+    assert validate(tmp_path, deep=True) == []
+
+
+def test_children_of_what_is_written_anew_stay_as_they_are(tmp_path: Path) -> None:
+    chain = run_of(tmp_path, newest="exact")
+    sizes = {step: chain.info(step).file_bytes for step in chain.steps}
+    found = chain.prune(Keep(latest=2), rewrite=True)
+    assert [(each.step, each.parent) for each in found.rewritten] == [(7, None)]
+    assert chain.steps == [7, 8]
+    assert chain.info(8).file_bytes == sizes[8]
+    assert chain.info(8).exact
+    assert all_restore(tmp_path)
+
+
+def test_what_cannot_be_written_anew_stays_with_what_it_needs(tmp_path: Path) -> None:
+    chain = run_of(tmp_path)
+    path = tmp_path / "000000000004.lcc.h5"
+    data = bytearray(path.read_bytes())
+    data[400] ^= 1
+    path.write_bytes(data)
+    with pytest.warns(LccodecWarning, match="step 5 cannot be written anew, so what it needs stays"):
+        found = chain.prune(Keep(steps=[5]), rewrite=True)
+    assert found.needed == {3: 5, 4: 5}
+    assert chain.steps == [3, 4, 5, 8]
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    run_of(tmp_path)
+    system = Faulty(errno.ENOSPC, lambda name, _: name == "write")
+    with pytest.raises(StorageError, match="No space"):
+        prune(tmp_path, Keep(latest=1), rewrite=True, system=system)
+    assert Chain(tmp_path).steps == list(range(9))
+    assert all_restore(tmp_path)
+
+
+@pytest.mark.parametrize("ignore", ["", "sync", "sync directory"])
+def test_no_crash_loses_what_is_written_anew(tmp_path: Path, ignore: str) -> None:
+    run_of(tmp_path / "run", newest="exact")
+
+    def check(done: bool, place: Path) -> bool:
+        steps = Chain(place).steps
+        sound = all_restore(place) and {4, 7, 8} <= set(steps) and Chain(place).info(8).exact
+        return sound and (not done or steps == [4, 7, 8])
+
+    def work(system: Any) -> None:
+        prune(tmp_path / "run", Keep(latest=2, steps=[4]), rewrite=True, system=system)
+
+    tried, wrong = broken(tmp_path / "run", work, check, ignore)
+    assert tried > 40
+    assert (wrong > 0) == bool(ignore)
+
+
 # --- pins -----------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from ...chain.rolled_back import RolledBack, list_rolled_back, purge_rolled_back
 from ...chain.rolled_back import bring_back as bring_back_steps
 from .. import render
 from ..program import verb
-from .parameters import NEW, STEP, chain_argument
+from .parameters import NEW, STEP, chain_argument, threads_option
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -115,7 +115,11 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
 )
 @click.option("--step", "steps", type=STEP, multiple=True, help="Keep this step; repeatable.")
 @click.option("--newer-than", callback=_age, help="Keep what was written since then, as in: 90m, 12h, 7d")
-@click.option("--dry-run", is_flag=True, help="Only say what would go, and what that frees.")
+@click.option(
+    "--rewrite", is_flag=True, help="Write kept checkpoints anew, with the same state, so that more can go."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go, and what that frees and costs.")
+@threads_option
 def prune(  # one parameter for each option: click passes them by name
     directory: Path,
     latest: int | None,
@@ -123,16 +127,18 @@ def prune(  # one parameter for each option: click passes them by name
     best: tuple[int, str, Literal["min", "max"]] | None,
     steps: tuple[int, ...],
     newer_than: timedelta | None,
+    rewrite: bool,
     dry_run: bool,
+    threads: int,
     as_json: bool,
 ) -> None:
     """Remove the checkpoints that no option keeps, and that nothing kept needs.
 
-    The newest step and pinned steps are always kept.
+    The newest step and pinned steps are always kept. See first what --rewrite costs: add --dry-run.
     """
     keep = Keep(latest, every, best, steps, newer_than)
-    found = prune_chain(directory, keep, dry_run=dry_run)
-    document = {"directory": str(directory), "dry_run": dry_run, **asdict(found)}
+    found = prune_chain(directory, keep, rewrite=rewrite, dry_run=dry_run, threads=threads)
+    document = {"directory": str(directory), "dry_run": dry_run, **asdict(found), "cost": found.cost}
     click.echo(render.dump_json(document) if as_json else render.pruning_text(found, dry_run))
 
 

@@ -79,6 +79,22 @@ def test_prune(chain):
     assert "keeps none of the 5" in run("prune", chain, "--step", 7, code=2)[1]
 
 
+def test_prune_and_write_anew(chain):
+    size = step_file(chain, 30).stat().st_size
+    shown, _ = run("prune", chain, "--latest", 1, "--rewrite", "--dry-run")
+    lines = shown.splitlines()
+    assert lines[0].startswith("would remove 2 of 3 checkpoints, ")
+    assert lines[1:3] == ["  10 to 20", "kept (latest): 30"]
+    assert lines[3].startswith("written anew: 30, keyframe, ")
+    assert lines[3].endswith(f" bytes for {size:,}")
+    document = run_json("prune", chain, "--latest", 1, "--rewrite")
+    assert document["rewritten"][0] | {"after": 0} == {"step": 30, "parent": None, "before": size, "after": 0}
+    assert lines[4] == f"that takes {document['cost']:,} bytes more"
+    assert step_file(chain, 30).stat().st_size == size + document["cost"]
+    assert lccodec.Chain(chain).steps == [30]
+    assert run("ls", chain)[0].splitlines()[1].split()[:3] == ["30", "key", "lossy"]
+
+
 def test_pins(chain):
     assert run("pin", chain)[0] == "no pins\n"
     assert run("pin", chain, 30, 10)[0] == "pinned: 10, 30\n"
