@@ -99,6 +99,7 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.Chain.purge, ["self", "name"]),
         (lccodec.Chain.fork, ["self", "directory", "step"]),
         (lccodec.Chain.prune, ["self", "keep", "rewrite", "dry_run"]),
+        (lccodec.Chain.compact, ["self", "policy", "keyframe_every", "directory", "dry_run"]),
         (lccodec.Chain.pin, ["self", "step"]),
         (lccodec.Chain.unpin, ["self", "step"]),
     ],

@@ -13,13 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-from ..arguments import as_integer
 from ..container.manifest import Manifest
 from ..container.scalars import metadata_strings
 from ..container.system import checked_path, storage_errors
 from ..container.tree import Flat, flatten
 from ..container.writer import CheckpointWriter, remove_stale_temporaries
-from ..errors import ArgumentError
 from ..frame.encode import Effort
 from ..parallel import thread_count
 from ..policy.policy import Policy
@@ -33,7 +31,7 @@ from .directory import checkpoint_path, directory_steps, next_step
 from .exact_file import ExactFile
 from .info import CheckpointInfo
 from .keep import Keep
-from .lifetime import Lifetime
+from .lifetime import Lifetime, check_every
 from .newest import Kept, Newest, open_newest, with_exact
 from .plan import Plan, candidates, make_plan
 from .selection import select_shares
@@ -104,9 +102,7 @@ class Chain(Lifetime):
         keep: Keep | None = None,
     ) -> None:
         super().__init__(keep)
-        every = as_integer(keyframe_every)
-        if every is None or every < 0:
-            raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
+        every = check_every(keyframe_every)
         self.directory = checked_path(directory)
         self.keyframe_every = every
         self.threads = thread_count(threads)

@@ -8,16 +8,17 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..constants import EXACT_NAME
 from ..container.duplicate import duplicate
-from ..container.reader import read_root
-from ..container.system import SYSTEM, System, checked_path, storage_errors, sync_directory
+from ..container.reader import open_checkpoint, read_root
+from ..container.system import SYSTEM, System, storage_errors, sync_directory
 from ..container.writer import remove_stale_temporaries
-from ..errors import ArgumentError, LccodecError
+from ..errors import ArgumentError, ChainError, LccodecError
 from .checkpoint import open_step
-from .directory import checkpoint_path, directory_names, step_index, steps_of
+from .directory import checkpoint_path, directory_names, directory_steps, step_index, steps_of
 from .exact_file import link_problem
 from .newest import exact_manifest
 
@@ -37,29 +38,46 @@ def fork(directory: Path, target: Path, step: int, system: System = SYSTEM) -> l
     DataError, StorageError
         If the step cannot be read, or the operating system refuses.
     """
-    target, step = checked_path(target), step_index(step)
+    step = step_index(step)
     with open_step(directory, step) as file:
         roots = {link.manifest.step or 0: link.reader.root for link in file.links}
-    names = {checkpoint_path(target, each).name: each for each in roots}
-    exact = _has_exact(directory, step)
+    link_all(directory, target, roots, _has_exact(directory, step), system)
+    return list(roots)
+
+
+def duplicate_chain(directory: Path, target: Path, system: System = SYSTEM) -> None:
+    """Give all checkpoints of a chain, and its exact file, a second name in another directory.
+
+    Errors are those of `fork`.
+    """
+    steps = directory_steps(directory)
+    if not steps:
+        raise ChainError(f"{directory} holds no checkpoint")
+    roots = {step: read_root(path)[0] for step, path in steps.items()}
+    link_all(directory, target, roots, _has_exact(directory, max(steps)), system)
+
+
+def link_all(
+    directory: Path, target: Path, roots: Mapping[int, bytes], exact: bool, system: System = SYSTEM
+) -> None:
+    """Give checkpoints, parents first, and the exact file names in a directory that has no others.
+
+    `roots` are those of the steps, which are rising.
+    """
+    names = {checkpoint_path(target, step).name: root for step, root in roots.items()}
     with storage_errors("cannot fork to", target):
         _make(target, system)
         remove_stale_temporaries(target, system)
         there = directory_names(target)
         for name in there:
-            if not (name in names and _is_root(target / name, roots[names[name]])) and not (
-                exact and name == EXACT_NAME and _is_copy(directory / name, target / name)
-            ):
+            root = names.get(name) or (_root(directory / name) if exact and name == EXACT_NAME else None)
+            if root is None or not _is_of_root(target / name, root):
                 held = "a chain" if steps_of(target, there) else repr(name)
                 raise ArgumentError(f"{target} holds {held}: a fork needs a directory of its own")
-        for each in roots:
-            if (path := checkpoint_path(target, each)).name not in there:
-                duplicate(checkpoint_path(directory, each), path, system)
+        for name in (*names, *([EXACT_NAME] if exact else [])):
+            if name not in there:
+                duplicate(directory / name, target / name, system)
                 sync_directory(target, system)  # a child never comes without its parent
-        if exact and EXACT_NAME not in there:
-            duplicate(directory / EXACT_NAME, target / EXACT_NAME, system)
-            sync_directory(target, system)
-    return list(roots)
 
 
 def _make(target: Path, system: System) -> None:
@@ -79,15 +97,17 @@ def _has_exact(directory: Path, step: int) -> bool:
     return link_problem(manifest, directory, newest) == (True, None)
 
 
-def _is_root(path: Path, root: bytes) -> bool:
+def _root(path: Path) -> bytes | None:
     try:
-        return read_root(path)[0] == root
+        return read_root(path)[0]
     except LccodecError:
-        return False
+        return None
 
 
-def _is_copy(source: Path, target: Path) -> bool:
+def _is_of_root(path: Path, root: bytes) -> bool:
+    """Return whether a file has a root, or took the place of a file that had it."""
     try:
-        return read_root(source) == read_root(target)
+        with open_checkpoint(path) as reader:
+            return root in reader.roots
     except LccodecError:
         return False

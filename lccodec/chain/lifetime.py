@@ -12,10 +12,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ..arguments import as_integer
 from ..container.system import checked_path
-from ..errors import LccodecError, LccodecWarning
+from ..errors import ArgumentError, LccodecError, LccodecWarning
+from ..policy.policy import Policy
 from .ancestry import Ancestry
-from .fork import fork
+from .compact import Compaction, code_anew, compact
+from .fork import duplicate_chain, fork
 from .keep import Keep, check_keep
 from .newest import Newest
 from .pins import pin, pinned_steps, unpin
@@ -29,6 +32,7 @@ class Lifetime:
 
     directory: Path
     threads: int
+    keyframe_every: int
     _newest: Newest
     _saving: threading.RLock
 
@@ -102,6 +106,56 @@ class Lifetime:
             message = f"{self.directory}: the state is saved, but thinning out the chain failed: {error}"
             warnings.warn(message, LccodecWarning, stacklevel=3)
 
+    def compact(
+        self,
+        policy: str | Policy | None = None,
+        *,
+        keyframe_every: int | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+    ) -> Compaction:
+        """Write a finished run anew, for fewer bytes or for restores that replay fewer deltas.
+
+        Without a policy every state stays as it is, bit for bit. With one, states are coded anew,
+        and the result says what that loses. Nobody may save meanwhile. See
+        `lccodec.chain.compact.compact`, also for errors.
+
+        Parameters
+        ----------
+        policy
+            The policy to code the states with. It needs a new directory.
+        keyframe_every
+            The most deltas that a restore may replay. By default as for saves.
+        directory
+            A new directory. By default the files of this chain are replaced, one after the other.
+        dry_run
+            Whether only to say what it brings. Not with a policy.
+
+        Raises
+        ------
+        ArgumentError
+            For a policy without a new directory, or a directory that holds something else.
+        """
+        every = self.keyframe_every if keyframe_every is None else check_every(keyframe_every)
+        target = None if directory is None else checked_path(directory)
+        with self._saving:
+            self.close()
+            if policy is not None:
+                return self._code_anew(policy, every, target, dry_run)
+            if target is not None and not dry_run:
+                duplicate_chain(self.directory, target)
+            place = self.directory if target is None or dry_run else target
+            return compact(place, every, threads=self.threads, dry_run=dry_run)
+
+    def _code_anew(self, policy: str | Policy, every: int, target: Path | None, dry_run: bool) -> Compaction:
+        if target is None or dry_run:
+            raise ArgumentError("a policy changes values: give it a new directory, and no dry_run")
+        if target.exists() and any(target.iterdir()):
+            raise ArgumentError(f"{target} is not empty: a chain that is coded anew needs a new directory")
+        made: Any = type(self)
+        other = made(target, policy, keyframe_every=every, threads=self.threads)
+        return code_anew(self.directory, target, other.save, self.threads)
+
     def pin(self, step: int) -> None:
         """Pin a step: no prune removes it, of this process or another, nor what it needs.
 
@@ -117,3 +171,11 @@ class Lifetime:
     def pins(self) -> list[int]:
         """The pinned steps, in rising order."""
         return pinned_steps(self.directory) if os.path.lexists(self.directory) else []
+
+
+def check_every(keyframe_every: object) -> int:
+    """Return the parameter `keyframe_every`; raise ``ArgumentError`` if it cannot be one."""
+    every = as_integer(keyframe_every)
+    if every is None or every < 0:
+        raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
+    return every

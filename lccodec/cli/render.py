@@ -17,8 +17,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ..chain.compact import Compaction
 from ..chain.info import CheckpointInfo
 from ..chain.prune import Pruning
+from ..chain.rewrite import Rewriting
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import UNNAMED
@@ -198,12 +200,23 @@ def pruning_text(found: Pruning, dry_run: bool) -> str:
     for child in dict.fromkeys(found.needed.values()):
         needed = [step for step, by in found.needed.items() if by == child]
         lines.append(f"needed by {child}: {_ranges(needed, steps)}")
-    for each in found.rewritten:
-        kind = "keyframe" if each.parent is None else f"delta to {each.parent}"
-        lines.append(f"written anew: {each.step}, {kind}, {each.after:,} bytes for {each.before:,}")
+    lines += map(_rewriting_text, found.rewritten)
     if found.rewritten:
         lines.append(f"that takes {found.cost:,} bytes more")
     return "\n".join(lines)
+
+
+def compaction_text(found: Compaction) -> str:
+    """Return what a compaction wrote anew, or would, and what it brings and loses."""
+    lines = [*map(_rewriting_text, found.rewritten)]
+    lines.append(f"{found.steps} checkpoints: {found.after:,} bytes, before {found.before:,}")
+    lines += (f"lost more, {role}: {error:.3g} of the values (rms)" for role, error in found.errors.items())
+    return "\n".join(lines)
+
+
+def _rewriting_text(each: Rewriting) -> str:
+    kind = "keyframe" if each.parent is None else f"delta to {each.parent}"
+    return f"written anew: {each.step}, {kind}, {each.after:,} bytes for {each.before:,}"
 
 
 def _ranges(chosen: Sequence[int], steps: Sequence[int]) -> str:

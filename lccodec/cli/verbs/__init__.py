@@ -6,12 +6,13 @@ Exit codes: 0 fine, 1 problems found (in data, a chain or storage), 2 usage.
 from ..program import program
 from .demonstration import demo
 from .inspection import check, diff, info, ls, show
-from .life import fork, pin, prune, rollback, rolled_back, unpin
+from .life import compact, fork, pin, prune, rollback, rolled_back, unpin
 from .transfer import average, convert, restore, save
 
 __all__ = [
     "average",
     "check",
+    "compact",
     "convert",
     "demo",
     "diff",

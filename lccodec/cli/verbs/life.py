@@ -1,4 +1,4 @@
-"""The verbs of a chain's life: rollback, rolled-back, fork, prune, pin, unpin."""
+"""The verbs of a chain's life: rollback, rolled-back, fork, prune, compact, pin, unpin."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 import click
 
+from ...chain.chain import Chain
 from ...chain.fork import fork as fork_chain
 from ...chain.keep import Keep
 from ...chain.pins import pin as pin_step
@@ -18,6 +19,8 @@ from ...chain.prune import prune as prune_chain
 from ...chain.rollback import rollback as roll_back
 from ...chain.rolled_back import RolledBack, list_rolled_back, purge_rolled_back
 from ...chain.rolled_back import bring_back as bring_back_steps
+from ...chain.settings import KEYFRAME_EVERY
+from ...policy.presets import POLICIES
 from .. import render
 from ..program import verb
 from .parameters import NEW, STEP, chain_argument, threads_option
@@ -140,6 +143,40 @@ def prune(  # one parameter for each option: click passes them by name
     found = prune_chain(directory, keep, rewrite=rewrite, dry_run=dry_run, threads=threads)
     document = {"directory": str(directory), "dry_run": dry_run, **asdict(found), "cost": found.cost}
     click.echo(render.dump_json(document) if as_json else render.pruning_text(found, dry_run))
+
+
+@verb
+@chain_argument
+@click.option(
+    "-o", "--output", "target", metavar="NEW", type=NEW, help="A new directory.  [default: in place]"
+)
+@click.option("--policy", type=click.Choice(list(POLICIES)), help="Code the states anew; needs -o.")
+@click.option(
+    "--keyframe-every",
+    type=click.IntRange(0),
+    default=KEYFRAME_EVERY,
+    show_default=True,
+    help="The most deltas that a restore may replay.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what it brings.")
+@threads_option
+def compact(
+    directory: Path,
+    target: Path | None,
+    policy: str | None,
+    keyframe_every: int,
+    dry_run: bool,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Write the checkpoints of a finished run anew, for fewer bytes or shallower restores.
+
+    Without --policy every state stays as it is, bit for bit.
+    """
+    chain = Chain(directory, threads=threads)
+    found = chain.compact(policy, keyframe_every=keyframe_every, directory=target, dry_run=dry_run)
+    document = {"directory": str(target or directory), "dry_run": dry_run, **asdict(found)}
+    click.echo(render.dump_json(document) if as_json else render.compaction_text(found))
 
 
 @verb

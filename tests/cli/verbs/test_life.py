@@ -1,4 +1,4 @@
-"""The verbs of a chain's life: rollback, rolled-back, fork, prune, pin, unpin."""
+"""The verbs of a chain's life: rollback, rolled-back, fork, prune, compact, pin, unpin."""
 
 import lccodec
 
@@ -93,6 +93,23 @@ def test_prune_and_write_anew(chain):
     assert step_file(chain, 30).stat().st_size == size + document["cost"]
     assert lccodec.Chain(chain).steps == [30]
     assert run("ls", chain)[0].splitlines()[1].split()[:3] == ["30", "key", "lossy"]
+
+
+def test_compact(chain, tmp_path):
+    before = sum(path.stat().st_size for path in chain.iterdir())
+    shown, _ = run("compact", chain, "--keyframe-every", 1, "--dry-run")
+    assert shown.startswith("written anew: 30, keyframe, ")
+    assert "3 checkpoints: " in shown
+    assert shown.endswith(f" bytes, before {before:,}\n")
+    document = run_json("compact", chain, "--keyframe-every", 1, "-o", tmp_path / "new")
+    assert document["directory"] == str(tmp_path / "new")
+    assert document["after"] == sum(path.stat().st_size for path in (tmp_path / "new").iterdir())
+    assert sum(path.stat().st_size for path in chain.iterdir()) == before
+    text, _ = run("compact", chain, "--policy", "lc-2", "-o", tmp_path / "lossy")
+    assert "lost more, weight: " in text
+    assert "needs" not in text
+    run("compact", chain, "--policy", "lc-2", code=2)
+    assert run("compact", chain)[0] == f"3 checkpoints: {before:,} bytes, before {before:,}\n"
 
 
 def test_pins(chain):
