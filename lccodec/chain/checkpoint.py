@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -28,7 +28,7 @@ from .info import CheckpointInfo, array_heads, checkpoint_info
 from .links import Link, check_step, open_parent
 from .replay import replay
 
-_MAX_ATTEMPTS: Final = 10  # to open the latest step, if others take away what was listed
+_MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it was to need
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
 
 
@@ -213,6 +213,10 @@ def open_file(path: str | os.PathLike[str], *, threads: int = 1) -> CheckpointFi
         read it.
     """
     threads, checked = thread_count(threads), checked_path(path)
+    for _ in range(_MAX_ATTEMPTS - 1):
+        # A prune may write a file anew, and remove its parent, before the parent is opened.
+        with suppress(ChainError):
+            return CheckpointFile(open_checkpoint(checked), checked.parent, threads)
     return CheckpointFile(open_checkpoint(checked), checked.parent, threads)
 
 
@@ -233,12 +237,11 @@ def open_step(directory: Path, step: int | None = None, *, threads: int = 1) -> 
         file = _open_listed(directory, wanted, threads)
         if file is not None:
             return file
-    raise ChainError(f"{directory}: its newest step was pruned each time before it could be opened")
+    raise ChainError(f"{directory}: a step was pruned each time before it could be opened")
 
 
 def _open_listed(directory: Path, wanted: int | None, threads: int) -> CheckpointFile | None:
-    """Open a step as `open_step`; ``None`` if the latest was taken away after it was listed."""
-    latest = wanted is None
+    """Open a step as `open_step`; ``None`` if it was taken away after it was listed."""
     try:
         steps, absent = directory_steps(directory), ""
     except StorageError as error:
@@ -255,12 +258,10 @@ def _open_listed(directory: Path, wanted: int | None, threads: int) -> Checkpoin
         raise ChainError(f"{directory} has no step {wanted}; {nearest}{why}")
     try:
         file = open_file(steps[wanted], threads=threads)
-    except (ChainError, StorageError) as error:
+    except (ChainError, StorageError):
         if os.path.lexists(steps[wanted]):
             raise
-        if latest:
-            return None
-        raise ChainError(f"{directory}: step {wanted} was pruned while it was opened") from error
+        return None
     try:
         file.check_name()
     except BaseException:

@@ -144,10 +144,10 @@ class FileSource:
             except StorageError as error:
                 if error.errno != errno.ENOENT:
                     raise
-                raise ChainError(f"{self._name}: was pruned or removed while it was read") from error
+                raise ChainError(f"{self._name}: was pruned while it was read") from error
             end = self.size - len(self._root)
             if found.size != self.size or found.read(end, len(self._root)) != self._root:
-                raise ChainError(f"{self._name}: replaced by another file while it was read")
+                raise ChainError(f"{self._name}: replaced by another file, or pruned, while it was read")
             self._share(found)
         else:
             with suppress(KeyError):

@@ -25,6 +25,7 @@ from lccodec import (
     StorageError,
     validate,
 )
+from lccodec.chain import checkpoint as checkpoint_module
 from lccodec.chain import prune as module
 from lccodec.chain.prune import prune
 from lccodec.container.system import directory_lock
@@ -266,6 +267,34 @@ def test_a_reader_keeps_what_it_has_opened(tmp_path: Path) -> None:
         chain.prune(Keep(latest=1))
         assert_same(file.state(), STATES[5])
     with pytest.raises(ChainError, match="no step 5; the nearest is 6; it was never saved, or it was pruned"):
+        chain.restore(5)
+
+
+def test_what_is_pruned_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is opened, and before its parent is, a prune has written it anew."""
+    chain = run_of(tmp_path)
+    rules = iter([Keep(latest=3), Keep(latest=2), Keep(latest=1)])
+    real = checkpoint_module.open_parent
+
+    def prune_first(*arguments: Any) -> Any:
+        if (rule := next(rules, None)) is not None:
+            with monkeypatch.context() as inner:
+                inner.setattr(checkpoint_module, "open_parent", real)
+                prune(tmp_path, rule, rewrite=True)
+        return real(*arguments)
+
+    monkeypatch.setattr(checkpoint_module, "open_parent", prune_first)
+    assert_same(chain.restore(), STATES[8])
+    assert chain.steps == [8]
+    monkeypatch.setattr(checkpoint_module, "open_parent", real)
+    real_steps = checkpoint_module.directory_steps
+    monkeypatch.setattr(
+        checkpoint_module, "directory_steps", lambda directory: stale.pop() or real_steps(directory)
+    )
+    stale = [None, {8: tmp_path / "000000000008.lcc.h5", 9: tmp_path / "000000000009.lcc.h5"}]
+    assert_same(chain.restore(), STATES[8])
+    stale = [None, {5: tmp_path / "000000000005.lcc.h5"}]
+    with pytest.raises(ChainError, match="no step 5; the nearest is 8; it was never saved, or it was pruned"):
         chain.restore(5)
 
 
