@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import click
 
+from ...adapters.named import prune_named, prune_together
 from ...chain.chain import Chain
 from ...chain.fork import fork as fork_chain
 from ...chain.keep import Keep
 from ...chain.pins import pin as pin_step
 from ...chain.pins import pinned_steps
 from ...chain.pins import unpin as unpin_step
-from ...chain.prune import prune as prune_chain
 from ...chain.rollback import rollback as roll_back
 from ...chain.rolled_back import RolledBack, list_rolled_back, purge_rolled_back
 from ...chain.rolled_back import bring_back as bring_back_steps
@@ -23,7 +23,7 @@ from ...chain.settings import KEYFRAME_EVERY
 from ...policy.presets import POLICIES
 from .. import render
 from ..program import verb
-from .parameters import NEW, STEP, chain_argument, threads_option
+from .parameters import CHAIN_OR_FILE, NEW, STEP, chain_argument, threads_option
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -119,6 +119,14 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
 @click.option("--step", "steps", type=STEP, multiple=True, help="Keep this step; repeatable.")
 @click.option("--newer-than", callback=_age, help="Keep what was written since then, as in: 90m, 12h, 7d")
 @click.option(
+    "--named-by",
+    "places",
+    metavar="PATH",
+    type=CHAIN_OR_FILE,
+    multiple=True,
+    help="Keep what links and records of DCP at or below PATH name, and nothing else; repeatable.",
+)
+@click.option(
     "--rewrite", is_flag=True, help="Write kept checkpoints anew, with the same state, so that more can go."
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would go, and what that frees and costs.")
@@ -130,6 +138,7 @@ def prune(  # one parameter for each option: click passes them by name
     best: tuple[int, str, Literal["min", "max"]] | None,
     steps: tuple[int, ...],
     newer_than: timedelta | None,
+    places: tuple[Path, ...],
     rewrite: bool,
     dry_run: bool,
     threads: int,
@@ -138,11 +147,26 @@ def prune(  # one parameter for each option: click passes them by name
     """Remove the checkpoints that no option keeps, and that nothing kept needs.
 
     The newest step and pinned steps are always kept. See first what --rewrite costs: add --dry-run.
+    With --named-by, DIR may hold the chains of several ranks.
     """
-    keep = Keep(latest, every, best, steps, newer_than)
-    found = prune_chain(directory, keep, rewrite=rewrite, dry_run=dry_run, threads=threads)
-    document = {"directory": str(directory), "dry_run": dry_run, **asdict(found), "cost": found.cost}
-    click.echo(render.dump_json(document) if as_json else render.pruning_text(found, dry_run))
+    options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run, "threads": threads}
+    if places:
+        if latest or every or best or steps or newer_than:
+            raise click.UsageError("--named-by alone says what to keep")
+        pruned = prune_named(directory, places, **options)
+    else:
+        keep = Keep(latest, every, best, steps, newer_than)
+        pruned = prune_together(directory, keep, **options)
+    documents = [
+        {"directory": str(chain), "dry_run": dry_run, **asdict(found), "cost": found.cost}
+        for chain, found in pruned.items()
+    ]
+    if as_json:
+        click.echo(render.dump_json({"chains": documents} if places or documents[1:] else documents[0]))
+        return
+    for chain, found in pruned.items():
+        head = f"{render.printable(chain)}: " if places or documents[1:] else ""
+        click.echo(head + render.pruning_text(found, dry_run))
 
 
 @verb
