@@ -386,12 +386,14 @@ def test_parents_that_go_first_are_found(tmp_path: Path, monkeypatch: pytest.Mon
     assert broken(tmp_path / "run", work, lambda _, place: all_restore(place))[1] > 0
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("sticky", [False, True])
-def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool) -> None:
-    run_of(tmp_path / "run")
-    healthy = Faulty(0, lambda *_: False)
-    prune(Path(shutil.copytree(tmp_path / "run", tmp_path / "healthy")), Keep(latest=1), system=healthy)
+@pytest.mark.parametrize("rewrite", [False, True])
+def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool, rewrite: bool) -> None:
+    run_of(tmp_path / "run", newest="exact")
+    healthy, options = Faulty(0, lambda *_: False), {"rewrite": rewrite}
+    copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "healthy"))
+    prune(copy, Keep(latest=1), system=healthy, **options)
     for position in range(len(healthy.log)):
         place = Path(shutil.copytree(tmp_path / "run", tmp_path / f"{position}"))
 
@@ -399,9 +401,11 @@ def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool) -> N
             return number == position or (sticky and number > position)
 
         try:
-            prune(place, Keep(latest=1), system=Faulty(code, fails))
+            prune(place, Keep(latest=1), system=Faulty(code, fails), **options)
         except StorageError as error:
             assert error.errno == code
         assert all_restore(place)
-        prune(place, Keep(latest=1))
-        assert Chain(place).steps == [6, 7, 8]
+        assert Chain(place).info(8).exact
+        prune(place, Keep(latest=1), **options)
+        assert Chain(place).steps == ([8] if rewrite else [6, 7, 8])
+        assert sorted(path.name for path in place.iterdir())[-1] == "exact.lcc.h5"
