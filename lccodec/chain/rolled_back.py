@@ -90,12 +90,18 @@ def set_aside(
                 _clear(base / name, system)
         made = base / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
         system.mkdir(made)
-        for path in (*(checkpoint_path(directory, each) for each in steps), *others):
-            duplicate(path, made / path.name, system)
-        sync_directory(made, system)
-        last = max((int(m[1]) for name in system.listdir(base) if (m := _NAME.fullmatch(name))), default=0)
-        aside = base / f"{last + 1:04d}-to-{step}"
-        system.replace(made, aside)
+        try:
+            for path in (*(checkpoint_path(directory, each) for each in steps), *others):
+                duplicate(path, made / path.name, system)
+            sync_directory(made, system)
+            names = [m for name in system.listdir(base) if (m := _NAME.fullmatch(name))]
+            aside = base / f"{max((int(m[1]) for m in names), default=0) + 1:04d}-to-{step}"
+            system.replace(made, aside)
+        except BaseException:
+            with suppress(OSError):  # otherwise the next rollback does it
+                _clear(made, system)
+                system.rmdir(base)
+            raise
         sync_directory(base, system)
     return aside
 

@@ -214,6 +214,22 @@ def test_every_crash_can_be_finished(tmp_path: Path, exact_run: Path) -> None:
         assert any(set(each.steps) == {5, 6} for each in chain.rolled_back)
 
 
+def test_a_full_disk_without_hard_links(tmp_path: Path, exact_run: Path) -> None:
+    place = Path(shutil.copytree(exact_run, tmp_path / "run"))
+    before = names(place)
+    system = Faulty(errno.ENOSPC, lambda name, _: name == "write")
+    system.link = Faulty(errno.EPERM, lambda *_: True).link
+    with pytest.raises(StorageError, match="No space"):
+        rollback(place, 4, system=system)
+    assert names(place) == before
+    assert not (place / ROLLED_BACK_NAME).exists()
+    healthy = Faulty(errno.EPERM, lambda name, _: name == "link")
+    rollback(place, 4, system=healthy)
+    assert Chain(place).steps == [0, 1, 2, 3, 4]
+    assert all_restore(place / ROLLED_BACK_NAME / "0001-to-4")
+    assert not healthy.descriptors
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EMFILE])
 @pytest.mark.parametrize("sticky", [False, True])
 def test_faults_at_every_operation(tmp_path: Path, exact_run: Path, code: int, sticky: bool) -> None:
