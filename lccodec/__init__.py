@@ -5,7 +5,9 @@ from .chain.bundling import bundle, unbundle
 from .chain.chain import Chain
 from .chain.checkpoint import CheckpointFile
 from .chain.info import ArrayInfo, CheckpointInfo
+from .chain.keep import Keep
 from .chain.plan import ArrayPlan, Plan
+from .chain.prune import Pruning
 from .chain.single_file import load, load_file, save, save_file
 from .chain.tuning import Trial, tune
 from .chain.validate import Problem, validate
@@ -59,6 +61,7 @@ __all__ = [
     "DependencyError",
     "ExponentBuckets",
     "FormatError",
+    "Keep",
     "KeyframeSteps",
     "LccodecError",
     "LccodecWarning",
@@ -68,6 +71,7 @@ __all__ = [
     "Plan",
     "Policy",
     "Problem",
+    "Pruning",
     "StorageError",
     "Trial",
     "Triggered",

@@ -25,10 +25,10 @@ from ..container.system import checked_path
 from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 
-__all__ = ["open_linked", "open_named", "save_linked"]
+__all__ = ["LINK_KEY", "open_linked", "open_named", "read_link", "save_linked"]
 
 #: The key of a link in the metadata. Errors name it as their rule.
-_LINK_KEY: Final = "lccodec.link"
+LINK_KEY: Final = "lccodec.link"
 
 
 def save_linked(
@@ -58,7 +58,7 @@ def save_linked(
     with open_checkpoint(checkpoint_path(chain.directory, step)) as reader:
         root = reader.root.hex()
     directory = Path(os.path.relpath(chain.directory, Path(path).parent)).as_posix()
-    save_file(None, path, {_LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
+    save_file(None, path, {LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
 
 
 def open_linked(path: str | os.PathLike[str]) -> CheckpointFile:
@@ -75,16 +75,28 @@ def open_linked(path: str | os.PathLike[str]) -> CheckpointFile:
     """
     path = checked_path(path)
     file = open_file(path)
-    text = file.metadata().get(_LINK_KEY)
+    text = file.metadata().get(LINK_KEY)
     if text is None:
         return file
     file.close()
+    checkpoint, root = read_link(path, text)
+    return open_named(checkpoint, root, path)
+
+
+def read_link(path: Path, text: str) -> tuple[Path, str]:
+    """Return the checkpoint that a link at `path` names, by its text, and the checkpoint's root.
+
+    Raises
+    ------
+    FormatError
+        If the link is malformed.
+    """
     try:
         link = json.loads(text)
         directory, step, root = path.parent / link["chain"], int(link["step"]), str(link["root"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise FormatError(_LINK_KEY, str(path), "not a link to a checkpoint of a chain") from error
-    return open_named(checkpoint_path(directory, step), root, path)
+        raise FormatError(LINK_KEY, str(path), "not a link to a checkpoint of a chain") from error
+    return checkpoint_path(directory, step), root
 
 
 def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> CheckpointFile:
@@ -107,7 +119,7 @@ def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> CheckpointF
         if os.path.exists(path):  # noqa: PTH110 - Path.exists raises for a name that is too long
             raise
         raise ChainError(f"{by}: {path} holds a part of it and is missing") from error
-    if file.links[-1].reader.root.hex() != root:
+    if root not in {each.hex() for each in file.links[-1].reader.roots}:
         file.close()
         raise ChainError(f"{by}: {path} is not the file that was saved with it, but a file of another run")
     return file

@@ -16,5 +16,10 @@
   `history`: the half of `Chain` that reads; `single_file`: a state in one file.
 - `average`: a mean of checkpoints; `selection`: of which, and what each counts.
 - `survey`: every checkpoint of a directory, each read once; `validate`: all problems in it.
+- `lifetime`: the methods of `Chain` that use these. `rollback`, `rolled_back`: later steps are
+  taken out, and come back; `fork`: a new chain from a step; `pins`: what must stay.
+- `keep`: which steps are to stay; `prune`: the others go; `rewrite`: the same state in a new file;
+  `compact`: a finished run for fewer bytes, or for shallower restores.
+- `ancestry`: what a step needs; `removal`: children before parents.
 - `tuning`: the search for a policy; `adapter`: what a framework provides.
 """

@@ -54,13 +54,18 @@ class Background:
         Saves in this process where workers cannot be started.
     in_flight
         The most saves that may run or wait at a time. Each has a copy of its state.
+    after
+        A call that is made after each save, by the thread that waits for it.
     """
 
-    def __init__(self, remote: Remote | None, saver: Saver, in_flight: int) -> None:
+    def __init__(
+        self, remote: Remote | None, saver: Saver, in_flight: int, after: Callable[[], None] = lambda: None
+    ) -> None:
         self.process = os.getpid()
         self._remote = remote
         self._saver = saver
         self._in_flight = in_flight
+        self._after = after
         self._free = [PrivateArena() if remote is None else Arena() for _ in range(in_flight)]
         self._running: deque[tuple[int, Future[int | None]]] = deque()
         self._failed: deque[BaseException] = deque()  # not told yet
@@ -145,6 +150,7 @@ class Background:
         self._warnings.extend(report.warnings)
         failure = report.done.error
         if failure is None:
+            self._after()
             future.set_result(report.done.result)
             return
         if tell and not self._aborting:
@@ -217,12 +223,14 @@ class Background:
         self.give_warnings()
 
 
-def open_background(opening: Opening, policy: Policy, saver: Saver, in_flight: int) -> Background:
+def open_background(
+    opening: Opening, policy: Policy, saver: Saver, in_flight: int, after: Callable[[], None]
+) -> Background:
     """Return the saves of a chain in the background; warn if there can be no workers."""
     obstacle = find_obstacle(policy)
     if obstacle is not None and has_lock():
         warn(f"{opening.directory}: workers cannot save, a thread of this process does: {obstacle}")
-    return Background(None if obstacle else Remote(opening), saver, in_flight)
+    return Background(None if obstacle else Remote(opening), saver, in_flight, after)
 
 
 def take_snapshot(  # all that a save is told of a state

@@ -9,9 +9,9 @@ import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Self
 
-from ..arguments import as_integer
 from ..container.scalars import metadata_strings
 from ..container.tree import Flat, flatten
 from ..errors import ArgumentError, LccodecError
@@ -21,7 +21,8 @@ from ..workers.memory import Arena
 from .adapter import Adapter
 from .background import Background, WhenBusy, check_when_busy, open_background, take_snapshot
 from .directory import next_step
-from .history import History
+from .keep import Keep, check_keep
+from .lifetime import Lifetime, check_every, thin_out
 from .newest import Kept, Newest
 from .plan import Plan
 from .remote import PATIENCE_SECONDS, WorkerOptions
@@ -30,7 +31,7 @@ from .settings import KEYFRAME_EVERY, Settings
 from .worker import Snapshot
 
 
-class Chain(History):
+class Chain(Lifetime):
     """Checkpoints of one run in a directory; a context manager.
 
     Several threads may use one `Chain`: saves wait for each other. Other processes may save to the
@@ -59,6 +60,8 @@ class Chain(History):
     newest
         ``"exact"`` also keeps the newest state bit for bit, in one file that each save replaces.
         ``"history"`` keeps the checkpoints alone. By default, as in the directory so far.
+    keep
+        Which steps stay after each save, as for `prune`. By default all.
     in_flight
         The most saves that may run at a time. Each has a copy of its state.
     patience
@@ -92,14 +95,14 @@ class Chain(History):
         workers: int | None = None,
         adapter: Adapter | None = None,
         newest: Kept | None = None,
+        keep: Keep | None = None,
         in_flight: int = 1,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        every = as_integer(keyframe_every)
-        if every is None or every < 0:
-            raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
         options = WorkerOptions(workers, in_flight, patience)
         super().__init__(directory, adapter, newest, options)
+        self._thin_out = partial(thin_out, self.directory, check_keep(keep), self._ancestry)
+        every = check_every(keyframe_every)
         self.keyframe_every = every
         self._settings = Settings(self.directory, policy, roles)
         self._newest = Newest(self.directory, newest)
@@ -196,7 +199,9 @@ class Chain(History):
             if self._options.workers is None and self._background is None:
                 self._check_open()
                 flat, strings, roles = self._flatten(state, metadata, known)
-                return self._saver.save(step, flat, strings, roles)
+                size = self._saver.save(step, flat, strings, roles)
+                self._thin_out()
+                return size
             background = self._in_background()
             future = self._submit(background, step, state, metadata, known, "wait", tell=False)
             try:
@@ -248,6 +253,10 @@ class Chain(History):
         """
         return self._background is None or self._background.wait(timeout)
 
+    def _release(self) -> None:
+        self.wait()
+        self._saver.forget()
+
     @property
     def failure(self) -> BaseException | None:
         """The error of a save in the background that failed, until a call raises it."""
@@ -263,7 +272,8 @@ class Chain(History):
         if self._background is None or self._background.process != os.getpid():  # a fork has copied it
             self._saver.forget()
             opening = self._options.opening(self.directory, self._settings, self._newest, self.keyframe_every)
-            self._background = open_background(opening, self.policy, self._saver, self._options.in_flight)
+            count, after = self._options.in_flight, self._thin_out
+            self._background = open_background(opening, self.policy, self._saver, count, after)
         return self._background
 
     def _submit(  # what `save_async` is given

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -29,6 +29,7 @@ from .links import Link, check_step, open_parent
 from .place import Place
 from .replay import Decoding, decoded_together, replay
 
+_MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it was to need
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
 
 
@@ -235,6 +236,10 @@ def open_file(path: str | os.PathLike[str]) -> CheckpointFile:
         read it.
     """
     checked = checked_path(path)
+    for _ in range(_MAX_ATTEMPTS - 1):
+        # A prune may write a file anew, and remove its parent, before the parent is opened.
+        with suppress(ChainError):
+            return CheckpointFile(open_checkpoint(checked), checked.parent)
     return CheckpointFile(open_checkpoint(checked), checked.parent)
 
 
@@ -251,6 +256,15 @@ def open_step(directory: Path, step: int | None = None) -> CheckpointFile:
         As `open_file`; also if the file holds another step than its name says (LCC-CHN-01).
     """
     wanted = None if step is None else step_index(step)
+    for _ in range(_MAX_ATTEMPTS):
+        file = _open_listed(directory, wanted)
+        if file is not None:
+            return file
+    raise ChainError(f"{directory}: a step was pruned each time before it could be opened")
+
+
+def _open_listed(directory: Path, wanted: int | None) -> CheckpointFile | None:
+    """Open a step as `open_step`; ``None`` if it was taken away after it was listed."""
     try:
         steps, absent = directory_steps(directory), ""
     except StorageError as error:
@@ -263,8 +277,14 @@ def open_step(directory: Path, step: int | None = None) -> CheckpointFile:
         wanted = next(reversed(steps))
     if wanted not in steps:
         nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"
-        raise ChainError(f"{directory} has no step {wanted}; {nearest}")
-    file = open_file(steps[wanted])
+        why = "; it was never saved, or it was pruned" if steps else ""
+        raise ChainError(f"{directory} has no step {wanted}; {nearest}{why}")
+    try:
+        file = open_file(steps[wanted])
+    except (ChainError, StorageError):
+        if os.path.lexists(steps[wanted]):
+            raise
+        return None
     try:
         file.check_name()
     except BaseException:

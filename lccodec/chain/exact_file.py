@@ -138,9 +138,14 @@ def link_problem(manifest: Manifest, directory: Path, newest: int | None) -> tup
     path = checkpoint_path(directory, newest)
     try:
         root, _ = read_root(path)
+        if root != manifest.exact:
+            with open_checkpoint(path) as reader:
+                belongs = manifest.exact in reader.manifest.replaces
+        else:
+            belongs = True
     except LccodecError as error:
         return True, f"the checkpoint of step {newest} is damaged, and its exact file is not: {error}"
-    if root != manifest.exact:
+    if not belongs:
         return False, f"the exact file belongs to another checkpoint of step {step}"
     return True, None
 

@@ -94,7 +94,8 @@ class ArrayInfo:
         Bytes of the array itself.
     lossy
         Whether its values come from a quantizer: the newest frame that holds it, in this checkpoint
-        or an earlier one, has the method ``"codebook"``.
+        or an earlier one, has the method ``"codebook"``. Also if the checkpoint took the place of
+        another one, and the policy lets the array lose something.
     role, why
         Its role in the run, and in a few words why it has it.
     quantizer
@@ -141,6 +142,8 @@ class CheckpointInfo:
         In the order of the state.
     exact
         Whether an exact file holds its state bit for bit: this file, or the one beside the chain.
+    replaces
+        Roots of the checkpoints that this one took the place of, with the same state.
     """
 
     step: int | None
@@ -153,6 +156,7 @@ class CheckpointInfo:
     nbytes: int
     arrays: tuple[ArrayInfo, ...]
     exact: bool = False
+    replaces: tuple[str, ...] = ()
 
     @property
     def lossy(self) -> bool:
@@ -165,6 +169,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
     manifest = link.manifest
     arrays = []
     choices = _choices(link, heads)
+    written_anew = bool(manifest.replaces)  # without loss, from values that may have lost something
     sizes = {kind: kind.itemsize for kind in ELEMENT_TYPES}
     totals: dict[int, int] = {}  # bytes that a frame decodes to, by the id of its header
     for index, name in enumerate(link.index_names):
@@ -185,7 +190,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
                 relative=not unchanged and header.relative,
                 stored_bytes=stored,
                 nbytes=nbytes,
-                lossy=header.method == METHOD_CODEBOOK,
+                lossy=header.method == METHOD_CODEBOOK or (written_anew and choices[name].lossy),
                 role=choices[name].role,
                 why=choices[name].why,
                 quantizer=choices[name].quantizer,
@@ -202,6 +207,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
         nbytes=sum(a.nbytes for a in arrays),
         arrays=tuple(arrays),
         exact=manifest.exact is not None,
+        replaces=tuple(root.hex() for root in manifest.replaces),
     )
 
 

@@ -9,7 +9,7 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -107,9 +107,11 @@ def check_step(child: CheckpointReader, parent: Parent) -> None:
         raise FormatError("LCC-CHN-02", child.name, message)
 
 
-def check_parent(child: CheckpointReader, parent: Parent, root: bytes, step: int | None, path: Path) -> None:
-    """Raise ``ChainError`` if a file's root and step are not those of the parent (LCC-CHN-02)."""
-    if root != parent.root or step != parent.step:
+def check_parent(
+    child: CheckpointReader, parent: Parent, roots: Collection[bytes], step: int | None, path: Path
+) -> None:
+    """Raise ``ChainError`` if a file's roots and step are not those of the parent (LCC-CHN-02)."""
+    if parent.root not in roots or step != parent.step:
         raise ChainError(f"{child.name}: {path.name} is not the parent it was taken against")
 
 
@@ -128,7 +130,7 @@ def open_parent(child: CheckpointReader, parent: Parent, place: Place) -> Checkp
     except StorageError as error:
         raise missing_parent(child, parent, path, error) from error
     try:
-        check_parent(child, parent, reader.root, reader.manifest.step, path)
+        check_parent(child, parent, reader.roots, reader.manifest.step, path)
     except ChainError:
         reader.close()
         raise

@@ -109,7 +109,8 @@ def exact_manifest(directory: Path) -> Manifest | None:
 def with_exact(info: CheckpointInfo, directory: Path) -> CheckpointInfo:
     """Return what is known of a checkpoint; `exact` also for the exact file beside it."""
     manifest = exact_manifest(directory)
-    found = manifest is not None and manifest.exact is not None and manifest.exact.hex() == info.root
+    roots = (info.root, *info.replaces)
+    found = manifest is not None and manifest.exact is not None and manifest.exact.hex() in roots
     return replace(info, exact=info.exact or found)
 
 

@@ -72,7 +72,7 @@ class _Left:
 class _Known:
     """What is kept of every checkpoint, to check whether it is the parent that another names."""
 
-    root: bytes
+    roots: frozenset[bytes]
     step: int | None
     error: LccodecError | None  # the file's own, or of its chain
 
@@ -104,7 +104,7 @@ def survey(place: Place, steps: Mapping[int, Path], *, decode: bool = False) -> 
                 left = _advance(Link(reader, seen.link if seen else None), seen, decode, overwrite=last)
             except LccodecError as error:
                 problem = without_traceback(error)
-            known[step] = _Known(reader.root, reader.manifest.step, problem)
+            known[step] = _Known(reader.roots, reader.manifest.step, problem)
             if left is not None and awaited:
                 waiting[step] = left
             visit = Visit(steps[step], reader, problem, left)
@@ -170,7 +170,7 @@ def _read_parent(
     if isinstance(known, LccodecError):
         raise missing_parent(reader, parent, path, known)
     if known is not None:
-        check_parent(reader, parent, known.root, known.step, path)
+        check_parent(reader, parent, known.roots, known.step, path)
         if known.error is not None:
             raise known.error
         if left is not None:

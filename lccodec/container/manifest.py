@@ -68,6 +68,8 @@ class Manifest:
         An entry for each frame, in the order of the payload.
     exact
         Of an exact file: the root of the checkpoint whose state it holds (LCC-EXA-02).
+    replaces
+        Roots of the checkpoints that it took the place of (LCC-MAN-12).
     """
 
     step: int | None
@@ -80,6 +82,7 @@ class Manifest:
     frames: tuple[FrameEntry, ...]
     minor: int = FORMAT_MINOR
     exact: bytes | None = None
+    replaces: tuple[bytes, ...] = ()
 
     @property
     def payload_length(self) -> int:
@@ -111,6 +114,7 @@ class Manifest:
             "lccodec": [FORMAT_MAJOR, self.minor],
             "step": self.step,
             "parent": parent,
+            "replaces": [write_base64(root) for root in self.replaces],
             "exact": self.exact and write_base64(self.exact),
             "policy": self.policy,
             "metadata": self.metadata,
@@ -119,6 +123,8 @@ class Manifest:
             "arrays": list(self.arrays),
             "frames": [[entry.length, write_base64(entry.digest)] for entry in self.frames],
         }
+        if not self.replaces:
+            del document["replaces"]
         if self.exact is None:
             del document["exact"]
         if not self.metadata:
@@ -136,8 +142,8 @@ class Manifest:
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a frame: like a step, exact in every JSON reader
 # LCC-MAN-03: in this order
 _KEYS: Final = (
-    *("lccodec", "step", "parent", "exact", "policy", "metadata"),
-    *("tree", "scalars", "arrays", "frames"),
+    *("lccodec", "step", "parent", "replaces", "exact", "policy"),
+    *("metadata", "tree", "scalars", "arrays", "frames"),
 )
 _REQUIRED_KEYS: Final = ("lccodec", "step", "parent", "policy", "arrays", "frames")
 _REQUIRED_KEYS_1_0: Final = (*_REQUIRED_KEYS, "scalars")
@@ -154,7 +160,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     ------
     FormatError
         If it is not canonical JSON (LCC-MAN-01), or a field has another form (LCC-MAN-02 to
-        LCC-MAN-11, LCC-STA-01 to LCC-STA-06).
+        LCC-MAN-12, LCC-STA-01 to LCC-STA-06).
     UnsupportedError
         If it has a key that this version does not know (LCC-MAN-03), or a newer major version
         (LCC-MAN-09).
@@ -188,6 +194,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 
     # The specification fixes the order of these checks.
     named = None if parent is None else _parse_parent(parent, version[1], f"{where}: parent")
+    replaces = _parse_replaces(document, f"{where}: replaces") if "replaces" in document else ()
     exact = None
     if "exact" in document:
         exact = parse_base64(document["exact"], ROOT_SIZE)
@@ -210,6 +217,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         frames=frames,
         minor=version[1],
         exact=exact,
+        replaces=replaces,
     )
     return manifest.inherit(document["tree"], where) if "tree" in document else manifest
 
@@ -257,6 +265,18 @@ def _parse_parent(parent: Json, minor: int, where: str) -> Parent:
     if root is None:
         raise FormatError("LCC-MAN-04", f"{where}: root", "not a root")
     return Parent(step, root)
+
+
+def _parse_replaces(document: dict[str, Json], where: str) -> tuple[bytes, ...]:
+    """Return the roots that a checkpoint replaces (LCC-MAN-12)."""
+    if document["step"] is None or "exact" in document or document["lccodec"][1] == 0:
+        raise FormatError("LCC-MAN-12", where, "not of a step, of an exact file, or of version 1.0")
+    texts = document["replaces"]
+    found = [parse_base64(text, ROOT_SIZE) for text in texts] if type(texts) is list else []
+    roots = tuple(root for root in found if root is not None)
+    if not roots or len(set(roots)) < len(found):
+        raise FormatError("LCC-MAN-12", where, "not a list of roots, each once")
+    return roots
 
 
 def _parse_arrays(arrays: Json, frames: int, is_delta: bool, where: str) -> tuple[int, ...]:

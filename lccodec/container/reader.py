@@ -101,6 +101,11 @@ class CheckpointReader:
             self._source.rest(self.root)
 
     @property
+    def roots(self) -> frozenset[bytes]:
+        """The roots that others may name it by: its own, and those it replaces (LCC-CHN-10)."""
+        return frozenset((self.root, *self.manifest.replaces))
+
+    @property
     def source(self) -> Source:
         """What the bytes of the whole file are read from."""
         if self._source is None:

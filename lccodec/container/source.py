@@ -6,6 +6,7 @@ descriptors, and are opened again when they are read.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ..errors import ArgumentError, ChainError, FormatError, TruncatedError
+from ..errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
 from .frame_entry import Bytes
 from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
 
@@ -138,10 +139,15 @@ class FileSource:
     def _opened(self) -> _Descriptor:
         found = _RESTING.get(id(self))
         if found is None:
-            found = _Descriptor(self._path, self._name)
+            try:
+                found = _Descriptor(self._path, self._name)
+            except StorageError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                raise ChainError(f"{self._name}: was pruned while it was read") from error
             end = self.size - len(self._root)
             if found.size != self.size or found.read(end, len(self._root)) != self._root:
-                raise ChainError(f"{self._name}: replaced by another file while it was read")
+                raise ChainError(f"{self._name}: replaced by another file, or pruned, while it was read")
             self._share(found)
         else:
             with suppress(KeyError):

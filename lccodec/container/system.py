@@ -36,7 +36,7 @@ _ADDRESS_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
 
-
+_NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
 _SEEK_LOCK: Final = threading.Lock()
 
 
@@ -53,6 +53,8 @@ class System:
     unlink = staticmethod(os.unlink)
     exists = staticmethod(os.path.lexists)
     listdir = staticmethod(os.listdir)
+    mkdir = staticmethod(os.mkdir)
+    rmdir = staticmethod(os.rmdir)
 
     @staticmethod
     def mode(path: StrPath) -> int | None:
@@ -92,6 +94,43 @@ class System:
 
 
 SYSTEM: Final = System()
+
+
+def sync_directory(directory: StrPath, system: System = SYSTEM) -> None:
+    """Bring the names in a directory to stable storage, on systems that can."""
+    if WINDOWS:  # which has no such call
+        return
+    fd = system.open(directory, os.O_RDONLY | OPEN_FLAGS)
+    try:
+        system.fsync(fd)
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_SYNC:
+            raise
+    finally:
+        system.close(fd)
+
+
+@contextmanager
+def directory_lock(directory: StrPath, system: System = SYSTEM, *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock of a directory: of those who pin and remove files there, one works at a time.
+
+    Yields whether to go on: with `wait` always. Where there are no such locks, nothing is held.
+    """
+    if WINDOWS:  # which does not open directories
+        yield True
+        return
+    fd = system.open(directory, os.O_RDONLY | OPEN_FLAGS)
+    try:
+        free = True
+        try:
+            system.lock(fd, wait)
+        except BlockingIOError:
+            free = False
+        except OSError:
+            pass
+        yield free
+    finally:
+        system.close(fd)
 
 
 @contextmanager

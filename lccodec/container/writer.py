@@ -11,7 +11,7 @@ import errno
 import itertools
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +23,20 @@ from ..parallel import ordered
 from .frame_entry import Bytes, FrameEntry, SizedFrame, entry_beside, pieces_of
 from .hdf5 import skeleton
 from .manifest import Manifest, parse_manifest
-from .system import OPEN_FLAGS, SYSTEM, WINDOWS, StrPath, System, checked_path, flag, storage_errors
+from .system import (
+    OPEN_FLAGS,
+    SYSTEM,
+    WINDOWS,
+    StrPath,
+    System,
+    checked_path,
+    flag,
+    storage_errors,
+    sync_directory,
+)
 from .trailer import Trailer, parse_trailer, root_of
 
 _NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
-_NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
 _FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them
 _MIN_BYTES_BESIDE: Final = 1 << 23  # of a frame that a thread of its own may hash
 _MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
@@ -165,10 +174,12 @@ class CheckpointWriter:
             self._system.seek(self._fd, offsets[-1], os.SEEK_SET)
         return tuple(self._entries)
 
-    def commit(self, manifest: Manifest) -> bytes:
+    def commit(self, manifest: Manifest, check: Callable[[Path], object] | None = None) -> bytes:
         """Write everything but the payload, give the file its name, and return the root.
 
-        The frames of the manifest are the entries that `write_frame` returned, in that order.
+        The frames of the manifest are the entries that `write_frame` returned, in that order. When
+        the file is on stable storage, and before it gets its name, `check` is given its temporary
+        name, and may raise an error.
 
         Raises
         ------
@@ -186,12 +197,14 @@ class CheckpointWriter:
             self._system.seek(self._fd, 0, os.SEEK_SET)
             self._write(head)
             self._system.fsync(self._fd)
+            if check is not None:
+                check(temporary)
             self._publish(temporary)
             self.root = tail[-ROOT_SIZE:]
             self.size = len(head) + manifest.payload_length + len(tail)
         self._discard()
         with storage_errors("committed, but durability unknown: cannot sync the directory of", self._path):
-            self._sync_directory()
+            sync_directory(self._path.parent, self._system)
         return self.root
 
     @contextmanager
@@ -273,18 +286,6 @@ class CheckpointWriter:
         if temporary is not None:
             with suppress(OSError):
                 self._system.unlink(temporary)
-
-    def _sync_directory(self) -> None:
-        if WINDOWS:  # which has no such call
-            return
-        fd = self._system.open(self._path.parent, os.O_RDONLY | OPEN_FLAGS)
-        try:
-            self._system.fsync(fd)
-        except OSError as error:
-            if error.errno not in _NO_DIRECTORY_SYNC:
-                raise
-        finally:
-            self._system.close(fd)
 
 
 def remove_stale_temporaries(directory: StrPath, system: System = SYSTEM) -> list[str]:

@@ -194,10 +194,13 @@ def replay(checkpoint: Checkpoint, find: Callable[[int], Checkpoint]) -> Any:
         step, root = checkpoint.parent
         if checkpoint.step is None or step >= checkpoint.step:
             raise Refused("LCC-CHN-02", "the parent's step is not below the delta's")
-        checkpoint = find(step)
-        if checkpoint.root != root:
+        try:
+            checkpoint = find(step)
+        except FileNotFoundError as error:
+            raise Refused("LCC-CHN-02", f"the parent of step {step} is missing") from error
+        if root not in roots_of(checkpoint):
             raise Refused("LCC-CHN-02", "the parent is another checkpoint")
-        links.append((checkpoint.place, root))
+        links.append((checkpoint.place, checkpoint.root))
     tree: Any = None
     names: list[str] = []
     arrays: dict[str, Array] = {}
@@ -209,6 +212,12 @@ def replay(checkpoint: Checkpoint, find: Callable[[int], Checkpoint]) -> Any:
         names = check_tree(checkpoint.manifest, tree)
         arrays = decode_arrays(checkpoint, names, arrays)
     return build(tree, [arrays[name] for name in names], iter(checkpoint.manifest["scalars"]))
+
+
+def roots_of(checkpoint: Checkpoint) -> list[bytes]:
+    """The roots that a checkpoint is named by: its own, and those it replaces (LCC-CHN-10)."""
+    replaced = checkpoint.manifest.get("replaces", [])
+    return [checkpoint.root, *(base64.urlsafe_b64decode(root + "=") for root in replaced)]
 
 
 def read_newest(directory: str | os.PathLike[str]) -> Any:
@@ -232,7 +241,6 @@ def read_newest(directory: str | os.PathLike[str]) -> Any:
 def belongs(exact: Checkpoint, newest: Path) -> bool:
     """Whether an exact file is that of a checkpoint, or the checkpoint is damaged."""
     try:
-        root = base64.urlsafe_b64encode(load(Place(newest)).root).decode().rstrip("=")
-        return bool(exact.manifest["exact"] == root)
+        return base64.urlsafe_b64decode(exact.manifest["exact"] + "=") in roots_of(load(Place(newest)))
     except Refused:
         return True

@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 
 from .streams import Refused
 
-MEMBERS = ["lccodec", "step", "parent", "exact", "policy", "metadata", "tree", "scalars", "arrays", "frames"]
-OPTIONAL = {"exact", "metadata", "tree", "scalars"}
+MEMBERS = ["lccodec", "step", "parent", "replaces", "exact", "policy"]
+MEMBERS += ["metadata", "tree", "scalars", "arrays", "frames"]
+OPTIONAL = {"replaces", "exact", "metadata", "tree", "scalars"}
 MAX_STEP = 2**53 - 1
 
 
@@ -115,6 +116,24 @@ def check_arrays(arrays: Any, frames: int, least: int) -> None:
         raise Refused("LCC-MAN-10", "a frame has no array")
 
 
+def check_links(manifest: dict[str, Any], minor: int) -> None:
+    """Check what a file says of the checkpoints that it replaces, or is the exact file of."""
+    form = "[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]"
+    step, roots, root = manifest["step"], manifest.get("replaces"), manifest.get("exact")
+    if "replaces" in manifest:
+        if step is None or "exact" in manifest or minor == 0:
+            raise Refused("LCC-MAN-12", "it has no step, is an exact file, or is of version 1.0")
+        if not isinstance(roots, list) or not roots or not all(isinstance(text, str) for text in roots):
+            raise Refused("LCC-MAN-12", "the replaced roots are not a list of texts")
+        if len(set(roots)) < len(roots) or not all(re.fullmatch(form, text) for text in roots):
+            raise Refused("LCC-MAN-12", "a replaced root is there twice, or not 43 characters of base64url")
+    if "exact" in manifest:
+        if manifest["parent"] is not None or step is None or minor == 0:
+            raise Refused("LCC-EXA-02", "an exact file has no step, a parent, or version 1.0")
+        if not isinstance(root, str) or not re.fullmatch(form, root):
+            raise Refused("LCC-EXA-02", "the root of the checkpoint is not 43 characters of base64url")
+
+
 def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]:
     """Check a manifest without its tree, in the order of "Precedence"; return step and parent."""
     if not isinstance(manifest, dict):
@@ -135,12 +154,7 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
     if parent is None and "tree" not in manifest:
         raise Refused("LCC-MAN-07", "a keyframe has no tree")
     link = None if parent is None else check_parent(parent, numbers[1])
-    if "exact" in manifest:
-        root = manifest["exact"]
-        if parent is not None or step is None or numbers[1] == 0:
-            raise Refused("LCC-EXA-02", "an exact file has no step, a parent, or version 1.0")
-        if not isinstance(root, str) or not re.fullmatch("[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]", root):
-            raise Refused("LCC-EXA-02", "the root of the checkpoint is not 43 characters of base64url")
+    check_links(manifest, numbers[1])
     if numbers[1] > 0 and manifest.get("scalars") == []:
         raise Refused("LCC-MAN-11", "the list of scalars is empty")
     scalars = manifest.setdefault("scalars", [])

@@ -137,6 +137,7 @@ def broken_checkpoints() -> Iterator[Broken]:
     yield from _metadata()
     yield from _links()
     yield from _references()
+    yield from _replacing()
     yield from _exact_files()
 
 
@@ -315,6 +316,34 @@ def exact_file(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> D
     }
     document.pop("exact", None)
     return dict(head) | exact | document
+
+
+def _replacing() -> Iterator[Broken]:
+    """Yield checkpoints that say in a wrong form what they took the place of."""
+    payload, root = WEIGHT + COUNTS, base64_of(bytes(range(32)))
+
+    def data(roots: Any, **members: Any) -> bytes:
+        document = keyframe((WEIGHT, COUNTS), **{"lccodec": [1, 1], **members})
+        head = {name: document.pop(name) for name in ("lccodec", "step", "parent")}
+        exact = {name: document.pop(name) for name in ("exact",) if name in document}
+        return file_of(text_of({**head, "replaces": roots, **exact, **document}), payload)
+
+    sound, rule = data([root]), "LCC-MAN-12"
+    for name, why, roots in (
+        ("empty", "a checkpoint replaces none, and says so", []),
+        ("text", "the replaced root is not in a list", root),
+        ("short", "a replaced root has 42 characters", [root[:-1]]),
+        ("hexadecimal", "a replaced root is in hexadecimal", [bytes(range(32)).hex()]),
+        ("null", "a replaced root is null", [root, None]),
+        ("twice", "a replaced root is there twice", [root, root]),
+    ):
+        yield _case(rule, name, why, data(roots), sound=sound)
+    for name, why, members in (
+        ("no-step", "a checkpoint that replaces another has no step", {"step": None}),
+        ("version", "a checkpoint of version 1.0 replaces another", {"lccodec": [1, 0]}),
+        ("exact", "an exact file replaces a checkpoint", {"exact": base64_of(SOUND[-32:])}),
+    ):
+        yield _case(rule, name, why, data([root], **members), sound=sound)
 
 
 def _exact_files() -> Iterator[Broken]:

@@ -32,6 +32,7 @@ from forms import frame_head, stream_forms
 from pieces import FLOATS, KINDS, METHODS, Frame
 
 import lccodec
+from lccodec.chain.rewrite import rewrite
 from lccodec.container.tree import flatten
 from lccodec.element_types import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
 from lccodec.policy.roles import Assignment
@@ -298,6 +299,23 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
                 yield "exact", f"the exact file of step {step}", state
 
 
+def replaced_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
+    """Write a chain of which one file took the place of another; yield as `checkpoints`."""
+    first, second = small_states()
+    saved = [first, second, first]
+    with tempfile.TemporaryDirectory() as own, lccodec.Chain(own, "lossless") as chain:
+        for step, state in enumerate(saved, 115):
+            chain.save(step, state)
+        rewrite(Path(own), 116, None)
+        for name, description in (
+            ("000000000115", "a keyframe, policy lossless"),
+            ("000000000116", "a keyframe that replaces a delta against step 115"),
+            ("000000000117", "a delta against step 116 as it was before"),
+        ):
+            (directory / f"{name}.lcc.h5").write_bytes(Path(own, f"{name}.lcc.h5").read_bytes())
+            yield name, description, saved[int(name) - 115]
+
+
 def expected_state(state: Any) -> dict[str, Any]:
     """Return what a state holds, as JSON: tree and scalars as in the specification, and arrays."""
     flat = flatten(state)
@@ -405,7 +423,8 @@ def make(directory: Path) -> None:
     valid.mkdir(parents=True, exist_ok=True)
     invalid.mkdir(exist_ok=True)
     entries = [write_frame(vector, valid) for vector in frames()]
-    entries += [write_expected(*vector, valid) for vector in (*old_checkpoints(valid), *checkpoints(valid))]
+    vectors = (*old_checkpoints(valid), *checkpoints(valid), *replaced_checkpoints(valid))
+    entries += [write_expected(*vector, valid) for vector in vectors]
     entries += [write_bundle(name, valid) for name in BUNDLES]
     (invalid / PARENT).write_bytes(SOUND)
     entries += [write_broken_frame(vector, invalid) for vector in broken_frames()]

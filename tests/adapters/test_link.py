@@ -152,3 +152,13 @@ def test_the_newest_link_restores_the_exact_file(tmp_path):
         assert error(2) > 0
     exact.unlink()
     assert error(2) > 0
+
+
+def test_links_find_what_was_written_anew(linked):
+    chain = lccodec.Chain(linked.parent / "chain")
+    chain.prune(lccodec.Keep(latest=2), rewrite=True)
+    assert chain.steps == [1, 2]
+    for step in (1, 2):
+        assert opened(linked / f"{step}.lcc.h5")[0] == step
+    with pytest.raises(ChainError, match="is missing"):
+        opened(linked / "0.lcc.h5")

@@ -208,15 +208,8 @@ def test_odd_arguments_are_refused_as_ours(
 
 
 def test_all_of_the_reading_surface_is_tried() -> None:
-    left_out = {
-        "self",
-        "policy",
-        "roles",
-        "keyframe_every",
-        "adapter",
-        "in_flight",
-        "patience",
-    }  # of a writer
+    left_out = {"self", "policy", "roles", "keyframe_every", "adapter", "keep"}  # of a writer
+    left_out |= {"in_flight", "patience"}  # of workers
     left_out |= {"deep", "exact"}  # any truth
     for name, parameters in PARAMETERS.items():
         function: Any = lccodec

@@ -12,7 +12,7 @@ import errno
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lccodec import Chain, LccodecWarning, LogSteps, Policy, StorageError, UniformDeadzone
+from lccodec import Chain, Keep, LccodecWarning, LogSteps, Policy, StorageError, UniformDeadzone
 from lccodec.chain import coding
 from lccodec.chain.directory import checkpoint_path
 from lccodec.container.system import System
@@ -223,6 +223,54 @@ class Life(RuleBasedStateMachine):
         """Save where this error may come up; nothing else may."""
         with suppress(error):
             self.save_with(self.chain, state)
+
+    @precondition(lambda self: self.saved)
+    @rule(data=st.data(), purge=st.booleans(), back=st.booleans())
+    def roll_back(self, data: st.DataObject, purge: bool, back: bool) -> None:
+        """To a step that is sound; and there and back again."""
+        step = data.draw(st.sampled_from(sorted(self.saved)))
+        steps = self.chain.steps
+        gone = self.chain.rollback(step, purge=purge)
+        assert list(gone.steps) == [later for later in steps if later > step]
+        assert self.chain.steps == [other for other in steps if other <= step]
+        if gone.name and back:
+            self.chain.bring_back()
+            assert self.chain.steps == steps
+        else:
+            self.forget(gone.steps)
+
+    @precondition(lambda self: self.chain.steps)
+    @rule(data=st.data(), latest=st.integers(1, 3), rewrite=st.booleans(), pin=st.booleans())
+    def prune(self, data: st.DataObject, latest: int, rewrite: bool, pin: bool) -> None:
+        pinned = data.draw(st.sampled_from(sorted(self.saved))) if pin and self.saved else None
+        if pinned is not None:
+            self.chain.pin(pinned)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LccodecWarning)  # what is damaged stays as it is
+            found = self.chain.prune(Keep(latest=latest), rewrite=rewrite)
+        assert pinned is None or pinned in found.kept
+        assert set(self.chain.steps) == {*found.kept, *found.needed}
+        self.forget(found.removed)
+        self.note_needs()
+
+    @precondition(lambda self: self.chain.steps)
+    @rule(every=st.integers(0, 4))
+    def compact(self, every: int) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LccodecWarning)
+            self.chain.compact(keyframe_every=every)
+        self.note_needs()
+
+    def forget(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            self.saved.pop(step, None)
+            self.needs.pop(step, None)
+
+    def note_needs(self) -> None:
+        """What is written anew needs other checkpoints."""
+        for step in sorted(self.saved):
+            parent = self.chain.info(step).parent
+            self.needs[step] = {step} | (self.needs[parent] if parent is not None else set())
 
     @precondition(lambda self: self.chain.steps)
     @rule(data=st.data(), harm=st.sampled_from(["flip", "truncate", "remove", "empty", "swap"]))

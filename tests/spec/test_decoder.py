@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lccodec
+from lccodec.chain.rewrite import rewrite
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import TAIL
@@ -300,6 +301,12 @@ def test_the_newest_state(decoder: ModuleType, tmp_path: Path) -> None:
     for data in (older, sound[:-1], b"", last.read_bytes(), sound[:1500] + b"!" + sound[1501:]):
         path.write_bytes(data)
         assert newest() == history
+    path.write_bytes(sound)
+    rewrite(tmp_path, 2, None)  # the exact file names the root of the one before
+    rewrite(tmp_path, 1, None)
+    assert newest() == exact
+    path.write_bytes(older)
+    assert newest() == history
     path.write_bytes(sound)
     last.write_bytes(last.read_bytes()[:-1])
     assert newest() == exact

@@ -30,6 +30,12 @@ def specification() -> str:
     return (ROOT / "spec" / "SPEC.md").read_text()
 
 
+#: Names of the classes of errors that have a rule.
+DATA_ERRORS = {
+    name for name, found in vars(errors).items() if isinstance(found, type) and issubclass(found, DataError)
+}
+
+
 def raised(source: Path) -> set[tuple[str, str]]:
     """The rules of a module with the error classes they are given to."""
     calls = [
@@ -38,7 +44,7 @@ def raised(source: Path) -> set[tuple[str, str]]:
     return {
         (call.args[0].value, call.func.id)
         for call in calls
-        if isinstance(call.func, ast.Name) and issubclass(getattr(errors, call.func.id, int), DataError)
+        if isinstance(call.func, ast.Name) and call.func.id in DATA_ERRORS
         if isinstance(call.args[0], ast.Constant)
     }
 

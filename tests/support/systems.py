@@ -28,6 +28,9 @@ OPERATIONS = (
     "link",
     "replace",
     "unlink",
+    "listdir",
+    "mkdir",
+    "rmdir",
 )
 
 

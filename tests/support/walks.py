@@ -43,7 +43,7 @@ def assert_same(left: Any, right: Any) -> None:
             assert_same(a, b)
     else:
         assert type(left) is type(right)
-        assert left == right
+        assert left == right or (left != left and right != right)  # noqa: PLR0124 - NaN
 
 
 def chain_of(tmp_path: Path, steps: int = 4) -> tuple[Chain, list[dict[str, Any]]]:

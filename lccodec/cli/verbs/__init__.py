@@ -8,20 +8,28 @@ from .bundling import bundle, unbundle
 from .conversion import convert
 from .demonstration import demo
 from .inspection import check, diff, info, ls, show
+from .life import compact, fork, pin, prune, rollback, rolled_back, unpin
 from .transfer import average, restore, save
 
 __all__ = [
     "average",
     "bundle",
     "check",
+    "compact",
     "convert",
     "demo",
     "diff",
+    "fork",
     "info",
     "ls",
+    "pin",
     "program",
+    "prune",
     "restore",
+    "rollback",
+    "rolled_back",
     "save",
     "show",
     "unbundle",
+    "unpin",
 ]

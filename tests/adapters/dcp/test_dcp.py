@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 import lccodec
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
+from lccodec.adapters.named import prune_together
 from lccodec.errors import (
     ArgumentError,
     ChainError,
@@ -281,6 +282,22 @@ def test_saves_to_one_path_are_numbered(tmp_path):
     assert load({"x": torch.zeros(3)}, tmp_path, step=0)["x"][0] == 1
     with pytest.raises(dcp.CheckpointException, match="no checkpoint of step 7"):
         load({"x": torch.zeros(3)}, tmp_path, step=7)
+
+
+@pytest.mark.parametrize("rewrite", [False, True])
+def test_records_and_ranks_are_pruned_together(tmp_path, rewrite):
+    writer = LCStorageWriter(tmp_path)
+    for value in range(5):
+        state = {"x": torch.arange(300.0) + value, "value": value}
+        dcp.save(state, storage_writer=writer, no_dist=True)
+    found = prune_together(tmp_path, lccodec.Keep(latest=1, steps=[2]), rewrite=rewrite)
+    assert [each.removed for each in found.values()] == [(0, 1, 3), (0, 1, 3) if rewrite else ()]
+    for step, value in ((None, 4), (2, 2)):
+        state = load({"x": torch.zeros(300), "value": None}, tmp_path, step=step)
+        assert state["value"] == value
+        assert torch.equal(state["x"], torch.arange(300.0) + value)
+    dcp.save({"x": torch.zeros(300), "value": 9}, storage_writer=LCStorageWriter(tmp_path), no_dist=True)
+    assert load({"x": torch.ones(300), "value": None}, tmp_path)["value"] == 9
 
 
 def test_names_with_slashes_and_tildes(tmp_path):

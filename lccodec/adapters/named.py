@@ -1,0 +1,148 @@
+"""Thinning out chains whose steps are named by other files: links, and records of DCP.
+
+Frameworks delete what names a checkpoint: Lightning, Orbax and transformers a link
+(:mod:`lccodec.adapters.link`), users of DCP a directory with a record. The chain keeps its steps.
+`prune_named` removes the steps that nothing names any more, of all ranks and processes. PyTorch is
+not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ..chain.checkpoint import open_file
+from ..chain.directory import directory_steps
+from ..chain.keep import Keep
+from ..chain.prune import Pruning, prune
+from ..container.reader import open_checkpoint
+from ..container.system import checked_path, storage_errors
+from ..errors import ArgumentError, FormatError
+from .link import LINK_KEY, read_link
+
+__all__ = ["chains_below", "named_steps", "prune_named", "prune_together"]
+
+_DCP_KIND: Final = "torch.distributed.checkpoint"  # of `lccodec.adapters.dcp.record`
+
+
+def prune_named(
+    directory: Path,
+    places: Iterable[Path],
+    *,
+    rewrite: bool = False,
+    dry_run: bool = False,
+) -> dict[Path, Pruning]:
+    """Remove the steps of a chain that no link and no record names, and that no kept step needs.
+
+    The newest step of each chain and pinned steps stay, so that a save that is just being made
+    loses nothing.
+
+    Parameters
+    ----------
+    directory
+        The chain; or a directory of chains, one for each rank or process.
+    places
+        Files, and directories with all that is below them. Whatever may name a step must be there.
+    rewrite, dry_run
+        As for `lccodec.chain.prune.prune`.
+
+    Returns
+    -------
+    dict
+        What was removed of each chain.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no chain, or nothing names a step of one of them. Nothing is removed then.
+    DataError
+        If a file is damaged, so that nobody knows what it names. Nothing is removed then.
+    StorageError
+        If the operating system refuses.
+    """
+    named = named_steps(places)
+    rules = {}
+    for chain in chains_below(directory):
+        steps = named.get(chain.resolve(), set()) & directory_steps(chain).keys()
+        if not steps:
+            raise ArgumentError(f"nothing that was given names a step of {chain}")
+        rules[chain] = Keep(steps=steps)
+    options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
+    return {chain: prune(chain, rule, **options) for chain, rule in rules.items()}
+
+
+def prune_together(directory: Path, keep: Keep, **options: Any) -> dict[Path, Pruning]:
+    """Prune a chain; if it holds records of DCP, also the chains of the ranks in its directory.
+
+    The records that stay say which steps of the ranks stay. Ranks whose chains lie elsewhere may
+    have other records: `prune_named` is for them. Parameters, results and errors are otherwise
+    those of `prune` and `prune_named`.
+    """
+    done = {directory: prune(directory, keep, **options)}
+    stays = {*done[directory].kept, *done[directory].needed}
+    steps = directory_steps(directory)
+    if not _named_by(steps[max(steps)]):
+        return done
+    named = named_steps(path for step, path in steps.items() if step in stays)
+    for chain in sorted(path for path in directory.iterdir() if path.resolve() in named):
+        rule = Keep(steps=named[chain.resolve()])
+        done[chain] = prune(chain, rule, **options)
+    return done
+
+
+def chains_below(directory: Path) -> list[Path]:
+    """Return a directory if it is a chain; otherwise its subdirectories that are chains.
+
+    Raises
+    ------
+    ArgumentError
+        If there is none.
+    """
+    if directory_steps(directory):
+        return [directory]
+    with storage_errors("cannot list", directory):
+        inner = sorted(path for path in directory.iterdir() if path.is_dir() and path.name[0] != ".")
+    found = [path for path in inner if directory_steps(path)]
+    if not found:
+        raise ArgumentError(f"{directory} is no chain, and holds none")
+    return found
+
+
+def named_steps(places: Iterable[Path]) -> dict[Path, set[int]]:
+    """Return the steps that links and records name, by the resolved directory of their chain."""
+    found: dict[Path, set[int]] = {}
+    for place in places:
+        for path in _files(checked_path(place)):
+            for checkpoint in _named_by(path):
+                steps = found.setdefault(checkpoint.parent.resolve(), set())
+                steps.update(int(name) for name in [checkpoint.name.split(".")[0]] if name.isdecimal())
+    return found
+
+
+def _files(place: Path) -> Iterator[Path]:
+    with storage_errors("cannot look at", place):
+        if not place.is_dir():
+            place.stat()
+            yield place
+            return
+        yield from (path for path in sorted(place.rglob("*")) if path.is_file())
+
+
+def _named_by(path: Path) -> list[Path]:
+    """Return the checkpoints that a file names: one of a link, those of the ranks of a record."""
+    try:
+        with open_checkpoint(path) as reader:
+            metadata, step = reader.manifest.metadata, reader.manifest.step
+    except FormatError:  # a file of another kind
+        return []
+    if LINK_KEY in metadata:
+        return [read_link(path, metadata[LINK_KEY])[0]]
+    if metadata.get("kind") != _DCP_KIND or step is None:
+        return []
+    with open_file(path) as file:
+        record = file.state()
+    try:
+        return [path.parent / record["base"] / part for part, _ in record["parts"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError("dcp", str(path), "not the record of a distributed checkpoint") from error

@@ -1,0 +1,172 @@
+"""Compacting a finished run: fewer bytes or shallower restores, in place or in a new directory.
+
+Without a policy every state stays as it is, bit for bit: keyframes become deltas where that is
+smaller, and deltas become keyframes where a restore would replay too many. Each file takes the
+place of the old one by itself (:mod:`lccodec.chain.rewrite`). With a policy the states are coded
+anew, in a new directory, and what that loses is told.
+
+Source: SPEC 9 (LCC-CHN-04, LCC-CHN-10).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..container.system import SYSTEM, System, directory_lock, storage_errors
+from ..container.writer import remove_stale_temporaries
+from ..errors import ChainError, DataError, LccodecWarning
+from ..policy.roles import Assignment
+from .ancestry import Ancestry
+from .checkpoint import CheckpointFile, open_step
+from .directory import directory_steps
+from .rewrite import Rewriting, rewrite
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What became of a chain.
+
+    Parameters
+    ----------
+    steps
+        The number of its checkpoints.
+    before, after
+        Bytes of all checkpoints. The exact file does not count.
+    rewritten
+        Checkpoints that were written anew with the same state.
+    errors
+        With a policy, by role: the root mean square of what the states lost beyond what they had
+        lost before, over that of their values.
+    """
+
+    steps: int
+    before: int
+    after: int
+    rewritten: tuple[Rewriting, ...] = ()
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+
+def compact(
+    directory: Path,
+    keyframe_every: int,
+    *,
+    dry_run: bool = False,
+    system: System = SYSTEM,
+) -> Compaction:
+    """Write checkpoints anew, each with the same state, where that saves bytes or depth.
+
+    A checkpoint that cannot be restored stays as it is, and an `LccodecWarning` names it.
+
+    Parameters
+    ----------
+    keyframe_every
+        The most deltas that a restore may replay.
+    dry_run
+        Whether only to code, for the numbers of bytes.
+
+    Raises
+    ------
+    ChainError
+        If there is no checkpoint.
+    StorageError
+        If the operating system refuses. What is there can be restored.
+    """
+    found: list[Rewriting] = []
+    with storage_errors("cannot compact", directory), directory_lock(directory, system):
+        steps = directory_steps(directory)
+        if not steps:
+            raise ChainError(f"{directory} holds no checkpoint")
+        if not dry_run:
+            remove_stale_temporaries(directory, system)
+        before = sum(path.stat().st_size for path in steps.values())
+        ancestry, depths, last = Ancestry(), dict[int, int](), None
+        parents = {step: ancestry.parent(step, steps) for step in steps}
+        below = _below(parents)
+        for step, parent in parents.items():
+            depth = 0 if parent is None else depths.get(parent, 0) + 1
+            becomes: int | None = parent
+            if parent is None and last is not None and depths[last] + 1 + below[step] <= keyframe_every:
+                becomes = last  # and none of those that follow has to become a keyframe
+            elif depth > keyframe_every:
+                becomes = None
+            depths[step], last = depth, step
+            if becomes == parent:
+                continue
+            smaller = becomes is not None
+            options: dict[str, Any] = {"dry_run": dry_run, "system": system}
+            try:
+                done = rewrite(directory, step, becomes, smaller=smaller, **options)
+            except (ChainError, DataError) as error:
+                message = f"{directory}: step {step} stays as it is: {error}"
+                warnings.warn(message, LccodecWarning, stacklevel=3)
+                continue
+            if done is not None:
+                found.append(done)
+                depths[step] = 0 if becomes is None else depths[becomes] + 1
+    after = before + sum(each.after - each.before for each in found)
+    return Compaction(len(steps), before, after, tuple(found))
+
+
+def _below(parents: Mapping[int, int | None]) -> dict[int, int]:
+    """Return for each step how many deltas follow it in a row, at most."""
+    found = dict.fromkeys(parents, 0)
+    for step in sorted(parents, reverse=True):
+        parent = parents[step]
+        if parent is not None and parent in found:
+            found[parent] = max(found[parent], found[step] + 1)
+    return found
+
+
+def code_anew(directory: Path, target: Path, save: Callable[..., int]) -> Compaction:
+    """Save every state of a chain to another chain, and compare what it has become.
+
+    Parameters
+    ----------
+    target
+        Directory of the other chain.
+    save
+        Its `Chain.save`, without an adapter.
+
+    Raises
+    ------
+    ChainError, DataError, StorageError
+        If a state cannot be restored, or the operating system refuses.
+    """
+    steps = directory_steps(directory)
+    before, after = sum(path.stat().st_size for path in steps.values()), 0
+    sums: dict[str, list[float]] = {}
+    for step in steps:
+        with open_step(directory, step) as old:
+            known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}
+            after += save(step, old.state(dtype="bits"), old.metadata(), known=known)
+            with open_step(target, step) as new:
+                _add_errors(sums, old, new, known)
+    errors = {role: math.sqrt(lost / had) if had else 0.0 for role, (lost, had) in sums.items()}
+    return Compaction(len(steps), before, after, (), errors)
+
+
+def _add_errors(
+    sums: dict[str, list[float]], old: CheckpointFile, new: CheckpointFile, known: Mapping[str, Assignment]
+) -> None:
+    """Add the squares of what each role lost, and of its values."""
+    names = old.links[-1].index_names
+    for name, was, now in zip(names, old.decoded(), new.decoded(), strict=True):
+        if was.kind.is_float:
+            values = _values(was.array("float32"))
+            lost, had = sums.setdefault(known[name].role, [0.0, 0.0])
+            difference = _values(now.array("float32")) - values
+            finite = np.isfinite(difference)
+            lost += float(np.square(np.abs(difference[finite])).sum())
+            had += float(np.square(np.abs(values[finite])).sum())
+            sums[known[name].role] = [lost, had]
+
+
+def _values(array: Any) -> Any:
+    return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)

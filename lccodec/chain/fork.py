@@ -1,0 +1,113 @@
+"""Forking a chain: a new chain that begins with a step of another, which is not touched.
+
+The new directory gets second names of the files that the step needs, or copies of them where there
+are no hard links. Parents come first. So a fork that was cut short is finished by forking again.
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..constants import EXACT_NAME
+from ..container.duplicate import duplicate
+from ..container.reader import open_checkpoint, read_root
+from ..container.system import SYSTEM, System, storage_errors, sync_directory
+from ..container.writer import remove_stale_temporaries
+from ..errors import ArgumentError, ChainError, LccodecError
+from .checkpoint import open_step
+from .directory import checkpoint_path, directory_names, directory_steps, step_index, steps_of
+from .exact_file import link_problem
+from .newest import exact_manifest
+
+
+def fork(directory: Path, target: Path, step: int, system: System = SYSTEM) -> list[int]:
+    """Start a new chain from a step, and return the steps of the new chain.
+
+    These are the step and all that it needs. If it is the newest step, and the exact file belongs
+    to it, the new chain has that too.
+
+    Raises
+    ------
+    ChainError
+        If there is no such step, or a parent of it is missing.
+    ArgumentError
+        If `target` holds anything but the beginning of the same fork.
+    DataError, StorageError
+        If the step cannot be read, or the operating system refuses.
+    """
+    step = step_index(step)
+    with open_step(directory, step) as file:
+        roots = {link.manifest.step or 0: link.reader.root for link in file.links}
+    link_all(directory, target, roots, _has_exact(directory, step), system)
+    return list(roots)
+
+
+def duplicate_chain(directory: Path, target: Path, system: System = SYSTEM) -> None:
+    """Give all checkpoints of a chain, and its exact file, a second name in another directory.
+
+    Errors are those of `fork`.
+    """
+    steps = directory_steps(directory)
+    if not steps:
+        raise ChainError(f"{directory} holds no checkpoint")
+    roots = {step: read_root(path)[0] for step, path in steps.items()}
+    link_all(directory, target, roots, _has_exact(directory, max(steps)), system)
+
+
+def link_all(
+    directory: Path, target: Path, roots: Mapping[int, bytes], exact: bool, system: System = SYSTEM
+) -> None:
+    """Give checkpoints, parents first, and the exact file names in a directory that has no others.
+
+    `roots` are those of the steps, which are rising.
+    """
+    names = {checkpoint_path(target, step).name: root for step, root in roots.items()}
+    with storage_errors("cannot fork to", target):
+        _make(target, system)
+        remove_stale_temporaries(target, system)
+        there = directory_names(target)
+        for name in there:
+            root = names.get(name) or (_root(directory / name) if exact and name == EXACT_NAME else None)
+            if root is None or not _is_of_root(target / name, root):
+                held = "a chain" if steps_of(target, there) else repr(name)
+                raise ArgumentError(f"{target} holds {held}: a fork needs a directory of its own")
+        for name in (*names, *([EXACT_NAME] if exact else [])):
+            if name not in there:
+                duplicate(directory / name, target / name, system)
+                sync_directory(target, system)  # a child never comes without its parent
+
+
+def _make(target: Path, system: System) -> None:
+    """Make a directory and those above it, each durable."""
+    if not target.is_dir():
+        _make(target.parent, system)
+        system.mkdir(target)
+        sync_directory(target.parent, system)
+
+
+def _has_exact(directory: Path, step: int) -> bool:
+    """Return whether the exact file of a chain is sound as a link, and of a step."""
+    manifest = exact_manifest(directory)
+    if manifest is None or manifest.step != step:
+        return False
+    newest = max(steps_of(directory, directory_names(directory)), default=None)
+    return link_problem(manifest, directory, newest) == (True, None)
+
+
+def _root(path: Path) -> bytes | None:
+    try:
+        return read_root(path)[0]
+    except LccodecError:
+        return None
+
+
+def _is_of_root(path: Path, root: bytes) -> bool:
+    """Return whether a file has a root, or took the place of a file that had it."""
+    try:
+        with open_checkpoint(path) as reader:
+            return root in reader.roots
+    except LccodecError:
+        return False

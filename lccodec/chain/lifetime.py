@@ -1,0 +1,187 @@
+"""The methods of `Chain` that take checkpoints out of a chain, or into another.
+
+Each passes its directory to a function of a module of its own, while no save of the same `Chain`
+runs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from ..arguments import as_integer
+from ..container.system import checked_path
+from ..errors import ArgumentError, LccodecError, warn
+from ..policy.policy import Policy
+from .adapter import Adapter
+from .ancestry import Ancestry
+from .compact import Compaction, code_anew, compact
+from .fork import duplicate_chain, fork
+from .history import History
+from .keep import Keep
+from .newest import Kept, Newest
+from .pins import pin, pinned_steps, unpin
+from .prune import Pruning, prune
+from .remote import WorkerOptions
+from .rollback import rollback
+from .rolled_back import RolledBack, bring_back, list_rolled_back, purge_rolled_back
+
+
+class Lifetime(History):
+    """What a `Chain` can do besides saving and restoring."""
+
+    keyframe_every: int
+    _newest: Newest
+    _saving: threading.RLock
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        adapter: Adapter | None,
+        newest: Kept | None,
+        options: WorkerOptions,
+    ) -> None:
+        super().__init__(directory, adapter, newest, options)
+        self._ancestry = Ancestry()
+
+    def _release(self) -> None:
+        """Wait for saves in the background, and release the reference that is kept in memory."""
+        raise NotImplementedError
+
+    def rollback(self, step: int, *, purge: bool = False) -> RolledBack:
+        """Take all later steps out of the chain, which then goes on from `step`.
+
+        They are set aside in ``.rolled-back`` in the directory, or removed with `purge`. So is an
+        exact file, which was of a later step; this `Chain` goes on to write one. Errors are those
+        of `lccodec.chain.rollback.rollback`.
+        """
+        with self._saving:
+            self._release()
+            gone = rollback(self.directory, step, purge=purge)
+            if gone.exact:
+                self._newest.asked = "exact"
+            return gone
+
+    @property
+    def rolled_back(self) -> list[RolledBack]:
+        """What rollbacks have set aside, the oldest first."""
+        return list_rolled_back(self.directory)
+
+    def bring_back(self, name: str | None = None) -> RolledBack:
+        """Put what a rollback set aside into the chain again, by default the last.
+
+        Errors are those of `lccodec.chain.rolled_back.bring_back`.
+        """
+        with self._saving:
+            self._release()
+            return bring_back(self.directory, name)
+
+    def purge(self, name: str | None = None) -> list[RolledBack]:
+        """Remove what a rollback set aside, by default all that was ever set aside."""
+        return purge_rolled_back(self.directory, name)
+
+    def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
+        """Start a new chain in `directory` from a step of this one; return the steps it has.
+
+        Errors are those of `lccodec.chain.fork.fork`.
+        """
+        return fork(self.directory, checked_path(directory), step)
+
+    def prune(self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False) -> Pruning:
+        """Remove the checkpoints that `keep` does not want, and that nothing kept needs.
+
+        The newest step and pinned steps stay. With `rewrite`, kept checkpoints are written anew
+        with the same state, so that they need only kept ones. With `dry_run` nothing is done.
+        Errors are those of `lccodec.chain.prune.prune`.
+        """
+        with self._saving:
+            if rewrite and not dry_run:
+                self._release()
+            options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
+            return prune(self.directory, keep, ancestry=self._ancestry, **options)
+
+    def compact(
+        self,
+        policy: str | Policy | None = None,
+        *,
+        keyframe_every: int | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+    ) -> Compaction:
+        """Write a finished run anew, for fewer bytes or for restores that replay fewer deltas.
+
+        Without a policy every state stays as it is, bit for bit. With one, states are coded anew,
+        and the result says what that loses. Nobody may save meanwhile. See
+        `lccodec.chain.compact.compact`, also for errors.
+
+        Parameters
+        ----------
+        policy
+            The policy to code the states with. It needs a new directory.
+        keyframe_every
+            The most deltas that a restore may replay. By default as for saves.
+        directory
+            A new directory. By default the files of this chain are replaced, one after the other.
+        dry_run
+            Whether only to say what it brings. Not with a policy.
+
+        Raises
+        ------
+        ArgumentError
+            For a policy without a new directory, or a directory that holds something else.
+        """
+        every = self.keyframe_every if keyframe_every is None else check_every(keyframe_every)
+        target = None if directory is None else checked_path(directory)
+        with self._saving:
+            self._release()
+            if policy is not None:
+                return self._code_anew(policy, every, target, dry_run)
+            if target is not None and not dry_run:
+                duplicate_chain(self.directory, target)
+            place = self.directory if target is None or dry_run else target
+            return compact(place, every, dry_run=dry_run)
+
+    def _code_anew(self, policy: str | Policy, every: int, target: Path | None, dry_run: bool) -> Compaction:
+        if target is None or dry_run:
+            raise ArgumentError("a policy changes values: give it a new directory, and no dry_run")
+        if target.exists() and any(target.iterdir()):
+            raise ArgumentError(f"{target} is not empty: a chain that is coded anew needs a new directory")
+        made: Any = type(self)
+        other = made(target, policy, keyframe_every=every)
+        return code_anew(self.directory, target, other.save)
+
+    def pin(self, step: int) -> None:
+        """Pin a step: no prune removes it, of this process or another, nor what it needs.
+
+        Errors are those of `lccodec.chain.pins.pin`.
+        """
+        pin(self.directory, step)
+
+    def unpin(self, step: int) -> bool:
+        """Remove the pin of a step; return whether there was one."""
+        return unpin(self.directory, step)
+
+    @property
+    def pins(self) -> list[int]:
+        """The pinned steps, in rising order."""
+        return pinned_steps(self.directory) if os.path.lexists(self.directory) else []
+
+
+def check_every(keyframe_every: object) -> int:
+    """Return the parameter `keyframe_every`; raise ``ArgumentError`` if it cannot be one."""
+    every = as_integer(keyframe_every)
+    if every is None or every < 0:
+        raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
+    return every
+
+
+def thin_out(directory: Path, keep: Keep | None, ancestry: Ancestry) -> None:
+    """Prune after a save, if `Chain` was told what to keep. The save stands in any case."""
+    if keep is None:
+        return
+    try:
+        prune(directory, keep, wait=False, ancestry=ancestry)
+    except (LccodecError, OSError) as error:
+        warn(f"{directory}: the state is saved, but thinning out the chain failed: {error}")

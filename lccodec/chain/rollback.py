@@ -1,0 +1,80 @@
+"""Rolling a chain back: later steps go, and the chain goes on from an earlier one.
+
+They are set aside whole (:mod:`lccodec.chain.rolled_back`), or removed at once. The exact file and
+the pins of later steps go with them. After a crash, the chain still has some of the later steps,
+each of which can be restored, and rolling back again finishes it.
+
+Source: SPEC 9 (LCC-CHN-08, LCC-CHN-09).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..constants import EXACT_NAME
+from ..container.system import SYSTEM, System, directory_lock, storage_errors
+from ..errors import ArgumentError, DataError, StorageError
+from .ancestry import Ancestry
+from .checkpoint import open_step
+from .directory import checkpoint_path, directory_steps, step_index
+from .pins import pin_path, pinned_steps
+from .removal import remove_files, remove_steps
+from .rolled_back import RolledBack, exact_step, list_rolled_back, set_aside
+
+
+def rollback(directory: Path, step: int, *, purge: bool = False, system: System = SYSTEM) -> RolledBack:
+    """Take all steps after a step out of a chain.
+
+    Parameters
+    ----------
+    purge
+        Whether to remove them at once. Otherwise they are set aside in ``.rolled-back``.
+
+    Returns
+    -------
+    RolledBack
+        What was taken out. Its name is empty if it was removed, or if there was nothing.
+
+    Raises
+    ------
+    ChainError
+        If there is no such step, or a parent of it is missing. Nothing has been done then.
+    ArgumentError
+        If a step is not an integer, or a pinned step would be removed.
+    DataError, StorageError
+        If the step cannot be read, or the operating system refuses. What is there can be restored.
+    """
+    step = step_index(step)
+    open_step(directory, step).close()
+    with storage_errors("cannot roll back", directory), directory_lock(directory, system):
+        open_step(directory, step).close()  # nobody removes it from here on
+        steps = directory_steps(directory)
+        later = {other: path for other, path in steps.items() if other > step}
+        pinned = [other for other in pinned_steps(directory) if other > step]
+        if purge and pinned:
+            raise ArgumentError(f"step {pinned[0]} of {directory} is pinned: unpin it, or set it aside")
+        exact = directory / EXACT_NAME
+        others = [pin_path(directory, other) for other in pinned]
+        others += [exact] if _is_of_later(directory, step) else []
+        with storage_errors("cannot look at", directory):
+            size = sum(path.stat().st_size for path in (*later.values(), *others))
+        found = RolledBack("", step, tuple(later), exact in others, size)
+        if not later and not others:
+            return found
+        if not purge:
+            needed = Ancestry().needed(later, steps)
+            aside = set_aside(directory, step, [*needed, *later], others, system)
+            found = next(each for each in list_rolled_back(directory) if each.name == aside.name)
+        remove_steps(directory, {other: checkpoint_path(directory, other) for other in later}, system)
+        # Until here the exact file belongs to the newest step that is there.
+        remove_files(others, directory, system)
+    return found
+
+
+def _is_of_later(directory: Path, step: int) -> bool:
+    """Return whether the exact file is of a later step; also if it is damaged, and of none."""
+    try:
+        found = exact_step(directory)
+    except (DataError, StorageError):
+        return True
+    return found is not None and found > step

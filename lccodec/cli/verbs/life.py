@@ -1,0 +1,227 @@
+"""The verbs of a chain's life: rollback, rolled-back, fork, prune, compact, pin, unpin."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import click
+
+from ...adapters.named import prune_named, prune_together
+from ...chain.chain import Chain
+from ...chain.fork import fork as fork_chain
+from ...chain.keep import Keep
+from ...chain.pins import pin as pin_step
+from ...chain.pins import pinned_steps
+from ...chain.pins import unpin as unpin_step
+from ...chain.rollback import rollback as roll_back
+from ...chain.rolled_back import RolledBack, list_rolled_back, purge_rolled_back
+from ...chain.rolled_back import bring_back as bring_back_steps
+from ...chain.settings import KEYFRAME_EVERY
+from ...policy.presets import POLICIES
+from .. import render
+from ..program import verb
+from .parameters import CHAIN_OR_FILE, NEW, STEP, chain_argument
+
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+_steps_argument = click.argument("steps", metavar="STEP...", type=STEP, nargs=-1)
+
+
+@verb
+@chain_argument
+@click.argument("step", metavar="STEP", type=STEP)
+@click.option("--purge", is_flag=True, help="Remove the later steps at once, instead of setting them aside.")
+def rollback(directory: Path, step: int, purge: bool, as_json: bool) -> None:
+    """Take all steps after STEP out of a chain, which then goes on from STEP.
+
+    They are set aside, whole, in DIR/.rolled-back: see rolled-back. An exact file goes with them.
+    """
+    gone = roll_back(directory, step, purge=purge)
+    if as_json:
+        click.echo(render.dump_json({"directory": str(directory), "purged": purge, **asdict(gone)}))
+        return
+    done = "nothing to take out" if not gone.bytes else "removed" if purge else f"set aside as {gone.name}"
+    click.echo(f"step {step} is the newest; {done}{_content(gone)}")
+
+
+@verb
+@chain_argument
+@click.option("--name", help="Which of them.  [default: the last; with --purge, all]")
+@click.option("--bring-back", is_flag=True, help="Put the steps into the chain again.")
+@click.option("--purge", is_flag=True, help="Remove them for good.")
+def rolled_back(directory: Path, name: str | None, bring_back: bool, purge: bool, as_json: bool) -> None:
+    """List what rollback has set aside; or bring it back, or remove it for good."""
+    if bring_back and purge:
+        raise click.UsageError("--bring-back or --purge, not both")
+    if bring_back:
+        found = [bring_back_steps(directory, name)]
+    elif purge:
+        found = purge_rolled_back(directory, name)
+    else:
+        found = [each for each in list_rolled_back(directory) if name in (None, each.name)]
+    if as_json:
+        done = "brought back" if bring_back else "purged" if purge else None
+        click.echo(render.dump_json({"directory": str(directory), "done": done, "rolled_back": found}))
+        return
+    did = "brought back " if bring_back else "removed " if purge else ""
+    for each in found:
+        click.echo(f"{did}{each.name}{_content(each)}")
+    if not found:
+        click.echo("nothing is rolled back")
+
+
+def _content(gone: RolledBack) -> str:
+    """Return what was taken out, in a few words."""
+    if not gone.bytes:
+        return ""
+    steps = f"steps {gone.steps[0]} to {gone.steps[-1]}" if gone.steps else "no steps"
+    exact = ", the exact file" if gone.exact else ""
+    return f": {len(gone.steps)} checkpoints, {steps}{exact}, {gone.bytes:,} bytes"
+
+
+@verb
+@chain_argument
+@click.argument("step", metavar="STEP", type=STEP)
+@click.argument("target", metavar="NEW", type=NEW)
+def fork(directory: Path, step: int, target: Path, as_json: bool) -> None:
+    """Start a new chain in the directory NEW from a step of DIR, which stays as it is.
+
+    NEW gets the step and what it needs, by hard links where the file system has them.
+    """
+    steps = fork_chain(directory, target, step)
+    document = {"directory": str(directory), "fork": str(target), "steps": steps}
+    text = f"{render.printable(target)}: {len(steps)} checkpoints, the newest is step {step}"
+    click.echo(render.dump_json(document) if as_json else text)
+
+
+def _age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> timedelta | None:
+    """Return a time span that is given as a number and a unit, such as ``7d``."""
+    try:
+        return None if text is None else timedelta(**{_UNITS[text[-1:]]: float(text[:-1])})
+    except (KeyError, ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is not a number and one of {', '.join(_UNITS)}, as in 7d"
+        ) from None
+
+
+@verb
+@chain_argument
+@click.option("--latest", type=click.IntRange(1), help="Keep that many of the newest steps.")
+@click.option("--every", type=click.IntRange(1), help="Keep steps that are a multiple of this number.")
+@click.option(
+    "--best",
+    type=(click.IntRange(1), str, click.Choice(["min", "max"])),
+    help="Keep the best by a number in the metadata, as in: --best 3 loss min",
+)
+@click.option("--step", "steps", type=STEP, multiple=True, help="Keep this step; repeatable.")
+@click.option("--newer-than", callback=_age, help="Keep what was written since then, as in: 90m, 12h, 7d")
+@click.option(
+    "--named-by",
+    "places",
+    metavar="PATH",
+    type=CHAIN_OR_FILE,
+    multiple=True,
+    help="Keep what links and records of DCP at or below PATH name, and nothing else; repeatable.",
+)
+@click.option(
+    "--rewrite", is_flag=True, help="Write kept checkpoints anew, with the same state, so that more can go."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go, and what that frees and costs.")
+def prune(  # one parameter for each option: click passes them by name
+    directory: Path,
+    latest: int | None,
+    every: int | None,
+    best: tuple[int, str, Literal["min", "max"]] | None,
+    steps: tuple[int, ...],
+    newer_than: timedelta | None,
+    places: tuple[Path, ...],
+    rewrite: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Remove the checkpoints that no option keeps, and that nothing kept needs.
+
+    The newest step and pinned steps are always kept. See first what --rewrite costs: add --dry-run.
+    With --named-by, DIR may hold the chains of several ranks.
+    """
+    options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
+    if places:
+        if latest or every or best or steps or newer_than:
+            raise click.UsageError("--named-by alone says what to keep")
+        pruned = prune_named(directory, places, **options)
+    else:
+        keep = Keep(latest, every, best, steps, newer_than)
+        pruned = prune_together(directory, keep, **options)
+    documents = [
+        {"directory": str(chain), "dry_run": dry_run, **asdict(found), "cost": found.cost}
+        for chain, found in pruned.items()
+    ]
+    if as_json:
+        click.echo(render.dump_json({"chains": documents} if places or documents[1:] else documents[0]))
+        return
+    for chain, found in pruned.items():
+        head = f"{render.printable(chain)}: " if places or documents[1:] else ""
+        click.echo(head + render.pruning_text(found, dry_run))
+
+
+@verb
+@chain_argument
+@click.option(
+    "-o", "--output", "target", metavar="NEW", type=NEW, help="A new directory.  [default: in place]"
+)
+@click.option("--policy", type=click.Choice(list(POLICIES)), help="Code the states anew; needs -o.")
+@click.option(
+    "--keyframe-every",
+    type=click.IntRange(0),
+    default=KEYFRAME_EVERY,
+    show_default=True,
+    help="The most deltas that a restore may replay.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what it brings.")
+def compact(
+    directory: Path,
+    target: Path | None,
+    policy: str | None,
+    keyframe_every: int,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Write the checkpoints of a finished run anew, for fewer bytes or shallower restores.
+
+    Without --policy every state stays as it is, bit for bit.
+    """
+    chain = Chain(directory)
+    found = chain.compact(policy, keyframe_every=keyframe_every, directory=target, dry_run=dry_run)
+    document = {"directory": str(target or directory), "dry_run": dry_run, **asdict(found)}
+    click.echo(render.dump_json(document) if as_json else render.compaction_text(found))
+
+
+@verb
+@chain_argument
+@_steps_argument
+def pin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
+    """Pin steps, so that no prune removes them; without a STEP, list the pins."""
+    for step in steps:
+        pin_step(directory, step)
+    _tell_pins(directory, as_json)
+
+
+@verb
+@chain_argument
+@_steps_argument
+def unpin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
+    """Remove the pins of steps."""
+    for step in steps:
+        unpin_step(directory, step)
+    _tell_pins(directory, as_json)
+
+
+def _tell_pins(directory: Path, as_json: bool) -> None:
+    pins = pinned_steps(directory)
+    if as_json:
+        click.echo(render.dump_json({"directory": str(directory), "pins": pins}))
+    else:
+        click.echo(f"pinned: {', '.join(map(str, pins))}" if pins else "no pins")

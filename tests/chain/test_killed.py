@@ -1,0 +1,65 @@
+"""A real loop is killed at random moments, and goes on: nothing that was reported is lost."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from lccodec import Chain, LccodecWarning, validate
+from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME, TEMPORARY_PREFIX
+
+from ..support.killed_loop import state_of
+from ..support.walks import assert_same
+
+LOOP = Path(__file__).parents[1] / "support" / "killed_loop.py"
+#: 200 in the nightly profile.
+KILLS = max(2, settings.default.max_examples // 15)
+
+
+def run_and_kill(directory: Path, seconds: float, output: Path) -> list[list[str]]:
+    """Run the loop for some seconds after its first report; return what it reported."""
+    with output.open("w") as file:
+        process = subprocess.Popen([sys.executable, str(LOOP), str(directory)], stdout=file)
+        while not output.read_text():
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return [line.split() for line in output.read_text().splitlines()]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by a signal")
+def test_kills_at_random_moments(tmp_path: Path) -> None:
+    generator = random.Random(0)
+    directory = tmp_path / "run"
+    least = -1
+    for _ in range(KILLS):
+        for kind, number in run_and_kill(directory, generator.uniform(0, 0.4), tmp_path / "reports"):
+            least = int(number)
+            assert kind in ("saved", "back")
+        chain = Chain(directory)
+        assert chain.steps[-1] >= least
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LccodecWarning)  # the exact file may be a step behind
+            assert_same(chain.restore(), state_of(chain.steps[-1]))
+        for step in chain.steps:
+            assert_same(chain.restore(step, exact=False), state_of(step))
+        problems = validate(directory, deep=True)
+        assert {problem.where for problem in problems} <= {EXACT_NAME}
+    chain = Chain(directory, newest="exact")
+    chain.rollback(chain.steps[-2])
+    chain.purge()
+    chain.save(chain.steps[-1] + 1, state_of(chain.steps[-1] + 1))
+    assert validate(directory, deep=True) == []
+    left = [path.name for path in directory.iterdir() if path.name.startswith(TEMPORARY_PREFIX)]
+    assert left == []
+    assert not (directory / ROLLED_BACK_NAME).exists()

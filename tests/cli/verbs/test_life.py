@@ -1,0 +1,120 @@
+"""The verbs of a chain's life: rollback, rolled-back, fork, prune, compact, pin, unpin."""
+
+import lccodec
+
+from ...support.commands import run, run_json, state, step_file
+
+
+def test_rollback_and_back(chain):
+    size = step_file(chain, 20).stat().st_size + step_file(chain, 30).stat().st_size
+    text, _ = run("rollback", chain, 10)
+    assert text == (
+        f"step 10 is the newest; set aside as 0001-to-10: 2 checkpoints, steps 20 to 30, {size:,} bytes\n"
+    )
+    assert lccodec.Chain(chain).steps == [10]
+    listed = f"0001-to-10: 2 checkpoints, steps 20 to 30, {size:,} bytes\n"
+    assert run("rolled-back", chain)[0] == listed
+    document = run_json("rolled-back", chain)
+    assert document["rolled_back"][0]["steps"] == [20, 30]
+    assert run("rolled-back", chain, "--bring-back")[0] == f"brought back {listed}"
+    assert lccodec.Chain(chain).steps == [10, 20, 30]
+    assert run("rolled-back", chain)[0] == "nothing is rolled back\n"
+    assert run("rollback", chain, 30)[0] == "step 30 is the newest; nothing to take out\n"
+
+
+def test_purges(chain):
+    document = run_json("rollback", chain, 20, "--purge")
+    assert (document["steps"], document["name"], document["purged"]) == ([30], "", True)
+    assert run("rollback", chain, 10)[0].startswith("step 10 is the newest; set aside as 0001-to-10: 1 ")
+    assert run("rolled-back", chain, "--purge")[0].startswith("removed 0001-to-10: 1 checkpoints")
+    assert [path.name for path in chain.iterdir()] == [step_file(chain, 10).name]
+    document = run_json("rolled-back", chain, "--purge")
+    assert document == {"directory": str(chain), "done": "purged", "rolled_back": []}
+
+
+def test_what_is_refused(chain, tmp_path):
+    assert "no step 15" in run("rollback", chain, 15, code=1)[1]
+    assert "has nothing rolled back" in run("rolled-back", chain, "--bring-back", code=1)[1]
+    assert "not both" in run("rolled-back", chain, "--bring-back", "--purge", code=2)[1]
+    assert "holds a chain" in run("fork", chain, 10, chain, code=2)[1]
+    assert "no step 15" in run("pin", chain, 15, code=1)[1]
+    assert "does not exist" in run("rollback", tmp_path / "nothing", 1, code=2)[1]
+    assert lccodec.Chain(chain).steps == [10, 20, 30]
+
+
+def test_fork(chain, tmp_path):
+    text, _ = run("fork", chain, 20, tmp_path / "fork")
+    assert text == f"{tmp_path / 'fork'}: 2 checkpoints, the newest is step 20\n"
+    document = run_json("fork", chain, 20, tmp_path / "fork")
+    assert document == {"directory": str(chain), "fork": str(tmp_path / "fork"), "steps": [10, 20]}
+    assert run_json("check", tmp_path / "fork", "--deep")["sound"]
+
+
+def test_prune(chain):
+    with lccodec.Chain(chain, keyframe_every=2) as open_chain:
+        for step in (40, 50, 60):
+            open_chain.save(step, state(step), {"loss": step})
+    size = sum(step_file(chain, step).stat().st_size for step in (10, 20, 30))
+    assert run("prune", chain, "--latest", 1, "--dry-run")[0] == (
+        f"would remove 3 of 6 checkpoints, {size:,} bytes\n  10 to 30\n"
+        "kept (latest): 60\nneeded by 60: 40 to 50\n"
+    )
+    assert lccodec.Chain(chain).steps == [10, 20, 30, 40, 50, 60]
+    document = run_json("prune", chain, "--best", 1, "loss", "min", "--step", 20, "--newer-than", "0s")
+    assert document["kept"] == {"20": "asked for", "40": "best loss", "60": "newest"}
+    assert document["needed"] == {"10": 20, "50": 60}
+    assert (document["removed"], document["dry_run"]) == ([30], False)
+    assert lccodec.Chain(chain).steps == [10, 20, 40, 50, 60]
+    assert run("prune", chain, "--newer-than", "2h")[0].startswith(
+        "removed 0 of 5 checkpoints, 0 bytes\nkept"
+    )
+    for words in (
+        ["--newer-than", "2"],
+        ["--newer-than", "xd"],
+        ["--latest", 0],
+        ["--best", 1, "a", "b"],
+        [],
+    ):
+        run("prune", chain, *words, code=2)
+    assert "keeps none of the 5" in run("prune", chain, "--step", 7, code=2)[1]
+
+
+def test_prune_and_write_anew(chain):
+    size = step_file(chain, 30).stat().st_size
+    shown, _ = run("prune", chain, "--latest", 1, "--rewrite", "--dry-run")
+    lines = shown.splitlines()
+    assert lines[0].startswith("would remove 2 of 3 checkpoints, ")
+    assert lines[1:3] == ["  10 to 20", "kept (latest): 30"]
+    assert lines[3].startswith("written anew: 30, keyframe, ")
+    assert lines[3].endswith(f" bytes for {size:,}")
+    document = run_json("prune", chain, "--latest", 1, "--rewrite")
+    assert document["rewritten"][0] | {"after": 0} == {"step": 30, "parent": None, "before": size, "after": 0}
+    assert lines[4] == f"that takes {document['cost']:,} bytes more"
+    assert step_file(chain, 30).stat().st_size == size + document["cost"]
+    assert lccodec.Chain(chain).steps == [30]
+    assert run("ls", chain)[0].splitlines()[1].split()[:3] == ["30", "key", "lossy"]
+
+
+def test_compact(chain, tmp_path):
+    before = sum(path.stat().st_size for path in chain.iterdir())
+    shown, _ = run("compact", chain, "--keyframe-every", 1, "--dry-run")
+    assert shown.startswith("written anew: 30, keyframe, ")
+    assert "3 checkpoints: " in shown
+    assert shown.endswith(f" bytes, before {before:,}\n")
+    document = run_json("compact", chain, "--keyframe-every", 1, "-o", tmp_path / "new")
+    assert document["directory"] == str(tmp_path / "new")
+    assert document["after"] == sum(path.stat().st_size for path in (tmp_path / "new").iterdir())
+    assert sum(path.stat().st_size for path in chain.iterdir()) == before
+    text, _ = run("compact", chain, "--policy", "lc-2", "-o", tmp_path / "lossy")
+    assert "lost more, weight: " in text
+    assert "needs" not in text
+    run("compact", chain, "--policy", "lc-2", code=2)
+    assert run("compact", chain)[0] == f"3 checkpoints: {before:,} bytes, before {before:,}\n"
+
+
+def test_pins(chain):
+    assert run("pin", chain)[0] == "no pins\n"
+    assert run("pin", chain, 30, 10)[0] == "pinned: 10, 30\n"
+    assert "step 30 of" in run("rollback", chain, 20, "--purge", code=2)[1]
+    assert run_json("unpin", chain, 30) == {"directory": str(chain), "pins": [10]}
+    assert run("unpin", chain, 10, 20)[0] == "no pins\n"

@@ -1,0 +1,85 @@
+"""Second names of files: links, and copies where there are none; whole or absent."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from lccodec import StorageError
+from lccodec.container.duplicate import NO_HARD_LINK, duplicate
+
+from ..support.crashes import broken
+from ..support.systems import Faulty
+
+DATA = bytes(range(256)) * 40
+
+
+def refusing(code: int) -> Faulty:
+    return Faulty(code, lambda name, _: name == "link")
+
+
+def test_a_link(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(DATA)
+    duplicate(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").samefile(tmp_path / "a")
+
+
+@pytest.mark.parametrize("code", sorted(NO_HARD_LINK))
+def test_a_copy(tmp_path: Path, code: int) -> None:
+    (tmp_path / "a").write_bytes(DATA)
+    duplicate(tmp_path / "a", tmp_path / "b", refusing(code))
+    assert (tmp_path / "b").read_bytes() == DATA
+    assert not (tmp_path / "b").samefile(tmp_path / "a")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("code", [0, errno.EPERM])
+def test_a_file_in_its_place(tmp_path: Path, code: int) -> None:
+    (tmp_path / "a").write_bytes(DATA)
+    (tmp_path / "b").write_bytes(b"mine")
+    with pytest.raises(StorageError, match="exists"):
+        duplicate(tmp_path / "a", tmp_path / "b", refusing(code) if code else Faulty(0, lambda *_: False))
+    assert (tmp_path / "b").read_bytes() == b"mine"
+    duplicate(tmp_path / "a", tmp_path / "b", overwrite=True)
+    assert (tmp_path / "b").read_bytes() == DATA
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_faults_of_a_copy_leave_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(DATA)
+    healthy = refusing(errno.EPERM)
+    duplicate(tmp_path / "a", tmp_path / "b", healthy)
+    for position in range(1, len(healthy.log)):
+        target = tmp_path / f"{position}"
+
+        def fails(name: str, number: int, position: int = position) -> bool:
+            return name == "link" or number == position
+
+        failed = False
+        try:
+            duplicate(tmp_path / "a", target, Faulty(errno.EPERM, fails))
+        except StorageError:
+            failed = True
+        assert failed != target.exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".tmp-")]
+    with pytest.raises(StorageError):
+        duplicate(tmp_path / "missing", tmp_path / "c")
+
+
+@pytest.mark.parametrize(("ignore", "safe"), [("", True), ("sync", False)])
+def test_a_copy_is_whole_under_its_name(tmp_path: Path, ignore: str, safe: bool) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a").write_bytes(DATA)
+    (root / "b").write_bytes(b"of the user")
+
+    def check(_: bool, place: Path) -> bool:
+        return (place / "b").read_bytes() in (b"of the user", DATA)
+
+    def work(system: object) -> None:
+        duplicate(root / "a", root / "b", system, overwrite=True)  # type: ignore[arg-type]
+
+    _, wrong = broken(root, work, check, ignore)
+    assert (wrong == 0) == safe

@@ -1,0 +1,47 @@
+"""A loop that saves, prunes and rolls back until it is killed; it prints what it was told is done.
+
+``python killed_loop.py DIRECTORY``: it goes on from the newest step. The state of a step is a
+function of the step.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+import numpy as np
+
+from lccodec import Chain, Keep
+
+
+def state_of(step: int) -> dict[str, Any]:
+    """The state of a step."""
+    rng = np.random.default_rng(step)
+    return {"weight": rng.standard_normal((30, 40)).astype("f4"), "bias": np.full(9, step), "step": step}
+
+
+def main(directory: str) -> None:
+    chain = Chain(directory, "lossless", keyframe_every=5, newest="exact", keep=Keep(latest=6, every=7))
+    steps = chain.steps
+    generator = random.Random(len(steps) + (steps[-1] if steps else 0))
+    if steps:
+        chain.restore()
+    while True:
+        steps = chain.steps
+        draw = generator.random()
+        if draw < 0.1 and len(steps) > 3:
+            print("back", steps[-3], flush=True)  # from here on later steps may be gone
+            chain.rollback(steps[-3], purge=draw < 0.05)
+            chain.purge()
+        elif draw < 0.2 and steps:
+            chain.prune(Keep(latest=3, every=7), rewrite=True)
+        elif draw < 0.25 and steps:
+            chain.compact(keyframe_every=3)
+        step = max(chain.steps, default=-1) + 1
+        chain.save(step, state_of(step))
+        print("saved", step, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
