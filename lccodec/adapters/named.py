@@ -24,6 +24,7 @@ from .link import LINK_KEY, read_link
 __all__ = ["chains_below", "named_steps", "prune_named", "prune_together"]
 
 _DCP_KIND: Final = "torch.distributed.checkpoint"  # of `lccodec.adapters.dcp.record`
+_DCP_RULE: Final = "dcp"
 
 
 def prune_named(
@@ -145,4 +146,4 @@ def _named_by(path: Path) -> list[Path]:
     try:
         return [path.parent / record["base"] / part for part, _ in record["parts"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise FormatError("dcp", str(path), "not the record of a distributed checkpoint") from error
+        raise FormatError(_DCP_RULE, str(path), "not the record of a distributed checkpoint") from error

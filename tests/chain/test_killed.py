@@ -20,7 +20,7 @@ from ..support.killed_loop import state_of
 from ..support.walks import assert_same
 
 LOOP = Path(__file__).parents[1] / "support" / "killed_loop.py"
-#: 200 in the nightly profile.
+#: 200 in the nightly profile, which takes some minutes.
 KILLS = max(2, settings.default.max_examples // 15)
 
 
