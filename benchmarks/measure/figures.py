@@ -21,6 +21,7 @@ __all__ = [
 
 COPY = "np.copyto"
 NANOSECONDS = "nanoseconds a value"  # a base that a heading names
+UNITS = ("ms", "%", "MiB")  # bases of figures that are no ratios
 TOLERANCE = 1.15  # a ratio that grew by more than this factor is a loss
 
 
@@ -78,6 +79,12 @@ class Figure:
             return f"1/{self.ratio:.3g}" if self.ratio < 100 else f"1/{self.ratio:,.0f}"
         if self.base == NANOSECONDS:
             return f"{self.ratio:.2f}"
+        if self.base in UNITS:
+            return (
+                f"{self.ratio:.3g} {self.base}"
+                if abs(self.ratio) < 1000
+                else f"{self.ratio:,.0f} {self.base}"
+            )
         amount = f" ({self.amount / 2**20:,.2f} MiB)" if self.amount is not None else ""
         return f"{self.ratio:.3g} x {self.base}{amount}"
 
@@ -116,7 +123,7 @@ def _row(cells: Iterable[str]) -> str:
 
 def dump(figures: Sequence[Figure], about: dict[str, object], path: Path) -> None:
     """Write the figures, and what is to be known about the run, as JSON."""
-    figure_fields = [{k: v for k, v in asdict(f).items() if v not in (None, "", False)} for f in figures]
+    figure_fields = [{k: v for k, v in asdict(f).items() if v or k == "ratio"} for f in figures]
     path.write_text(json.dumps({**about, "figures": figure_fields}, indent=1) + "\n")
 
 

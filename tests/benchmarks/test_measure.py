@@ -48,6 +48,9 @@ def test_figures_are_stored_and_compared(tmp_path: Path) -> None:
     stored = [figure(10.0), figure(5.0, "lc-2"), figure(3.0, "zstd", peer=True)]
     figures.dump(stored, {"data": "made"}, tmp_path / "stored.json")
     assert figures.load(tmp_path / "stored.json") == stored
+    zero = [figures.Figure("memory", "a case", "a way", "more", 0.0, base="MiB")]
+    figures.dump(zero, {}, tmp_path / "zero.json")
+    assert figures.load(tmp_path / "zero.json") == zero
     now = [figure(11.6), figure(5.7, "lc-2"), figure(9.0, "zstd", peer=True), figure(99.0, "new")]
     assert figures.losses(now, stored) == [(now[0], 10.0)]
     assert figures.better(now, [figure(10.5)]) == [figure(10.5), *now[1:]]
