@@ -10,7 +10,6 @@ from pathlib import Path
 __all__ = [
     "COPY",
     "NANOSECONDS",
-    "ONE_THREAD",
     "Figure",
     "better",
     "dump",
@@ -21,7 +20,8 @@ __all__ = [
 ]
 
 COPY = "np.copyto"
-NANOSECONDS, ONE_THREAD = "nanoseconds a value", "shares of one thread's time"  # bases that a heading names
+NANOSECONDS = "nanoseconds a value"  # a base that a heading names
+UNITS = ("ms", "%", "MiB")  # bases of figures that are no ratios
 TOLERANCE = 1.15  # a ratio that grew by more than this factor is a loss
 
 
@@ -35,8 +35,6 @@ class Figure:
         Table, its heading, row and column.
     ratio
         Multiple of what `base` says.
-    threads
-        Of lccodec; peers run on one where they can be told to.
     base
         ``"np.copyto"``: seconds over those of a copy of the same raw bytes in the same rounds.
     typical
@@ -60,7 +58,6 @@ class Figure:
     subject: str
     action: str
     ratio: float
-    threads: int = 1
     base: str = COPY
     typical: float | None = None
     seconds: float | None = None
@@ -71,36 +68,33 @@ class Figure:
     note: str = ""
 
     @property
-    def key(self) -> tuple[str, str, str, str, int]:
+    def key(self) -> tuple[str, str, str, str]:
         """What tells figures apart."""
-        return self.section, self.case, self.subject, self.action, self.threads
-
-    @property
-    def column(self) -> str:
-        """Heading of its column."""
-        return self.action if self.threads == 1 else f"{self.action}, {self.threads} threads"
+        return self.section, self.case, self.subject, self.action
 
     @property
     def cell(self) -> str:
         """The ratio as the table shows it."""
         if self.base == COPY:
             return f"1/{self.ratio:.3g}" if self.ratio < 100 else f"1/{self.ratio:,.0f}"
-        if self.base in (NANOSECONDS, ONE_THREAD):
+        if self.base == NANOSECONDS:
             return f"{self.ratio:.2f}"
+        if self.base in UNITS:
+            return (
+                f"{self.ratio:.3g} {self.base}"
+                if abs(self.ratio) < 1000
+                else f"{self.ratio:,.0f} {self.base}"
+            )
         amount = f" ({self.amount / 2**20:,.2f} MiB)" if self.amount is not None else ""
         return f"{self.ratio:.3g} x {self.base}{amount}"
 
 
 def find(
-    figures: Iterable[Figure], section: str, subject: str, action: str, *, case: str = "", threads: int = 1
+    figures: Iterable[Figure], section: str, subject: str, action: str, *, case: str = ""
 ) -> Figure | None:
     """Return the last figure of that place whose case starts with `case`, or ``None``."""
-    wanted = (section, subject, action, threads)
-    found = [
-        f
-        for f in figures
-        if (f.section, f.subject, f.action, f.threads) == wanted and f.case.startswith(case)
-    ]
+    wanted = (section, subject, action)
+    found = [f for f in figures if (f.section, f.subject, f.action) == wanted and f.case.startswith(case)]
     return found[-1] if found else None
 
 
@@ -109,12 +103,12 @@ def markdown(figures: Sequence[Figure]) -> str:
     tables = []
     for section, case in dict.fromkeys((f.section, f.case) for f in figures):
         here = [f for f in figures if (f.section, f.case) == (section, case)]
-        columns = list(dict.fromkeys(f.column for f in here))
+        columns = list(dict.fromkeys(f.action for f in here))
         coded = any(f.bits is not None for f in here)
         head = [section, *(["bits a value"] if coded else []), *columns]
         lines = [f"**{section}: {case}**", "", _row(head), "|---|" + "---:|" * (len(head) - 1)]
         for subject in dict.fromkeys(f.subject for f in here):
-            mine = {f.column: f for f in here if f.subject == subject}
+            mine = {f.action: f for f in here if f.subject == subject}
             bits = next((f"{f.bits:.3f}" for f in mine.values() if f.bits is not None), "")
             cells = [mine[c].cell if c in mine else "" for c in columns]
             note = next((f" ({f.note})" for f in mine.values() if f.note), "")
@@ -129,7 +123,7 @@ def _row(cells: Iterable[str]) -> str:
 
 def dump(figures: Sequence[Figure], about: dict[str, object], path: Path) -> None:
     """Write the figures, and what is to be known about the run, as JSON."""
-    figure_fields = [{k: v for k, v in asdict(f).items() if v not in (None, "", False)} for f in figures]
+    figure_fields = [{k: v for k, v in asdict(f).items() if v or k == "ratio"} for f in figures]
     path.write_text(json.dumps({**about, "figures": figure_fields}, indent=1) + "\n")
 
 

@@ -7,22 +7,19 @@ rounds; what `prepare` does is not timed.
 
 from __future__ import annotations
 
-import functools
 import gc
-import inspect
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Job", "Timing", "measure", "thread_counts", "threaded"]
+__all__ = ["Job", "Timing", "measure"]
 
 SHORTEST_SECONDS = 1e-3
 MOST_REPEATS = 10_000
 MOST_SECONDS = 15.0  # of one job in all rounds; each is timed twice at least
 COPIES_A_ROUND = 5  # the copy is the shortest job, and so the noisiest
-THREADS = (1, 2)
 
 
 @dataclass
@@ -114,18 +111,3 @@ def measure(jobs: Mapping[Any, Job], copy: Callable[[], object], rounds: int) ->
     }
     # How far the copy's own median lies above its best says how noisy the machine was.
     return {"np.copyto": Timing(best, 1.0, middle / best), **timings}
-
-
-@functools.cache
-def _takes_threads(function: Callable[..., object]) -> bool:
-    return "threads" in inspect.signature(function).parameters
-
-
-def thread_counts(*functions: Callable[..., object]) -> tuple[int, ...]:
-    """Return the thread counts to measure: 1 alone where none of `functions` takes ``threads=``."""
-    return THREADS if any(map(_takes_threads, functions)) else THREADS[:1]
-
-
-def threaded(function: Callable[..., Any], threads: int) -> Callable[..., Any]:
-    """Return `function` told to use that many threads, or as it is where it cannot be told."""
-    return functools.partial(function, threads=threads) if _takes_threads(function) else function

@@ -17,12 +17,23 @@ from lccodec.entropy.stream_writer import write_stream
 
 from ..compressors.compressor import Compressor
 from ..measure.figures import COPY, Figure
-from ..measure.rounds import Job, Timing, measure, thread_counts, threaded
+from ..measure.rounds import Job, Timing, measure
 from .inputs import DEAD_ZONE, STEP, Pair, Walk, as_dtype, bucketed, spread, symbols_of_entropy
 from .peers import bounded_peers, huffman_peers, lossless_peers
 from .plan import Plan
 
-__all__ = ["DTYPES", "dtypes", "huffman", "real", "zeros"]
+__all__ = [
+    "DTYPES",
+    "Codec",
+    "Missing",
+    "beside",
+    "dtypes",
+    "huffman",
+    "measure_codecs",
+    "own",
+    "real",
+    "zeros",
+]
 
 QUANTIZERS: Mapping[str, Any] = {
     "lc-2": lccodec.ExponentBuckets(bits=2),
@@ -49,13 +60,11 @@ class Codec:
     name
         Of the row.
     encode
-        Threads to compressed object.
+        Returns the compressed object.
     decode
-        Compressed object and threads to a fresh array.
+        Compressed object to a fresh array.
     into
         The same over an array that is there, if that can be done.
-    counts
-        Thread counts to measure.
     note
         What a reader has to know of a compressed object.
     peer
@@ -63,57 +72,57 @@ class Codec:
     """
 
     name: str
-    encode: Callable[[int], Any]
-    decode: Callable[[Any, int], Any]
-    into: Callable[[Any, int], Any] | None = None
-    counts: tuple[int, ...] = (1,)
+    encode: Callable[[], Any]
+    decode: Callable[[Any], Any]
+    into: Callable[[Any], Any] | None = None
     note: Callable[[Any], str] = lambda _: ""
     peer: bool = False
 
 
-def _own(name: str, quantizer: Any, array: np.ndarray, reference: np.ndarray, out: np.ndarray) -> Codec:
+def own(name: str, quantizer: Any, array: np.ndarray, reference: np.ndarray, out: np.ndarray) -> Codec:
+    """Return the row of a quantizer of lccodec."""
     return Codec(
         name,
-        lambda threads: threaded(lccodec.encode, threads)(array, quantizer, reference),
-        lambda frame, threads: threaded(lccodec.decode, threads)(frame, reference),
-        lambda frame, threads: threaded(lccodec.decode, threads)(frame, reference, out),
-        counts=thread_counts(lccodec.encode, lccodec.decode),
+        lambda: lccodec.encode(array, quantizer, reference),
+        lambda frame: lccodec.decode(frame, reference),
+        lambda frame: lccodec.decode(frame, reference, out),
     )
 
 
-def _beside(name: str, peer: Compressor, difference: np.ndarray, max_error: float | None) -> Codec:
-    def decode(coded: Any, _: int) -> Any:
+def beside(name: str, peer: Compressor, difference: np.ndarray, max_error: float | None) -> Codec:
+    """Return the row of a peer, which gets the difference; it may have to keep a bound."""
+
+    def decode(coded: Any) -> Any:
         return peer.decode(coded, difference.size)
 
     def note(coded: Any) -> str:
         """Say so if the error bound does not hold; a little is left for its own rounding."""
         if max_error is None:
             return ""
-        error = float(np.abs(decode(coded, 1) - difference).max())
+        error = float(np.abs(decode(coded) - difference).max())
         return "" if error <= 1.001 * max_error else f"error {error / max_error:.2f} x the bound"
 
-    return Codec(name, lambda _: peer.encode(difference), decode, note=note, peer=True)
+    return Codec(name, lambda: peer.encode(difference), decode, note=note, peer=True)
 
 
-def _measure(
+def measure_codecs(
     section: str, case: str, array: np.ndarray, out: np.ndarray, codecs: Iterable[Codec], rounds: int
 ) -> list[Figure]:
     """Measure all `codecs` in the same rounds as a copy of the bytes of `array` to `out`."""
     raw, target = array.view(np.uint8), out.view(np.uint8)
-    jobs: dict[tuple[Codec, str, int], Job] = {}
+    jobs: dict[tuple[Codec, str], Job] = {}
     about: dict[Codec, tuple[float, str]] = {}
     for codec in codecs:
-        for threads in codec.counts:
-            coded = codec.encode(threads)
-            about[codec] = (8 * len(coded) / array.size, codec.note(coded))
-            jobs[codec, "encode", threads] = Job(partial(codec.encode, threads))
-            if codec.into is not None:
-                jobs[codec, "decode into", threads] = Job(partial(codec.into, coded, threads))
-            if codec.into is None or array.size < LARGE:
-                jobs[codec, "decode, fresh", threads] = Job(partial(codec.decode, coded, threads))
+        coded = codec.encode()
+        about[codec] = (8 * len(coded) / array.size, codec.note(coded))
+        jobs[codec, "encode"] = Job(codec.encode)
+        if codec.into is not None:
+            jobs[codec, "decode into"] = Job(partial(codec.into, coded))
+        if codec.into is None or array.size < LARGE:
+            jobs[codec, "decode, fresh"] = Job(partial(codec.decode, coded))
     timings = measure(jobs, lambda: np.copyto(target, raw), rounds)
     figures = [_copy_figure(section, case, timings.pop(COPY), array.size)]
-    for (codec, action, threads), timing in timings.items():
+    for (codec, action), timing in timings.items():
         bits, note = about[codec]
         figures.append(
             Figure(
@@ -122,7 +131,6 @@ def _measure(
                 codec.name,
                 action,
                 timing.ratio,
-                threads,
                 typical=timing.typical,
                 seconds=timing.seconds,
                 values=array.size,
@@ -161,26 +169,26 @@ def real(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
         out = np.empty_like(array)
         sample = array[:SAMPLE] - reference[:SAMPLE]
         rms = float(np.sqrt(np.mean(np.square(sample, dtype=np.float64))))
-        codecs = [_own(name, q, array, reference, out) for name, q in QUANTIZERS.items()]
+        codecs = [own(name, q, array, reference, out) for name, q in QUANTIZERS.items()]
         for step in STEPS:
             bound = DEAD_ZONE * step * rms
             name = f"uniform, max error {DEAD_ZONE * step:.1f} x rms"
-            codecs.append(_own(name, lccodec.UniformDeadzone(max_error=bound), array, reference, out))
+            codecs.append(own(name, lccodec.UniformDeadzone(max_error=bound), array, reference, out))
         if size >= LARGE:
             for codec in codecs:
-                figures += _measure("real", case, array, out, [codec], 1)
+                figures += measure_codecs("real", case, array, out, [codec], 1)
             missing[f"all peers at {size:,} values"] = None
             continue
         difference = array - reference
         found, absent = lossless_peers()
-        codecs += [_beside(name, peer, difference, None) for name, peer in found.items()]
+        codecs += [beside(name, peer, difference, None) for name, peer in found.items()]
         missing |= dict.fromkeys(absent)
         for step in STEPS:
             bound = DEAD_ZONE * step * rms
             found, absent = bounded_peers(bound, f"max error {DEAD_ZONE * step:.1f} x rms")
-            codecs += [_beside(name, peer, difference, bound) for name, peer in found.items()]
+            codecs += [beside(name, peer, difference, bound) for name, peer in found.items()]
             missing |= dict.fromkeys(absent)
-        figures += _measure("real", case, array, out, codecs, plan.rounds)
+        figures += measure_codecs("real", case, array, out, codecs, plan.rounds)
     return figures, list(missing)
 
 
@@ -195,9 +203,9 @@ def zeros(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:  # noqa: ARG0
         }
         array = made["uniform"][1][0]
         out = np.empty_like(array)
-        codecs = [_own(name, q, *pair, out) for name, (q, pair) in made.items()]
+        codecs = [own(name, q, *pair, out) for name, (q, pair) in made.items()]
         case = f"{share:.1%} zeros, {plan.sweep:,} float32, made"
-        figures += _measure("zeros", case, array, out, codecs, plan.rounds)
+        figures += measure_codecs("zeros", case, array, out, codecs, plan.rounds)
     return figures, []
 
 
@@ -207,9 +215,9 @@ def dtypes(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
     for dtype in DTYPES:
         array, reference = (as_dtype(a, dtype) for a in walk.pair(plan.sweep))
         out = np.empty_like(array)
-        codecs = [_own(name, q, array, reference, out) for name, q in QUANTIZERS.items()]
+        codecs = [own(name, q, array, reference, out) for name, q in QUANTIZERS.items()]
         case = f"{plan.sweep:,} {dtype}, {walk.source}"
-        figures += _measure("dtypes", case, array, out, codecs, plan.rounds)
+        figures += measure_codecs("dtypes", case, array, out, codecs, plan.rounds)
     return figures, []
 
 
@@ -217,16 +225,16 @@ def huffman(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:  # noqa: AR
     """The Huffman stage alone, counting included, beside that of zlib."""
     symbols = symbols_of_entropy(ENTROPY, ALPHABET, plan.symbols)
 
-    def encode(_: int) -> bytes:
+    def encode() -> bytes:
         # At the greatest depth a stream holds no other one: what is left is the Huffman run.
         return b"".join(write_stream(symbols, MAX_STREAM_DEPTH))
 
-    def decode(coded: bytes, _: int) -> Any:
+    def decode(coded: bytes) -> Any:
         return read_stream(Cursor(memoryview(coded), "stream"), symbols.size)
 
-    if not np.array_equal(decode(encode(1), 1), symbols):
+    if not np.array_equal(decode(encode()), symbols):
         raise SystemExit("the Huffman stage returned other symbols")
     codecs = [Codec("lccodec", encode, decode)]
-    codecs += [_beside(name, peer, symbols, None) for name, peer in huffman_peers().items()]
+    codecs += [beside(name, peer, symbols, None) for name, peer in huffman_peers().items()]
     case = f"{plan.symbols:,} symbols of {ALPHABET}, {ENTROPY:.2f} bits"
-    return _measure("huffman", case, symbols, np.empty_like(symbols), codecs, plan.rounds), []
+    return measure_codecs("huffman", case, symbols, np.empty_like(symbols), codecs, plan.rounds), []

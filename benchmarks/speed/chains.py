@@ -17,7 +17,7 @@ import numpy as np
 import lccodec
 
 from ..measure.figures import COPY, Figure
-from ..measure.rounds import Job, Timing, measure, thread_counts, threaded
+from ..measure.rounds import Job, Timing, measure
 from .inputs import DEPTH, Walk
 from .plan import Plan
 from .savers import remove, savers
@@ -68,14 +68,14 @@ def state_figures(
     timings: dict[Any, Timing],
     about: About,
 ) -> list[Figure]:
-    """Return the figures of timings that are named (subject, action, threads)."""
+    """Return the figures of timings that are named (subject, action)."""
     values = sum(array.size for array in state.values())
     copy = timings[COPY]
     note = f"{copy.seconds * 1e3:.1f} ms, median {copy.typical:.2f} x best"
     figures = [Figure(section, case, COPY, "copy", 1.0, typical=copy.typical, peer=True, note=note)]
     for key, timing in timings.items():
         if key != COPY:
-            subject, action, threads = key
+            subject, action = key
             figures.append(
                 Figure(
                     section,
@@ -83,7 +83,6 @@ def state_figures(
                     subject,
                     action,
                     timing.ratio,
-                    threads,
                     typical=timing.typical,
                     seconds=timing.seconds,
                     values=values,
@@ -107,14 +106,14 @@ def write_synced(path: Path, data: bytes) -> None:
         os.close(descriptor)
 
 
-def save_keyframe(directory: Path, state: State, threads: int) -> None:
+def save_keyframe(directory: Path, state: State) -> None:
     """Start a chain with one checkpoint."""
-    threaded(threaded(lccodec.Chain, threads)(directory).save, threads)(0, state)
+    lccodec.Chain(directory).save(0, state)
 
 
-def restore_step(directory: Path, step: int, threads: int) -> object:
+def restore_step(directory: Path, step: int) -> object:
     """Restore a step of a chain opened anew: nothing comes from the writer's memory."""
-    return threaded(threaded(lccodec.Chain, threads)(directory).restore, threads)(step)
+    return lccodec.Chain(directory).restore(step)
 
 
 def encode_all(state: State, quantizer: Any, references: State) -> None:
@@ -126,16 +125,15 @@ def encode_all(state: State, quantizer: Any, references: State) -> None:
 class DeltaSaves:
     """A chain that alternates between two real states: every save after the first is a delta."""
 
-    def __init__(self, directory: Path, policy: str, states: tuple[State, State], threads: int = 1) -> None:
-        self.chain = threaded(lccodec.Chain, threads)(directory, policy=policy, keyframe_every=1_000_000)
-        self.threads = threads
+    def __init__(self, directory: Path, policy: str, states: tuple[State, State]) -> None:
+        self.chain = lccodec.Chain(directory, policy=policy, keyframe_every=1_000_000)
         self.states = itertools.cycle(states)
         self.steps = itertools.count()
         self.save()
 
     def save(self) -> None:
         """Save the next step."""
-        threaded(self.chain.save, self.threads)(next(self.steps), next(self.states))
+        self.chain.save(next(self.steps), next(self.states))
 
     def last_file(self) -> bytes:
         """Return the bytes of the latest checkpoint, which must be a delta."""
@@ -149,31 +147,27 @@ def save(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
     states = tuple(walk.state(step, plan.state, plan.tensor) for step in (0, 1))
     earlier, later = states
     found, absent = savers()
-    jobs: dict[tuple[str, str, int], Job] = {}
+    jobs: dict[tuple[str, str], Job] = {}
     bits: dict[str, float] = {}
     with TemporaryDirectory(dir=plan.directory) as name:
         root = Path(name)
-        for threads in thread_counts(lccodec.Chain, lccodec.Chain.save):
-            path = root / f"keyframe-{threads}"
-            jobs["keyframe", "save", threads] = Job(
-                partial(save_keyframe, path, later, threads), partial(remove, path)
-            )
-            for policy in POLICIES:
-                chain = DeltaSaves(root / f"{policy}-{threads}", policy, states, threads)
-                chain.save()
-                jobs[policy, "save", threads] = Job(chain.save)
-                bits[policy] = 8 * len(chain.last_file()) / plan.state
+        path = root / "keyframe"
+        jobs["keyframe", "save"] = Job(partial(save_keyframe, path, later), partial(remove, path))
         for policy in POLICIES:
-            delta = max((root / f"{policy}-1").iterdir()).read_bytes()
+            chain = DeltaSaves(root / policy, policy, states)
+            chain.save()
+            delta = chain.last_file()
+            jobs[policy, "save"] = Job(chain.save)
+            bits[policy] = 8 * len(delta) / plan.state
             path = root / "written"
-            jobs[policy, FRAMES, 1] = Job(
+            jobs[policy, FRAMES] = Job(
                 partial(encode_all, later, lccodec.POLICIES[policy].roles["weight"], earlier)
             )
-            jobs[policy, HASH, 1] = Job(partial(sha256, delta))
-            jobs[policy, WRITE, 1] = Job(partial(write_synced, path, delta), partial(remove, path))
+            jobs[policy, HASH] = Job(partial(sha256, delta))
+            jobs[policy, WRITE] = Job(partial(write_synced, path, delta), partial(remove, path))
         for saver in found:
             path = root / f"saver-{saver.name}"
-            jobs[saver.name, "save", 1] = Job(partial(saver.save_durably, later, path), partial(remove, path))
+            jobs[saver.name, "save"] = Job(partial(saver.save_durably, later, path), partial(remove, path))
         timings = measure(jobs, copier(later), plan.rounds)
     case = f"{4 * plan.state / 1e6:,.0f} MB in {len(later)} float32 arrays, {walk.source}"
     about = About(bits=bits, peers=tuple(saver.name for saver in found))
@@ -183,7 +177,7 @@ def save(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
 def restore(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
     """`Chain.restore` of a keyframe and of deltas, opened anew; other readers beside it."""
     found, absent = savers()
-    jobs: dict[tuple[str, str, int], Job] = {}
+    jobs: dict[tuple[str, str], Job] = {}
     depths = {}
     with TemporaryDirectory(dir=plan.directory) as name:
         root = Path(name)
@@ -195,13 +189,12 @@ def restore(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
                     chain.save(step, state)
                 depth, deepest = max((chain.info(step).deltas, step) for step in chain.steps)
             depths[policy] = f"deepest: {depth} deltas"
-            for threads in thread_counts(lccodec.Chain, lccodec.Chain.restore):
-                for action, step in (("keyframe", 0), ("1 delta", 1), ("deepest", deepest)):
-                    jobs[policy, action, threads] = Job(partial(restore_step, path, step, threads))
+            for action, step in (("keyframe", 0), ("1 delta", 1), ("deepest", deepest)):
+                jobs[policy, action] = Job(partial(restore_step, path, step))
         for saver in found:
             path = root / f"saver-{saver.name}"
             saver.save_durably(state, path)
-            jobs[saver.name, "keyframe", 1] = Job(partial(saver.load, path))
+            jobs[saver.name, "keyframe"] = Job(partial(saver.load, path))
         timings = measure(jobs, copier(state), plan.rounds)
     case = f"{4 * plan.chain / 1e6:,.0f} MB in {len(state)} float32 arrays, {walk.source}"
     peers = tuple(saver.name for saver in found)

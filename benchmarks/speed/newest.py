@@ -65,12 +65,12 @@ def newest(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
         saved = root / "arrays.npy"
         save_arrays(later, saved)
         jobs = {
-            (EXACT, "write", 1): exact_writer(root / "alone", later),
-            (PEER, "write", 1): Job(partial(save_arrays, later, saved)),
-            (f"{POLICY}, newest=history", "save", 1): Job(chains["history"].save),
-            (f"{POLICY}, newest=exact", "save", 1): Job(chains["exact"].save),
-            (EXACT, "restore", 1): Job(lambda: lccodec.Chain(root / "exact").restore()),
-            (PEER, "restore", 1): Job(partial(load_arrays, later, saved)),
+            (EXACT, "write"): exact_writer(root / "alone", later),
+            (PEER, "write"): Job(partial(save_arrays, later, saved)),
+            (f"{POLICY}, newest=history", "save"): Job(chains["history"].save),
+            (f"{POLICY}, newest=exact", "save"): Job(chains["exact"].save),
+            (EXACT, "restore"): Job(lambda: lccodec.Chain(root / "exact").restore()),
+            (PEER, "restore"): Job(partial(load_arrays, later, saved)),
         }
         timings = measure(jobs, copier(later), plan.rounds)
     case = f"{4 * plan.state / 1e6:,.0f} MB in {len(later)} float32 arrays, {walk.source}"

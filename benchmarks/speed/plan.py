@@ -34,10 +34,16 @@ class Plan:
         Number of arrays of 1,000 values.
     rounds
         Of every measurement; the best counts.
+    settling
+        Deltas of a chain of the GPT before those that are measured.
+    small_network
+        Whether the GPT is a small one.
     directory
         Where files are written; must exist.
     states
         File of the real states, or ``None``.
+    data
+        Folder of the data sets, or ``None``.
     """
 
     sizes: tuple[int, ...]
@@ -50,8 +56,11 @@ class Plan:
     checkpoint: int
     many: int
     rounds: int
+    settling: int
+    small_network: bool = False
     directory: Path = Path()
     states: Path | None = None
+    data: Path | None = None
 
 
 FULL = Plan(
@@ -65,6 +74,7 @@ FULL = Plan(
     checkpoint=1024,
     many=10_000,
     rounds=5,
+    settling=24,
 )
 QUICK = Plan(
     sizes=(1_000_000,),
@@ -77,4 +87,6 @@ QUICK = Plan(
     checkpoint=64,
     many=200,
     rounds=3,
+    settling=4,
+    small_network=True,
 )

@@ -223,14 +223,14 @@ def _chains(plan: Plan, walk: Walk) -> list[Figure]:
                 chain.save(step, walk.state(len(walk.layer) - DEPTH + step, plan.chain, plan.tensor))
             deepest = max(chain.steps, key=lambda step: chain.info(step).deltas)
         restore = {
-            action: Job(partial(restore_step, deep, step, 1))
+            action: Job(partial(restore_step, deep, step))
             for action, step in (("keyframe", 0), ("1 delta", 1), ("deepest", deepest))
         }
         keyframe = root / "keyframe"
         many = {
-            "save keyframe": Job(partial(save_keyframe, keyframe, smalls[0], 1), partial(remove, keyframe)),
+            "save keyframe": Job(partial(save_keyframe, keyframe, smalls[0]), partial(remove, keyframe)),
             "save lc-3": Job(DeltaSaves(root / "many", "lc-3", smalls).save),
-            "load lc-3": Job(partial(restore_step, root / "many", 1, 1)),
+            "load lc-3": Job(partial(restore_step, root / "many", 1)),
         }
         about = f"{4 * plan.chain / 1e6:,.0f} MB in {len(states[0])} float32 arrays, {walk.source}"
         figures = []

@@ -47,7 +47,7 @@ def one(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
             with lccodec.open(path) as file:
                 return file.get(wanted)
 
-        jobs = {("lccodec", "open, read one, close", 1): Job(read)}
+        jobs = {("lccodec", "open, read one, close"): Job(read)}
         try:
             from safetensors import safe_open
             from safetensors.numpy import save_file
@@ -58,7 +58,7 @@ def one(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
                 with safe_open(other, framework="numpy") as file:
                     return file.get_tensor(wanted)
 
-            jobs["safetensors", "open, read one, close", 1] = Job(read_other)
+            jobs["safetensors", "open, read one, close"] = Job(read_other)
         except ImportError:
             missing.append("safetensors")
         del state
@@ -85,25 +85,25 @@ def many(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
         root = Path(name)
         keyframe = root / "keyframe"
         jobs = {
-            ("keyframe", "save", 1): Job(
+            ("keyframe", "save"): Job(
                 lambda: lccodec.Chain(keyframe).save(0, states[0]), lambda: remove(keyframe)
             ),
-            ("keyframe", "load", 1): Job(lambda: lccodec.Chain(keyframe).restore(0)),
+            ("keyframe", "load"): Job(lambda: lccodec.Chain(keyframe).restore(0)),
         }
         for policy in ("lc-3", "balanced"):
             chain = DeltaSaves(root / policy, policy, states)
             chain.save()
-            jobs[policy, "save", 1] = Job(chain.save)
-            jobs[policy, "load", 1] = Job(lambda path=root / policy: lccodec.Chain(path).restore(1))
+            jobs[policy, "save"] = Job(chain.save)
+            jobs[policy, "load"] = Job(lambda path=root / policy: lccodec.Chain(path).restore(1))
         for saver in peers:
             path = root / f"saver-{saver.name}"
-            jobs[saver.name, "save, not synced", 1] = Job(
+            jobs[saver.name, "save, not synced"] = Job(
                 partial(saver.save, states[0], path), partial(remove, path)
             )
-            jobs[saver.name, "save", 1] = Job(
+            jobs[saver.name, "save"] = Job(
                 partial(saver.save_durably, states[0], path), partial(remove, path)
             )
-            jobs[saver.name, "load", 1] = Job(partial(saver.load, path))
+            jobs[saver.name, "load"] = Job(partial(saver.load, path))
         timings = measure(jobs, copier(states[0]), plan.rounds)
     case = f"{plan.many:,} arrays of {SMALL:,} float32"
     names = tuple(saver.name for saver in peers)

@@ -18,8 +18,9 @@ FOLDERS = {
     "schemes": {"compressors"},
     "trials": {"measure", "networks", "schemes"},
     "speed": {"measure", "compressors", "networks"},
+    "background": {"measure", "networks", "speed"},
 }
-PROGRAMS = {"frameworks", "lenet", "throughput", "training"}
+PROGRAMS = {"frameworks", "lenet", "overlap", "throughput", "training"}
 
 
 def test_every_module_has_a_place() -> None:

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.measure import figures, results, rounds
-
-
-def test_threads_are_measured_where_they_can_be_asked_for() -> None:
-
-    def alone(x: int) -> int:
-        return x
-
-    def together(x: int, *, threads: int = 1) -> int:
-        return x * threads
-
-    assert rounds.thread_counts(alone) == (1,)
-    assert rounds.thread_counts(alone, together) == (1, 2)
-    assert rounds.threaded(alone, 2)(3) == 3
-    assert rounds.threaded(together, 2)(3) == 6
+from benchmarks.measure import figures, goals, results, rounds
 
 
 def test_rounds() -> None:
@@ -62,6 +48,30 @@ def test_figures_are_stored_and_compared(tmp_path: Path) -> None:
     stored = [figure(10.0), figure(5.0, "lc-2"), figure(3.0, "zstd", peer=True)]
     figures.dump(stored, {"data": "made"}, tmp_path / "stored.json")
     assert figures.load(tmp_path / "stored.json") == stored
+    zero = [figures.Figure("memory", "a case", "a way", "more", 0.0, base="MiB")]
+    figures.dump(zero, {}, tmp_path / "zero.json")
+    assert figures.load(tmp_path / "zero.json") == zero
     now = [figure(11.6), figure(5.7, "lc-2"), figure(9.0, "zstd", peer=True), figure(99.0, "new")]
     assert figures.losses(now, stored) == [(now[0], 10.0)]
     assert figures.better(now, [figure(10.5)]) == [figure(10.5), *now[1:]]
+
+
+def test_goals_say_what_is_missed() -> None:
+    found = [
+        goals.Goal("a", 4.0, 5, 2, unit="copies"),
+        goals.Goal("b", 11.0, 10, 5),
+        goals.Goal("c", 3.0, 10, unit="%"),
+        goals.Goal("d", None, 10),
+    ]
+    assert [goal.state for goal in found] == [
+        "met, 2.00 x the goal",
+        "missed, 1.10 x the bound, 2.20 x the goal",
+        "met",
+        "not measured",
+    ]
+    assert goals.missed(found) == [found[1]]
+    text = goals.summary(found)
+    assert text.startswith("2 of 3 bounds are met. Not measured in this run: 1 more.")
+    assert text.endswith("- b")
+    assert "| a | 1/4 | 1/5 | 1/2 | met, 2.00 x the goal |" in goals.table(found)
+    assert "| d | - | 10 x | - | not measured |" in goals.table(found)
