@@ -12,7 +12,7 @@ Protocols
 - *Ten restores* (Inshrinkerator): in the last ten intervals of the run every checkpoint is restored
   as soon as it is written, and training goes on from what came back.
 - *Ten restores apart*: a run is restored ten times, ten checkpoints apart, and goes on for ten more
-  checkpoints. Its loss is the mean over those, as that of the exact run on the same batches.
+  checkpoints. Its losses there are compared with those of the exact run on the same batches.
 - *Impossible moments*: a first moment beyond what any gradients can make of its second one, most
   often a second moment that became 0 or negative. The next update would throw the weight away, so
   the second moment is raised to the least possible value before a run resumes, and such elements
@@ -92,8 +92,8 @@ def ten_restores(trajectory: Trajectory, scheme: Scheme) -> tuple[float, int]:
         session.close()
 
 
-def ten_restores_apart(trajectory: Trajectory, scheme: Scheme | None, seed: int) -> tuple[float, int]:
-    """Return the mean test loss at the checkpoints after the last of ten restores, and mendings.
+def ten_restores_apart(trajectory: Trajectory, scheme: Scheme | None, seed: int) -> tuple[list[float], int]:
+    """Return the test loss at each checkpoint after the last of ten restores, and mendings.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def ten_restores_apart(trajectory: Trajectory, scheme: Scheme | None, seed: int)
                     state, count = mended(session.resume())
                     total += count
                     run.put_back(state, run.iteration)
-        return float(np.mean(losses)), total
+        return losses, total
     finally:
         if session:
             session.close()

@@ -13,6 +13,7 @@ from .pieces import CASES, EXACT, OLDER, Piece
 __all__ = ["Row", "as_json", "draw", "gather", "markdown", "restores"]
 
 Estimate = tuple[float, float]  # mean over the seeds, and its standard error
+AT_END = 5  # checkpoints whose mean is the loss of a run at its end
 SURE = 2.0  # standard errors from 0 of what is taken for true
 
 
@@ -91,7 +92,8 @@ def _apart(pieces: Sequence[Piece], case: str, scheme: str) -> Estimate | None:
     pairs = [(result, found[EXACT, seed]) for (name, seed), result in found.items() if name == scheme]
     if scheme == EXACT or not pairs or not all(ours and exact for ours, exact in pairs):
         return None
-    return _estimate([ours["loss"] / exact["loss"] - 1 for ours, exact in pairs if ours and exact])
+    ends = [[mean(r["losses"][-AT_END:]) for r in pair if r] for pair in pairs]
+    return _estimate([ours / exact - 1 for ours, exact in ends])
 
 
 def _gaps(pieces: Sequence[Piece], case: str, scheme: str) -> dict[int, Estimate]:

@@ -54,8 +54,11 @@ def test_rework_is_the_gap_by_the_slope_of_the_exact_run(
             ("ExCP, threshold at its cap", "resume", seed): {"losses": [2.0 + 1.5 * seed, 1.4 + seed]}
             for seed in pieces.OTHERS_SEEDS
         },
-        **{("exact", "apart", seed): {"loss": 2.0} for seed in pieces.SEEDS},
-        **{("balanced", "apart", seed): {"loss": 2.0 + 0.02 * seed} for seed in pieces.SEEDS},
+        **{
+            ("exact", "apart", seed): {"losses": [9.0] * 5 + [1.0, 2.0, 2.0, 2.0, 3.0]}
+            for seed in pieces.SEEDS
+        },
+        **{("balanced", "apart", seed): {"losses": [2.0 + 0.02 * seed] * 10} for seed in pieces.SEEDS},
         ("balanced", "chain", 0): {"loss": 3.0, "chain_ratio": 90.0},
     }
     monkeypatch.setattr(pieces.Piece, "result", property(lambda p: stored.get((p.scheme, p.kind, p.seed))))
@@ -67,7 +70,7 @@ def test_rework_is_the_gap_by_the_slope_of_the_exact_run(
     assert excp.gaps[60] == pytest.approx((1.0, 0.5 / 3**0.5))
     assert excp.rework == pytest.approx((400, 200 / 3**0.5))
     assert excp.gaps[300] == pytest.approx((0, 0))
-    assert balanced.apart == pytest.approx((0.02, 0.01 / 3**0.5))  # of seeds 1, 2 and 3
+    assert balanced.apart == pytest.approx((0.015, 0.005))  # of two seeds
     for seed in pieces.SEEDS:
         stored["exact", "resume", seed]["losses"] = [1.0 + seed, 9.0]
     assert table.gather(asked, set(), set())[1].rework is None  # it makes no headway
