@@ -102,7 +102,7 @@ CASES = {
         Case("batchnorm every 20", "batchnorm", 50, 20),
         Case("momentum every 20", "momentum", 50, 20, close=True),
         Case("spike every 20", "spike", 50, 20, close=True),
-        Case("gpt every 20", "gpt", 50, 20, marks=(60, 300), restores=True, apart=2, curve=True),
+        Case("gpt every 20", "gpt", 50, 20, marks=(60, 300), restores=True, apart=1, curve=True),
         Case("gpt every 20 to 400", "gpt", 50, 20, close=True, until=400),
         Case("gpt every 20 to 700", "gpt", 50, 20, close=True, until=700),
         Case("gpt every 100", "gpt", 50, 20, close=True, curve=True, thinned=100),

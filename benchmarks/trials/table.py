@@ -12,7 +12,7 @@ from .pieces import CASES, EXACT, OLDER, Piece
 
 __all__ = ["Row", "as_json", "draw", "gather", "markdown", "restores"]
 
-Estimate = tuple[float, float]  # mean over the seeds, and its standard error
+Estimate = tuple[float, float]  # mean over the seeds, and its standard error; 0 if there is one seed
 AT_END = 5  # checkpoints whose mean is the loss of a run at its end
 SURE = 2.0  # standard errors from 0 of what is taken for true
 
@@ -211,7 +211,9 @@ def _cells(  # a flag for every column that is not in all tables
         degradation = 0.0 if row.lossless else row.degradation
         cells.append("" if degradation is None else f"{degradation:+.2%}")
     if apart:
-        cells.append("" if row.apart is None else "{:+.2%} +- {:.2%}".format(*row.apart))
+        added, error = row.apart or (0.0, 0.0)
+        several = f" +- {error:.2%}" if error else ""
+        cells.append("" if row.apart is None else f"{added:+.2%}{several}")
     if late:
         cells.append(shown("late_gap", "{:.2%}"))
     if moments:
