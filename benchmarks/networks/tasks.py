@@ -29,11 +29,15 @@ __all__ = ["FIRST_MOMENT", "SECOND_MOMENT", "WEIGHT", "Quality", "Run", "State",
 State = dict[str, np.ndarray]
 
 WEIGHT, FIRST_MOMENT, SECOND_MOMENT = "model", "exp_avg", "exp_avg_sq"
+BUFFER = "momentum_buffer"  # torch's name for the momentum of SGD
 BETAS = (0.9, 0.999)
 CONTEXT = 32  # characters; with few of them in a batch, many short pieces teach more than a few long ones
 WARM_UP = 50  # iterations over which the learning rate of AdamW rises; constant after
 # Of SGD, low enough that a whole interval of training lost shows above the noise of the batches.
-RATES = {"logistic": 0.02, "lenet": 0.02, "batchnorm": 0.01}
+RATES = {"logistic": 0.02, "lenet": 0.02, "batchnorm": 0.01, "momentum": 0.005, "spike": 0.02}
+MOMENTUM = 0.9
+# A run that diverges and comes back: the learning rate of a few iterations is many times as high.
+SPIKE_FACTOR, SPIKE_FIRST, SPIKE_LAST = 5.0, 901, 905
 TRAINED, TUNED = 0.6, 0.9  # of the text: what the GPT is trained on ends here, what it is tuned on there
 
 
@@ -66,7 +70,11 @@ class Task:
     learning_rate
         Of SGD, or of AdamW where `adam`.
     adam
-        Whether there are moments; plain SGD otherwise.
+        Whether AdamW trains it; SGD otherwise.
+    momentum
+        Of SGD. Its buffers are kept as first moments.
+    spikes
+        Whether the learning rate has a spike.
     context
         Characters in a piece of text; 0 for images.
     tests
@@ -80,8 +88,17 @@ class Task:
     batch: int
     learning_rate: float
     adam: bool = False
+    momentum: float = 0.0
+    spikes: bool = False
     context: int = 0
     tests: int = 0
+
+    def rate(self, iteration: int) -> float:
+        """Return the learning rate of an iteration (from 1)."""
+        if self.adam:
+            return self.learning_rate * min(1.0, iteration / WARM_UP)
+        spike = self.spikes and SPIKE_FIRST <= iteration <= SPIKE_LAST
+        return self.learning_rate * (SPIKE_FACTOR if spike else 1.0)
 
     def batch_of(self, seed: int, iteration: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return inputs and targets of an iteration (from 1)."""
@@ -129,7 +146,9 @@ class Run:
                 self.parameters.values(), task.learning_rate, betas=BETAS, fused=True
             )
         else:
-            self.optimizer = torch.optim.SGD(self.parameters.values(), lr=task.learning_rate)
+            self.optimizer = torch.optim.SGD(
+                self.parameters.values(), lr=task.learning_rate, momentum=task.momentum
+            )
 
     def advance(self, iterations: int, seed: int) -> None:
         """Do `iterations` more, on the batches of the data seed `seed`."""
@@ -137,9 +156,8 @@ class Run:
         for _ in range(iterations):
             self.iteration += 1
             inputs, targets = self.task.batch_of(seed, self.iteration)
-            if self.task.adam:
-                for group in self.optimizer.param_groups:
-                    group["lr"] = self.task.learning_rate * min(1.0, self.iteration / WARM_UP)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.task.rate(self.iteration)
             self.optimizer.zero_grad()
             self._loss(self.network(inputs), targets).backward()
             self.optimizer.step()
@@ -160,6 +178,9 @@ class Run:
             for name, parameter in self.parameters.items():
                 memory = self.optimizer.state.get(parameter, {})
                 found[f"{moment}/{name}"] = memory.get(moment, torch.zeros_like(parameter))
+        for name, parameter in self.parameters.items() if self.task.momentum else ():
+            buffer = self.optimizer.state.get(parameter, {}).get(BUFFER)
+            found[f"{FIRST_MOMENT}/{name}"] = torch.zeros_like(parameter) if buffer is None else buffer
         return {name: tensor.detach().numpy().copy() for name, tensor in found.items()}
 
     def put_back(self, state: State, iteration: int) -> None:
@@ -174,6 +195,8 @@ class Run:
                 FIRST_MOMENT: tensors[f"{FIRST_MOMENT}/{name}"],
                 SECOND_MOMENT: tensors[f"{SECOND_MOMENT}/{name}"],
             }
+        for name, parameter in self.parameters.items() if self.task.momentum else ():
+            self.optimizer.state[parameter] = {BUFFER: tensors[f"{FIRST_MOMENT}/{name}"]}
         self.iteration = iteration
 
     @staticmethod
@@ -188,16 +211,26 @@ def task(name: str, data: Path, *, quick: bool = False) -> Task:
     Parameters
     ----------
     name
-        ``"logistic"``, ``"lenet"``, ``"batchnorm"``, ``"gpt"`` or ``"finetune"``.
+        ``"logistic"``, ``"lenet"``, ``"batchnorm"``, ``"momentum"``, ``"spike"`` (both LeNet-5),
+        ``"gpt"`` or ``"finetune"``.
     data
         Folder of the data sets.
     """
-    if name in {"logistic", "lenet", "batchnorm"}:
+    if name in RATES:
         train, test = load_mnist(data)
         if quick:
             train, test = (Split(s.images[:1_000], s.labels[:1_000]) for s in (train, test))
-        networks = {"logistic": logistic_regression, "lenet": LeNet5, "batchnorm": BatchNormNet}
-        return Task(name, networks[name], train, test, batch=64, learning_rate=RATES[name])
+        networks = {"logistic": logistic_regression, "batchnorm": BatchNormNet}
+        return Task(
+            name,
+            networks.get(name, LeNet5),
+            train,
+            test,
+            batch=64,
+            learning_rate=RATES[name],
+            momentum=MOMENTUM if name == "momentum" else 0.0,
+            spikes=name == "spike",
+        )
     text = load_text(data)
     trained, tuned = int(TRAINED * len(text)), int(TUNED * len(text))
     width, layers = (64, 2) if quick else (256, 4)

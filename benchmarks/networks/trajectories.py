@@ -52,9 +52,9 @@ class Trajectory:
         for iteration in self.iterations:
             yield iteration, self.state(iteration)
 
-    def thinned(self, every: int) -> Trajectory:
-        """Return the part of it that a run which saves every `every` iterations has."""
-        kept = [i for i in range(len(self.iterations)) if self.iterations[i] % every == 0]
+    def part(self, every: int, until: int) -> Trajectory:
+        """Return what a run has that saves every `every` iterations and ends with `until`."""
+        kept = [i for i, n in enumerate(self.iterations) if n % every == 0 and n <= until]
         pick = tuple(self.iterations[i] for i in kept), tuple(self.losses[i] for i in kept)
         return Trajectory(self.task, self.directory, *pick)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,7 +20,7 @@ from .lc_checkpoint import LCCheckpoint
 from .partial import Scar, TopN
 from .session import Codec, CodecSession, LccodecSession, Scheme
 
-__all__ = ["catalogue", "is_close"]
+__all__ = ["VARIANTS", "catalogue", "is_close", "is_own", "is_variant"]
 
 # What a name needs to be measured, and what makes its codec.
 PUBLISHED: dict[str, Callable[[], Codec]] = {
@@ -54,6 +55,28 @@ LOSSLESS: dict[str, tuple[str, Callable[[], Codec]]] = {
     "blosc2": ("blosc2", differences.blosc2),
 }
 
+
+def _variant(weight: float = 0.06, first: float = 5.0, second: float = 1.0) -> lccodec.Balanced:
+    moments = {
+        "first_moment": lccodec.UniformDeadzone(relative_step=first, absolute=True),
+        "second_moment": lccodec.LogSteps(second),
+    }
+    preset = lccodec.POLICIES["balanced"]
+    return replace(
+        preset,
+        roles={**preset.roles, **moments, "weight": lccodec.UniformDeadzone(share=weight)},
+        keyframes={**preset.keyframes, **moments},
+    )
+
+
+# `balanced` with another share of the weights coded (it has 0.06), other steps of first moments (5)
+# or of second ones (1): curves of gaps over bytes.
+VARIANTS = {
+    **{f"balanced, W {share:g}": _variant(weight=share) for share in (0.5, 0.25, 0.12)},
+    "balanced, m 3": _variant(first=3.0),
+    "balanced, v 2": _variant(second=2.0),
+}
+
 # Those of the literature that are looked at as closely as lccodec's policies: longer, and in more
 # cases.
 CLOSE = ("LC-Checkpoint, 3 bits", "Inshrinkerator, 32 centres", "ExCP, threshold at its cap", "SZ3, 1.4")
@@ -64,12 +87,23 @@ def is_close(name: str) -> bool:
     return name in lccodec.POLICIES or name in CLOSE
 
 
+def is_variant(name: str) -> bool:
+    """Return whether a scheme is a preset with other steps."""
+    return name in VARIANTS
+
+
+def is_own(name: str) -> bool:
+    """Return whether a scheme is lccodec's."""
+    return name in lccodec.POLICIES or name in VARIANTS or name.startswith("lccodec")
+
+
 def catalogue() -> tuple[list[Scheme], list[str]]:
     """Return the schemes that can be measured here, and the names of those not installed."""
     found = [
         Scheme(name, partial(LccodecSession, name), lossless=name == "lossless", own=True)
         for name in lccodec.POLICIES
     ]
+    found += [Scheme(name, partial(LccodecSession, policy), own=True) for name, policy in VARIANTS.items()]
     found += [
         Scheme(name, partial(_session, make), note=NOTES.get(name, "")) for name, make in PUBLISHED.items()
     ]

@@ -43,7 +43,7 @@ class ExCP:
             magnitude, parameter = np.abs(delta), name.split("/", 1)[1]
             arrays = {role: state.get(f"{role}/{parameter}") for role in moments}
             factor = 2.5
-            if arrays and arrays[moments[1]] is not None:
+            if len(arrays) > 1 and arrays[moments[1]] is not None:
                 mean = float(arrays[moments[1]].mean())
                 factor = min(2.5, self.alpha / np.sqrt(mean)) if mean else 2.5
             kept = magnitude > factor * np.median(magnitude)

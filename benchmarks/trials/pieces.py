@@ -18,16 +18,18 @@ import lccodec
 
 from ..networks.tasks import WEIGHT, task
 from ..networks.trajectories import Trajectory, trajectory
-from ..schemes.catalogue import catalogue, is_close
+from ..schemes.catalogue import VARIANTS, catalogue, is_close, is_own, is_variant
 from ..schemes.session import Scheme
 from ..schemes.streams import State, roles
 from . import resume
 
 __all__ = ["CASES", "Case", "Piece", "pieces"]
 
-IMAGES = ("logistic", "lenet", "batchnorm")
+IMAGES = ("logistic", "lenet", "batchnorm", "momentum", "spike")
 EXACT, OLDER = "exact", "exact, one interval older"
-SEEDS = (1, 2, 3)
+SEEDS = tuple(range(1, 9))  # of the batches of runs that go on
+OTHERS_SEEDS = SEEDS[:3]
+PRESETS = ("balanced", "small")
 MADE_BY = ("compressors", "networks", "schemes")  # folders whose code a result depends on
 LATE = 25  # checkpoints after which accuracy has to hold (LeNet-5's goal)
 
@@ -47,12 +49,22 @@ class Case:
     marks
         Iterations after which resumed runs are compared; those that are not looked at closely only
         after the first.
+    seeds
+        Of the batches of resumed runs, of exact states, `PRESETS` and their variants; at most three
+        of all others.
     restores
         Whether there is a run of ten restores, of those that are looked at closely.
+    apart
+        Of how many seeds there are runs of ten restores, ten checkpoints apart, of lccodec's lossy
+        presets.
     close
         Whether only those are measured at all.
+    curve
+        Whether the variants of `balanced` are measured too.
     thinned
         Iterations apart of the checkpoints that are used of a trajectory; all of them if 0.
+    until
+        Iteration of the last of them; all of them if 0.
     """
 
     name: str
@@ -60,9 +72,13 @@ class Case:
     checkpoints: int
     every: int
     marks: tuple[int, ...] = (60,)
+    seeds: int = 8
     restores: bool = False
+    apart: int = 0
     close: bool = False
+    curve: bool = False
     thinned: int = 0
+    until: int = 0
 
     def trajectory(self, data: Path, cache: Path, *, quick: bool) -> Trajectory:
         """Return its trajectory, made if it is not there."""
@@ -73,7 +89,7 @@ class Case:
         found = trajectory(
             task(self.task, data, quick=quick), cache, self.checkpoints, self.every, start=start
         )
-        return found.thinned(self.thinned) if self.thinned else found
+        return found.part(self.thinned or self.every, self.until or found.iterations[-1])
 
 
 CASES = {
@@ -82,11 +98,15 @@ CASES = {
         Case("logistic every 1", "logistic", 50, 1, marks=(10,)),
         Case("logistic every 20", "logistic", 50, 20, restores=True),
         Case("lenet every 1", "lenet", 50, 1, marks=(10,)),
-        Case("lenet every 20", "lenet", 50, 20, restores=True),
+        Case("lenet every 20", "lenet", 50, 20, restores=True, apart=5),
         Case("batchnorm every 20", "batchnorm", 50, 20),
-        Case("gpt every 20", "gpt", 50, 20, marks=(60, 300), restores=True),
-        Case("gpt every 100", "gpt", 50, 20, close=True, thinned=100),
-        Case("finetune every 20", "finetune", 50, 20, close=True),
+        Case("momentum every 20", "momentum", 50, 20, close=True),
+        Case("spike every 20", "spike", 50, 20, close=True),
+        Case("gpt every 20", "gpt", 50, 20, marks=(60, 300), restores=True, apart=1, curve=True),
+        Case("gpt every 20 to 400", "gpt", 50, 20, close=True, until=400),
+        Case("gpt every 20 to 700", "gpt", 50, 20, close=True, until=700),
+        Case("gpt every 100", "gpt", 50, 20, close=True, curve=True, thinned=100),
+        Case("finetune every 20", "finetune", 50, 20, close=True, seeds=3),
     )
 }
 
@@ -100,13 +120,13 @@ class Piece:
     case, scheme
         What is measured.
     kind
-        ``"chain"``, ``"resume"`` (for one seed) or ``"restores"``.
+        ``"chain"``, ``"resume"`` (for one seed), ``"restores"`` or ``"apart"`` (for one seed).
     seed
         Of the batches, where it resumes.
     data, cache
         Folders.
     quick
-        Whether networks are small and the first mark only is run to.
+        Whether networks are small, seeds few, the first mark is the only one, and no run is long.
     """
 
     case: str
@@ -142,7 +162,13 @@ class Piece:
         """Measure, and keep the result."""
         found = CASES[self.case].trajectory(self.data, self.cache, quick=self.quick)
         begin = time.process_time()
-        result = {"chain": self._chain, "resume": self._resume, "restores": self._restores}[self.kind](found)
+        kinds = {
+            "chain": self._chain,
+            "resume": self._resume,
+            "restores": self._restores,
+            "apart": self._apart,
+        }
+        result = kinds[self.kind](found)
         result["cpu_seconds"] = time.process_time() - begin
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(result, indent=1) + "\n")
@@ -186,6 +212,11 @@ class Piece:
     def _restores(self, found: Trajectory) -> dict[str, Any]:
         loss, impossible = resume.ten_restores(found, _scheme(self.scheme))
         return {"loss": loss, "degradation": loss / found.losses[-1] - 1, "impossible": impossible}
+
+    def _apart(self, found: Trajectory) -> dict[str, Any]:
+        scheme = None if self.scheme == EXACT else _scheme(self.scheme)
+        losses, impossible = resume.ten_restores_apart(found, scheme, self.seed)
+        return {"losses": losses, "impossible": impossible}
 
 
 def chain(
@@ -242,7 +273,7 @@ def _source(scheme: str) -> str:
     benchmarks = Path(__file__).parents[1]
     files = [path for name in MADE_BY for path in sorted((benchmarks / name).glob("*.py"))]
     files.append(benchmarks / "trials" / "resume.py")
-    if scheme in lccodec.POLICIES or scheme.startswith("lccodec"):
+    if is_own(scheme):
         files += sorted(Path(lccodec.__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:10]
 
@@ -255,10 +286,21 @@ def pieces(cases: list[str], names: list[str], data: Path, cache: Path, *, quick
         (case, name)
         for case in cases
         for name in (EXACT, OLDER, *names)
-        if name in {EXACT, OLDER, *lossless} or is_close(name) or not CASES[case].close
+        if name in {EXACT, OLDER, *lossless}
+        or (CASES[case].curve if is_variant(name) else is_close(name) or not CASES[case].close)
     ]
     lossy = [(case, name) for case, name in rows if name not in lossless]
     found = [make(case, name, "chain") for case, name in rows]
-    found += [make(case, name, "resume", seed=seed) for seed in SEEDS for case, name in lossy]
+    for seed in OTHERS_SEEDS if quick else SEEDS:
+        many = {EXACT, OLDER, *PRESETS, *VARIANTS}
+        here = [(c, n) for c, n in lossy if seed in OTHERS_SEEDS or (n in many and seed <= CASES[c].seeds)]
+        found += [make(case, name, "resume", seed=seed) for case, name in here]
     restored = [(case, name) for case, name in lossy if CASES[case].restores and is_close(name)]
-    return found + [make(case, name, "restores") for case, name in restored]
+    found += [make(case, name, "restores") for case, name in restored]
+    presets = [(case, name) for case, name in lossy if name in {EXACT, *PRESETS}]
+    return found + [
+        make(case, name, "apart", seed=seed)
+        for seed in SEEDS
+        for case, name in presets
+        if seed <= CASES[case].apart and not quick
+    ]

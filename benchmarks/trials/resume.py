@@ -11,6 +11,8 @@ Protocols
   that is gone.
 - *Ten restores* (Inshrinkerator): in the last ten intervals of the run every checkpoint is restored
   as soon as it is written, and training goes on from what came back.
+- *Ten restores apart*: a run is restored ten times, ten checkpoints apart, and goes on for ten more
+  checkpoints. Its losses there are compared with those of the exact run on the same batches.
 - *Impossible moments*: a first moment beyond what any gradients can make of its second one, most
   often a second moment that became 0 or negative. The next update would throw the weight away, so
   the second moment is raised to the least possible value before a run resumes, and such elements
@@ -27,9 +29,10 @@ from ..networks.tasks import BETAS, FIRST_MOMENT, SECOND_MOMENT, Quality, Run, S
 from ..networks.trajectories import SEED, Trajectory
 from ..schemes.session import Scheme
 
-__all__ = ["mended", "quality", "resumed", "ten_restores"]
+__all__ = ["mended", "quality", "resumed", "ten_restores", "ten_restores_apart"]
 
 RESTORES = 10
+APART = 10  # checkpoints between two restores
 
 # By Cauchy and Schwarz |m| is at most this many times sqrt(v); the margin is for rounding.
 STEEPEST = (1 - BETAS[0]) / np.sqrt((1 - BETAS[1]) * (1 - BETAS[0] ** 2 / BETAS[1])) * 1.001
@@ -87,3 +90,39 @@ def ten_restores(trajectory: Trajectory, scheme: Scheme) -> tuple[float, int]:
         return run.quality().loss, total
     finally:
         session.close()
+
+
+def ten_restores_apart(trajectory: Trajectory, scheme: Scheme | None, seed: int) -> tuple[list[float], int]:
+    """Return the test loss at each checkpoint after the last of ten restores, and mendings.
+
+    Parameters
+    ----------
+    trajectory
+        Its first state is where the run begins.
+    scheme
+        Of the checkpoints; ``None`` for the exact run, which is never restored.
+    seed
+        Of the batches.
+    """
+    task, (first, second, *_) = trajectory.task, trajectory.iterations
+    run = Run(task)
+    run.put_back(trajectory.state(first), first)
+    session = scheme.open() if scheme else None
+    losses, total = [], 0
+    try:
+        if session:
+            session.start(run.state())
+        for checkpoint in range(1, APART * (RESTORES + 1) + 1):
+            run.advance(second - first, seed)
+            if checkpoint > APART * RESTORES:
+                losses.append(run.quality().loss)
+            if session:
+                session.save(run.state())
+                if checkpoint % APART == 0 and checkpoint <= APART * RESTORES:
+                    state, count = mended(session.resume())
+                    total += count
+                    run.put_back(state, run.iteration)
+        return losses, total
+    finally:
+        if session:
+            session.close()

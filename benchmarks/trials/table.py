@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from .pieces import CASES, EXACT, OLDER, Piece
 
 __all__ = ["Row", "as_json", "draw", "gather", "markdown", "restores"]
 
-Spread = tuple[float, float, float]  # mean, least and largest over the seeds
+Estimate = tuple[float, float]  # mean over the seeds, and its standard error; 0 if there is one seed
+AT_END = 5  # checkpoints whose mean is the loss of a run at its end
+SURE = 2.0  # standard errors from 0 of what is taken for true
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,13 @@ class Row:
     trial
         What was measured of the chain, ``None`` where nothing was yet.
     gaps
-        For each mark the mean, least and largest gap of the resumed runs over the seeds.
+        For each mark the gap of the resumed runs.
     rework
         The gap at the first mark in iterations of the exact run; ``None`` if that makes no headway.
     degradation
         Of the loss after ten restores, as a share.
+    apart
+        The same where the restores are ten checkpoints apart.
     """
 
     case: str
@@ -42,9 +46,10 @@ class Row:
     own: bool
     lossless: bool
     trial: Mapping[str, Any]
-    gaps: Mapping[int, Spread]
-    rework: Spread | None
+    gaps: Mapping[int, Estimate]
+    rework: Estimate | None
     degradation: float | None
+    apart: Estimate | None
 
 
 def gather(pieces: Sequence[Piece], own: set[str], lossless: set[str]) -> list[Row]:
@@ -58,8 +63,8 @@ def gather(pieces: Sequence[Piece], own: set[str], lossless: set[str]) -> list[R
         slope = headway(pieces, case)
         rework = None
         if slope and gaps:
-            middle, low, high = (gap / slope for gap in gaps[min(gaps)])
-            rework = middle, low, high
+            middle, error = gaps[min(gaps)]
+            rework = middle / slope, error / slope
         restores = results.get((case, scheme, "restores", 0))
         rows.append(
             Row(
@@ -71,12 +76,27 @@ def gather(pieces: Sequence[Piece], own: set[str], lossless: set[str]) -> list[R
                 gaps=gaps,
                 rework=rework,
                 degradation=restores["degradation"] if restores else None,
+                apart=_apart(pieces, case, scheme),
             )
         )
     return rows
 
 
-def _gaps(pieces: Sequence[Piece], case: str, scheme: str) -> dict[int, Spread]:
+def _estimate(values: Sequence[float]) -> Estimate:
+    return mean(values), stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def _apart(pieces: Sequence[Piece], case: str, scheme: str) -> Estimate | None:
+    """Return what ten restores, ten checkpoints apart, add to the loss, as a share of it."""
+    found = {(p.scheme, p.seed): p.result for p in pieces if (p.case, p.kind) == (case, "apart")}
+    pairs = [(result, found[EXACT, seed]) for (name, seed), result in found.items() if name == scheme]
+    if scheme == EXACT or not pairs or not all(ours and exact for ours, exact in pairs):
+        return None
+    ends = [[mean(r["losses"][-AT_END:]) for r in pair if r] for pair in pairs]
+    return _estimate([ours / exact - 1 for ours, exact in ends])
+
+
+def _gaps(pieces: Sequence[Piece], case: str, scheme: str) -> dict[int, Estimate]:
     """Return the gaps of a scheme at each mark; none unless all seeds are there."""
     resumed = {(p.scheme, p.seed): p for p in pieces if (p.case, p.kind) == (case, "resume")}
     pairs = [(p.result, resumed[EXACT, seed].result) for (name, seed), p in resumed.items() if name == scheme]
@@ -85,7 +105,7 @@ def _gaps(pieces: Sequence[Piece], case: str, scheme: str) -> dict[int, Spread]:
     found = {}
     for number, mark in enumerate(next(p.marks for (name, _), p in resumed.items() if name == scheme)):
         gaps = [ours["losses"][number] - exact["losses"][number] for ours, exact in pairs if ours and exact]
-        found[mark] = mean(gaps), min(gaps), max(gaps)
+        found[mark] = _estimate(gaps)
     return found
 
 
@@ -103,11 +123,14 @@ def headway(pieces: Sequence[Piece], case: str) -> float | None:
     """Return by how much the loss of the exact run falls in an iteration, ``None`` if it does not.
 
     Between the first and the last mark of the resumed runs, or from where they resume to their only
-    mark. ``None`` as well where the seeds do not agree that the state of an interval before is
-    behind: what is less than an interval cannot be told from noise there.
+    mark. ``None`` as well where it is not sure that the state of an interval before is behind:
+    what is less than an interval cannot be told from noise there.
     """
     gaps = _gaps(pieces, case, OLDER)
-    if not gaps or gaps[min(gaps)][1] <= 0:
+    if not gaps:
+        return None
+    behind, error = gaps[min(gaps)]
+    if behind <= SURE * error:
         return None
     points = {mark: loss for mark, (loss, _) in exact_spread(pieces, case).items()}
     chain = next((p.result for p in pieces if (p.case, p.scheme, p.kind) == (case, EXACT, "chain")), None)
@@ -127,17 +150,19 @@ def markdown(rows: Sequence[Row], pieces: Sequence[Piece]) -> str:
         moments = CASES[case].task in {"gpt", "finetune"}
         marks = list(dict.fromkeys(mark for row in here for mark in row.gaps))
         restores = any(row.degradation is not None for row in here)
+        apart = any(row.apart is not None for row in here)
         late = any(row.trial.get("late_gap") is not None for row in here)
         head = ["scheme", "chain, bytes (keyframes)", "chain", "delta, bytes", "delta"]
         head += ["delta, W alone"] if moments else []
         head += ["accuracy", "loss", *(f"+{mark}, gap" for mark in marks), "rework"]
         head += ["ten restores"] if restores else []
+        head += ["ten apart"] if apart else []
         head += ["worst accuracy gap"] if late else []
         head += ["impossible v"] if moments else []
         head += ["save, s", "restore, s"]
         lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
         for row in sorted(here, key=lambda r: -r.trial.get("chain_ratio", float("inf"))):
-            lines.append("| " + " | ".join(_cells(row, moments, marks, restores, late)) + " |")
+            lines.append("| " + " | ".join(_cells(row, moments, marks, restores, apart, late)) + " |")
         exact = exact_spread(pieces, case)
         counts = {row.trial["checkpoints"] for row in here if "checkpoints" in row.trial}
         notes = [f"{count} checkpoints" for count in counts]
@@ -153,7 +178,9 @@ def markdown(rows: Sequence[Row], pieces: Sequence[Piece]) -> str:
     return "\n\n".join(tables)
 
 
-def _cells(row: Row, moments: bool, marks: Sequence[int], restores: bool, late: bool) -> list[str]:
+def _cells(  # a flag for every column that is not in all tables
+    row: Row, moments: bool, marks: Sequence[int], restores: bool, apart: bool, late: bool
+) -> list[str]:
     trial = row.trial
 
     def shown(key: str, pattern: str) -> str:
@@ -172,18 +199,21 @@ def _cells(row: Row, moments: bool, marks: Sequence[int], restores: bool, late: 
         if row.lossless:
             gaps.append("0")
         elif mark in row.gaps and row.scheme != EXACT:
-            middle, low, high = row.gaps[mark]
-            gaps.append(f"{middle:+.4f} ({low:+.4f} to {high:+.4f})")
+            gaps.append("{:+.4f} +- {:.4f}".format(*row.gaps[mark]))
         else:
             gaps.append("")
     cells = [f"**{row.scheme}**" if row.own else row.scheme, *sizes]
     cells += [f"{trial['accuracy']:.2%}", f"{trial['loss']:.4f}", *gaps]
     cells.append(
-        "0" if row.lossless else "" if row.rework is None else "{:.0f} ({:.0f} to {:.0f})".format(*row.rework)
+        "0" if row.lossless else "" if row.rework is None else "{:.0f} +- {:.0f}".format(*row.rework)
     )
     if restores:
         degradation = 0.0 if row.lossless else row.degradation
         cells.append("" if degradation is None else f"{degradation:+.2%}")
+    if apart:
+        added, error = row.apart or (0.0, 0.0)
+        several = f" +- {error:.2%}" if error else ""
+        cells.append("" if row.apart is None else f"{added:+.2%}{several}")
     if late:
         cells.append(shown("late_gap", "{:.2%}"))
     if moments:
@@ -233,7 +263,7 @@ def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
         here = [row for row in rows if row.case == case and (row.gaps or row.lossless)]
         mark = min((mark for row in here for mark in row.gaps), default=0)
         for row in here:
-            middle, low, high = row.gaps.get(mark, (0.0, 0.0, 0.0))
+            middle, error = row.gaps.get(mark, (0.0, 0.0))
             if row.scheme == OLDER:
                 panel.axhline(middle, color="black", linewidth=0.7, linestyle=":")
                 panel.annotate(OLDER, (1.05, middle), fontsize=7, va="bottom")
@@ -241,9 +271,7 @@ def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
                 continue
             color = "tab:red" if row.own else "tab:gray" if row.lossless else "tab:blue"
             ratio = row.trial["chain_ratio"]
-            panel.errorbar(
-                ratio, middle, [[middle - low], [high - middle]], fmt="o", color=color, linewidth=0.8
-            )
+            panel.errorbar(ratio, middle, error, fmt="o", color=color, linewidth=0.8)
             panel.annotate(
                 "" if row.lossless else row.scheme,
                 (ratio, middle),
@@ -266,7 +294,7 @@ def draw(rows: Sequence[Row], cases: Sequence[str], stem: Path) -> None:
         panel.yaxis.set_major_formatter("{x:+g}")
         stored = "weights and moments" if CASES[case].task in {"gpt", "finetune"} else "weights"
         panel.set_xlabel(f"ratio of the whole chain, {stored}")
-        panel.set_ylabel(f"gap of the loss {mark} iterations later (mean and range of the seeds)")
+        panel.set_ylabel(f"gap of the loss {mark} iterations later (mean and standard error)")
         panel.set_title(case)
     figure.tight_layout()
     figure.savefig(stem.with_suffix(".png"), dpi=110, metadata={"Software": None})

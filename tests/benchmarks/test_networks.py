@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from benchmarks.networks import tasks
 
@@ -10,7 +13,7 @@ from ..support.tiny_tasks import tiny_task
 
 
 def test_a_run_goes_on_as_if_nothing_had_happened() -> None:
-    for task in map(tiny_task, ("gpt", "logistic")):
+    for task in map(tiny_task, ("gpt", "logistic", "momentum")):
         one = tasks.Run(task)
         one.advance(3, 5)
         state = one.state()
@@ -20,6 +23,14 @@ def test_a_run_goes_on_as_if_nothing_had_happened() -> None:
             run.advance(2, 6)
         assert all(np.array_equal(a, other.state()[n]) for n, a in one.state().items())
         assert one.quality() == other.quality()
+
+
+def test_a_learning_rate_has_a_warm_up_or_a_spike() -> None:
+    rates = [tiny_task("gpt").rate(i) for i in (1, tasks.WARM_UP, 1000)]
+    assert rates == pytest.approx([1e-3 / tasks.WARM_UP, 1e-3, 1e-3])
+    plain, spiked = tiny_task("logistic"), replace(tiny_task("logistic"), spikes=True)
+    assert plain.rate(tasks.SPIKE_FIRST) == spiked.rate(tasks.SPIKE_LAST + 1) == 0.02
+    assert spiked.rate(tasks.SPIKE_FIRST) == spiked.rate(tasks.SPIKE_LAST) == 0.02 * tasks.SPIKE_FACTOR
 
 
 def test_batches_depend_on_seed_and_iteration() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.networks import tasks
+from benchmarks.networks import tasks, trajectories
 from benchmarks.schemes import catalogue
 from benchmarks.trials import pieces, program, resume, table
 
@@ -45,38 +45,61 @@ def test_rework_is_the_gap_by_the_slope_of_the_exact_run(
     stored = {
         ("exact", "chain", 0): {"loss": 9.0},
         ("ExCP, threshold at its cap", "chain", 0): {"loss": 3.0, "chain_ratio": 32.0},
-        **{("exact", "resume", seed): {"losses": [2.0 + seed, 1.4 + seed]} for seed in (1, 2, 3)},
+        **{("exact", "resume", seed): {"losses": [2.0 + seed, 1.4 + seed]} for seed in pieces.SEEDS},
         **{
             ("exact, one interval older", "resume", seed): {"losses": [2.1 + seed, 1.4 + seed]}
-            for seed in (1, 2, 3)
+            for seed in pieces.SEEDS
         },
         **{
             ("ExCP, threshold at its cap", "resume", seed): {"losses": [2.0 + 1.5 * seed, 1.4 + seed]}
-            for seed in (1, 2, 3)
+            for seed in pieces.OTHERS_SEEDS
         },
+        **{
+            ("exact", "apart", seed): {"losses": [9.0] * 5 + [1.0, 2.0, 2.0, 2.0, 3.0]}
+            for seed in pieces.SEEDS
+        },
+        **{("balanced", "apart", seed): {"losses": [2.0 + 0.02 * seed] * 10} for seed in pieces.SEEDS},
+        ("balanced", "chain", 0): {"loss": 3.0, "chain_ratio": 90.0},
     }
     monkeypatch.setattr(pieces.Piece, "result", property(lambda p: stored.get((p.scheme, p.kind, p.seed))))
-    asked = pieces.pieces(["gpt every 20"], ["ExCP, threshold at its cap"], tmp_path, tmp_path, quick=False)
+    names = ["ExCP, threshold at its cap", "balanced"]
+    asked = pieces.pieces(["gpt every 20"], names, tmp_path, tmp_path, quick=False)
     assert table.headway(asked, "gpt every 20") == pytest.approx(0.6 / 240)
-    exact, excp = table.gather(asked, set(), set())
-    assert exact.rework == (0, 0, 0)
-    assert excp.gaps[60] == pytest.approx((1.0, 0.5, 1.5))
-    assert excp.rework == pytest.approx((400, 200, 600))
-    assert excp.gaps[300] == pytest.approx((0, 0, 0))
-    for seed in (1, 2, 3):
+    exact, excp, balanced = table.gather(asked, set(), set())
+    assert exact.rework == (0, 0) and exact.apart is None and excp.apart is None
+    assert excp.gaps[60] == pytest.approx((1.0, 0.5 / 3**0.5))
+    assert excp.rework == pytest.approx((400, 200 / 3**0.5))
+    assert excp.gaps[300] == pytest.approx((0, 0))
+    assert balanced.apart == pytest.approx((0.01, 0.0))  # of one seed
+    for seed in pieces.SEEDS:
         stored["exact", "resume", seed]["losses"] = [1.0 + seed, 9.0]
     assert table.gather(asked, set(), set())[1].rework is None  # it makes no headway
-    quick = pieces.pieces(["gpt every 20"], ["ExCP, threshold at its cap"], tmp_path, tmp_path, quick=True)
+    quick = pieces.pieces(["gpt every 20"], names, tmp_path, tmp_path, quick=True)
     assert table.headway(quick, "gpt every 20") == pytest.approx(6 / 60)
-    stored["exact, one interval older", "resume", 2]["losses"] = [2.9, 2.9]
+    stored["exact, one interval older", "resume", 2]["losses"] = [0.0, 0.0]
     assert table.headway(quick, "gpt every 20") is None  # an interval cannot be told from noise
+
+
+def test_restores_apart_of_a_lossless_scheme_change_nothing(tmp_path: Path) -> None:
+    found = trajectories.trajectory(tiny_task("momentum"), tmp_path, 3, 1)
+    lossless, lossy = (next(s for s in catalogue.catalogue()[0] if s.name == n) for n in ("lossless", "lc-2"))
+    exact = resume.ten_restores_apart(found, None, seed=4)
+    assert resume.ten_restores_apart(found, lossless, seed=4) == exact
+    assert resume.ten_restores_apart(found, lossy, seed=4) != exact
+
+
+def test_a_part_of_a_trajectory(tmp_path: Path) -> None:
+    found = trajectories.trajectory(tiny_task("logistic"), tmp_path, 6, 2)
+    part = found.part(4, 10)
+    assert part.iterations == (4, 8) and part.losses == (found.losses[1], found.losses[3])
+    assert found.part(2, 12) == found
 
 
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for name, case in {
         "logistic every 20": pieces.Case("logistic every 20", "logistic", 4, 1, marks=(2,)),
-        "gpt every 20": pieces.Case("gpt every 20", "gpt", 4, 1, marks=(1, 2), restores=True),
+        "gpt every 20": pieces.Case("gpt every 20", "gpt", 4, 1, marks=(1, 2), restores=True, apart=2),
         "finetune every 20": pieces.Case("finetune every 20", "finetune", 3, 1, marks=(1,), close=True),
     }.items():
         monkeypatch.setitem(pieces.CASES, name, case)
@@ -137,7 +160,7 @@ def test_command(training, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             assert trial["chain_bytes"] == pytest.approx(whole)
             assert len(trial["restores"]) == (3 if row["own"] else 0)
         if row["scheme"] == "exact":
-            assert set(map(tuple, row["gaps"].values())) == {(0.0, 0.0, 0.0)}
+            assert set(map(tuple, row["gaps"].values())) == {(0.0, 0.0)}
         elif not row["lossless"]:
             gpt, own = row["case"] == "gpt every 20", row["scheme"] == "lc-3"
             older = row["scheme"] == "exact, one interval older"
