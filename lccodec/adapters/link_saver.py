@@ -120,8 +120,8 @@ class LinkSaver:
         self, state: Any, metadata: Mapping[str, str] | None, roles: Mapping[str, Assignment] | None
     ) -> Begun:
         """Save a state in the background. The caller writes the link, by `Begun.link`."""
-        self._raise_failure()
         chain = self._opened()
+        self._raise_failure()
         if chain is None:
             raise ArgumentError("a save in the background needs a chain")
         last = -1 if self._last is None or self._last.future.done() else self._last.step
@@ -133,10 +133,13 @@ class LinkSaver:
         """Call a function when all saves that are begun are on the disk, and not if one fails.
 
         So what a new checkpoint replaces stays until the new one is there. The function is called
-        at once if no save runs.
+        at once if no save runs. It is not called either while a failure is still to be raised.
         """
+        self._leave_parent()
+        if self._failed or (self._chain is not None and self._chain.failure is not None):
+            return
         last = self._running[-1] if self._running else None
-        if last is None or last.done():
+        if last is None:
             action()
             return
         done: Future[None] = Future()
@@ -145,6 +148,7 @@ class LinkSaver:
 
     def settle(self) -> None:
         """Wait until no save runs. Failures are kept for the next call."""
+        self._leave_parent()
         wait_for(list(self._running))
         self._running.clear()
 
@@ -168,9 +172,17 @@ class LinkSaver:
         finally:
             self._raise_failure()
 
+    def _leave_parent(self) -> None:
+        """After a fork, forget all that runs: it is the parent's, and never ends here."""
+        if self.process != os.getpid():
+            self.process, self._chain, self._last = os.getpid(), None, None
+            self._running.clear()
+            self._failed.clear()
+
     def _opened(self) -> Chain | None:
+        self._leave_parent()
         if self._chain is None:
-            self._chain, self.process = self._options.open(self._part, self._adapter), os.getpid()
+            self._chain = self._options.open(self._part, self._adapter)
         return self._chain
 
     def _raise_failure(self) -> None:

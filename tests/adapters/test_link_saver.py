@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -138,6 +139,7 @@ def test_what_waits_for_a_save_that_fails_is_not_done(beside: LinkSaver, tmp_pat
     (tmp_path / "chain").write_bytes(b"not a directory")
     beside.after(lambda: done.append("after"))
     beside.settle()
+    beside.after(lambda: done.append("after the failure"))
     (tmp_path / "chain").unlink()
     (tmp_path / "moved").rename(tmp_path / "chain")
     with pytest.raises(StorageError) as raised:
@@ -203,6 +205,23 @@ def test_a_save_that_is_asked_for_is_told_there(beside: LinkSaver, tmp_path: Pat
     assert step_of(tmp_path / "a") == 0
     with pytest.raises(ArgumentError, match="needs a chain"):
         LinkSaver(ChainOptions()).begin(state(0), None, None)
+
+
+def test_a_fork_does_not_wait_for_the_saves_of_its_parent(
+    beside: LinkSaver, gate: Gate, tmp_path: Path
+) -> None:
+    beside.save(state(0), tmp_path / "a")
+    process = os.fork()
+    if process == 0:
+        beside.wait()
+        beside.after((tmp_path / "forked").touch)
+        beside.close()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+    assert (tmp_path / "forked").exists()
+    gate.open.set()
+    beside.close()
+    assert step_of(tmp_path / "a") == 0
 
 
 AT_EXIT = """
