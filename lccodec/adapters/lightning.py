@@ -99,7 +99,7 @@ class LCCheckpointIO(CheckpointIO):
         background: bool = False,
     ) -> None:
         options = ChainOptions(chain, policy, keyframe_every, workers, newest, background)
-        self._saver = LinkSaver(options, adapter)
+        self._saver = LinkSaver(options, adapter.OnDevice("cpu"))  # trainers may pickle their plugins
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None

@@ -80,6 +80,10 @@ class LinkSaver:
         self.process = os.getpid()
         _open.add(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a copy, as in a process that a trainer starts, open the chain anew."""
+        return LinkSaver, (self._options, self._adapter, self._part)
+
     def save(
         self,
         state: Any,

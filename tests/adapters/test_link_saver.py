@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -205,6 +206,15 @@ def test_a_save_that_is_asked_for_is_told_there(beside: LinkSaver, tmp_path: Pat
     assert step_of(tmp_path / "a") == 0
     with pytest.raises(ArgumentError, match="needs a chain"):
         LinkSaver(ChainOptions()).begin(state(0), None, None)
+
+
+def test_a_copy_goes_on_from_the_disk(saver: LinkSaver, tmp_path: Path) -> None:
+    saver.save(state(0), tmp_path / "0")
+    saver.wait()
+    another = copy.deepcopy(saver)  # in the way of pickle
+    another.save(state(1), tmp_path / "1")
+    another.close()
+    assert [step_of(tmp_path / name) for name in "01"] == [0, 1]
 
 
 def test_a_fork_does_not_wait_for_the_saves_of_its_parent(
