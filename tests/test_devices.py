@@ -80,6 +80,33 @@ def test_a_lossy_chain_is_the_same_from_every_device(tmp_path, device):
 
 
 @pytest.mark.parametrize("device", TORCH_DEVICES)
+def test_a_save_in_the_background_stores_the_state_at_the_call(tmp_path, device):
+    model, optimizer = torch_run(device)
+    saved = []
+    with lccodec.Chain(tmp_path, policy="lossless", adapter=torch_adapter) as chain:
+        for step in range(3):
+            torch_train(model, optimizer, range(5 * step, 5 * step + 5))
+            state = {"model": model.state_dict(), "turned": model[0].weight.detach().t(), "n": torch.ones(())}
+            saved.append([t.cpu().clone() for t in tensors(state)])
+            chain.save_async(step, {**state, "optimizer": optimizer.state_dict()})
+        torch_train(model, optimizer, range(15, 20))
+        chain.wait()
+        for step, expected in enumerate(saved):
+            for want, got in zip(expected, tensors(chain.restore(step)), strict=False):
+                assert torch.equal(want, got)
+
+
+@pytest.mark.parametrize("name", JAX_DEVICES)
+def test_arrays_of_a_jax_device_are_copied_side_by_side(name):
+    device = JAX_DEVICES[name]
+    state = {str(i): jax.device_put(np.arange(9.0, dtype=np.float32) + i, device) for i in range(3)}
+    plain, _ = jax_adapter.to_numpy({**state, "tied": state["1"], "step": 4})
+    assert (plain["step"], plain["tied"] is plain["1"]) == (4, True)
+    for key, array in state.items():
+        np.testing.assert_array_equal(plain[key], array)
+
+
+@pytest.mark.parametrize("device", TORCH_DEVICES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float8_e4m3fn", "int64", "complex64"])
 def test_views_on_a_device_come_back_bit_for_bit(device, dtype):
     base = torch.arange(48, dtype=torch.float32).reshape(6, 8).to(getattr(torch, dtype)).to(device)

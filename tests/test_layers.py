@@ -166,7 +166,6 @@ TESTED_WITH = {
     "chain/tasks": "chain/test_background",
     "chain/worker": "chain/test_background",
     "adapters/dcp/reader": "adapters/dcp/test_dcp",
-    "adapters/dcp/writer": "adapters/dcp/test_dcp",
     "adapters/jax/single_file": "adapters/jax/test_states",
     "adapters/torch/single_file": "adapters/torch/test_states",
     "cli/verbs/parameters": "cli/test_program",

@@ -14,6 +14,16 @@ Call both as usual: `register` wraps the two methods. After a save, the weights 
 the optimizers move into ``lccodec.lcc.h5`` in the folder, or into the chain
 (`lccodec.adapters.huggingface`). A load puts them back while it runs. Everything else in the folder
 stays. Needs the extra ``accelerate``.
+
+In the background, a save returns as soon as the tensors are read from the folder and copied. The
+files are removed when worker processes have stored the tensors. The next save, a load and
+``end_training`` wait for that, and raise the error if it failed:
+
+>>> accelerator = Accelerator(cpu=True)
+>>> model = accelerator.prepare(torch.nn.Linear(3, 2))
+>>> register(accelerator, chain=f"{run}/chain", policy="balanced", background=True)
+>>> folder = accelerator.save_state(f"{run}/2")
+>>> accelerator.end_training()
 """
 
 from __future__ import annotations
@@ -22,7 +32,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..chain.chain import Chain
 from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..errors import DependencyError
@@ -34,7 +43,8 @@ try:
 except ImportError:
     raise DependencyError("needs accelerate: pip install 'lccodec[accelerate]'") from None
 
-from .huggingface import PACKED, pack, unpack
+from .huggingface import PACKED, pack_with, unpack
+from .link_saver import LinkSaver
 
 __all__ = ["register"]
 
@@ -47,19 +57,20 @@ def register(
     keyframe_every: int = KEYFRAME_EVERY,
     workers: int | None = None,
     newest: Kept | None = None,
+    background: bool = False,
 ) -> None:
     """Pack what an accelerator saves from now on. It still loads folders that are not packed.
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest
+    chain, policy, keyframe_every, workers, newest, background
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
-    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, workers, newest))
+    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, workers, newest, background))
 
 
 class _Packer:
-    """Wraps the two methods of an accelerator; its hooks learn the folder.
+    """Wraps three methods of an accelerator; its hooks learn the folder.
 
     No object is registered: that would shift the numbers of the caller's objects, and older folders
     would not load. The first versions did register one, so their folders hold one more object, with
@@ -68,27 +79,28 @@ class _Packer:
 
     def __init__(self, accelerator: Any, options: ChainOptions) -> None:
         self._accelerator = accelerator
-        self._options = options
-        self._chain: Chain | None = None
+        self._saver = LinkSaver(options)
         self._folder = Path()
         self._models: Any = []
         self._unpacked: list[Path] = []
         self._save, self._load = accelerator.save_state, accelerator.load_state
+        self._end = accelerator.end_training
         accelerator.register_save_state_pre_hook(self._before_save)
         accelerator.register_load_state_pre_hook(self._before_load)
         accelerator.save_state = self._save_state
         accelerator.load_state = self._load_state
+        accelerator.end_training = self._end_training
 
     def _before_save(self, models: Any, weights: Any, folder: str) -> None:  # noqa: ARG002 - accelerate passes it
         self._folder, self._models = Path(folder), models
 
     def _save_state(self, *args: Any, **options: Any) -> Any:
+        self._saver.settle()  # as accelerate may delete the folder of the save that runs
         location = self._save(*args, **options)
         self._accelerator.wait_for_everyone()  # until all processes have written their files
         try:
             if self._accelerator.is_main_process:
-                self._chain = self._chain or self._options.open()
-                pack(self._folder, self._chain, models=self._models)
+                pack_with(self._saver, self._folder, models=self._models)
         finally:
             self._models = []
             self._accelerator.wait_for_everyone()
@@ -103,6 +115,7 @@ class _Packer:
         self._accelerator.wait_for_everyone()
 
     def _load_state(self, *args: Any, **options: Any) -> Any:
+        self._saver.wait()
         try:
             return self._load(*args, **options)
         finally:
@@ -112,6 +125,12 @@ class _Packer:
             for path in self._unpacked:
                 path.unlink()
             self._unpacked = []
+
+    def _end_training(self) -> None:
+        try:
+            self._end()
+        finally:
+            self._saver.close()
 
     @property
     def _registered(self) -> list[Any]:

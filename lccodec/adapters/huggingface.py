@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,11 +29,12 @@ from ..policy.roles import Assignment
 from . import torch as adapter
 from .files.disk import replacing
 from .link import open_linked, save_linked
+from .link_saver import LinkSaver
 from .torch.archive import load_archive
 from .torch.roles import module_roles, unwrapped
 from .tree.single_file import restored
 
-__all__ = ["PACKED", "pack", "unpack"]
+__all__ = ["PACKED", "pack", "pack_with", "unpack"]
 
 #: The name of the checkpoint in a folder.
 PACKED: Final = "lccodec.lcc.h5"
@@ -73,7 +76,56 @@ def pack(
     StorageError
         If the operating system refuses.
     """
-    folder = checked_path(folder)
+    found = _read(checked_path(folder), models)
+    if found is None:
+        return []
+    save_linked(found.plain, found.path, found.metadata, chain, found.known)
+    return found.remove(keep_weights=keep_weights)
+
+
+def pack_with(
+    saver: LinkSaver,
+    folder: str | os.PathLike[str],
+    *,
+    keep_weights: bool = False,
+    models: Iterable[torch.nn.Module] = (),
+) -> None:
+    """Do the same as `pack`, with the chain of a saver, which may do it in the background.
+
+    The large files are removed when the checkpoint is on the disk. Until then they must stay as
+    they are.
+    """
+    found = _read(checked_path(folder), models)
+    if found is not None:
+        remove = partial(found.remove, keep_weights=keep_weights)
+        saver.save(found.plain, found.path, found.metadata, found.known, remove)
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The tensors of a folder's large files."""
+
+    folder: Path
+    names: list[str]
+    plain: Any
+    metadata: dict[str, str]
+    known: dict[str, Assignment]
+
+    @property
+    def path(self) -> Path:
+        return self.folder / PACKED
+
+    def remove(self, *, keep_weights: bool) -> list[Path]:
+        """Remove the large files; return their paths."""
+        kept = {name for name in self.names if keep_weights and name.endswith(_WEIGHTS_SUFFIX)}
+        removed = [self.folder / name for name in self.names if name not in kept]
+        for path in removed:
+            path.unlink(missing_ok=True)  # a library may delete a folder at any time
+        return removed
+
+
+def _read(folder: Path, models: Iterable[torch.nn.Module]) -> _Content | None:
+    """Read the large files of a folder, if there are any."""
     files: dict[str, Any] = {}
     notes: dict[str, Any] = {}
     with storage_errors("cannot read", folder):
@@ -85,15 +137,11 @@ def pack(
         elif _TORCH_FILE.fullmatch(path.name):
             files[name] = load_archive(path)
     if not files:
-        return []
+        return None
     state = {"files": files, "metadata": notes}
     plain, metadata = adapter.to_numpy(state)
     known = adapter.roles(state) | dict(_model_roles(files, models))
-    save_linked(plain, folder / PACKED, metadata, chain, known)
-    removed = [folder / name for name in files if not (keep_weights and name.endswith(_WEIGHTS_SUFFIX))]
-    for path in removed:
-        path.unlink()
-    return removed
+    return _Content(folder, list(files), plain, metadata, known)
 
 
 def _model_roles(

@@ -15,24 +15,37 @@
 holds: tensors and plain values (:mod:`lccodec.adapters.tree.values`) in dicts and lists, but no
 objects. With `LCCheck` among the callbacks of the trainer, a checkpoint that holds more is refused
 before the first step. Without a chain each checkpoint is a lossless file. With a chain it is a link
-(`lccodec.adapters.link`); Lightning deletes links, never files of the chain. The plugin can be
-wrapped in Lightning's `AsyncCheckpointIO`. ``Module.load_from_checkpoint`` ignores plugins: use
-what `load_checkpoint` returns. Needs the extra ``lightning``.
+(`lccodec.adapters.link`); Lightning deletes links, never files of the chain.
+``Module.load_from_checkpoint`` ignores plugins: use what `load_checkpoint` returns. Needs the extra
+``lightning``.
+
+With ``background=True`` a save only copies the state, and worker processes do the rest. What a new
+checkpoint replaces is deleted when the new one is on the disk. The trainer's teardown waits:
+
+>>> plugin = LCCheckpointIO(chain=f"{run}/chain", policy="balanced", background=True)
+>>> plugin.save_checkpoint({"epoch": 2, "state_dict": {"w": torch.ones(3)}}, f"{run}/2.ckpt")
+>>> plugin.teardown()
+>>> plugin.load_checkpoint(f"{run}/2.ckpt")["epoch"]
+2
+
+Then Lightning's `AsyncCheckpointIO` is not needed. It can wrap a plugin that saves at once: it
+copies the state once more, and codes in a thread of the training process.
 """
 
 from __future__ import annotations
 
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from ..chain.chain import Chain
 from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
-from .link import open_linked, save_linked
+from .link import open_linked
+from .link_saver import LinkSaver
 from .options import ChainOptions
 from .tree.single_file import restored
 
@@ -71,7 +84,7 @@ class LCCheckpointIO(CheckpointIO):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest
+    chain, policy, keyframe_every, workers, newest, background
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
@@ -83,9 +96,10 @@ class LCCheckpointIO(CheckpointIO):
         keyframe_every: int = KEYFRAME_EVERY,
         workers: int | None = None,
         newest: Kept | None = None,
+        background: bool = False,
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, workers, newest)
-        self._chain: Chain | None = None
+        options = ChainOptions(chain, policy, keyframe_every, workers, newest, background)
+        self._saver = LinkSaver(options, adapter.OnDevice("cpu"))  # trainers may pickle their plugins
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
@@ -99,16 +113,15 @@ class LCCheckpointIO(CheckpointIO):
             path.
         StorageError
             If the operating system refuses.
+        LccodecError
+            If an earlier save in the background failed; then this one is not begun.
         """
         if storage_options is not None:
             raise ArgumentError("storage options are not supported: checkpoints are files")
         target = checked_path(path)
-        if self._chain is None:
-            self._chain = self._options.open()
         with storage_errors("cannot create", target.parent):
             target.parent.mkdir(parents=True, exist_ok=True)
-        state, metadata = adapter.to_numpy(checkpoint)
-        save_linked(state, target, metadata, self._chain, adapter.roles(checkpoint))
+        self._saver.save(checkpoint, target)
 
     def load_checkpoint(
         self,
@@ -118,6 +131,8 @@ class LCCheckpointIO(CheckpointIO):
     ) -> dict[str, Any]:
         """Return a checkpoint, with tensors on the CPU unless `map_location` is a device.
 
+        Saves in the background are waited for.
+
         Raises
         ------
         ChainError
@@ -125,12 +140,24 @@ class LCCheckpointIO(CheckpointIO):
         DataError, StorageError
             As `lccodec.load_file`.
         """
+        self._saver.wait()
         device = map_location if isinstance(map_location, str | torch.device) else "cpu"
         with open_linked(checked_path(path)) as file:
             state: dict[str, Any] = restored(partial(adapter.from_numpy, device=device), file)
         return state
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Delete a checkpoint; if it is in a chain, delete only the link."""
-        with storage_errors("cannot delete", path):
-            checked_path(path).unlink(missing_ok=True)
+        """Delete a checkpoint; if it is in a chain, delete only the link.
+
+        While a save runs in the background, the file stays until that checkpoint is on the disk.
+        """
+        self._saver.after(partial(_delete, checked_path(path)))
+
+    def teardown(self) -> None:
+        """Wait for the saves in the background; raise the error of one that failed."""
+        self._saver.close()
+
+
+def _delete(path: Path) -> None:
+    with storage_errors("cannot delete", path):
+        path.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ from ..container.system import checked_path
 from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 
-__all__ = ["LINK_KEY", "open_linked", "open_named", "read_link", "save_linked"]
+__all__ = ["LINK_KEY", "open_linked", "open_named", "read_link", "save_linked", "write_link"]
 
 #: The key of a link in the metadata. Errors name it as their rule.
 LINK_KEY: Final = "lccodec.link"
@@ -55,6 +55,11 @@ def save_linked(
         return
     step = max(chain.steps, default=-1) + 1
     chain.save(step, state, metadata, known=roles)
+    write_link(chain, step, path)
+
+
+def write_link(chain: Chain, step: int, path: str | os.PathLike[str]) -> None:
+    """Write a link to a checkpoint that is on the disk. An existing file is replaced."""
     with open_checkpoint(checkpoint_path(chain.directory, step)) as reader:
         root = reader.root.hex()
     directory = Path(os.path.relpath(chain.directory, Path(path).parent)).as_posix()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ..chain.adapter import Adapter
 from ..chain.chain import Chain
 from ..chain.newest import Kept, check_newest
 from ..chain.settings import KEYFRAME_EVERY
@@ -41,12 +41,18 @@ class ChainOptions:
     newest
         ``"exact"`` also keeps the newest state bit for bit, as for `Chain`. It needs a chain. What
         names a checkpoint of the chain restores the exact state while that is its newest.
+    background
+        Whether a save copies the state, returns, and lets workers do the rest, as
+        `Chain.save_async` does. It needs a chain. What names a checkpoint is written when the
+        checkpoint is on the disk. A save waits for the one before. The failure of a save is raised
+        by the next save or load, or at the end of training; then that save is not begun. DCP has
+        its own option for that: `dcp.async_save`.
 
     Raises
     ------
     ArgumentError
-        For an unknown policy, a lossy policy or an exact state without a chain, or a chain that is
-        not a local path.
+        For an unknown policy; for a lossy policy, an exact state or saves in the background without
+        a chain; or for a chain that is not a local path.
     """
 
     chain: str | os.PathLike[str] | None = None
@@ -54,6 +60,7 @@ class ChainOptions:
     keyframe_every: int = KEYFRAME_EVERY
     workers: int | None = None
     newest: Kept | None = None
+    background: bool = False
 
     def __post_init__(self) -> None:
         if self.chain is not None:
@@ -63,16 +70,16 @@ class ChainOptions:
             raise ArgumentError(f"policy {policy.name!r} is for deltas, and they need a chain")
         if check_newest(self.newest) == "exact" and self.chain is None:
             raise ArgumentError("newest='exact' is for a chain; without one every checkpoint is exact")
+        if not isinstance(self.background, bool):
+            raise ArgumentError(f"background is True or False, not {self.background!r}")
+        if self.background and self.chain is None:
+            raise ArgumentError("background=True is for a chain: give the directory of one")
 
-    def open(self) -> Chain | None:
-        """Open the chain; return None if there is no chain."""
-        return None if self.chain is None else self.open_in(Path(self.chain))
+    def open(self, part: str = "", adapter: Adapter | None = None) -> Chain | None:
+        """Open the chain, or that of one process in a subdirectory; None if there is no chain."""
+        return None if self.chain is None else self.open_in(Path(self.chain, part), adapter)
 
-    def open_part(self, name: str) -> Chain | None:
-        """Open the chain of one process in a subdirectory; return None if there is no chain."""
-        return None if self.chain is None else self.open_in(Path(self.chain, name))
-
-    def open_in(self, directory: Path, adapter: Any = None) -> Chain:
+    def open_in(self, directory: Path, adapter: Adapter | None = None) -> Chain:
         """Open a chain with these options in the given directory."""
         return Chain(
             directory,

@@ -18,6 +18,10 @@ The trainer saves as usual. Then the weights and the optimizer's state move into
 in the checkpoint's folder, or into the chain, where the trainer's rotation of checkpoints deletes
 nothing (`lccodec.adapters.huggingface`). Everything else in the folder stays. To resume, unpack the
 folder. Needs the extra ``transformers``.
+
+With ``LCCallback(..., background=True)`` training goes on as soon as the tensors are read and
+copied. Worker processes store them, and only then the trainer's files are removed. The callback
+waits before the trainer's next save, and at the end of training.
 """
 
 from __future__ import annotations
@@ -26,7 +30,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..chain.chain import Chain
 from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path
@@ -39,7 +42,8 @@ try:
 except ImportError:
     raise DependencyError("needs transformers: pip install 'lccodec[transformers]'") from None
 
-from .huggingface import PACKED, pack, unpack
+from .huggingface import PACKED, pack_with, unpack
+from .link_saver import LinkSaver
 
 __all__ = ["LCCallback", "unpacked"]
 
@@ -49,7 +53,7 @@ class LCCallback(TrainerCallback):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest
+    chain, policy, keyframe_every, workers, newest, background
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
@@ -61,9 +65,10 @@ class LCCallback(TrainerCallback):
         keyframe_every: int = KEYFRAME_EVERY,
         workers: int | None = None,
         newest: Kept | None = None,
+        background: bool = False,
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, workers, newest)
-        self._chain: Chain | None = None
+        options = ChainOptions(chain, policy, keyframe_every, workers, newest, background)
+        self._saver = LinkSaver(options)
 
     def on_save(
         self,
@@ -76,11 +81,27 @@ class LCCallback(TrainerCallback):
         """Pack the checkpoint just saved; errors as `lccodec.adapters.huggingface.pack`."""
         if not state.is_world_process_zero:
             return
-        self._chain = self._chain or self._options.open()
         folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
         # At the end the trainer loads the best weights from its own files.
         keep = args.load_best_model_at_end
-        pack(folder, self._chain, keep_weights=keep, models=() if model is None else [model])
+        models = () if model is None else [model]
+        pack_with(self._saver, folder, keep_weights=keep, models=models)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - the trainer passes them
+        """Before the trainer saves, wait for the save in the background: it may delete folders.
+
+        Raises the failure of that save.
+        """
+        if control.should_save:
+            self._saver.wait()
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Do as `on_step_end`: some trainers save after each epoch."""
+        self.on_step_end(args, state, control)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - the trainer passes them
+        """Wait for the saves in the background; raise the failure of one."""
+        self._saver.close()
 
 
 def unpacked(folder: str | os.PathLike[str]) -> str:

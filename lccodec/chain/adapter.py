@@ -8,17 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
+
+from ..element_types import Array
 from ..errors import ArgumentError
 from ..policy.roles import Assignment
+
+
+class Room(Protocol):
+    """Memory for arrays, such as an `Arena`."""
+
+    def empty(self, count: int, dtype: np.dtype[Any], more: int = 0) -> Array:
+        """Return a 1-D array with undefined values; `more` bytes are needed in all from here on."""
 
 
 class Adapter(Protocol):
     """A framework's states as NumPy arrays, as `lccodec.adapters.torch` and `.jax` provide them."""
 
     def to_numpy(
-        self, state: Any, metadata: Mapping[str, str] | None = None, /
+        self, state: Any, metadata: Mapping[str, str] | None = None, room: Room | None = None, /
     ) -> tuple[Any, dict[str, str]]:
-        """Return a state of NumPy arrays, and the metadata to keep: those given and its own."""
+        """Return a state of NumPy arrays, and the metadata to keep: those given and its own.
+
+        `room` is given for a save in the background, which copies all arrays that do not lie there.
+        What must be copied anyway, as from another device, is best copied there.
+        """
 
     def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
         """Return a state, or the part of it that has this name, as the framework has it.

@@ -74,6 +74,10 @@ class Arrivals(Iterator[tuple[str, Any]]):
             value = self.adapter.from_numpy(value, self.metadata, name)
         return name, value
 
+    def __len__(self) -> int:
+        """Return the number of all leaves: what ``tqdm`` asks for."""
+        return len(self._leaves)
+
     def outline(self) -> Any:
         """Return what all leaves form, with arrays in the place of those that are not decoded.
 

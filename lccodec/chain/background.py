@@ -18,8 +18,10 @@ from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from typing import Any, Final, Literal, TypeAlias
 
+import numpy as np
+
 from ..container.tree import Flat
-from ..element_types import ElementType, components
+from ..element_types import Array, ElementType, components
 from ..errors import ArgumentError, StorageError, WorkerError, warn
 from ..policy.policy import Policy
 from ..policy.roles import Assignment
@@ -233,6 +235,31 @@ def open_background(
     return Background(None if obstacle else Remote(opening), saver, in_flight, after)
 
 
+class Staging:
+    """Room in an arena for what an adapter copies there itself: it is not copied again."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._given: dict[int, Array] = {}  # by address; kept, as an address can be used again
+
+    def empty(self, count: int, dtype: np.dtype[Any], more: int = 0) -> Array:
+        """Return a 1-D array of the arena; see `Arena.empty`."""
+        array = self._arena.empty(count, dtype, more)
+        if array.nbytes:
+            self._given[_address(array)] = array
+        return array
+
+    def has(self, bits: Array) -> bool:
+        """Whether components are the whole of an array that was given here."""
+        given = self._given.get(_address(bits))
+        return given is not None and given.nbytes == bits.nbytes
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
 def take_snapshot(  # all that a save is told of a state
     arena: Arena,
     flat: Flat,
@@ -241,17 +268,26 @@ def take_snapshot(  # all that a save is told of a state
     metadata: dict[str, str],
     known: Mapping[str, Assignment],
     resumed: bool,
+    staging: Staging | None = None,
 ) -> Snapshot:
-    """Copy a state into an arena; each value is read once."""
+    """Copy a state into an arena, but for what is staged there; each value is read once."""
     found: list[tuple[ElementType, Any]] = []
     for name, array in zip(flat.names, flat.arrays, strict=True):
         try:
             found.append(components(array))
         except ArgumentError as error:
             raise type(error)(f"array {name!r}: {error}") from None
-    more = sum(bits.nbytes + arena.ALIGNMENT_BYTES for _, bits in found)
+    staged = [staging is not None and staging.has(bits) for _, bits in found]
+    more = sum(
+        bits.nbytes + arena.ALIGNMENT_BYTES
+        for (_, bits), there in zip(found, staged, strict=True)
+        if not there
+    )
     copies = []
-    for _, bits in found:
+    for (_, bits), there in zip(found, staged, strict=True):
+        if there:
+            copies.append(bits)
+            continue
         copy = arena.empty(bits.size, bits.dtype, more)
         copy[:] = bits
         copies.append(copy)

@@ -18,8 +18,8 @@ from ..errors import ArgumentError, LccodecError
 from ..policy.policy import Policy
 from ..policy.roles import Assignment, Role, check_known
 from ..workers.memory import Arena
-from .adapter import Adapter
-from .background import Background, WhenBusy, check_when_busy, open_background, take_snapshot
+from .adapter import Adapter, Room
+from .background import Background, Staging, WhenBusy, check_when_busy, open_background, take_snapshot
 from .directory import next_step
 from .keep import Keep, check_keep
 from .lifetime import Lifetime, check_every, thin_out
@@ -292,9 +292,12 @@ class Chain(Lifetime):
         index = next_step(step, [*self.steps, *background.steps], self.directory)
 
         def copy(arena: Arena) -> Snapshot:
-            flat, strings, roles = self._flatten(state, metadata, known)
+            staging = Staging(arena)
+            flat, strings, roles = self._flatten(state, metadata, known, staging)
             resumed = self._settings.resumed
-            return take_snapshot(arena, flat, step=index, metadata=strings, known=roles, resumed=resumed)
+            return take_snapshot(
+                arena, flat, step=index, metadata=strings, known=roles, resumed=resumed, staging=staging
+            )
 
         return background.submit(copy, index, when_busy, tell=tell)
 
@@ -303,13 +306,18 @@ class Chain(Lifetime):
             raise ArgumentError(f"{self.directory}: the chain is closed; open it anew to save")
 
     def _flatten(
-        self, state: Any, metadata: Mapping[str, Any] | None, known: Mapping[str, Assignment] | None
+        self,
+        state: Any,
+        metadata: Mapping[str, Any] | None,
+        known: Mapping[str, Assignment] | None,
+        room: Room | None = None,
     ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
         """Return a state with NumPy arrays, its metadata, and all known roles."""
         strings, roles = metadata_strings(metadata), check_known(known or {})
         if self.adapter is not None:
             framework_state = state
-            state, strings = self.adapter.to_numpy(framework_state, strings)
+            rooms = () if room is None else (room,)
+            state, strings = self.adapter.to_numpy(framework_state, strings, *rooms)
             roles = {**self.adapter.roles(framework_state), **roles}
         return flatten(state), strings, roles
 

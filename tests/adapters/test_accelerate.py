@@ -6,9 +6,10 @@ from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
 
 import lccodec
+from lccodec.adapters import link_saver
 from lccodec.adapters.accelerate import register
 from lccodec.adapters.huggingface import PACKED
-from lccodec.errors import ArgumentError, ChainError
+from lccodec.errors import ArgumentError, ChainError, StorageError
 
 
 def start(root, **options):
@@ -33,9 +34,11 @@ def train(accelerator, model, optimizer, scheduler, steps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize("chained", [False, True, "background"])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained):
     options = {"chain": tmp_path / "chain"} if chained else {}
+    if chained == "background":
+        options["background"] = True
     whole = start(tmp_path / "whole")
     train(*whole, range(20))
 
@@ -44,6 +47,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained
         train(*run, range(step, step + 3))
         run[0].save_state()
     train(*run, range(90, 93))  # lost
+    run[0].end_training()
 
     folders = sorted((tmp_path / "run" / "checkpoints").iterdir())
     assert [folder.name for folder in folders] == ["checkpoint_2", "checkpoint_3"]
@@ -64,6 +68,27 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained
             (tmp_path / "chain" / "000000000003.lcc.h5").unlink()
         with pytest.raises(ChainError, match="is missing"):
             run[0].load_state(str(folders[1]))
+
+
+@pytest.mark.parametrize("how", ["save_state", "load_state", "end_training"])
+def test_a_failure_in_the_background_is_told_by_the_next_call(tmp_path, monkeypatch, how):
+    def refuse(*_):
+        raise StorageError(28, "no room for the link")
+
+    monkeypatch.setattr(link_saver, "write_link", refuse)
+    accelerator = Accelerator(cpu=True)
+    accelerator.prepare(torch.nn.Linear(3, 2))
+    register(accelerator, chain=tmp_path / "chain", background=True)
+    folder = accelerator.save_state(str(tmp_path / "0"))
+    with pytest.raises(StorageError, match="no room for the link"):
+        getattr(accelerator, how)(*([] if how == "end_training" else [folder]))
+    assert {"model.safetensors"} <= {path.name for path in (tmp_path / "0").iterdir()}
+    assert not (tmp_path / "0" / PACKED).exists()
+    monkeypatch.undo()
+    folder = accelerator.save_state(str(tmp_path / "1"))
+    accelerator.load_state(folder)  # waits
+    assert {path.name for path in (tmp_path / "1").iterdir()} >= {PACKED}
+    accelerator.end_training()
 
 
 class Gated(torch.nn.Module):

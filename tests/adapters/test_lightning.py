@@ -1,10 +1,12 @@
 """A Lightning run that is resumed through the plugin ends like one without interruption."""
 
 import collections
+import copy
 import datetime
 import enum
 import pathlib
 import shutil
+import threading
 from typing import NamedTuple
 
 import lightning
@@ -15,6 +17,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 import lccodec
+from lccodec.adapters import link_saver
 from lccodec.adapters.lightning import LCCheck, LCCheckpointIO
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
@@ -79,16 +82,20 @@ class Random(lightning.Callback):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chained", [False, True])
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("asynchronous", [False, True, "background"])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained, asynchronous):
+    if asynchronous == "background" and not chained:
+        pytest.skip("saves in the background need a chain")
     expected = fit(tmp_path, None, 4, callbacks=[Random()]).state_dict()
-    plugin = LCCheckpointIO(tmp_path / "chain" if chained else None)
+    background = asynchronous == "background"
+    plugin = LCCheckpointIO(tmp_path / "chain" if chained else None, background=background)
     saved = tmp_path / "saved"
 
     def saver():
         return ModelCheckpoint(saved, "{epoch}", save_top_k=-1)
 
-    fit(tmp_path, AsyncCheckpointIO(plugin) if asynchronous else plugin, 2, callbacks=[saver(), Random()])
+    used = AsyncCheckpointIO(plugin) if asynchronous is True else plugin
+    fit(tmp_path, used, 2, callbacks=[saver(), Random()])
     assert sorted(path.name for path in saved.iterdir()) == ["epoch=0.ckpt", "epoch=1.ckpt"]
     last = saved / "epoch=1.ckpt"
     resumed = fit(tmp_path, LCCheckpointIO(), 4, resume=str(last), callbacks=[saver(), Random()])
@@ -110,6 +117,43 @@ def test_lightning_deletes_what_it_does_not_keep(tmp_path):
         assert torch.allclose(found["state_dict"][name], tensor, atol=0.1), name
     fresh = Module()
     fresh.load_state_dict(found["state_dict"])
+
+
+def test_in_the_background_a_file_stays_until_the_next_is_there(tmp_path, monkeypatch):
+    plugin, paths = LCCheckpointIO(tmp_path / "chain", background=True), [tmp_path / str(n) for n in range(3)]
+    gate, write = threading.Event(), link_saver.write_link
+    monkeypatch.setattr(link_saver, "write_link", lambda *given: [gate.wait(60), write(*given)])
+    gate.set()
+    weight = torch.randn(300, 300)
+    plugin.save_checkpoint({"w": weight, "epoch": 0}, paths[0])
+    assert plugin.load_checkpoint(paths[0])["epoch"] == 0  # waits
+    gate.clear()
+    expected = weight.clone()
+    plugin.save_checkpoint({"w": weight, "epoch": 1}, paths[1])
+    weight.zero_()
+    plugin.remove_checkpoint(paths[0])
+    assert [path.exists() for path in paths] == [True, False, False]
+    gate.set()
+    plugin.teardown()
+    assert [path.exists() for path in paths] == [False, True, False]
+    assert torch.equal(plugin.load_checkpoint(paths[1])["w"], expected)
+    plugin.save_checkpoint({"w": weight, "epoch": 2}, paths[2])  # after the teardown
+    plugin.teardown()
+    assert copy.deepcopy(plugin).load_checkpoint(paths[2])["epoch"] == 2
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_failure_in_the_background_ends_the_training(tmp_path, monkeypatch, epochs):
+    """At the next save, or at the teardown."""
+
+    def refuse(*_):
+        raise StorageError(28, "no room for the link")
+
+    monkeypatch.setattr(link_saver, "write_link", refuse)
+    saver = ModelCheckpoint(tmp_path / "saved", "{epoch}", save_top_k=-1)
+    with pytest.raises(StorageError, match="no room for the link"):
+        fit(tmp_path, LCCheckpointIO(tmp_path / "chain", background=True), epochs, callbacks=[saver])
+    assert list((tmp_path / "saved").iterdir()) == []
 
 
 def test_of_a_lossy_chain_only_parameters_and_moments_are_inexact(tmp_path):

@@ -18,6 +18,8 @@ from lccodec.errors import ArgumentError
         (("", "lossless", 10, 1), "not a path"),
         ((None, "lossless", 10, 1, "exact"), "newest='exact' is for a chain"),
         (("run", "lossless", 10, 1, "oldest"), "newest is one of exact, history"),
+        ((None, "lossless", 10, 1, None, True), "background=True is for a chain"),
+        (("run", "lossless", 10, 1, None, "yes"), "background is True or False, not 'yes'"),
     ],
 )
 def test_options_are_checked_before_there_is_anything_to_save(arguments, message):
@@ -38,12 +40,13 @@ def test_nothing_is_made_before_the_first_save(tmp_path):
 
 def test_processes_have_chains_of_their_own(tmp_path):
     options = ChainOptions(tmp_path / "run", keyframe_every=5)
-    for chain in (options.open_part("process-1"), options.open_in(tmp_path / "run" / "process-1", adapter)):
-        assert chain.directory == tmp_path / "run" / "process-1"
+    directory = tmp_path / "run" / "process-1"
+    for chain in (options.open("process-1", adapter), options.open_in(directory, adapter)):
+        assert chain.directory == directory
         assert (chain.policy.name, chain.keyframe_every) == ("lossless", 5)
     assert chain.adapter is adapter
 
 
 def test_without_a_directory_there_is_no_chain():
     assert ChainOptions().open() is None
-    assert ChainOptions().open_part("process-0") is None
+    assert ChainOptions().open("process-0") is None

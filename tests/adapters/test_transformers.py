@@ -8,8 +8,10 @@ from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 import lccodec
+from lccodec.adapters import link_saver
 from lccodec.adapters.huggingface import PACKED
 from lccodec.adapters.transformers import LCCallback, unpacked
+from lccodec.errors import StorageError
 
 
 @pytest.fixture(autouse=True)
@@ -51,19 +53,22 @@ def expected(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize("chained", [False, True, "background"])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, expected, chained):
     chain = tmp_path / "chain" if chained else None
-    run = trainer(tmp_path / "run", 14, LCCallback(chain), save_total_limit=1)
+    callback = LCCallback(chain, background=chained == "background")
+    run = trainer(tmp_path / "run", 14, callback, save_total_limit=1)
     run.add_callback(Stop())
     with pytest.raises(RuntimeError, match="the power is out"):
         run.train()
+    callback._saver.settle()
     (folder,) = (tmp_path / "run").iterdir()
     names = {path.name for path in folder.iterdir()}
     assert (folder.name, PACKED in names) == ("checkpoint-8", True)
     assert not names & {"model.safetensors", "optimizer.pt"}
 
-    resumed = trainer(tmp_path / "run", 14, LCCallback(chain))
+    callback._saver.close()
+    resumed = trainer(tmp_path / "run", 14, LCCallback(chain, background=chained == "background"))
     resumed.train(resume_from_checkpoint=unpacked(folder))
     found = resumed.model.state_dict()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
@@ -82,6 +87,39 @@ def test_the_best_weights_stay_for_the_trainer_to_load(tmp_path):
         assert "optimizer.pt" not in names
     best = load_file(tmp_path / f"checkpoint-{run.state.best_global_step}" / "model.safetensors")
     assert torch.equal(run.model.transformer.wpe.weight, best["transformer.wpe.weight"])
+
+
+def test_a_folder_stays_whole_until_its_checkpoint_is_there(tmp_path, monkeypatch):
+    callback, seen = LCCallback(tmp_path / "chain", background=True), []
+    write = link_saver.write_link
+
+    def look(chain, step, path):
+        seen.append({name for name in ("model.safetensors", "optimizer.pt") if (path.parent / name).exists()})
+        write(chain, step, path)
+
+    monkeypatch.setattr(link_saver, "write_link", look)
+    trainer(tmp_path / "run", 8, callback).train()
+    assert seen == 2 * [{"model.safetensors", "optimizer.pt"}]
+    for step in (4, 8):
+        names = {path.name for path in (tmp_path / "run" / f"checkpoint-{step}").iterdir()}
+        assert PACKED in names
+        assert not names & {"model.safetensors", "optimizer.pt"}
+
+
+@pytest.mark.parametrize("last", [4, 6])
+def test_a_failure_in_the_background_ends_the_training(tmp_path, monkeypatch, last):
+    """Before the next save, or at the end. The folder stays as the trainer wrote it."""
+
+    def refuse(*_):
+        raise StorageError(28, "no room for the link")
+
+    monkeypatch.setattr(link_saver, "write_link", refuse)
+    run = trainer(tmp_path / "run", last, LCCallback(tmp_path / "chain", background=True))
+    with pytest.raises(StorageError, match="no room for the link"):
+        run.train()
+    (folder,) = (tmp_path / "run").iterdir()
+    assert {"model.safetensors", "optimizer.pt"} <= {path.name for path in folder.iterdir()}
+    assert not (folder / PACKED).exists()
 
 
 class Gated(GPT2LMHeadModel):

@@ -7,19 +7,29 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain
-from lccodec.chain.adapter import check_adapter
+from lccodec.chain.adapter import Room, check_adapter
 from lccodec.policy.roles import Assignment
+from lccodec.workers.memory import Arena
+
+
+def moved(array: np.ndarray[Any, Any], room: Room) -> np.ndarray[Any, Any]:
+    copy = room.empty(array.size, array.dtype, array.nbytes)
+    copy[:] = array.reshape(-1)
+    return copy.reshape(array.shape)
 
 
 class Whole:
     """Makes lists of tuples, and says where they came from."""
 
     def to_numpy(
-        self, state: Any, metadata: Mapping[str, str] | None = None, /
+        self, state: Any, metadata: Mapping[str, str] | None = None, room: Room | None = None, /
     ) -> tuple[Any, dict[str, str]]:
+        if room is not None:
+            state = [moved(value, room) if isinstance(value, np.ndarray) else value for value in state]
         return list(state), {**(metadata or {}), "was": "tuple"}
 
     def from_numpy(self, state: Any, metadata: Mapping[str, str], name: str = "", /) -> Any:
@@ -51,3 +61,29 @@ def test_an_adapter_stands_between_the_user_and_the_chain(tmp_path: Path) -> Non
     assert Chain(tmp_path).restore() == [1, (2, 3)]
     with pytest.raises(ArgumentError, match="adapter is to be one"):
         Chain(tmp_path, adapter=object())  # type: ignore[arg-type]
+
+
+def test_what_an_adapter_copies_to_the_room_is_not_copied_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    empty = Arena.empty
+
+    def counted(arena: Arena, count: int, dtype: np.dtype[Any], more: int = 0) -> Any:
+        given.append(count)
+        return empty(arena, count, dtype, more)
+
+    monkeypatch.setattr(Arena, "empty", counted)
+    with Chain(tmp_path, adapter=Whole()) as chain:
+        array = np.arange(6.0).reshape(2, 3)
+        turned, flags = array.copy().T, np.array([True, False, True, True])
+        for step in range(2):
+            future = chain.save_async(step, (array, turned, flags, 3))
+            array += 1
+            future.result()
+        # Rooms are of the bytes that are stored, but for booleans, which are made 0 and 1.
+        assert given == 2 * [6, 6, 4, 4]
+        stored = chain.restore()[2]
+    np.testing.assert_array_equal(stored[0], array - 1)
+    np.testing.assert_array_equal(stored[1], turned)
+    assert stored[2].tolist() == flags.tolist()

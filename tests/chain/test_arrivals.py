@@ -80,7 +80,9 @@ def test_the_leaves_of_the_state_in_its_order(chain: Chain) -> None:
     ],
 )
 def test_the_order_of_the_keys(chain: Chain, keys: Any, names: list[str]) -> None:
-    found = list(chain.restore_iter(keys=keys))
+    leaves = chain.restore_iter(keys=keys)
+    assert len(leaves) == len(names)
+    found = list(leaves)
     assert [name for name, _ in found] == names
     wanted = chain.restore(keys=keys)
     assert_same(dict(found), {name: wanted[name] for name in names})

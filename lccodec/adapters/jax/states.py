@@ -10,6 +10,7 @@ import jax
 import ml_dtypes
 import numpy as np
 
+from ...chain.adapter import Room
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, FormatError
 from ..tree.plain import BYTE_TYPES, TYPES, from_plain, to_plain
@@ -23,7 +24,11 @@ _ONE_BYTE_TYPES: Final = {
 }
 
 
-def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any, dict[str, str]]:
+def to_numpy(
+    state: Any,
+    metadata: Mapping[str, str] | None = None,
+    room: Room | None = None,  # noqa: ARG001 - a chain passes it
+) -> tuple[Any, dict[str, str]]:
     """Return a pytree as NumPy arrays in plain containers, and the metadata to store with it.
 
     Parameters
@@ -34,12 +39,15 @@ def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any
         several devices is gathered.
     metadata
         Your own strings.
+    room
+        Not used: JAX copies to memory of its own only.
 
     Returns
     -------
     tuple
-        The state and the metadata. An array that is on one CPU device is not copied. The metadata
-        are `metadata` and a note of what NumPy does not have (see `lccodec.adapters.tree.plain`).
+        The state and the metadata. An array that is on one CPU device is not copied. Arrays on
+        other devices are copied to the CPU side by side. The metadata are `metadata` and a note of
+        what NumPy does not have (see `lccodec.adapters.tree.plain`).
 
     Raises
     ------
@@ -47,13 +55,32 @@ def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any
         For an array that is traced, abstract or deleted, an array of which this process has only a
         part, and a leaf or key of another type. The message names its place.
     """
-    return to_plain(state, metadata, inside, _ToNumpy())
+    leaf = _ToNumpy()
+    found = to_plain(state, metadata, inside, leaf)
+    if not leaf.begun:
+        return found
+    leaf.begins = False
+    return to_plain(state, metadata, inside, leaf)
+
+
+def is_elsewhere(array: jax.Array) -> bool:
+    """Return whether an array's values lie in the memory of another device."""
+    return any(device.platform != "cpu" for device in array.devices())
 
 
 class _ToNumpy:
-    """Converts leaves to arrays. One object becomes one array, stored once."""
+    """Converts leaves to arrays. One object becomes one array, stored once.
+
+    Attributes
+    ----------
+    begins
+        Whether arrays of other devices are left out: copies of them are only begun.
+    begun
+        Whether there was one.
+    """
 
     def __init__(self) -> None:
+        self.begins, self.begun = True, False
         # The leaf is kept beside its array: an id can be used again after its object is deleted.
         self._seen: dict[int, tuple[Any, tuple[Any, str | None]]] = {}
 
@@ -63,8 +90,23 @@ class _ToNumpy:
         if not isinstance(value, jax.Array | np.ndarray | np.generic):
             return value, None
         if id(value) not in self._seen:
+            if self.begins and _has_begun(value):
+                self.begun = True
+                return None, None
             self._seen[id(value)] = value, _array(value)
         return self._seen[id(value)][1]
+
+
+def _has_begun(value: Any) -> bool:
+    """Begin to copy an array of another device; return whether it is one."""
+    if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer) or value.is_deleted():
+        return False
+    if not value.is_fully_addressable or not is_elsewhere(value):
+        return False
+    if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return False
+    value.copy_to_host_async()
+    return True
 
 
 def _array(value: Any) -> tuple[Any, str | None]:

@@ -23,6 +23,12 @@ any step. For deltas, give the handler a chain::
 Then the states lie in the chain, where Orbax deletes nothing, and each step holds links to it
 (`lccodec.adapters.link`).
 
+With ``background=True``, worker processes encode and write, in place of a thread of this process,
+and the copy of the tree lies in memory that they read. Orbax makes a step visible when the workers
+have finished, and raises what failed::
+
+    handler = LCCheckpointHandler(chain=..., policy="balanced", background=True)
+
 In the v1 API, register the handler under the name of a checkpointable (Orbax uses the name
 ``state`` itself)::
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,13 +13,11 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from ...chain.chain import Chain
 from ...chain.newest import Kept
 from ...chain.settings import KEYFRAME_EVERY
 from ...container.system import checked_path
 from ...policy.policy import Policy
-from ...policy.roles import Assignment
-from ..link import save_linked
+from ..link_saver import LinkSaver
 from ..options import ChainOptions
 from .parts import part_path
 from .pytree import abstract_tree, part_roles, read_tree, take_part
@@ -32,7 +30,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest
+    chain, policy, keyframe_every, workers, newest, background
         See `lccodec.adapters.options.ChainOptions`, also for errors. Each process has its own chain
         in the directory.
     """
@@ -45,30 +43,41 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         keyframe_every: int = KEYFRAME_EVERY,
         workers: int | None = None,
         newest: Kept | None = None,
+        background: bool = False,
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, workers, newest)
-        self._chain: Chain | None = None
+        self._options = ChainOptions(chain, policy, keyframe_every, workers, newest, background)
+        self._saver: LinkSaver | None = None
 
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:
         """Copy the tree; return a future that waits until it is written."""
-        state = take_part(args.item)
-        roles = part_roles(args.item, state)
+        write = self._begin(args.item)
 
-        async def write() -> None:
-            await asyncio.to_thread(self._write, state, roles, checked_path(directory))
+        async def finish() -> None:
+            await asyncio.to_thread(write, checked_path(directory))
 
-        return [ocp.future.CommitFutureAwaitingContractedSignals(write(), name="lccodec_save")]
+        return [ocp.future.CommitFutureAwaitingContractedSignals(finish(), name="lccodec_save")]
 
     def save(self, directory: Any, args: LCSave) -> None:
         """Write the tree."""
-        state = take_part(args.item)
-        self._write(state, part_roles(args.item, state), checked_path(directory))
+        self._begin(args.item)(checked_path(directory))
 
-    def _write(self, state: dict[str, Any], roles: Mapping[str, Assignment], directory: Path) -> None:
-        process = state["process"]
-        if self._chain is None:
-            self._chain = self._options.open_part(f"process-{process}")
-        save_linked(state, part_path(directory, process), {}, self._chain, roles)
+    def close(self) -> None:
+        """Wait for the saves in the background, and end the workers."""
+        if self._saver is not None:
+            self._saver.close()
+
+    def _begin(self, tree: Any) -> Callable[[Path], None]:
+        """Copy a tree; return the function that writes it, or its link, to a directory."""
+        state = take_part(tree, copy=not self._options.background)
+        roles, process = part_roles(tree, state), state["process"]
+        if self._saver is None:
+            self._saver = LinkSaver(self._options, part=f"process-{process}")
+        if self._options.background:
+            # The directory may not exist yet, and Orbax asks for the result: no failure is lost.
+            begun = self._saver.begin(state, {}, roles)
+            return lambda directory: begun.link(part_path(directory, process))
+        saver = self._saver
+        return lambda directory: saver.save(state, part_path(directory, process), {}, roles)
 
     def restore(self, directory: Any, args: LCRestore | None = None) -> Any:
         """Return the tree.
@@ -117,20 +126,22 @@ class LCHandler:
     """
 
     options: ClassVar[Mapping[str, Any]] = {}
+    _handler: LCCheckpointHandler
 
     def __init__(self) -> None:
-        self._handler = LCCheckpointHandler(**self.options)
+        # Orbax makes an object for each save. The chain, with its workers, is for all of them.
+        if "_handler" not in vars(type(self)):
+            type(self)._handler = LCCheckpointHandler(**self.options)
 
     async def save(self, directory: Any, checkpointable: Any) -> Awaitable[None]:
         """Copy the tree; return an awaitable that writes it."""
-        state = take_part(checkpointable)
-        roles = part_roles(checkpointable, state)
+        write = self._handler._begin(checkpointable)
 
-        async def write() -> None:
+        async def finish() -> None:
             path = checked_path(await directory.await_creation())
-            await asyncio.to_thread(self._handler._write, state, roles, path)
+            await asyncio.to_thread(write, path)
 
-        return write()
+        return finish()
 
     async def load(self, directory: Any, abstract_checkpointable: Any = None) -> Awaitable[Any]:
         """Return an awaitable that reads the tree; errors as `LCCheckpointHandler.restore`."""

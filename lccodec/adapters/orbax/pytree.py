@@ -7,8 +7,7 @@ what every process has as a whole. :mod:`lccodec.adapters.orbax.parts` says what
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,10 +39,13 @@ __all__ = ["abstract_tree", "part_roles", "read_tree", "take_part"]
 _UNKNOWN_NAME: Final = Assignment("other", "of another name in the tree")
 
 
-def take_part(tree: Any) -> dict[str, Any]:
+def take_part(tree: Any, *, copy: bool = True) -> dict[str, Any]:
     """Return the part of a tree that this process stores, as a state.
 
-    It is a copy, so that the buffers of the tree may be donated.
+    Parameters
+    ----------
+    copy
+        Whether it is a copy, so that the buffers of the tree may be donated.
 
     Raises
     ------
@@ -54,7 +56,7 @@ def take_part(tree: Any) -> dict[str, Any]:
     process = jax.process_index()
     table: list[tuple[KeyPath, Entry]] = []
     values: dict[str, Any] = {}
-    arrays: dict[str, Array] = {}
+    own: dict[str, tuple[Any, str]] = {}  # a shard, and the name of its leaf
     names: set[str] = set()
     for path, leaf in _leaves(tree):
         name = path_name(path)
@@ -65,7 +67,9 @@ def take_part(tree: Any) -> dict[str, Any]:
             entry, shards = _shards(leaf)
             for (offsets, _, owner), shard in zip(entry["shards"], shards, strict=True):
                 if owner == process:
-                    arrays[shard_key(name, offsets, entry)] = _storable(shard(), name)
+                    if isinstance(shard, jax.Array):
+                        shard.copy_to_host_async()
+                    own[shard_key(name, offsets, entry)] = shard, name
         elif kind := _empty(leaf):
             entry = {"empty": kind}
         else:
@@ -76,6 +80,8 @@ def take_part(tree: Any) -> dict[str, Any]:
             values[name] = leaf
         table.append((path, entry))
     first = process == 0
+    take = np.array if copy else np.asarray
+    arrays = {key: _storable(take(shard), name) for key, (shard, name) in own.items()}
     return {
         "kind": KIND,
         "version": VERSION,
@@ -185,8 +191,8 @@ def _path(keys: tuple[Any, ...]) -> KeyPath:
     return path
 
 
-def _shards(leaf: Any) -> tuple[Entry, list[Callable[[], Array]]]:
-    """Return the table's entry of an array, and for each shard a function that copies it."""
+def _shards(leaf: Any) -> tuple[Entry, list[Any]]:
+    """Return the table's entry of an array, and its shards."""
     entry: Entry = {}
     if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         entry["impl"] = str(jax.random.key_impl(leaf))
@@ -196,15 +202,16 @@ def _shards(leaf: Any) -> tuple[Entry, list[Callable[[], Array]]]:
     entry |= {"dtype": str(leaf.dtype), "shape": list(leaf.shape), "shards": []}
     if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
         entry["shards"].append(([0] * leaf.ndim, list(leaf.shape), 0))
-        return entry, [partial(np.array, leaf)]
-    copies: list[Callable[[], Array]] = []
+        return entry, [leaf]
+    shards = []
     for shard in leaf.global_shards:
         if shard.replica_id == 0:
             starts, stops, _ = zip(*map(slice.indices, shard.index, leaf.shape), strict=True)
             sizes = [stop - start for start, stop in zip(starts, stops, strict=True)]
             entry["shards"].append((list(starts), sizes, shard.device.process_index))
-            copies.append(partial(np.array, shard.data))
-    return entry, copies
+            # Elsewhere, the data are another process's.
+            shards.append(shard.data)
+    return entry, shards
 
 
 def _storable(array: Array, name: str) -> Array:

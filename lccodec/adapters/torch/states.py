@@ -9,12 +9,14 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from ...chain.adapter import Room
 from ...chain.arrivals import Arrivals
 from ...container.tree import flatten
 from ...element_types import BFLOAT16_BITS, ELEMENT_TYPES, Array, element_type
 from ...errors import ArgumentError, FormatError
 from ..tree.plain import BYTE_TYPES, TYPES, from_outline, from_plain, to_plain
 from .roles import roles
+from .staging import copy_out, is_elsewhere
 
 __all__ = ["Device", "OnDevice", "check", "from_numpy", "hollow", "to_numpy", "usable_device"]
 
@@ -38,7 +40,9 @@ _NUMPY_TYPES: Final = frozenset(
 )
 
 
-def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any, dict[str, str]]:
+def to_numpy(
+    state: Any, metadata: Mapping[str, str] | None = None, room: Room | None = None
+) -> tuple[Any, dict[str, str]]:
     """Return a state of tensors as NumPy arrays, and the metadata to store with it.
 
     Parameters
@@ -49,6 +53,9 @@ def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any
         that is not listed there becomes a `dict`.
     metadata
         Your own strings.
+    room
+        Where tensors of other devices are copied to, all at a time. A chain gives it for a save in
+        the background.
 
     Returns
     -------
@@ -63,13 +70,26 @@ def to_numpy(state: Any, metadata: Mapping[str, str] | None = None) -> tuple[Any
         For a tensor without values (on the meta device), a sparse, quantized or nested tensor, a
         subclass such as DTensor, and a value or key of another type. The message names its place.
     """
-    return to_plain(state, metadata, lambda value: value, _ToNumpy())
+    leaf = _ToNumpy(waits=room is not None)
+    found = to_plain(state, metadata, lambda value: value, leaf)
+    if room is None or not leaf.waiting:
+        return found
+    leaf.fetch(room)
+    return to_plain(state, metadata, lambda value: value, leaf)
 
 
 class _ToNumpy:
-    """Converts leaves to arrays. Tensors with the same memory become one array, stored once."""
+    """Converts leaves to arrays. Tensors with the same memory become one array, stored once.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    waits
+        Whether tensors of other devices are left out until `fetch` copies them all.
+    """
+
+    def __init__(self, *, waits: bool = False) -> None:
+        self.waiting: dict[object, torch.Tensor] = {}
+        self._waits = waits
         self._seen: dict[object, tuple[Array, str | None]] = {}
 
     def __call__(self, value: Any) -> tuple[Any, str | None]:
@@ -83,8 +103,17 @@ class _ToNumpy:
         key = (value.data_ptr(), value.device, value.dtype, value.shape, value.stride(),
                value.is_conj(), value.is_neg())  # fmt: skip
         if key not in self._seen:
+            if self._waits and is_elsewhere(value):
+                self.waiting[key] = value
+                return None, None
             self._seen[key] = _host_array(value)
         return self._seen[key]
+
+    def fetch(self, room: Room) -> None:
+        """Copy the tensors that were left out."""
+        tensors = list(self.waiting.values())
+        for key, tensor, copy in zip(self.waiting, tensors, copy_out(tensors, room), strict=True):
+            self._seen[key] = _as_array(copy, tensor)
 
 
 def _other_leaf(value: Any) -> tuple[Any, str | None]:
@@ -145,6 +174,17 @@ def _host_array(tensor: torch.Tensor) -> tuple[Array, str | None]:
     if host.dtype == torch.complex32:
         return torch.view_as_real(host).numpy(), "complex32"
     return host.numpy(), None
+
+
+def _as_array(copy: Array, tensor: torch.Tensor) -> tuple[Array, str | None]:
+    """Return the bytes of a tensor in the form that `_host_array` gives its values."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    if tensor.dtype in _ONE_BYTE_TYPES:
+        return copy.reshape(tensor.shape), _ONE_BYTE_TYPES[tensor.dtype]
+    if tensor.dtype == torch.complex32:
+        return copy.view(np.float16).reshape(*tensor.shape, 2), "complex32"
+    dtype = BFLOAT16_BITS if tensor.dtype == torch.bfloat16 else np.dtype(name)
+    return copy.view(dtype).reshape(tensor.shape), None
 
 
 def check(state: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import lccodec
 from lccodec.adapters import jax as adapter
+from lccodec.adapters.jax import states
 from lccodec.errors import ArgumentError, FormatError
 
 from ...support.jax_processes import finish, run
@@ -237,6 +238,21 @@ def test_a_run_that_is_resumed_in_a_new_process_is_the_run_that_was_not_interrup
     finish(run(RUN, "0", "0", directory, str(ends[0])))
     finish(run(RUN, "5", "4", directory, str(ends[1])))
     assert ends[0].read_bytes() == ends[1].read_bytes()
+
+
+def test_copies_of_arrays_on_other_devices_are_all_begun_before_one_is_awaited(monkeypatch):
+    calls = []
+    monkeypatch.setattr(states, "is_elsewhere", lambda array: array.ndim == 1)
+    begin, take = type(jnp.ones(1)).copy_to_host_async, states._array
+    monkeypatch.setattr(type(jnp.ones(1)), "copy_to_host_async", lambda a: [calls.append("begin"), begin(a)])
+    monkeypatch.setattr(states, "_array", lambda value: [calls.append("take"), take(value)][1])
+    tied = jnp.arange(4.0)
+    tree = {"a": tied, "b": [jnp.ones(3, jnp.bfloat16), tied], "n": 1}
+    plain, metadata = adapter.to_numpy(tree)
+    assert calls == ["begin", "begin", "begin", "take", "take"]
+    assert plain["a"] is plain["b"][1]
+    monkeypatch.undo()
+    assert lccodec.save(plain, metadata) == lccodec.save(*adapter.to_numpy(tree))
 
 
 def test_the_newest_state_of_a_chain_is_exact(tmp_path):

@@ -15,10 +15,12 @@ import orbax.checkpoint.experimental.v1 as ocp1
 import pytest
 
 import lccodec
+from lccodec.adapters import link_saver
 from lccodec.adapters.orbax import LCCheckpointHandler, LCHandler, LCRestore, LCSave
-from lccodec.errors import ArgumentError, ChainError
+from lccodec.errors import ArgumentError, ChainError, StorageError
 
 from ...support.orbax_states import abstract, check_same, manager, state
+from ...support.processes import children
 
 WORKER = Path(__file__).parents[2] / "support" / "orbax_processes.py"
 
@@ -62,20 +64,21 @@ def fresh():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize("chained", [False, True, "background"])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained):
     expected = fresh()
     for _ in range(20):
         expected = update(expected)
 
     chain = tmp_path / "chain" if chained else None
-    with manager(tmp_path / "steps", LCCheckpointHandler(chain), max_to_keep=1) as steps:
+    options = {"chain": chain, "background": chained == "background"}
+    with manager(tmp_path / "steps", LCCheckpointHandler(**options), max_to_keep=1) as steps:
         current = fresh()
         for step in range(1, 14):
             current = update(current)
             if step % 4 == 0:
                 steps.save(step, args=LCSave(current))
-    with manager(tmp_path / "steps", LCCheckpointHandler(chain), max_to_keep=1) as steps:
+    with manager(tmp_path / "steps", LCCheckpointHandler(**options), max_to_keep=1) as steps:
         assert steps.all_steps() == [12]
         current = steps.restore(12, args=LCRestore(abstract(fresh())))
         for _ in range(13, 21):
@@ -101,6 +104,46 @@ def test_deltas_are_small_and_survive_the_deletion_of_other_steps(tmp_path):
     assert max(sizes[1:]) < sizes[0] / 8
     with pytest.raises(ArgumentError, match="need a chain"):
         LCCheckpointHandler(policy="lc-2")
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_in_the_background_the_tree_at_the_call_is_stored(tmp_path, asynchronous):
+    saved, host = state(), np.arange(300_000.0)
+    handler = LCCheckpointHandler(tmp_path / "chain", background=True)
+    options = {"max_to_keep": 2, "enable_async_checkpointing": asynchronous}
+    with manager(tmp_path / "steps", handler, **options) as steps:
+        for step in range(4):
+            saved |= {"epoch": step, "host": host}
+            expected = {**saved, "host": host.copy()}
+            steps.save(step, args=LCSave(saved))
+            host += 1
+        steps.wait_until_finished()
+        assert steps.all_steps() == [2, 3]
+        check_same(steps.restore(3, args=LCRestore(abstract(expected))), expected)
+    assert children() == []
+
+
+def test_a_failure_in_the_background_is_orbax_to_tell_once(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise StorageError(28, "no room for the link")
+
+    handler = LCCheckpointHandler(tmp_path / "chain", background=True)
+    with manager(tmp_path / "steps", handler) as steps:
+        with monkeypatch.context() as patch:
+            patch.setattr(link_saver, "write_link", refuse)
+            steps.save(0, args=LCSave({"x": jnp.ones(3)}))
+            with pytest.raises(StorageError, match="no room for the link"):
+                steps.wait_until_finished()
+        (tmp_path / "chain").rename(tmp_path / "moved")
+        (tmp_path / "chain").write_bytes(b"not a directory")
+        with pytest.raises(StorageError):  # at once, or from the worker
+            steps.save(1, args=LCSave({"x": jnp.ones(3)}))
+            steps.wait_until_finished()
+        (tmp_path / "chain").unlink()
+        (tmp_path / "moved").rename(tmp_path / "chain")
+        steps.save(2, args=LCSave({"x": jnp.zeros(3)}))
+        steps.wait_until_finished()
+        assert steps.restore(2, args=LCRestore())["x"].tolist() == [0, 0, 0]
 
 
 def context(handler=LCHandler):
@@ -137,9 +180,10 @@ def test_the_checkpointer_of_version_1_keeps_so_many(tmp_path):
         assert [checkpoint.step for checkpoint in steps.checkpoints] == [2, 3]
 
 
-def test_a_handler_of_version_1_with_a_chain(tmp_path):
+@pytest.mark.parametrize("background", [False, True])
+def test_a_handler_of_version_1_with_a_chain(tmp_path, background):
     class Deltas(LCHandler):
-        options = {"chain": tmp_path / "chain", "policy": "lc-3"}  # noqa: RUF012
+        options = {"chain": tmp_path / "chain", "policy": "lc-3", "background": background}  # noqa: RUF012
 
     with context(Deltas):
         for step in range(2):

@@ -1,0 +1,256 @@
+"""Links are written when their checkpoints are on the disk, and no failure is lost."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.adapters import link_saver
+from lccodec.adapters.link import open_linked
+from lccodec.adapters.link_saver import LinkSaver
+from lccodec.adapters.options import ChainOptions
+from lccodec.errors import ArgumentError, StorageError
+
+from ..support.processes import children
+
+
+@pytest.fixture(params=[False, True], ids=["now", "background"])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LinkSaver]:
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", background=request.param))
+    yield saver
+    saver.close()
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Iterator[LinkSaver]:
+    """A saver that saves in the background."""
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", background=True))
+    yield saver
+    saver.close()
+
+
+class Gate:
+    """Holds up what runs in the background, behind the checkpoint and before its link."""
+
+    def __init__(self, write: Callable[..., None]) -> None:
+        self.open = threading.Event()
+        self._write = write
+
+    def __call__(self, *arguments: Any) -> None:
+        self.open.wait(60)
+        self._write(*arguments)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate = Gate(link_saver.write_link)
+    monkeypatch.setattr(link_saver, "write_link", gate)
+    return gate
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Let links fail from now on."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(link_saver, "write_link", fail)
+
+
+def state(step: int) -> dict[str, Any]:
+    return {"w": np.random.default_rng(step).standard_normal(3000), "step": step}
+
+
+def step_of(path: Path) -> Any:
+    with open_linked(path) as file:
+        return file.state()["step"]
+
+
+def test_each_state_has_its_link(saver: LinkSaver, tmp_path: Path) -> None:
+    done: list[int] = []
+    for step in range(4):
+        saver.save(state(step), tmp_path / f"{step}", {"n": "1"}, then=lambda step=step: done.append(step))
+    saver.wait()
+    assert [step_of(tmp_path / f"{step}") for step in range(4)] == done == [0, 1, 2, 3]
+    saver.close()
+    saver.save(state(4), tmp_path / "4")  # opens the chain again
+    saver.close()
+    assert step_of(tmp_path / "4") == 4
+    with lccodec.Chain(tmp_path / "chain") as chain:
+        assert [chain.info(step).parent for step in chain.steps] == [None, 0, 1, 2, 3]
+        assert chain.info(0).metadata == {"n": "1"}
+    assert children() == []
+
+
+def test_without_a_chain_the_file_is_the_state(tmp_path: Path) -> None:
+    class Adapter:
+        def to_numpy(self, state: Any, metadata: Any = None, room: Any = None, /) -> Any:  # noqa: ARG002
+            return {"wrapped": state}, {**metadata, "by": "me"}
+
+    for adapter, expected in ((None, {"x": 1}), (Adapter(), {"wrapped": {"x": 1}})):
+        saver = LinkSaver(ChainOptions(), adapter)  # type: ignore[arg-type]
+        saver.save({"x": 1}, tmp_path / "a")
+        saver.close()
+        assert lccodec.load_file(tmp_path / "a") == expected
+
+
+def test_the_part_of_a_process_is_a_chain_of_its_own(tmp_path: Path) -> None:
+    saver = LinkSaver(ChainOptions(tmp_path / "chain"), part="process-1")
+    saver.save(state(0), tmp_path / "a")
+    assert lccodec.Chain(tmp_path / "chain" / "process-1").steps == [0]
+    assert step_of(tmp_path / "a") == 0
+
+
+def test_a_link_comes_after_its_checkpoint(beside: LinkSaver, gate: Gate, tmp_path: Path) -> None:
+    done: list[str] = []
+    beside.save(state(0), tmp_path / "a", then=lambda: done.append("then"))
+    beside.after(lambda: done.append("after"))
+    while not lccodec.Chain(tmp_path / "chain").steps:
+        pass
+    assert not (tmp_path / "a").exists()
+    assert done == []
+    gate.open.set()
+    beside.wait()
+    assert step_of(tmp_path / "a") == 0
+    assert done == ["then", "after"]
+    beside.after(lambda: done.append("at once"))
+    assert done[-1] == "at once"
+
+
+def test_what_waits_for_a_save_that_fails_is_not_done(beside: LinkSaver, tmp_path: Path) -> None:
+    (tmp_path / "chain").write_bytes(b"not a directory")
+    done: list[str] = []
+    with pytest.raises(StorageError):
+        beside.save(state(0), tmp_path / "a", then=lambda: done.append("then"))
+    (tmp_path / "chain").unlink()
+    beside.save(state(0), tmp_path / "a")
+    beside.wait()
+    beside.save({"w": np.zeros(4_000_000)}, tmp_path / "b", then=lambda: done.append("then"))
+    (tmp_path / "chain").rename(tmp_path / "moved")
+    (tmp_path / "chain").write_bytes(b"not a directory")
+    beside.after(lambda: done.append("after"))
+    beside.settle()
+    beside.after(lambda: done.append("after the failure"))
+    (tmp_path / "chain").unlink()
+    (tmp_path / "moved").rename(tmp_path / "chain")
+    with pytest.raises(StorageError) as raised:
+        beside.save(state(2), tmp_path / "c")
+    assert "step 1 was not saved" in raised.value.__notes__[0]
+    assert done == []
+    assert not (tmp_path / "b").exists()
+    assert not (tmp_path / "c").exists()
+    beside.save(state(2), tmp_path / "c")
+    beside.wait()
+    assert step_of(tmp_path / "c") == 2
+
+
+@pytest.mark.parametrize("how", ["save", "wait", "close"])
+def test_a_link_that_fails_is_told_once(
+    how: str, beside: LinkSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        refuse(patch, StorageError(28, "no room for the link"))
+        beside.save(state(0), tmp_path / "a")
+        beside.settle()
+    calls = {
+        "save": lambda: beside.save(state(1), tmp_path / "b"),
+        "wait": beside.wait,
+        "close": beside.close,
+    }
+    with pytest.raises(StorageError, match="no room for the link"):
+        calls[how]()
+    calls[how]()
+    beside.close()
+    assert not (tmp_path / "a").exists()
+    assert (tmp_path / "b").exists() == (how == "save")
+
+
+def test_an_action_that_fails_is_told(beside: LinkSaver, gate: Gate, tmp_path: Path) -> None:
+    beside.save(state(0), tmp_path / "a")
+    beside.after((tmp_path / "none").unlink)
+    gate.open.set()
+    with pytest.raises(FileNotFoundError):
+        beside.wait()
+
+
+def test_a_folder_that_is_deleted_meanwhile(
+    beside: LinkSaver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[str] = []
+    beside.save(state(0), tmp_path / "folder" / "a", then=lambda: done.append("then"))
+    beside.wait()
+    assert done == []
+    assert "the folder was deleted before its checkpoint was saved" in caplog.text
+
+
+def test_a_save_that_is_asked_for_is_told_there(beside: LinkSaver, tmp_path: Path) -> None:
+    (tmp_path / "chain").mkdir()
+    begun = beside.begin({"w": np.zeros(4_000_000)}, None, None)
+    (tmp_path / "chain").rmdir()
+    (tmp_path / "chain").write_bytes(b"not a directory")
+    with pytest.raises(StorageError):
+        begun.link(tmp_path / "a")
+    (tmp_path / "chain").unlink()
+    begun = beside.begin(state(0), None, None)  # the failure was told
+    begun.link(tmp_path / "a")
+    assert step_of(tmp_path / "a") == 0
+    with pytest.raises(ArgumentError, match="needs a chain"):
+        LinkSaver(ChainOptions()).begin(state(0), None, None)
+
+
+def test_a_copy_goes_on_from_the_disk(saver: LinkSaver, tmp_path: Path) -> None:
+    saver.save(state(0), tmp_path / "0")
+    saver.wait()
+    another = copy.deepcopy(saver)  # in the way of pickle
+    another.save(state(1), tmp_path / "1")
+    another.close()
+    assert [step_of(tmp_path / name) for name in "01"] == [0, 1]
+
+
+def test_a_fork_does_not_wait_for_the_saves_of_its_parent(
+    beside: LinkSaver, gate: Gate, tmp_path: Path
+) -> None:
+    beside.save(state(0), tmp_path / "a")
+    process = os.fork()
+    if process == 0:
+        beside.wait()
+        beside.after((tmp_path / "forked").touch)
+        beside.close()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+    assert (tmp_path / "forked").exists()
+    gate.open.set()
+    beside.close()
+    assert step_of(tmp_path / "a") == 0
+
+
+AT_EXIT = """
+import sys, numpy as np
+from pathlib import Path
+from lccodec.adapters import link_saver
+from lccodec.adapters.options import ChainOptions
+saver = link_saver.LinkSaver(ChainOptions(sys.argv[1] + "/chain", background=True))
+if sys.argv[2] == "fails":
+    def refuse(*_): raise OSError("no room for the link")
+    link_saver.write_link = refuse
+saver.save({"w": np.zeros(1_000_000)}, Path(sys.argv[1], "a"))
+"""
+
+
+@pytest.mark.parametrize("how", ["works", "fails"])
+def test_the_end_of_a_program_waits_and_tells(how: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", AT_EXIT, str(tmp_path), how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert (tmp_path / "a").exists() == (how == "works")
+    assert ("no room for the link" in done.stderr) == (how == "fails")
+    assert lccodec.Chain(tmp_path / "chain").steps == [0]
