@@ -43,12 +43,12 @@ def bundles(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
         lccodec.bundle(chain.directory, bundled)
         remove = partial(shutil.rmtree, ignore_errors=True)
         jobs = {
-            (PEER, "write", 1): Job(
+            (PEER, "write"): Job(
                 partial(copy_files, chain.directory, copied),
                 partial(shutil.rmtree, copied, ignore_errors=True),
             ),
-            (BUNDLE, "write", 1): Job(partial(lccodec.bundle, chain.directory, bundled)),
-            (BUNDLE, "take apart", 1): Job(partial(lccodec.unbundle, bundled, back), partial(remove, back)),
+            (BUNDLE, "write"): Job(partial(lccodec.bundle, chain.directory, bundled)),
+            (BUNDLE, "take apart"): Job(partial(lccodec.unbundle, bundled, back), partial(remove, back)),
         }
         timings = measure(jobs, copier(state), plan.rounds)
     case = f"{STEPS} keyframes, {size / 1e6:,.0f} MB together; the copy is that of one state"

@@ -6,7 +6,6 @@ Source: SPEC 9 (LCC-BUN, LCC-EXA-04).
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from ..container.bundle import Bundle, is_bundle
 from ..container.reader import CheckpointReader
 from ..container.system import checked_path
-from ..errors import ArgumentError, ChainError, FormatError, LccodecError, LccodecWarning
+from ..errors import ArgumentError, ChainError, FormatError, LccodecError, warn
 from .checkpoint import CheckpointFile, open_file
 from .directory import step_index
 from .info import CheckpointInfo
@@ -81,7 +80,7 @@ def _open_step(bundle: Bundle, step: int | None, exact: bool) -> CheckpointReade
         reader, problem = open_exact_in(bundle)
         if problem is not None:
             message = f"{bundle.path}: {problem}; the history's newest is returned"
-            warnings.warn(message, LccodecWarning, stacklevel=4)
+            warn(message)
         if reader is not None:
             return reader
     return bundle.open(wanted)
@@ -113,14 +112,9 @@ def _newest_roots(bundle: Bundle) -> frozenset[bytes]:
     newest = bundle.steps[-1]
     try:
         with bundle.open(newest) as reader:
-            return roots_of(reader)
+            return reader.roots
     except LccodecError:
         return frozenset((bundle.index.checkpoints[newest].root,))
-
-
-def roots_of(reader: CheckpointReader) -> frozenset[bytes]:
-    """Return the roots by which others name a checkpoint."""
-    return frozenset((reader.root,))
 
 
 def describe_exact_in(bundle: Bundle) -> dict[str, Any] | None:

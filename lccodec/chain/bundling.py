@@ -22,7 +22,7 @@ from ..container.system import SYSTEM, checked_path, storage_errors
 from ..container.whole_file import WholeFile
 from ..container.writer import remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, LccodecError, LccodecWarning
-from .bundled import open_exact_in, roots_of
+from .bundled import open_exact_in
 from .directory import check_name, checkpoint_path, directory_steps, in_chain, step_index
 from .links import check_step
 
@@ -73,7 +73,7 @@ def bundle(
             with open_checkpoint(found[step]) as reader:
                 check_name(found[step].name, reader.manifest.step)
                 _check_link(reader, source, roots)
-                roots[step] = roots_of(reader)
+                roots[step] = reader.roots
                 entries[step] = writer.add(reader.source, reader.root)
         exact = _add_exact(writer, source, chosen[-1], roots) if chosen[-1] == max(found) else None
         writer.commit_index(BundleIndex(entries, exact))
@@ -171,7 +171,7 @@ def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) ->
         for step in opened.steps:
             with opened.open(step) as reader:
                 _check_link(reader, target, roots)
-                roots[step] = roots_of(reader)
+                roots[step] = reader.roots
             if step not in there:
                 _write(opened, step, checkpoint_path(target, step))
         if opened.index.exact is not None and None not in there:

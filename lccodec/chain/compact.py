@@ -11,7 +11,6 @@ Source: SPEC 9 (LCC-CHN-04, LCC-CHN-10).
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 
 from ..container.system import SYSTEM, System, directory_lock, storage_errors
 from ..container.writer import remove_stale_temporaries
-from ..errors import ChainError, DataError, LccodecWarning
+from ..errors import ChainError, DataError, warn
 from ..policy.roles import Assignment
 from .ancestry import Ancestry
 from .checkpoint import CheckpointFile, open_step
@@ -62,7 +61,7 @@ def compact(
 ) -> Compaction:
     """Write checkpoints anew, each with the same state, where that saves bytes or depth.
 
-    A checkpoint that cannot be restored stays as it is, and an `LccodecWarning` names it.
+    A checkpoint that cannot be restored stays as it is, and an `warn` names it.
 
     Parameters
     ----------
@@ -105,7 +104,7 @@ def compact(
                 done = rewrite(directory, step, becomes, smaller=smaller, **options)
             except (ChainError, DataError) as error:
                 message = f"{directory}: step {step} stays as it is: {error}"
-                warnings.warn(message, LccodecWarning, stacklevel=3)
+                warn(message)
                 continue
             if done is not None:
                 found.append(done)

@@ -10,14 +10,13 @@ Source: SPEC 9 (LCC-CHN-07, LCC-CHN-09, LCC-CHN-10).
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..container.system import SYSTEM, System, directory_lock, storage_errors
 from ..container.writer import remove_stale_temporaries
-from ..errors import ArgumentError, ChainError, DataError, LccodecWarning
+from ..errors import ArgumentError, ChainError, DataError, warn
 from .ancestry import Ancestry
 from .directory import directory_names, steps_of
 from .keep import Keep, check_keep
@@ -178,7 +177,7 @@ def _plan(directory: Path, keep: Keep, ancestry: Ancestry) -> tuple[Pruning, dic
         message = (
             f"{directory}: step {step} cannot be read, so it is taken to need the step before: {problem}"
         )
-        warnings.warn(message, LccodecWarning, stacklevel=4)
+        warn(message)
     doomed = {step: path for step, path in steps.items() if step not in kept and step not in needed}
     with storage_errors("cannot look at", directory):
         freed = sum(path.stat().st_size for path in doomed.values())
@@ -186,4 +185,4 @@ def _plan(directory: Path, keep: Keep, ancestry: Ancestry) -> tuple[Pruning, dic
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, LccodecWarning, stacklevel=5)  # at the line that called `Chain.prune`
+    warn(message)  # at the line that called `Chain.prune`

@@ -18,7 +18,7 @@ from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, L
 
 from ..support.checkpoints import listing
 from ..support.systems import Disk, Faulty, power_losses
-from ..support.walks import chain_of, lossy_chain, walk
+from ..support.walks import assert_same, chain_of, lossy_chain, walk
 
 
 def same_files(left: Path, right: Path) -> bool:
@@ -248,3 +248,22 @@ def test_many_steps(tmp_path: Path) -> None:
         assert file.state()["w"].tolist() == [299] * 3
         assert len(file.links) == 300
     assert lccodec.validate(tmp_path / "run.lcc", deep=True) == []
+
+
+def test_a_chain_that_was_written_anew(tmp_path: Path) -> None:
+    """Children and the exact file may name a checkpoint by the root it had before."""
+    chain = lossy_chain(tmp_path / "run", steps=6, newest="exact")
+    expected = [chain.restore(step, exact=False) for step in (40, 50)]
+    chain.prune(lccodec.Keep(steps=[40, 50]), rewrite=True)
+    assert chain.info(40).replaces
+    path = tmp_path / "run.lcc"
+    lccodec.bundle(chain.directory, path)
+    assert lccodec.validate(path, deep=True) == []
+    for step, state in zip((40, 50), expected, strict=True):
+        with lccodec.open(path, step=step, exact=False) as file:
+            assert_same(file.state(), state)
+    with lccodec.open(path) as file:
+        assert file.info().exact
+        assert_same(file.state(), chain.restore())
+    assert lccodec.unbundle(path, tmp_path / "back") == [40, 50]
+    assert same_files(chain.directory, tmp_path / "back")
