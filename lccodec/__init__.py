@@ -1,7 +1,7 @@
 """lccodec: a portable, pure-NumPy codec for training checkpoints."""
 
+from .chain.bundled import open_path as open
 from .chain.bundling import bundle, unbundle
-from .chain.bundling import open_path as open
 from .chain.chain import Chain
 from .chain.checkpoint import CheckpointFile
 from .chain.info import ArrayInfo, CheckpointInfo

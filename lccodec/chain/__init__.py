@@ -7,7 +7,7 @@
 - `exact_file`: the file of the newest state bit for bit; `newest`: when it is written and used.
 - `directory`: the files of a chain and their steps; `place`: a directory or a bundle; `links`: one
   file as a link of a chain.
-- `bundling`: a chain in one file, and back.
+- `bundling`: a chain in one file, and back; `bundled`: its checkpoints opened there.
 - `replay`: decoding along the links; `info`: what is known without decoding.
 - `checkpoint`: an open checkpoint with its parents; `single_file`: a state in one file.
 - `average`: a mean of checkpoints; `selection`: of which, and what each counts.

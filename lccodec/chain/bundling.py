@@ -1,4 +1,4 @@
-"""Bundles: a chain's checkpoint files in one file, and back; and opening what is in one.
+"""Bundles: a chain's checkpoint files in one file, and back.
 
 A bundle holds the files as they are, so its steps have the same roots. A delta in a bundle has its
 parent in the bundle.
@@ -11,153 +11,20 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..constants import EXACT_NAME
-from ..container.bundle import Bundle, is_bundle
+from ..container.bundle import Bundle
 from ..container.bundle_index import BundledFile, BundleIndex
 from ..container.bundle_writer import BundleWriter, check_index_size
 from ..container.reader import CheckpointReader, open_checkpoint, read_root
 from ..container.system import SYSTEM, checked_path, storage_errors
 from ..container.whole_file import WholeFile
 from ..container.writer import remove_stale_temporaries
-from ..errors import ArgumentError, ChainError, FormatError, LccodecError, LccodecWarning
-from ..parallel import thread_count
-from .checkpoint import CheckpointFile, open_file
+from ..errors import ArgumentError, ChainError, LccodecError, LccodecWarning
+from .bundled import open_exact_in, roots_of
 from .directory import check_name, checkpoint_path, directory_steps, in_chain, step_index
-from .info import CheckpointInfo
 from .links import check_step
-
-
-class BundledCheckpoint(CheckpointFile):
-    """An open checkpoint of a bundle. Its parents come from the same bundle."""
-
-    def __init__(self, bundle: Bundle, reader: CheckpointReader, threads: int) -> None:
-        self._bundle = bundle
-        super().__init__(reader, bundle, threads)
-
-    def close(self) -> None:
-        """Close the file. Closing again does nothing."""
-        super().close()
-        self._bundle.close()
-
-
-def open_path(
-    path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True, threads: int = 1
-) -> CheckpointFile:
-    """Open a checkpoint file, or a step of a bundle, to read single arrays.
-
-    The parents of a delta are looked for in the same directory, or in the bundle.
-
-    Parameters
-    ----------
-    step
-        Of a bundle: the step, by default the latest.
-    exact
-        Of a bundle: whether to take the newest state from the exact file, if it has one.
-    threads
-        Number of threads to decode with, 0 for one for each core.
-
-    Raises
-    ------
-    ArgumentError
-        If `path` cannot be a path, a step is given for a file of one checkpoint, or `threads` is
-        not a non-negative integer.
-    ChainError
-        If the bundle has no such step, or a parent is missing.
-    DataError, StorageError
-        If the file breaks a rule of the format, or the operating system cannot read it.
-    """
-    threads, checked = thread_count(threads), checked_path(path)
-    if step is None:
-        try:
-            return open_file(checked, threads=threads)
-        except FormatError:
-            if not is_bundle(checked):
-                raise
-    elif not is_bundle(checked):
-        raise ArgumentError(f"{checked} is not a bundle: a step is for a bundle")
-    bundle = Bundle(checked)
-    try:
-        return BundledCheckpoint(bundle, _open_step(bundle, step, exact), threads)
-    except BaseException:
-        bundle.close()
-        raise
-
-
-def _open_step(bundle: Bundle, step: int | None, exact: bool) -> CheckpointReader:
-    newest = bundle.steps[-1]
-    wanted = newest if step is None else step_index(step)
-    if wanted not in bundle.index.checkpoints:
-        nearest = min(bundle.steps, key=lambda s: abs(s - wanted))
-        raise ChainError(f"{bundle.path} has no step {wanted}; the nearest is {nearest}")
-    if exact and wanted == newest:
-        reader, problem = open_exact_in(bundle)
-        if problem is not None:
-            message = f"{bundle.path}: {problem}; the history's newest is returned"
-            warnings.warn(message, LccodecWarning, stacklevel=4)
-        if reader is not None:
-            return reader
-    return bundle.open(wanted)
-
-
-def open_exact_in(bundle: Bundle) -> tuple[CheckpointReader | None, str | None]:
-    """Open the exact file of a bundle if it is that of its newest checkpoint (LCC-EXA-04).
-
-    Returns
-    -------
-    tuple
-        The file, or None; and what is wrong with it, or None.
-    """
-    newest = bundle.steps[-1]
-    try:
-        reader = bundle.open_exact()
-    except LccodecError as error:
-        return None, f"the exact file cannot be used: {error}"
-    if reader is None:
-        return None, None
-    if reader.manifest.step == newest and reader.manifest.exact in _newest_roots(bundle):
-        return reader, None
-    reader.close()
-    return None, f"its exact file is not that of step {newest}"
-
-
-def _newest_roots(bundle: Bundle) -> frozenset[bytes]:
-    """Return the roots by which others name the newest checkpoint, also if it is damaged."""
-    newest = bundle.steps[-1]
-    try:
-        with bundle.open(newest) as reader:
-            return _roots(reader)
-    except LccodecError:
-        return frozenset((bundle.index.checkpoints[newest].root,))
-
-
-def _roots(reader: CheckpointReader) -> frozenset[bytes]:
-    """Return the roots by which others name a checkpoint."""
-    return frozenset((reader.root,))
-
-
-def describe_exact_in(bundle: Bundle) -> dict[str, Any] | None:
-    """Return what is known of the exact file of a bundle, as `newest.describe_exact`."""
-    if bundle.index.exact is None:
-        return None
-    reader, problem = open_exact_in(bundle)
-    if reader is not None:
-        reader.close()
-    step = None if reader is None else reader.manifest.step
-    return {"step": step, "bytes": bundle.index.exact.length, "problem": problem}
-
-
-def with_exact_in(info: CheckpointInfo, path: Path) -> CheckpointInfo:
-    """Return what is known of a checkpoint; `exact` also for the exact file in its bundle."""
-    with Bundle(path) as opened:
-        reader, _ = open_exact_in(opened)
-        if reader is None:
-            return info
-        reader.close()
-        return replace(info, exact=info.step == opened.steps[-1])
 
 
 def bundle(
@@ -206,7 +73,7 @@ def bundle(
             with open_checkpoint(found[step]) as reader:
                 check_name(found[step].name, reader.manifest.step)
                 _check_link(reader, source, roots)
-                roots[step] = _roots(reader)
+                roots[step] = roots_of(reader)
                 entries[step] = writer.add(reader.source, reader.root)
         exact = _add_exact(writer, source, chosen[-1], roots) if chosen[-1] == max(found) else None
         writer.commit_index(BundleIndex(entries, exact))
@@ -304,7 +171,7 @@ def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) ->
         for step in opened.steps:
             with opened.open(step) as reader:
                 _check_link(reader, target, roots)
-                roots[step] = _roots(reader)
+                roots[step] = roots_of(reader)
             if step not in there:
                 _write(opened, step, checkpoint_path(target, step))
         if opened.index.exact is not None and None not in there:

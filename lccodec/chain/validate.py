@@ -16,7 +16,7 @@ from ..container.bundle import Bundle, is_bundle
 from ..container.reader import CheckpointReader, check_skeleton, open_checkpoint
 from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
-from .bundling import open_exact_in
+from .bundled import open_exact_in
 from .checkpoint import CheckpointFile, open_file, open_step
 from .directory import directory_names, directory_steps, steps_of
 from .exact_file import check_state, check_values, exact_root, link_problem

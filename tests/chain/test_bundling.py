@@ -18,14 +18,7 @@ from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, L
 
 from ..support.checkpoints import listing
 from ..support.systems import Disk, Faulty, power_losses
-from ..support.walks import assert_same, chain_of, walk
-
-
-def lossy_chain(directory: Path, steps: int = 5, **options: Any) -> Chain:
-    chain = Chain(directory, "lc-3", keyframe_every=2, **options)
-    for step, state in enumerate(walk(steps)):
-        chain.save(10 * step, state, {"step": step})
-    return chain
+from ..support.walks import chain_of, lossy_chain, walk
 
 
 def same_files(left: Path, right: Path) -> bool:
@@ -52,27 +45,6 @@ def test_a_chain_comes_back_byte_for_byte(tmp_path: Path, newest: Any) -> None:
     assert listing(tmp_path) == ["again.lcc", "back", "run", "run.lcc"]
 
 
-def test_every_step_is_opened_in_place(tmp_path: Path) -> None:
-    chain = lossy_chain(tmp_path / "run", newest="exact")
-    path = tmp_path / "run.lcc"
-    lccodec.bundle(chain.directory, path)
-    for step in chain.steps:
-        with lccodec.open(path, step=step, exact=False) as file:
-            assert_same(file.state(), chain.restore(step, exact=False))
-            assert file.metadata() == {"step": str(step // 10)}
-            assert file.info() == chain._open(step).info()
-            assert_same(
-                file.get("layer/weight"), chain.restore(step, "layer/weight", exact=False)["layer/weight"]
-            )
-    for step in (None, 40):
-        with lccodec.open(path, step=step) as file:
-            assert_same(file.state(), walk(5)[4])
-            assert file.info().exact
-    file.close()
-    with pytest.raises(ArgumentError, match="closed"):
-        file.state()
-
-
 def test_some_steps_come_with_what_they_need(tmp_path: Path) -> None:
     chain = lossy_chain(tmp_path / "run", steps=7, newest="exact")
     assert [chain.info(step).parent for step in chain.steps] == [None, 0, 10, None, 30, 40, None]
@@ -86,26 +58,6 @@ def test_some_steps_come_with_what_they_need(tmp_path: Path) -> None:
         assert bundle.steps == [60]
         assert bundle.index.exact is not None
     assert lccodec.validate(path, deep=True) == []
-
-
-def test_a_file_of_one_checkpoint_is_opened_too(tmp_path: Path) -> None:
-    chain = lossy_chain(tmp_path / "run", steps=2)
-    with lccodec.open(chain.directory / "000000000010.lcc.h5") as file:
-        assert_same(file.state(), chain.restore(10))
-    with pytest.raises(ArgumentError, match="is not a bundle"):
-        lccodec.open(chain.directory / "000000000010.lcc.h5", step=10)
-    for name in ("none.lcc", "run"):
-        with pytest.raises(LccodecError):
-            lccodec.open(tmp_path / name)
-
-
-def test_an_unknown_step(tmp_path: Path) -> None:
-    chain = lossy_chain(tmp_path / "run")
-    lccodec.bundle(chain.directory, tmp_path / "run.lcc")
-    with pytest.raises(ChainError, match="has no step 12; the nearest is 10"):
-        lccodec.open(tmp_path / "run.lcc", step=12)
-    with pytest.raises(ArgumentError, match="a step is an integer"):
-        lccodec.open(tmp_path / "run.lcc", step="10")  # type: ignore[arg-type]
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -171,23 +123,6 @@ def test_an_exact_file_of_no_use_is_left_out_with_a_warning(tmp_path: Path) -> N
     exact.write_bytes(whole)  # a crash between the two commits
     with pytest.warns(LccodecWarning, match="not that of step 30"):
         lccodec.bundle(chain.directory, path)
-
-
-def test_a_damaged_exact_file_in_a_bundle_gives_the_history(tmp_path: Path) -> None:
-    chain = lossy_chain(tmp_path / "run", steps=2, newest="exact")
-    path = tmp_path / "run.lcc"
-    lccodec.bundle(chain.directory, path)
-    data = bytearray(path.read_bytes())
-    with Bundle(path) as bundle:
-        place = bundle.index.offsets[-1] + 20
-    data[place] ^= 1
-    path.write_bytes(data)
-    with pytest.warns(LccodecWarning, match="the history's newest is returned"), lccodec.open(path) as file:
-        assert_same(file.state(), chain.restore(10, exact=False))
-    assert [problem.rule for problem in lccodec.validate(path)] == ["LCC-TRL-05"]
-    with pytest.warns(LccodecWarning, match="the exact file is left out"):
-        lccodec.unbundle(path, tmp_path / "back")
-    assert listing(tmp_path / "back") == ["000000000000.lcc.h5", "000000000010.lcc.h5"]
 
 
 def test_a_check_finds_what_is_wrong_with_the_files(tmp_path: Path) -> None:

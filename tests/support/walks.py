@@ -52,3 +52,11 @@ def chain_of(tmp_path: Path, steps: int = 4) -> tuple[Chain, list[dict[str, Any]
     for step, state in enumerate(states):
         chain.save(step, state)
     return chain, states
+
+
+def lossy_chain(directory: Path, steps: int = 5, **options: Any) -> Chain:
+    """A chain of the steps 0, 10, 20 and so on, with a keyframe at every third."""
+    chain = Chain(directory, "lc-3", keyframe_every=2, **options)
+    for step, state in enumerate(walk(steps)):
+        chain.save(10 * step, state, {"step": step})
+    return chain

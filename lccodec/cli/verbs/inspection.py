@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ...chain.bundling import describe_exact_in, with_exact_in
+from ...chain.bundled import describe_exact_in, with_exact_in
 from ...chain.info import CheckpointInfo
 from ...chain.newest import describe_exact, with_exact
 from ...chain.place import Place, place_steps

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from ...chain.bundling import open_path
+from ...chain.bundled import open_path
 from ...chain.checkpoint import CheckpointFile, open_step
 from ...chain.newest import open_newest
 from ...container.bundle import is_bundle
