@@ -122,18 +122,26 @@ def main(words: list[str] | None = None) -> int:
         if names:
             plan = plan_of(options, Path(directory))
             adam = Adam(list(train(plan.data, plan.depth + 1, quick=plan.small_network)), plan.values)
-            figures, missing = measure(plan, adam, names)
+            for name in names:
+                found, absent = measure(plan, adam, [name])
+                figures, missing = [*figures, *found], [*missing, *absent]
+                _store(options, figures, missing)  # a run that is cut short leaves what it has measured
+            missing = list(dict.fromkeys(missing))
         known = {f.key for f in figures}
         figures += [f for path in options.add for f in load(path) if f.key not in known]
         text = report(figures, missing)
         print(text)
         if options.results:
             put_into(options.results, "overlap.py", text)
-        if options.json:
-            dump(figures, {"quick": options.quick, "missing": missing}, options.json)
+        _store(options, figures, missing)
         if not options.check:
             return 0
         return _check(figures, lambda again: measure(plan, adam, again)[0] if adam else [])
+
+
+def _store(options: argparse.Namespace, figures: list[Figure], missing: list[str]) -> None:
+    if options.json:
+        dump(figures, {"quick": options.quick, "missing": missing}, options.json)
 
 
 def _check(figures: list[Figure], again: Callable[[list[str]], list[Figure]]) -> int:
