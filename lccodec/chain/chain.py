@@ -130,12 +130,9 @@ class Chain(Lifetime):
         """
         with self._saving:
             self._closed = True
-            self._saver.forget()
             if self._restorers is not None:
                 self._restorers.close()
-            background, self._background = self._background, None
-            if background is not None:
-                background.close()
+            self._release()
 
     @property
     def workers(self) -> int | None:
@@ -196,8 +193,8 @@ class Chain(Lifetime):
             If the operating system refuses to write. In both cases no file is left behind.
         """
         with self._saving:
+            self._check_open()
             if self._options.workers is None and self._background is None:
-                self._check_open()
                 flat, strings, roles = self._flatten(state, metadata, known)
                 size = self._saver.save(step, flat, strings, roles)
                 self._thin_out()
@@ -244,6 +241,7 @@ class Chain(Lifetime):
         """
         check_when_busy(when_busy)
         with self._saving:
+            self._check_open()
             return self._submit(self._in_background(), step, state, metadata, known, when_busy)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -254,8 +252,10 @@ class Chain(Lifetime):
         return self._background is None or self._background.wait(timeout)
 
     def _release(self) -> None:
-        self.wait()
         self._saver.forget()
+        background, self._background = self._background, None
+        if background is not None:
+            background.close()
 
     @property
     def failure(self) -> BaseException | None:
@@ -288,7 +288,6 @@ class Chain(Lifetime):
         tell: bool = True,
     ) -> Future[int | None]:
         """Start a save in the background."""
-        self._check_open()
         index = next_step(step, [*self.steps, *background.steps], self.directory)
 
         def copy(arena: Arena) -> Snapshot:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Chain, LccodecWarning, Policy, StorageError, WorkerError, validate
+from lccodec import ArgumentError, Chain, Keep, LccodecWarning, Policy, StorageError, WorkerError, validate
 from lccodec.chain.background import take_snapshot
 from lccodec.container.tree import flatten
 from lccodec.quantizers.base import Quantizer
@@ -179,6 +179,19 @@ def test_warnings_come_with_a_later_call(tmp_path: Path) -> None:
         (tmp_path / "000000000001.lcc.h5").write_bytes(b"")
         with pytest.warns(LccodecWarning, match="goes on with a keyframe"):
             chain.save(2, STATES[2])
+
+
+def test_rollback_and_thinning_out_beside_saves_in_the_background(tmp_path: Path) -> None:
+    with Chain(tmp_path, "lc-3", keyframe_every=1, newest="exact", keep=Keep(latest=2)) as chain:
+        for step in range(6):
+            chain.save_async(step, STATES[step])
+        chain.wait()
+        assert chain.steps == [4, 5]
+        chain.rollback(4, purge=True)
+        chain.save_async(7, STATES[7])
+        chain.wait()
+        assert_same(chain.restore(), STATES[7])  # bit for bit, as before the rollback
+        assert (chain.steps[-1], chain.info(7).parent, chain.info(7).exact) == (7, 4, True)
 
 
 # --- failures -------------------------------------------------------------------------------------
