@@ -164,7 +164,6 @@ TESTED_WITH = {
     "chain/remote": "chain/test_background",
     "chain/restorers": "chain/test_sharing",
     "chain/tasks": "chain/test_background",
-    "chain/worker": "chain/test_background",
     "adapters/dcp/reader": "adapters/dcp/test_dcp",
     "adapters/jax/single_file": "adapters/jax/test_states",
     "adapters/torch/single_file": "adapters/torch/test_states",

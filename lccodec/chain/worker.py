@@ -225,6 +225,7 @@ def serve(channel: Channel) -> None:
     except (EOFError, Abandoned):
         pass
     finally:
+        channel.close()
         if leader is not None:
             leader.close()
 

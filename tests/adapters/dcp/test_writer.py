@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import lccodec
+import lccodec.adapters.dcp  # what the script needs
 
 ASYNC = """
 import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
