@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from lccodec.adapters import link_saver
 from lccodec.adapters.link import open_linked
 from lccodec.adapters.link_saver import LinkSaver
 from lccodec.adapters.options import ChainOptions
-from lccodec.errors import ArgumentError, StorageError
+from lccodec.errors import ArgumentError, StorageError, WorkerError
 
 from ..support.processes import children
 
@@ -127,23 +129,27 @@ def test_a_link_comes_after_its_checkpoint(beside: LinkSaver, gate: Gate, tmp_pa
     assert done[-1] == "at once"
 
 
+@contextmanager
+def failing() -> Iterator[None]:
+    """Let what is begun meanwhile fail: its worker stands still, and then it is killed."""
+    (worker,) = children()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
 def test_what_waits_for_a_save_that_fails_is_not_done(beside: LinkSaver, tmp_path: Path) -> None:
-    (tmp_path / "chain").write_bytes(b"not a directory")
     done: list[str] = []
-    with pytest.raises(StorageError):
-        beside.save(state(0), tmp_path / "a", then=lambda: done.append("then"))
-    (tmp_path / "chain").unlink()
     beside.save(state(0), tmp_path / "a")
     beside.wait()
-    beside.save({"w": np.zeros(4_000_000)}, tmp_path / "b", then=lambda: done.append("then"))
-    (tmp_path / "chain").rename(tmp_path / "moved")
-    (tmp_path / "chain").write_bytes(b"not a directory")
-    beside.after(lambda: done.append("after"))
+    with failing():
+        beside.save(state(1), tmp_path / "b", then=lambda: done.append("then"))
+        beside.after(lambda: done.append("after"))
     beside.settle()
     beside.after(lambda: done.append("after the failure"))
-    (tmp_path / "chain").unlink()
-    (tmp_path / "moved").rename(tmp_path / "chain")
-    with pytest.raises(StorageError) as raised:
+    with pytest.raises(WorkerError) as raised:
         beside.save(state(2), tmp_path / "c")
     assert "step 1 was not saved" in raised.value.__notes__[0]
     assert done == []
@@ -152,6 +158,14 @@ def test_what_waits_for_a_save_that_fails_is_not_done(beside: LinkSaver, tmp_pat
     beside.save(state(2), tmp_path / "c")
     beside.wait()
     assert step_of(tmp_path / "c") == 2
+
+
+def test_what_is_refused_at_once_leaves_nothing(saver: LinkSaver, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError):
+        saver.save({"x": object()}, tmp_path / "a")
+    saver.close()
+    assert list(tmp_path.glob("**/*.h5")) == []
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("how", ["save", "wait", "close"])
@@ -194,16 +208,14 @@ def test_a_folder_that_is_deleted_meanwhile(
 
 
 def test_a_save_that_is_asked_for_is_told_there(beside: LinkSaver, tmp_path: Path) -> None:
-    (tmp_path / "chain").mkdir()
-    begun = beside.begin({"w": np.zeros(4_000_000)}, None, None)
-    (tmp_path / "chain").rmdir()
-    (tmp_path / "chain").write_bytes(b"not a directory")
-    with pytest.raises(StorageError):
-        begun.link(tmp_path / "a")
-    (tmp_path / "chain").unlink()
-    begun = beside.begin(state(0), None, None)  # the failure was told
-    begun.link(tmp_path / "a")
-    assert step_of(tmp_path / "a") == 0
+    beside.begin(state(0), None, None).link(tmp_path / "0")
+    with failing():
+        begun = beside.begin(state(1), None, None)
+    with pytest.raises(WorkerError):
+        begun.link(tmp_path / "1")
+    beside.begin(state(2), None, None).link(tmp_path / "2")  # the failure was told
+    assert [step_of(tmp_path / name) for name in "02"] == [0, 2]
+    assert not (tmp_path / "1").exists()
     with pytest.raises(ArgumentError, match="needs a chain"):
         LinkSaver(ChainOptions()).begin(state(0), None, None)
 
@@ -217,20 +229,32 @@ def test_a_copy_goes_on_from_the_disk(saver: LinkSaver, tmp_path: Path) -> None:
     assert [step_of(tmp_path / name) for name in "01"] == [0, 1]
 
 
-def test_a_fork_does_not_wait_for_the_saves_of_its_parent(
-    beside: LinkSaver, gate: Gate, tmp_path: Path
-) -> None:
-    beside.save(state(0), tmp_path / "a")
-    process = os.fork()
-    if process == 0:
-        beside.wait()
-        beside.after((tmp_path / "forked").touch)
-        beside.close()
-        os._exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
-    assert (tmp_path / "forked").exists()
-    gate.open.set()
-    beside.close()
+FORK = """
+import os, sys, threading, numpy as np
+from pathlib import Path
+from lccodec.adapters import link_saver
+from lccodec.adapters.options import ChainOptions
+gate, write, place = threading.Event(), link_saver.write_link, Path(sys.argv[1])
+link_saver.write_link = lambda *given: [gate.wait(60), write(*given)]
+saver = link_saver.LinkSaver(ChainOptions(place / "chain", background=True))
+saver.save({"w": np.zeros(9), "step": 0}, place / "a")
+process = os.fork()
+if process == 0:
+    saver.wait()
+    saver.after((place / "forked").touch)
+    saver.close()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+assert (place / "forked").exists() and not (place / "a").exists()
+gate.set()
+saver.close()
+"""
+
+
+def test_a_fork_does_not_wait_for_the_saves_of_its_parent(tmp_path: Path) -> None:
+    """In a program of its own: frameworks that other tests import warn of forks."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)]
+    subprocess.run(command, timeout=120, check=True)
     assert step_of(tmp_path / "a") == 0
 
 

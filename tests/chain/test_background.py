@@ -324,8 +324,8 @@ def test_no_memory_to_share(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_no_process_to_be_had(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/nowhere/python")
-    chain.save_async(0, STATES[0])
     with pytest.warns(LccodecWarning, match="cannot be started: .* saves go on in a thread"):
+        chain.save_async(0, STATES[0])
         chain.wait()
     assert_same(chain.restore(0), STATES[0])
 

@@ -4,9 +4,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
+import torch.distributed.checkpoint as dcp
 
 import lccodec
-import lccodec.adapters.dcp  # what the script needs
+from lccodec.adapters.dcp import LCStorageReader
 
 ASYNC = """
 import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
@@ -43,3 +45,6 @@ def test_asynchronous_saves_of_both_kinds_with_a_worker(tmp_path, kind):
     assert done.returncode == 0, done.stdout + done.stderr
     with lccodec.Chain(tmp_path / "chain" / "rank-0") as chain:
         assert [chain.info(step).parent for step in chain.steps] == [None, 0, 1]
+    found = {"w": torch.zeros(300, 300), "step": None}
+    dcp.load(found, storage_reader=LCStorageReader(tmp_path / "2"), no_dist=True)
+    assert found["step"] == 2
