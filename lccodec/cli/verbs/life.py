@@ -23,6 +23,7 @@ from ...chain.settings import KEYFRAME_EVERY
 from ...policy.presets import POLICIES
 from .. import render
 from ..program import verb
+from ..thinning import compaction_text, pruning_text
 from .parameters import CHAIN_OR_FILE, NEW, STEP, chain_argument
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -164,7 +165,7 @@ def prune(  # one parameter for each option: click passes them by name
         return
     for chain, found in pruned.items():
         head = f"{render.printable(chain)}: " if places or documents[1:] else ""
-        click.echo(head + render.pruning_text(found, dry_run))
+        click.echo(head + pruning_text(found, dry_run))
 
 
 @verb
@@ -196,7 +197,7 @@ def compact(
     chain = Chain(directory)
     found = chain.compact(policy, keyframe_every=keyframe_every, directory=target, dry_run=dry_run)
     document = {"directory": str(target or directory), "dry_run": dry_run, **asdict(found)}
-    click.echo(render.dump_json(document) if as_json else render.compaction_text(found))
+    click.echo(render.dump_json(document) if as_json else compaction_text(found))
 
 
 @verb

@@ -1,0 +1,60 @@
+"""What the shell shows of checkpoints that were removed or written anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..chain.compact import Compaction
+from ..chain.prune import Pruning
+from ..chain.rewrite import Rewriting
+from .render import printable
+
+
+def pruning_text(found: Pruning, dry_run: bool) -> str:
+    """Return what a prune removes, and what stays why."""
+    steps = sorted({*found.removed, *found.kept, *found.needed})
+    verb = "would remove" if dry_run else "removed"
+    lines = [f"{verb} {len(found.removed)} of {len(steps)} checkpoints, {found.freed:,} bytes"]
+    if found.removed:
+        lines.append(f"  {_ranges(found.removed, steps)}")
+    for why in dict.fromkeys(found.kept.values()):
+        kept = [step for step, reason in found.kept.items() if reason == why]
+        lines.append(f"kept ({printable(why)}): {_ranges(kept, steps)}")
+    for child in dict.fromkeys(found.needed.values()):
+        needed = [step for step, by in found.needed.items() if by == child]
+        lines.append(f"needed by {child}: {_ranges(needed, steps)}")
+    lines += map(_rewriting_text, found.rewritten)
+    if found.rewritten:
+        lines.append(f"that takes {found.cost:,} bytes more")
+    return "\n".join(lines)
+
+
+def compaction_text(found: Compaction) -> str:
+    """Return what a compaction wrote anew, or would, and what it brings and loses."""
+    lines = [*map(_rewriting_text, found.rewritten)]
+    lines.append(f"{found.steps} checkpoints: {found.after:,} bytes, before {found.before:,}")
+    lines += (f"lost more, {role}: {error:.3g} of the values (rms)" for role, error in found.errors.items())
+    return "\n".join(lines)
+
+
+def _rewriting_text(each: Rewriting) -> str:
+    kind = "keyframe" if each.parent is None else f"delta to {each.parent}"
+    return f"written anew: {each.step}, {kind}, {each.after:,} bytes for {each.before:,}"
+
+
+def _ranges(chosen: Sequence[int], steps: Sequence[int]) -> str:
+    """Return some of the steps of a chain as ranges.
+
+    Examples
+    --------
+    >>> _ranges([10, 20, 30, 50], [10, 20, 30, 40, 50])
+    '10 to 30, 50'
+    """
+    places = {step: place for place, step in enumerate(steps)}
+    runs: list[list[int]] = []
+    for step in chosen:
+        if runs and places[step] == places[runs[-1][-1]] + 1:
+            runs[-1] = [runs[-1][0], step]
+        else:
+            runs.append([step])
+    return ", ".join(" to ".join(map(str, run)) for run in runs)
