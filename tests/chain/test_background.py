@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
@@ -59,7 +60,7 @@ def test_the_bytes_do_not_depend_on_the_workers(policy: str, tmp_path: Path) -> 
         {"weight": w, "exp_avg": m, "exp_avg_sq": v * v, **small}
         for w, m, v, small in zip(*moved, walk(3), strict=True)
     ]
-    numbers = (1, 2, 5) if policy == "balanced" else (1, 2)
+    numbers = {"balanced": (1, 2, 5), "lossless": (0, 2)}.get(policy, (1, 2))
     for workers in (None, *numbers):
         with Chain(tmp_path / str(workers), policy, workers=workers, newest="exact") as chain:
             sizes = [chain.save(step, state) for step, state in enumerate(states)]
@@ -215,6 +216,50 @@ def fail(chain: Chain) -> Any:
     wait_for([future])
     mend_directory(chain)
     return future
+
+
+#: What a worker imports when it starts: its disk is as a file says, call and errno.
+BROKEN_DISK = """
+import os, pathlib
+calls = {"open": os.open, "write": os.write, "fsync": os.fsync, "link": os.link}
+
+def broken(name):
+    def call(*arguments, **options):
+        told = pathlib.Path(__file__).with_name("broken")
+        reads = name == "open" and not arguments[1] & os.O_CREAT
+        if not reads and told.exists() and told.read_text().split()[0] == name:
+            raise OSError(int(told.read_text().split()[1]), "as the test says")
+        return calls[name](*arguments, **options)
+    return call
+
+for name in calls:
+    setattr(os, name, broken(name))
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("open", errno.EROFS), ("write", errno.ENOSPC), ("fsync", errno.EIO), ("link", errno.EDQUOT)],
+)
+def test_a_disk_that_is_full_or_read_only_is_found_by_the_worker(
+    call: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(BROKEN_DISK)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    with Chain(tmp_path / "run", "lossless") as chain:
+        chain.save_async(0, STATES[0])
+        chain.wait()
+        (tmp_path / "site" / "broken").write_text(f"{call} {number}")
+        error = chain.save_async(1, STATES[1]).exception()
+        assert isinstance(error, StorageError)
+        assert error.errno == number
+        (tmp_path / "site" / "broken").unlink()
+        with pytest.raises(StorageError, match="as the test says"):
+            chain.wait()
+        assert [p.name for p in chain.directory.iterdir()] == ["000000000000.lcc.h5"]
+        chain.save_async(1, STATES[1])
+    assert_same(chain.restore(1), STATES[1])
 
 
 @pytest.mark.parametrize("how", ["save_async", "save", "wait", "close", "with"])
