@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,6 +30,7 @@ _PACKAGE: Final = __name__.split(".", maxsplit=1)[0]
 _SIGNALS_OF_A_JOB: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 _open: weakref.WeakSet[Worker]
+_starting = threading.Lock()  # a fork waits for it: it must know of every socket
 
 
 class Worker:
@@ -48,6 +50,10 @@ class Worker:
     """
 
     def __init__(self, module: str, types: Iterable[type], errors: Iterable[type[Exception]]) -> None:
+        with _starting:
+            self._start(module, types, errors)
+
+    def _start(self, module: str, types: Iterable[type], errors: Iterable[type[Exception]]) -> None:
         ours, theirs = socket.socketpair()
         try:
             # A worker must find this package, and nothing else of the program that starts it.
@@ -123,13 +129,16 @@ def _paths(place: str) -> list[str]:
 
 def _after_fork() -> None:
     """Close the channels in a child: otherwise workers would go on after the parent's end."""
+    _starting.release()
     for worker in list(_open):
         worker.leave_to_parent()
     _open.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(
+        before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_after_fork
+    )
 
 
 def connect(descriptor: int, types: Iterable[type], errors: Iterable[type[Exception]]) -> Channel:

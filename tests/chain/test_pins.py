@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, StorageError, validate
 from lccodec.chain.pins import pin, pin_path, pinned_among, unpin
-from lccodec.container.system import directory_lock
+from lccodec.container.system import SYSTEM, directory_lock
 
 from ..support.walks import chain_of
 
@@ -51,12 +53,19 @@ def test_names() -> None:
     assert pin_path(Path("run"), 10**12).name == "1000000000000.pin"
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs a directory that cannot be written")
-def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chain, _ = chain_of(tmp_path)
-    tmp_path.chmod(0o500)
-    with pytest.raises(StorageError):
+    really = os.open
+
+    def refuse(path: Any, flags: int, *more: int) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(errno.EACCES, "Permission denied")
+        return really(path, flags, *more)
+
+    monkeypatch.setattr(SYSTEM, "open", refuse)
+    with pytest.raises(StorageError, match="cannot pin"):
         chain.pin(1)
+    assert chain.pins == []
 
 
 def test_one_works_at_a_time(tmp_path: Path) -> None:

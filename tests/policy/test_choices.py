@@ -159,7 +159,7 @@ def test_info_of_a_record_that_is_not_known(
 ) -> None:
     with Chain(tmp_path) as chain:
         with monkeypatch.context() as patch:
-            patch.setattr("lccodec.chain.chain.write_record", lambda _: recorded)
+            patch.setattr("lccodec.chain.saver.write_record", lambda _: recorded)
             chain.save(0, walk(1)[0])
         info = chain.info()
     assert info.policy == recorded
