@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
@@ -26,7 +26,7 @@ from ..errors import ArgumentError, StorageError, WorkerError, warn
 from ..policy.policy import Policy
 from ..policy.roles import Assignment
 from ..workers.crew import Done, has_lock
-from ..workers.memory import Arena, PrivateArena
+from ..workers.memory import Arena, PrivateArena, Segment, place_of
 from .remote import Remote, find_obstacle
 from .saver import Saver
 from .settings import LOG
@@ -297,13 +297,31 @@ def take_snapshot(  # all that a save is told of a state
         flat.tree,
         flat.scalars,
         flat.names,
-        [kind for kind, _ in found],
-        [array.shape for array in flat.arrays],
-        copies,
+        [kind.code for kind, _ in found],
+        [list(array.shape) for array in flat.arrays],
+        *_located(copies),
         metadata,
         {name: (assigned.role, assigned.why) for name, assigned in known.items()},
         resumed,
     )
+
+
+def _located(copies: Sequence[Array]) -> tuple[list[Array], list[list[int]]]:
+    """Return the memory that arrays lie in, as bytes, and the place of each array there."""
+    memory: list[Array] = []
+    numbers: dict[Segment, int] = {}
+    places = []
+    for copy in copies:
+        if (place := place_of(copy)) is None:  # in the memory of this process
+            places.append([len(memory), 0])
+            memory.append(copy.view(np.uint8))
+            continue
+        segment, start = place
+        if segment not in numbers:
+            numbers[segment] = len(memory)
+            memory.append(segment.array(0, len(segment), np.dtype(np.uint8)))
+        places.append([numbers[segment], start])
+    return memory, places
 
 
 @atexit.register

@@ -10,6 +10,7 @@ and ends. So it leaves nothing behind, and what is committed is a whole checkpoi
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 import warnings
@@ -22,8 +23,7 @@ from typing import Any, Final
 from .. import errors
 from ..container.scalars import Json
 from ..container.tree import Flat
-from ..element_types import Array, ElementType, from_components
-from ..frame.header import Shape
+from ..element_types import ELEMENT_TYPES, Array, from_components
 from ..policy.presets import resolve_policy
 from ..policy.roles import Assignment, Role
 from ..quantizers.registry import QUANTIZERS
@@ -63,8 +63,11 @@ class Snapshot:
         As for `Chain.save`.
     tree, scalars, names
         As in `lccodec.container.tree.Flat`.
-    kinds, shapes, arrays
-        Of each array its element type, its shape, and its components.
+    codes, shapes
+        Of each array the number of its element type, and its shape.
+    memory, places
+        The bytes that arrays lie in; and of each array the number of its memory, and its place
+        there in bytes. There may be thousands of arrays, and numbers are fast to send.
     known
         Roles by name, and why.
     resumed
@@ -75,17 +78,22 @@ class Snapshot:
     tree: Json
     scalars: list[Json]
     names: list[str]
-    kinds: list[ElementType]
-    shapes: list[Shape]
-    arrays: list[Array]
+    codes: list[int]
+    shapes: list[list[int]]
+    memory: list[Array]
+    places: list[list[int]]
     metadata: dict[str, str]
     known: dict[str, tuple[Role, str]]
     resumed: bool
 
     def flat(self) -> Flat:
         """Return the state as a saver takes it."""
-        places = zip(self.arrays, self.kinds, self.shapes, strict=True)
-        arrays = [from_components(bits, kind, shape, "bits") for bits, kind, shape in places]
+        arrays = []
+        for code, shape, (number, start) in zip(self.codes, self.shapes, self.places, strict=True):
+            kind = ELEMENT_TYPES[code]
+            nbytes = math.prod(shape) * kind.itemsize
+            bits = self.memory[number][start : start + nbytes].view(kind.bits)
+            arrays.append(from_components(bits, kind, tuple(shape), "bits"))
         return Flat(self.tree, arrays, self.scalars, self.names)
 
     def assignments(self) -> dict[str, Assignment]:

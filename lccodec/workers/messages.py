@@ -170,7 +170,8 @@ class Channel:
 
     def _unpack(self, value: Any, data: memoryview) -> Any:
         if isinstance(value, list):
-            return [self._unpack(item, data) for item in value]
+            plain = all(type(item) is int or type(item) is str for item in value)
+            return value if plain else [self._unpack(item, data) for item in value]
         if not isinstance(value, dict):
             return value
         ((tag, content),) = value.items()
@@ -220,8 +221,9 @@ class _Writing:
         """Return a value as JSON."""
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        if isinstance(value, list):
-            return [self.pack(item) for item in value]
+        if isinstance(value, list):  # there may be thousands of names and numbers
+            plain = all(type(item) is int or type(item) is str for item in value)
+            return value if plain else [self.pack(item) for item in value]
         if isinstance(value, tuple):
             return {"tuple": [self.pack(item) for item in value]}
         if isinstance(value, Mapping):
