@@ -21,8 +21,8 @@ import pytest
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, Policy, StorageError, WorkerError, validate
 from lccodec.chain.background import take_snapshot
 from lccodec.container.tree import flatten
+from lccodec.quantizers import registry
 from lccodec.quantizers.base import Quantizer
-from lccodec.quantizers.registry import register
 from lccodec.quantizers.residual import Residual
 from lccodec.workers import memory
 from lccodec.workers.memory import PrivateArena
@@ -383,10 +383,8 @@ class Mine(Quantizer):
         """Store all exactly."""
 
 
-register(Mine)
-
-
-def test_a_quantizer_of_your_own(tmp_path: Path) -> None:
+def test_a_quantizer_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._registered, "Mine", Mine)
     with Chain(tmp_path, Policy("mine", {"weight": Mine()})) as chain:
         with pytest.warns(LccodecWarning, match="they do not know the quantizer Mine"):
             chain.save_async(0, {"weight": np.arange(5.0)})
