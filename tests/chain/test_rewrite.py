@@ -34,7 +34,7 @@ def _chain(tmp_path: Path) -> Chain:
 
 
 def history(chain: Chain) -> list[Any]:
-    return [chain.restore(step, exact=False) for step in chain.steps]
+    return [chain.restore(step, exact=False, dtype="bits") for step in chain.steps]
 
 
 @pytest.mark.parametrize(

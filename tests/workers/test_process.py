@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,8 @@ import pytest
 
 from lccodec import Chain, WorkerError, validate
 from lccodec.chain.worker import ERRORS, TYPES, start_worker
-from lccodec.workers.process import Worker
+from lccodec.workers.messages import Channel
+from lccodec.workers.process import Worker, connect
 
 from ..support.processes import children, is_running
 from ..support.walks import assert_same
@@ -211,3 +213,20 @@ def test_a_restored_state_is_as_it_was(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless", workers=1) as chain:
         chain.save(0, state)
         assert_same(chain.restore(), state)
+
+
+def test_what_a_worker_does_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves the signals of a job to its client, and says that it has begun."""
+    ignored = []
+    monkeypatch.setattr(signal, "signal", lambda number, handler: ignored.append((number, handler)))
+    ours, theirs = socket.socketpair()
+    channel = connect(theirs.detach(), TYPES, ERRORS)
+    assert (signal.SIGINT, signal.SIG_IGN) in ignored
+    assert (signal.SIGTERM, signal.SIG_IGN) in ignored
+    client = Channel(ours, TYPES, ERRORS)
+    assert client.receive() is None
+    channel.close()
+    client.close()
+    gone, theirs = socket.socketpair()
+    gone.close()
+    connect(theirs.detach(), TYPES, ERRORS).close()  # the client is gone already
