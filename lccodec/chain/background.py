@@ -26,7 +26,7 @@ from ..errors import ArgumentError, StorageError, WorkerError, warn
 from ..policy.policy import Policy
 from ..policy.roles import Assignment
 from ..workers.crew import Done, has_lock
-from ..workers.memory import Arena, PrivateArena, Segment, place_of
+from ..workers.memory import Arena, PrivateArena, place_of
 from .remote import Remote, find_obstacle
 from .saver import Saver
 from .settings import LOG
@@ -35,6 +35,8 @@ from .worker import Opening, Report, Snapshot
 #: What a call does while as many saves run as may: it waits, or saves nothing.
 WhenBusy: TypeAlias = Literal["wait", "skip"]
 _KNOWN: Final = ("wait", "skip")
+
+_MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied
 
 _open: weakref.WeakSet[Background] = weakref.WeakSet()
 
@@ -283,15 +285,15 @@ def take_snapshot(  # all that a save is told of a state
         for (_, bits), there in zip(found, staged, strict=True)
         if not there
     )
-    copies = []
+    copies, places = [], []
     for (_, bits), there in zip(found, staged, strict=True):
-        if there:
-            copies.append(bits)
+        if there and (place := place_of(bits)) is not None:
+            places.append([arena.segments.index(place[0]), place[1]])
             continue
-        copy = arena.empty(bits.size, bits.dtype, more)
-        copy[:] = bits
-        copies.append(copy)
+        copies.append((arena.empty(bits.size, bits.dtype, more), bits))
+        places.append([*arena.place])
         more -= bits.nbytes + arena.ALIGNMENT_BYTES
+    _copy(copies)
     return Snapshot(
         step,
         flat.tree,
@@ -299,29 +301,30 @@ def take_snapshot(  # all that a save is told of a state
         flat.names,
         [kind.code for kind, _ in found],
         [list(array.shape) for array in flat.arrays],
-        *_located(copies),
+        arena.memory(),
+        places,
         metadata,
         {name: (assigned.role, assigned.why) for name, assigned in known.items()},
         resumed,
     )
 
 
-def _located(copies: Sequence[Array]) -> tuple[list[Array], list[list[int]]]:
-    """Return the memory that arrays lie in, as bytes, and the place of each array there."""
-    memory: list[Array] = []
-    numbers: dict[Segment, int] = {}
-    places = []
-    for copy in copies:
-        if (place := place_of(copy)) is None:  # in the memory of this process
-            places.append([len(memory), 0])
-            memory.append(copy.view(np.uint8))
-            continue
-        segment, start = place
-        if segment not in numbers:
-            numbers[segment] = len(memory)
-            memory.append(segment.array(0, len(segment), np.dtype(np.uint8)))
-        places.append([numbers[segment], start])
-    return memory, places
+def _copy(pairs: Sequence[tuple[Array, Array]]) -> None:
+    """Copy arrays to others; two threads copy many bytes, as the caller waits for it."""
+    nbytes = np.cumsum([source.nbytes for _, source in pairs])
+    if not pairs or nbytes[-1] < _MIN_BYTES_OF_TWO_THREADS:
+        _copy_each(pairs)
+        return
+    half = int(np.searchsorted(nbytes, nbytes[-1] // 2)) + 1
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(_copy_each, pairs[half:])
+        _copy_each(pairs[:half])
+        beside.result()
+
+
+def _copy_each(pairs: Sequence[tuple[Array, Array]]) -> None:
+    for target, source in pairs:
+        target[:] = source
 
 
 @atexit.register

@@ -117,6 +117,8 @@ class Arena:
         Arrays begin at a multiple of it: a line of the cache.
     segments
         The memory so far.
+    place
+        Of the array that was given out last: the number of its segment, and its place there.
     """
 
     ALIGNMENT_BYTES: Final = 64
@@ -124,10 +126,16 @@ class Arena:
     def __init__(self) -> None:
         self.segments: list[Segment] = []
         self._current, self._used = 0, 0
+        self.place = 0, 0
+
+    def memory(self) -> list[Array]:
+        """Return all memory of the arena, as bytes."""
+        return [segment.array(0, len(segment), np.dtype(np.uint8)) for segment in self.segments]
 
     def clear(self) -> None:
         """Give up all arrays: the next ones take their place."""
         self._current = self._used = 0
+        self.place = 0, 0
 
     def empty(self, count: int, dtype: np.dtype[Any], more: int = 0) -> Array:
         """Return a 1-D array with undefined values.
@@ -142,6 +150,7 @@ class Arena:
         else:
             size = max(nbytes, more, _MIN_SEGMENT_BYTES)
             self.segments.append(Segment.create(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE))
+        self.place = self._current, self._used
         found = self.segments[self._current].array(self._used, count, dtype)
         self._used += -(-nbytes // self.ALIGNMENT_BYTES) * self.ALIGNMENT_BYTES
         return found
@@ -150,9 +159,23 @@ class Arena:
 class PrivateArena(Arena):
     """Memory of this process alone, where it need not be shared."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._arrays: list[Array] = []
+
+    def memory(self) -> list[Array]:
+        """Return the arrays as bytes."""
+        return [array.view(np.uint8) for array in self._arrays]
+
+    def clear(self) -> None:
+        """Give up all arrays."""
+        self._arrays = []
+
     def empty(self, count: int, dtype: np.dtype[Any], more: int = 0) -> Array:  # noqa: ARG002
         """Return a new array."""
-        return np.empty(count, dtype)
+        self.place = len(self._arrays), 0
+        self._arrays.append(np.empty(count, dtype))
+        return self._arrays[-1]
 
 
 def shared_empty(count: int, dtype: np.dtype[Any]) -> Array:
