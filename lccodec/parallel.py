@@ -59,6 +59,29 @@ def stretches(size: int, count: int, length: int) -> Iterator[slice]:
     return (slice(start, start + length) for start in range(0, size, distance))
 
 
+def batches(items: Iterable[Item], size: Callable[[Item], int], least: int) -> Iterator[list[Item]]:
+    """Yield lists of consecutive items, each of at least a size together, but for the last ones.
+
+    An item of that size is alone.
+
+    Examples
+    --------
+    >>> list(batches([1, 2, 1, 9, 1], lambda item: item, least=3))
+    [[1, 2], [1], [9], [1]]
+    """
+    batch: list[Item] = []
+    together = 0
+    for item in items:
+        own = size(item)
+        if batch and (own >= least or together >= least):
+            yield batch
+            batch, together = [], 0
+        batch.append(item)
+        together += own
+    if batch:
+        yield batch
+
+
 def ordered(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
     """Yield the results of `function` for each item, in order, computed by that many threads.
 

@@ -21,14 +21,18 @@ from ..container.writer import check_manifest
 from ..frame.content import Content
 from ..frame.encode import MAX_BLOCK_COMPONENTS, Effort, encode_content
 from ..frame.raw import RawFrame
+from ..parallel import batches
 from ..policy.policy import Candidate
 from ..workers.crew import Crew, Threads
 from .decoded import DecodedArray, joined, split
 from .plan import FramePlan, Plan
-from .tasks import CloseFrame, EncodeBlock, EncodeFrame, FrameInput, OpenFrame, frame_coder
+from .tasks import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame, frame_coder
 
 #: Fewer components are coded by one member: to hand them out takes longer.
 _MIN_SHARED_COMPONENTS: Final = 1 << 19
+
+#: Frames of fewer components are coded together, by one member.
+_MIN_TASK_COMPONENTS: Final = 1 << 19
 
 #: A frame is coded by all members if its share of the state, times the members, is above this.
 _MAX_SHARE: Final = 1.5
@@ -118,8 +122,11 @@ def _is_for_all(frame: FrameInput, total: int, members: int) -> bool:
 
 def _encode_apart(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[bytes]]:
     """Yield frames, each coded by one member."""
-    for frame in crew.ordered(map(EncodeFrame, frames)):
-        yield (frame,)
+    # A task takes about as long to hand out as a small frame takes to code.
+    together = batches(frames, lambda frame: frame.size, _MIN_TASK_COMPONENTS)
+    for coded in crew.ordered(map(EncodeFrames, together)):
+        for frame in coded:
+            yield (frame,)
 
 
 def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[bytes]]:

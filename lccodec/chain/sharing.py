@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ..element_types import Array
 from ..errors import ChainError, DataError, WorkerError
+from ..parallel import batches
 from ..workers.crew import Bench, Crew, Task
 from .checkpoint import CheckpointFile, open_file
 from .decoded import DecodedArray
@@ -27,6 +28,9 @@ _FILE: Final = "file"  # where the open checkpoint lies on the bench
 
 #: Bytes of a result that comes through a socket; larger ones come through shared memory.
 _MAX_SENT_BYTES: Final = 1 << 16
+
+#: Arrays of fewer bytes are decoded together: to hand them out one by one takes long.
+_MIN_TASK_BYTES: Final = 1 << 21
 
 #: What is decoded lies in segments of at least so many bytes, and of at most about so many.
 _MIN_SEGMENT_BYTES: Final = 1 << 26
@@ -137,8 +141,12 @@ def replay_shared(file: CheckpointFile, source: Source, indices: Sequence[int], 
     sharing = _Sharing(file, source, crew, [heads[names[index]] for index in indices])
     jobs: deque[_Job] = deque()  # those whose tasks were handed out, and whose results were not taken
 
+    def size(group: list[int]) -> int:
+        return sum(_nbytes(heads[names[index]]) for index in group)
+
     def tasks() -> Iterator[Task]:
-        for group in groups.values():
+        for batch in batches(groups.values(), size, _MIN_TASK_BYTES):
+            group = [index for each in batch for index in each]
             jobs.append(sharing.job(group, [heads[names[index]] for index in group]))
             yield from jobs[-1].tasks
 

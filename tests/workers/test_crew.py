@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Lossless, WorkerError
-from lccodec.chain.tasks import CloseFrame, EncodeBlock, EncodeFrame, FrameInput, OpenFrame
+from lccodec.chain.tasks import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame
 from lccodec.chain.worker import start_worker
 from lccodec.element_types import components
 from lccodec.workers.crew import Bench, Crew, Done, Processes, Threads, has_lock, member_count
@@ -39,8 +39,8 @@ def frame(crew: Crew, value: float, size: int = 1000) -> FrameInput:
 
 def test_results_come_in_the_order_of_the_tasks(crew: Crew) -> None:
     frames = [frame(crew, value) for value in range(50)]
-    expected = [EncodeFrame(f).run({}) for f in frames]
-    assert list(crew.ordered(map(EncodeFrame, frames))) == expected
+    expected = [EncodeFrames([f]).run({}) for f in frames]
+    assert list(crew.ordered(map(EncodeFrames, [[f] for f in frames]))) == expected
     for value, f in enumerate(frames):  # decoded in memory that all members see
         assert (f.out.view(np.float32) == value).all()
 
@@ -48,10 +48,10 @@ def test_results_come_in_the_order_of_the_tasks(crew: Crew) -> None:
 def test_few_tasks_are_taken_ahead(crew: Crew) -> None:
     taken = []
 
-    def tasks() -> Iterator[EncodeFrame]:
+    def tasks() -> Iterator[EncodeFrames]:
         for value in range(60):
             taken.append(value)
-            yield EncodeFrame(frame(crew, value))
+            yield EncodeFrames([frame(crew, value)])
 
     for count, _ in enumerate(crew.ordered(tasks())):
         assert len(taken) <= count + 4 * crew.members + 2
@@ -70,12 +70,12 @@ def test_every_member_does_a_task(crew: Crew) -> None:
 def test_an_error_comes_in_its_turn(crew: Crew) -> None:
     good, bad = frame(crew, 1), frame(crew, 2)
     broken = FrameInput([bad.arrays[0][:5]], bad.kind, bad.shapes, bad.out[:3], False, Lossless(), "normal")
-    results = crew.ordered(map(EncodeFrame, [good, good, broken, good, good, good]))
-    expected = EncodeFrame(good).run({})
+    results = crew.ordered(map(EncodeFrames, [[good], [good], [broken], [good], [good], [good]]))
+    expected = EncodeFrames([good]).run({})
     assert [next(results), next(results)] == [expected] * 2
     with pytest.raises(Exception, match="broadcast"):
         next(results)
-    assert list(crew.ordered(map(EncodeFrame, [good] * 3))) == [expected] * 3  # and the crew goes on
+    assert list(crew.ordered(map(EncodeFrames, [[good]] * 3))) == [expected] * 3  # and the crew goes on
 
 
 def test_memory(crew: Crew) -> None:
@@ -90,11 +90,11 @@ def test_a_member_that_dies() -> None:
     workers = [start_worker() for _ in range(PEERS)]
     crew = Processes(workers, lambda: None, 60)
     frames = [frame(crew, value) for value in range(20)]
-    list(crew.ordered(map(EncodeFrame, frames)))
+    list(crew.ordered(map(EncodeFrames, [[f] for f in frames])))
     os.kill(workers[0].pid, signal.SIGKILL)
     with pytest.raises(WorkerError, match="was ended by SIGKILL"):
         for _ in range(100):
-            list(crew.ordered(map(EncodeFrame, frames)))
+            list(crew.ordered(map(EncodeFrames, [[f] for f in frames])))
     crew.close()
 
 
@@ -103,7 +103,7 @@ def test_a_member_that_does_nothing() -> None:
     crew = Processes(workers, lambda: None, 0.3)
     os.kill(workers[0].pid, signal.SIGSTOP)
     with pytest.raises(WorkerError, match=r"has not answered for 0\.3 seconds"):
-        list(crew.ordered(EncodeFrame(frame(crew, value)) for value in range(20)))
+        list(crew.ordered(EncodeFrames([frame(crew, value)]) for value in range(20)))
     workers[0].kill()
 
 
@@ -111,7 +111,7 @@ def test_between_tasks_a_call_is_made() -> None:
     calls: list[int] = []
     crew = Threads(between=lambda: calls.append(1))
     crew.everywhere(OpenFrame(frame(crew, 1)))
-    list(crew.ordered(EncodeFrame(frame(crew, 1)) for _ in range(3)))
+    list(crew.ordered(EncodeFrames([frame(crew, 1)]) for _ in range(3)))
     assert len(calls) == 4
 
 
