@@ -29,7 +29,7 @@ from .plan import FramePlan, Plan
 from .tasks import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame, frame_coder
 
 #: Fewer components are coded by one member: to hand them out takes longer.
-_MIN_SHARED_COMPONENTS: Final = 1 << 19
+_MIN_SHARED_COMPONENTS: Final = 1 << 21
 
 #: Frames of fewer components are coded together, by one member.
 _MIN_TASK_COMPONENTS: Final = 1 << 19

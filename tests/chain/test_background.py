@@ -55,7 +55,7 @@ def large(value: float) -> dict[str, Any]:
 @pytest.mark.parametrize("policy", ["lossless", "lc-3", "balanced", "small"])
 def test_the_bytes_do_not_depend_on_the_workers(policy: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    moved = np.cumsum(rng.standard_normal((3, 3, 700, 400)).astype(np.float32), axis=1)
+    moved = np.cumsum(rng.standard_normal((3, 3, 1200, 700)).astype(np.float32), axis=1)
     states = [
         {"weight": w, "exp_avg": m, "exp_avg_sq": v * v, **small}
         for w, m, v, small in zip(*moved, walk(3), strict=True)
