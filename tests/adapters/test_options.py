@@ -36,6 +36,7 @@ def test_nothing_is_made_before_the_first_save(tmp_path):
     assert ChainOptions(tmp_path / "run", newest="exact").open().newest == "exact"
     chain.save(0, {"x": np.ones(3)})
     assert (tmp_path / "run").is_dir()
+    chain.close()
 
 
 def test_processes_have_chains_of_their_own(tmp_path):

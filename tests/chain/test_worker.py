@@ -103,7 +103,7 @@ def test_a_client_that_is_gone(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     client = Channel(ours, TYPES, ERRORS)
     client.send(opening(tmp_path))
-    client.send(snapshot(0, {"weight": np.zeros(1_000_000)}))
+    client.send(snapshot(0, {"weight": np.zeros(3_000_000)}))
     client.close()
     serve(Channel(theirs, TYPES, ERRORS))
     assert [*tmp_path.iterdir()] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -18,6 +19,7 @@ def is_running(process: int) -> bool:
 
 def children(parent: int | None = None) -> list[int]:
     """The workers that a process has started, by default this one, and those that these started."""
+    gc.collect()  # chains that were dropped end their workers
     parents = {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
