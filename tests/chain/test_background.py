@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, Policy, StorageError, WorkerError, validate
+from lccodec.chain import background
 from lccodec.chain.background import take_snapshot
 from lccodec.container.tree import flatten
 from lccodec.quantizers import registry
@@ -288,6 +289,14 @@ def test_a_failure_does_not_hide_an_error_of_the_loop(chain: Chain) -> None:
         fail(chain)
         _ = 1 / 0
     assert "step 0 was not saved" in raised.value.__notes__[0]
+
+
+def test_the_end_of_a_program_tells_what_went_wrong(chain: Chain, capsys: pytest.CaptureFixture[str]) -> None:
+    fail(chain)
+    background._at_exit()
+    told = capsys.readouterr().err
+    assert told.startswith("lccodec: ")
+    assert "step 0 was not saved" in told
 
 
 def test_steps_are_checked_at_once(chain: Chain) -> None:

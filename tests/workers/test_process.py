@@ -15,6 +15,7 @@ import pytest
 
 from lccodec import Chain, WorkerError, validate
 from lccodec.chain.worker import ERRORS, TYPES, start_worker
+from lccodec.workers import process
 from lccodec.workers.messages import Channel
 from lccodec.workers.process import Worker, connect
 
@@ -230,3 +231,13 @@ def test_what_a_worker_does_first(monkeypatch: pytest.MonkeyPatch) -> None:
     gone, theirs = socket.socketpair()
     gone.close()
     connect(theirs.detach(), TYPES, ERRORS).close()  # the client is gone already
+
+
+def test_what_a_forked_process_does() -> None:
+    """It closes its copies of the sockets; this one had the only copy, so the worker ends."""
+    worker = start_worker()
+    worker.ready()
+    process._starting.acquire()  # as before a fork
+    process._after_fork()
+    assert os.waitpid(worker.pid, 0)[1] == 0
+    assert not is_running(worker.pid)
