@@ -27,6 +27,8 @@ from .process import Worker
 
 #: Tasks that a worker has at a time: it need not wait for the next one when it is done with one.
 _TASKS_AT_A_TIME: Final = 2
+#: Results per member that wait for an earlier one at the most: each is memory.
+_RESULTS_AHEAD: Final = 4
 
 Bench = dict[str, Any]
 
@@ -226,11 +228,12 @@ class Processes:
         """Yield the results of tasks in their order."""
         coming = iter(tasks)
         places: deque[list[Done]] = deque()  # of the results to be yielded, in order
+        most = _RESULTS_AHEAD * self.members
         more = True
         try:
             while more or places:
                 for peer in self._peers:
-                    while more and len(peer.waiting) < _TASKS_AT_A_TIME:
+                    while more and len(peer.waiting) < _TASKS_AT_A_TIME and len(places) < most:
                         if (task := next(coming, None)) is None:
                             more = False
                             break

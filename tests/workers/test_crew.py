@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,7 +55,8 @@ def test_few_tasks_are_taken_ahead(crew: Crew) -> None:
             yield EncodeFrames([frame(crew, value)])
 
     for count, _ in enumerate(crew.ordered(tasks())):
-        assert len(taken) <= count + 4 * crew.members + 2
+        time.sleep(0.005)  # whoever takes the results is slower than the members
+        assert len(taken) <= count + 1 + 4 * crew.members
 
 
 def test_every_member_does_a_task(crew: Crew) -> None:
