@@ -36,6 +36,7 @@ OPTIONAL = {
     "zarr": {"adapters/zarr"},
     "click": {"cli"},
     "rich": {"cli"},
+    "tqdm": {"chain/progress"},
 }
 
 

@@ -27,6 +27,7 @@ from .directory import check_name, directory_steps, step_index
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, check_step, open_parent
 from .place import Place
+from .progress import Progress, watched
 from .replay import Decoding, decoded_together, replay
 
 _MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it was to need
@@ -42,6 +43,7 @@ class CheckpointFile:
 
     def __init__(self, reader: CheckpointReader, place: Place | None) -> None:
         self._decode: Callable[[CheckpointFile, list[int]], Decoding] | None = None
+        self._progress: Progress = False
         with ExitStack() as opened:  # all are closed if one of them is refused
             readers = [opened.enter_context(reader)]
             while (parent := readers[-1].manifest.parent) is not None:
@@ -147,12 +149,18 @@ class CheckpointFile:
 
     def _replay(self, indices: list[int]) -> Decoding:
         if self._decode is not None:
-            return self._decode(self, indices)
-        return replay(self._links, indices, self.together)
+            decoding = self._decode(self, indices)
+        else:
+            decoding = replay(self._links, indices, self.together)
+        return watched(decoding, len(indices), self._progress) if self._progress else decoding
 
     def decode_by(self, decode: Callable[[CheckpointFile, list[int]], Decoding]) -> None:
         """Let a function decode arrays, given this file and their indices, as `replay` does."""
         self._decode = decode
+
+    def show(self, progress: Progress) -> None:
+        """Show how far the decoding of arrays is, or tell it to a function."""
+        self._progress = progress
 
     @cached_property
     def together(self) -> list[list[int]]:

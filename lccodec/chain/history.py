@@ -20,6 +20,7 @@ from .directory import checkpoint_path, stored_steps
 from .exact_file import ExactFile
 from .info import CheckpointInfo
 from .newest import Kept, check_newest, open_newest, with_exact
+from .progress import Progress, check_progress
 from .remote import WorkerOptions
 from .restorers import Restorers
 from .selection import select_shares
@@ -65,6 +66,7 @@ class History:
         *,
         dtype: Literal["float32", "bits"] | None = None,
         exact: bool = True,
+        progress: Progress = False,
     ) -> Any:
         """Return a state.
 
@@ -81,6 +83,10 @@ class History:
         exact
             Whether to take the newest state from the exact file, if there is one. If it is damaged
             or not of that step, an `LccodecWarning` says so, and the history's state is returned.
+        progress
+            ``True`` shows a bar while arrays are decoded, if the package `tqdm` is installed and
+            standard error is a terminal. A function is called as ``progress(done, total)`` after
+            every array.
 
         Returns
         -------
@@ -96,9 +102,9 @@ class History:
         DataError, StorageError
             If stored bytes break a rule of the format, or a file cannot be read.
         ArgumentError
-            For unknown keys or `dtype`, or a step that is not an integer.
+            For unknown keys, `dtype` or `progress`, or a step that is not an integer.
         """
-        with self._open(step, exact, whole=keys is None) as file:
+        with self._open(step, exact, progress, whole=keys is None) as file:
             state = file.state(keys, self._bits if dtype is None else dtype)
             return as_framework(self.adapter, state, file.metadata(), keys)
 
@@ -109,6 +115,7 @@ class History:
         *,
         dtype: Literal["float32", "bits"] | None = None,
         exact: bool = True,
+        progress: Progress = False,
     ) -> Arrivals:
         """Return an iterator over the leaves of a state: pairs of a name and an array or scalar.
 
@@ -133,14 +140,16 @@ class History:
         layers/0 [0. 0.]
         layers/1 [1. 1. 1.]
         """
-        file = self._open(step, exact, whole=keys is None)
+        file = self._open(step, exact, progress, whole=keys is None)
         return Arrivals(file, keys, self._bits if dtype is None else dtype, self.adapter)
 
-    def _open(self, step: int | None, exact: bool, *, whole: bool) -> CheckpointFile:
+    def _open(self, step: int | None, exact: bool, progress: Progress, *, whole: bool) -> CheckpointFile:
         """Open a step to restore it, all of it or a part."""
+        check_progress(progress)
         expected = self._asked == "exact"
         opened = open_newest(self.directory, step, expected=expected) if exact else None
         file = opened or open_step(self.directory, step)
+        file.show(progress)
         if isinstance(file, ExactFile):
             return file
         if step is None and whole:
