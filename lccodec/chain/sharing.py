@@ -160,7 +160,7 @@ def replay_shared(file: CheckpointFile, source: Source, indices: Sequence[int], 
     finally:
         crew.release(sharing.arena)
         with suppress(WorkerError):
-            crew.everywhere(CloseFile())
+            crew.everywhere(CloseFile(), begun=True)
 
 
 @dataclass

@@ -30,6 +30,9 @@ _TASKS_AT_A_TIME: Final = 2
 #: Results per member that wait for an earlier one at the most: each is memory.
 _RESULTS_AHEAD: Final = 4
 
+#: While workers begin, the call between tasks is made so often.
+_BEAT_SECONDS: Final = 1.0
+
 Bench = dict[str, Any]
 
 
@@ -57,8 +60,8 @@ class Crew(Protocol):
     bench: Bench
     broken: bool
 
-    def everywhere(self, task: Task) -> None:
-        """Let every member do a task."""
+    def everywhere(self, task: Task, *, begun: bool = False) -> None:
+        """Let every member do a task; of a crew that still begins, only those that have `begun`."""
 
     def ordered(self, tasks: Iterable[Task]) -> Iterator[Any]:
         """Yield the results of tasks in their order; each task is done by one member."""
@@ -101,7 +104,7 @@ class Threads:
     def close(self) -> None:
         """Do nothing: no thread is left."""
 
-    def everywhere(self, task: Task) -> None:
+    def everywhere(self, task: Task, *, begun: bool = False) -> None:  # noqa: ARG002 - all have
         """Do a task: the bench is the same for all threads."""
         task.run(self.bench)
         self._between()
@@ -165,28 +168,37 @@ class Done:
 
 
 class _Peer:
-    """A worker of a crew. A thread receives its results, so that the worker does not wait."""
+    """A worker of a crew. A thread receives its results, so that the worker does not wait.
 
-    def __init__(self, worker: Worker) -> None:
+    `bell` is released when the worker has begun, with each of its results, and when it is gone.
+    """
+
+    def __init__(self, worker: Worker, bell: threading.Semaphore) -> None:
         self.worker = worker
+        self.begun = False
         self.waiting: deque[list[Done]] = deque()  # a place for each result that is to come
         self.results: queue.SimpleQueue[Done | None] = queue.SimpleQueue()
+        self._bell = bell
         threading.Thread(target=self._receive, daemon=True).start()
 
     def _receive(self) -> None:
         try:
+            self.worker.ready()
+            self.begun = True
+            self._bell.release()
             while True:
                 self.results.put(self.worker.channel.receive())
-                self.bell()
-        except (EOFError, OSError, ValueError):
+                self._bell.release()
+        except (EOFError, OSError, ValueError, WorkerError):
             self.results.put(None)
-        self.bell()
-
-    bell: Callable[[], None] = staticmethod(lambda: None)
+        self._bell.release()
 
 
 class Processes:
     """A crew of this process and some workers.
+
+    Starting a worker takes a third of a second. Until then the others do its tasks. A worker that
+    does not begin is not missed.
 
     Parameters
     ----------
@@ -205,21 +217,24 @@ class Processes:
         self._between = between
         self._patience = patience
         self._bell = threading.Semaphore(0)
-        self._peers = []
-        for worker in peers:
-            worker.ready()
-            peer = _Peer(worker)
-            peer.bell = self._bell.release
-            self._peers.append(peer)
+        self._peers = [_Peer(worker, self._bell) for worker in peers]
 
     def close(self) -> None:
         """End the workers."""
         for peer in self._peers:
-            peer.worker.end()
+            if peer.begun:
+                peer.worker.end()
+            else:
+                peer.worker.kill()
 
-    def everywhere(self, task: Task) -> None:
+    def everywhere(self, task: Task, *, begun: bool = False) -> None:
         """Let every member do a task."""
-        places = [self._give(peer, task) for peer in self._peers]
+        self._collect()
+        while not begun and not all(peer.begun for peer in self._peers):
+            self._bell.acquire(timeout=_BEAT_SECONDS)
+            self._between()
+            self._collect()
+        places = [self._give(peer, task) for peer in self._peers if peer.begun]
         task.run(self.bench)
         for place in places:
             self._await(place).value()
@@ -232,7 +247,7 @@ class Processes:
         more = True
         try:
             while more or places:
-                for peer in self._peers:
+                for peer in filter(lambda peer: peer.begun, self._peers):
                     while more and len(peer.waiting) < _TASKS_AT_A_TIME and len(places) < most:
                         if (task := next(coming, None)) is None:
                             more = False
@@ -299,12 +314,16 @@ class Processes:
 
     def _collect(self) -> None:
         """Put the results that have come into their places."""
-        for peer in self._peers:
+        for peer in list(self._peers):
             while not peer.results.empty():
                 done = peer.results.get()
-                if done is None:
+                if done is None and not peer.begun:
+                    self._peers.remove(peer)
+                    peer.worker.kill()
+                elif done is None:
                     raise self._lost(f"a worker is gone: it {peer.worker.state()}")
-                peer.waiting.popleft().append(done)
+                else:
+                    peer.waiting.popleft().append(done)
 
     def _await(self, place: list[Done]) -> Done:
         self._collect()

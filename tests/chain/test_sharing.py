@@ -15,14 +15,30 @@ import pytest
 from lccodec import Chain, ChainError, ChecksumError, WorkerError
 from lccodec.chain import restorers, sharing
 from lccodec.chain.checkpoint import open_step
+from lccodec.chain.remote import WorkerOptions
 from lccodec.chain.sharing import CloseFile, Source, replay_shared
-from lccodec.workers.crew import Threads
+from lccodec.workers.crew import Crew, Threads
 from lccodec.workers.memory import place_of
 
 from ..support.processes import children
 from ..support.walks import assert_same
 
 STEPS = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_begin() -> Iterator[None]:
+    """Otherwise a short restore is over before a worker has begun."""
+    begin = WorkerOptions.crew
+
+    def begun(options: WorkerOptions) -> Crew:
+        crew = begin(options)
+        crew.everywhere(CloseFile())
+        return crew
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WorkerOptions, "crew", begun)
+        yield
 
 
 @pytest.fixture(scope="module")

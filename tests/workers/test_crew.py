@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Lossless, WorkerError
+from lccodec.chain.sharing import CloseFile
 from lccodec.chain.tasks import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame
 from lccodec.chain.worker import start_worker
 from lccodec.element_types import components
@@ -91,6 +92,7 @@ def test_memory(crew: Crew) -> None:
 def test_a_member_that_dies() -> None:
     workers = [start_worker() for _ in range(PEERS)]
     crew = Processes(workers, lambda: None, 60)
+    crew.everywhere(CloseFile())  # all have begun
     frames = [frame(crew, value) for value in range(20)]
     list(crew.ordered(map(EncodeFrames, [[f] for f in frames])))
     os.kill(workers[0].pid, signal.SIGKILL)
@@ -103,10 +105,24 @@ def test_a_member_that_dies() -> None:
 def test_a_member_that_does_nothing() -> None:
     workers = [start_worker()]
     crew = Processes(workers, lambda: None, 0.3)
+    crew.everywhere(CloseFile())
     os.kill(workers[0].pid, signal.SIGSTOP)
     with pytest.raises(WorkerError, match=r"has not answered for 0\.3 seconds"):
         list(crew.ordered(EncodeFrames([frame(crew, value)]) for value in range(20)))
     workers[0].kill()
+
+
+def test_a_member_that_does_not_begin_is_not_missed() -> None:
+    stopped, dead = start_worker(), start_worker()
+    os.kill(stopped.pid, signal.SIGSTOP)
+    os.kill(dead.pid, signal.SIGKILL)
+    crew = Processes([stopped, dead], lambda: None, 60)
+    frames = [frame(crew, value) for value in range(20)]
+    assert len(list(crew.ordered(EncodeFrames([f]) for f in frames))) == len(frames)
+    crew.everywhere(CloseFile(), begun=True)
+    assert not crew.broken
+    crew.close()
+    assert stopped.state() == "was ended by SIGKILL"
 
 
 def test_between_tasks_a_call_is_made() -> None:
