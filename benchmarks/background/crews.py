@@ -36,6 +36,7 @@ __all__ = [
 
 SECTION, SMALL = "workers", "small arrays"
 SAVE, KEYFRAME, DEEPEST = "save a delta", "restore a keyframe", "restore the deepest delta"
+RESUME = "open, and restore a keyframe"  # workers start meanwhile
 POLICIES = ("balanced", "lc-3", "lossless")
 PEERS = ("torch.save", "Orbax")
 WORKERS = (1, 2)
@@ -107,12 +108,19 @@ def crews(plan: Plan, adam: Adam) -> tuple[list[Figure], Missing]:
             deep = root / "deep"
             write_deep(deep, policy, adam, plan.depth)
             places = ((KEYFRAME, 0), (DEEPEST, plan.depth))
+            chains = {n: lccodec.Chain(deep, workers=n) for n in WORKERS}
             jobs = {
-                (row(policy, n), action): Job(partial(restore, deep, step, n))
+                (row(policy, n), action): Job(partial(chain.restore, step))
                 for action, step in places
-                for n in WORKERS
+                for n, chain in chains.items()
             }
+            for chain in chains.values():
+                chain.restore(0)  # starts the workers
             timings |= measure(jobs, copier(states[0]), plan.rounds)
+            jobs = {(row(policy, n), RESUME): Job(partial(restore, deep, 0, n)) for n in WORKERS}
+            timings |= measure(jobs, copier(states[0]), plan.rounds)
+            for chain in chains.values():
+                chain.close()
         figures += state_figures(SECTION, f"{policy}, {depth}; {case}", states[0], timings, About())
     peers, absent = _peers(plan, case, states[0])
     return figures + peers, absent

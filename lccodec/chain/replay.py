@@ -12,8 +12,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
+from ..element_types import Array
 from ..errors import DataError, FormatError, LccodecError
 from ..frame.decode import decode_components
 from .decoded import DecodedArray, joined, split
@@ -70,6 +72,7 @@ def replay(
     links: Sequence[Link],
     indices: Iterable[int],
     together: Sequence[list[int]] | None = None,
+    into: Mapping[int, Array] = MappingProxyType({}),
 ) -> Decoding:
     """Yield arrays of the last of `links` with their indices, each as soon as it is decoded.
 
@@ -85,6 +88,9 @@ def replay(
         Which arrays, in the order in which they are yielded, each once.
     together
         What `decoded_together` returns for these links, if that is known.
+    into
+        Memory for the components of some arrays. It is used for those that share no frame; their
+        `bits` are this very object then.
 
     Raises
     ------
@@ -100,7 +106,8 @@ def replay(
 
     def decode(group: list[int]) -> dict[int, DecodedArray]:
         own = {index: names[index] for index in group}
-        ((_, found),) = replay_each(links, {len(links) - 1: list(own.values())})
+        memory = {name: into[index] for index, name in own.items() if index in into}
+        ((_, found),) = replay_each(links, {len(links) - 1: list(own.values())}, memory)
         return {index: found[name] for index, name in own.items()}
 
     decoded = map(decode, groups.values())
@@ -112,7 +119,9 @@ def replay(
 
 
 def replay_each(
-    links: Sequence[Link], wanted: Mapping[int, Collection[str]]
+    links: Sequence[Link],
+    wanted: Mapping[int, Collection[str]],
+    into: Mapping[str, Array] = MappingProxyType({}),
 ) -> Iterator[tuple[int, dict[str, DecodedArray]]]:
     """Yield arrays of several of `links`, the oldest link first.
 
@@ -125,6 +134,8 @@ def replay_each(
         Links that lead from a keyframe to the last of them.
     wanted
         Names of arrays by the position of their link.
+    into
+        As for :func:`replay`, by name.
 
     Yields
     ------
@@ -142,7 +153,7 @@ def replay_each(
     together = {link: list(group) for link, group in frames}
     for position, link in enumerate(links):
         for frame in together.get(id(link), []):
-            current.update(_decode_frame(*frame, current))
+            current.update(_decode_frame(*frame, current, into=into))
         if position in wanted:
             yield position, {name: current[name] for name in wanted[position]}
 
@@ -182,19 +193,26 @@ def frames_of(links: Sequence[Link], name: str) -> list[tuple[Link, int]]:
 
 
 def _decode_frame(
-    link: Link, number: int, last: bool, parents: Mapping[str, DecodedArray], reuse: bool = True
+    link: Link,
+    number: int,
+    last: bool,
+    parents: Mapping[str, DecodedArray],
+    reuse: bool = True,
+    into: Mapping[str, Array] = MappingProxyType({}),
 ) -> dict[str, DecodedArray]:
     """Decode a frame of a link; `last` says whether to check the array sum (see `_needed`)."""
     names = member_names(link, number)
     where = array_place(link, names[0])
     header = frame_header(link, number)
-    reference = None
+    reference, out = None, into.get(names[0]) if len(names) == 1 else None
+    if out is not None and (out.size, out.dtype) != (header.components, header.kind.bits):
+        out = None
     if header.relative:
         found = [parents[name] for name in names]
         if any(p.kind != header.kind for p in found) or tuple(p.shape for p in found) != header.shapes:
             raise FormatError("LCC-CHN-03", where, "not of the type and shape of the parent's array")
         reference = joined(found)
-    out = reference if reuse else None
+        out = reference if reuse else None
     try:
         bits = decode_components(link.frame(number), reference, out, check_sum=last)
     except DataError as error:

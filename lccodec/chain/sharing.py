@@ -91,9 +91,10 @@ class DecodeGroup:
         """Do the task."""
         file = self.source.open(bench)
         results: list[Array | None] = []
-        decoded = replay(file.links, self.indices, file.together)
+        into = {index: out for index, out in zip(self.indices, self.out, strict=True) if out is not None}
+        decoded = replay(file.links, self.indices, file.together, into)
         for (_, found), out in zip(decoded, self.out, strict=True):
-            if out is not None:
+            if out is not None and found.bits is not out:
                 out[:] = found.bits
             results.append(found.bits if out is None else None)
         return results

@@ -47,6 +47,19 @@ def test_replay_gives_what_the_writer_had(quantizer: object, shapes: tuple[tuple
     assert len(part) == 1  # others of its run are decoded, and not handed out
 
 
+@pytest.mark.parametrize("step", [0, 3])
+def test_an_array_is_decoded_into_memory_that_is_given(step: int) -> None:
+    links, decoded = links_of(drift(4, ((MAX_SHARED_COMPONENTS + 1,), (3,), (4,))), ExponentBuckets(2))
+    large, small = np.zeros(MAX_SHARED_COMPONENTS + 1, np.uint32), np.zeros(3, np.uint32)
+    found = dict(replay(links[: step + 1], range(3), into={0: large, 1: small}))
+    assert found[0].bits is large
+    assert found[1].bits is not small  # it shares a frame
+    assert_equal({n: found[i].array() for n, i in links[-1].names.items()}, decoded[step])
+    for wrong in (large[1:], large.astype(np.uint64)):
+        (found,) = replay(links[: step + 1], [0], into={0: wrong})
+        np.testing.assert_array_equal(found[1].bits, large)
+
+
 @pytest.mark.parametrize("quantizer", QUANTIZERS)
 @pytest.mark.parametrize("places", [(0, 2, 5), (3,), (1, 2), ()])
 def test_several_links_are_replayed_in_one_walk(quantizer: object, places: tuple[int, ...]) -> None:
