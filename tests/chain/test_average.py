@@ -48,6 +48,7 @@ def check_mean(found: np.ndarray, arrays: list[np.ndarray], shares: list[float])
     assert (np.abs(found.astype(wide) - expected) <= bound).all()
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_an_average_is_numpys(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     directory = tmp_path_factory.mktemp("run")
@@ -240,6 +241,7 @@ def test_each_frame_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arrays", "states"), [(12, 1.6), (1, 4.3)])
 def test_memory(tmp_path: Path, arrays: int, states: float) -> None:
     """Twenty checkpoints of five lines: one state, decoding one array, and its sum in float64."""

@@ -31,6 +31,8 @@ from lccodec.workers.memory import PrivateArena
 from ..support.processes import children, is_running
 from ..support.walks import assert_same, walk
 
+pytestmark = pytest.mark.slow  # processes
+
 STATES = walk(8)
 
 

@@ -238,6 +238,7 @@ def test_a_full_disk_leaves_the_older_bundle(tmp_path: Path, monkeypatch: pytest
     assert listing(tmp_path) == ["run", "run.lcc"]
 
 
+@pytest.mark.slow
 def test_many_steps(tmp_path: Path) -> None:
     """Links are checked in linear time, and one file is open however many steps there are."""
     chain = Chain(tmp_path / "run", "lossless", keyframe_every=400)

@@ -40,6 +40,7 @@ def test_every_step_of_a_lossless_chain(tmp_path: Path) -> None:
         assert_same(chain.restore(), states[-1])
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_states_of_every_dtype_and_form(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -80,6 +81,7 @@ def test_lc_chains_are_the_papers_closed_loop(tmp_path: Path, bits: int) -> None
             np.testing.assert_array_equal(bits_of(chain.restore(step)["layer"]["weight"]), bits_of(expected))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.floats(1e-4, 1e-1))
 def test_the_error_does_not_grow_along_a_chain(
     tmp_path_factory: pytest.TempPathFactory, seed: int, bound: float
@@ -96,6 +98,7 @@ def test_the_error_does_not_grow_along_a_chain(
             assert error.max() <= bound
 
 
+@pytest.mark.slow
 def test_a_chain_goes_on_in_another_process(tmp_path: Path) -> None:
     """Same files, whether one process wrote them or several did (closed loop, determinism)."""
     program = """
@@ -121,6 +124,7 @@ with lccodec.Chain(sys.argv[2], policy="lc-3", keyframe_every=4) as chain:
     assert files["one"] == files["three"]
 
 
+@pytest.mark.slow
 def test_a_restore_never_replays_more_deltas_than_it_may(tmp_path: Path) -> None:
     states = walk(80, shape=(300, 200))
     with Chain(tmp_path, policy=Policy("rough", {"weight": ExponentBuckets(1)})) as chain:
@@ -131,6 +135,7 @@ def test_a_restore_never_replays_more_deltas_than_it_may(tmp_path: Path) -> None
     assert deltas.count(0) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["lossless", "balanced"])
 def test_a_keyframe_ends_32_deltas_whatever_they_take(tmp_path: Path, policy: str) -> None:
     with Chain(tmp_path, policy) as chain:

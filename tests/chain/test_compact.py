@@ -35,6 +35,7 @@ def content(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["lossless", "lc-3", "balanced"])
 @pytest.mark.parametrize(("before", "after"), [(2, 32), (2, 5), (2, 4), (8, 2), (8, 0), (0, 2)])
 def test_the_same_states(tmp_path: Path, policy: str, before: int, after: int) -> None:
@@ -64,6 +65,7 @@ def test_keyframes_become_deltas(tmp_path: Path) -> None:
     assert [chain.info(step).deltas for step in chain.steps] == [0, 1, 2, 3, 4, 5, 0, 1, 2]
 
 
+@pytest.mark.slow
 def test_into_a_new_directory(tmp_path: Path) -> None:
     chain = run_of(tmp_path / "run", newest="exact")
     before, expected = content(chain.directory), history(chain)
@@ -126,6 +128,7 @@ def test_what_is_broken_stays(tmp_path: Path) -> None:
         assert_same(chain.restore(step), STATES[step])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignore", ["", "sync"])
 @pytest.mark.parametrize("every", [1, 8])
 def test_no_crash_changes_a_state(tmp_path: Path, every: int, ignore: str) -> None:

@@ -19,6 +19,8 @@ from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME, TEMPORARY_PREFIX
 from ..support.killed_loop import state_of
 from ..support.walks import assert_same
 
+pytestmark = pytest.mark.slow  # processes
+
 LOOP = Path(__file__).parents[1] / "support" / "killed_loop.py"
 #: 200 in the nightly profile, which takes some minutes.
 KILLS = max(2, settings.default.max_examples // 15)

@@ -391,6 +391,7 @@ def copies(chain: Chain) -> Iterator[tuple[int, Chain]]:
         yield number, Chain(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sticky", [False, True])
 def test_a_fault_at_every_operation_of_a_save(chain: Chain, sticky: bool) -> None:
     outcomes = set()
@@ -418,6 +419,7 @@ def test_a_fault_at_every_operation_of_a_save(chain: Chain, sticky: bool) -> Non
     assert position > 25
 
 
+@pytest.mark.slow
 def test_a_kill_at_every_operation_of_a_save(chain: Chain) -> None:
     steps, exact = set(), set()
     for position, copy in copies(chain):

@@ -177,6 +177,7 @@ def test_errors_leave_the_old_file(chain: Chain, monkeypatch: pytest.MonkeyPatch
     assert {p.name: p.read_bytes() for p in chain.directory.iterdir()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignore", ["", "sync"])
 def test_no_crash_changes_a_state(chain: Chain, ignore: str) -> None:
     expected = history(chain)

@@ -180,6 +180,7 @@ def check(done: bool, place: Path) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignore", ["", "sync directory"])
 def test_no_crash_loses_a_step(tmp_path: Path, exact_run: Path, ignore: str) -> None:
     root = Path(shutil.copytree(exact_run, tmp_path / "run"))

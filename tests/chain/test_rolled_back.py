@@ -138,6 +138,7 @@ def whole_asides(place: Path) -> list[Path]:
     return [path for path in base.glob("*") if not path.name.startswith(".tmp-")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignore", ["", "sync directory"])
 def test_no_crash_loses_what_comes_back(chain: Chain, ignore: str) -> None:
     def check(done: bool, place: Path) -> bool:

@@ -23,6 +23,8 @@ from lccodec.workers.memory import place_of
 from ..support.processes import children
 from ..support.walks import assert_same
 
+pytestmark = pytest.mark.slow  # processes
+
 STEPS = 4
 
 

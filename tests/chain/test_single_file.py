@@ -76,6 +76,7 @@ def test_bad_input(tmp_path: Path) -> None:
     assert lccodec.load_file(path) == {"a": 1}
 
 
+@pytest.mark.slow
 def test_a_state_is_saved_and_read_in_parts_of_the_memory_it_takes(tmp_path: Path) -> None:
     source = tmp_path / "values"
     np.random.default_rng(0).standard_normal(1 << 24).tofile(source)

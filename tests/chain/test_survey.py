@@ -139,6 +139,7 @@ def test_the_latest_of_many_checkpoints_is_read_alone(tmp_path: Path, counts: Co
     assert (counts["parsed"], counts["opened"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_deep_check_holds_one_state(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     state = {f"w{i}": rng.standard_normal(100_000) for i in range(10)}

@@ -74,6 +74,7 @@ def test_a_file_of_another_step_is_refused(tmp_path: Path) -> None:
         assert (caught.value.rule, caught.value.message) == ("LCC-BUN-07", "holds step 7")
 
 
+@pytest.mark.slow
 def test_every_prefix_is_refused(tmp_path: Path) -> None:
     data = written(tmp_path / "run.lcc").read_bytes()
     path = tmp_path / "part.lcc"

@@ -180,6 +180,7 @@ def test_a_temporary_cleaned_up_before_it_was_locked_is_made_again(tmp_path: Pat
     assert listing(tmp_path) == ["one.lcc.h5"]
 
 
+@pytest.mark.slow
 def test_a_full_file_size_limit(tmp_path: Path) -> None:
     program = (
         "import resource, sys; from lccodec.container.writer import *\n"
@@ -208,6 +209,7 @@ def committed(path: Path) -> bool:
         return reader.manifest == KEYFRAME
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("overwrite", [False, True])

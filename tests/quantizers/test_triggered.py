@@ -47,6 +47,7 @@ def waits(array: np.ndarray, reference: np.ndarray, threshold: float = 0.1) -> b
     return Triggered(Lossless(), threshold).waits(bits, components(reference)[1], kind)
 
 
+@pytest.mark.slow
 @given(
     moves=st.lists(st.floats(0, 0.3), min_size=1, max_size=8),
     threshold=st.floats(1e-3, 0.5),

@@ -38,6 +38,7 @@ def test_exponent_buckets_are_the_papers_bit_for_bit(
     np.testing.assert_array_equal(bits_of(restored), bits_of(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [2, 3])
 def test_exponent_buckets_across_pieces(bits: int) -> None:
     rng = np.random.default_rng(0)

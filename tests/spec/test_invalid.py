@@ -220,6 +220,7 @@ def test_checkpoint(entry: dict[str, Any]) -> None:
         refused(entry, caught.value)
 
 
+@pytest.mark.slow
 def test_files_are_sound_without_their_fault(make: ModuleType, tmp_path: Path) -> None:
     shutil.copy(VECTORS / "invalid" / "000000000001.lcc.h5", tmp_path)
     assert lccodec.validate(tmp_path, deep=True) == []

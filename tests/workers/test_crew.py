@@ -60,6 +60,7 @@ def test_few_tasks_are_taken_ahead(crew: Crew) -> None:
         assert len(taken) <= count + 1 + 4 * crew.members
 
 
+@pytest.mark.slow
 def test_every_member_does_a_task(crew: Crew) -> None:
     crew.everywhere(OpenFrame(frame(crew, 3, 5_000_000)))
     blocks = list(crew.ordered(map(EncodeBlock, range(2))))
@@ -89,6 +90,7 @@ def test_memory(crew: Crew) -> None:
     assert (place_of(shared) is not None) == isinstance(crew, Processes)
 
 
+@pytest.mark.slow
 def test_a_member_that_dies() -> None:
     workers = [start_worker() for _ in range(PEERS)]
     crew = Processes(workers, lambda: None, 60)

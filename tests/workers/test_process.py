@@ -23,6 +23,8 @@ from ..support.processes import children, is_running
 from ..support.walks import assert_same
 
 #: A training script without a main guard, as in a notebook: saves until it is killed.
+pytestmark = pytest.mark.slow  # processes
+
 SCRIPT = """
 import os, sys, numpy as np, lccodec
 chain = lccodec.Chain(sys.argv[1], "lossless", workers=int(sys.argv[2]), newest="exact")
