@@ -82,9 +82,10 @@ class Saver:
         return self._plan(flat, self._settings.record, known, tail)[0]
 
     def _find_reference(self, steps: list[int]) -> Tail | None:
-        """Return the latest checkpoint; ``None`` if there is none that can be restored."""
-        self._tail = find_tail(self._tail, self._directory, steps[-1]) if steps else None
-        return self._tail
+        """Return the checkpoint that a delta may be taken against; ``None`` for a keyframe."""
+        tail = find_tail(self._tail, self._directory, steps)
+        self._tail = tail or self._tail
+        return tail
 
     def _plan(
         self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None

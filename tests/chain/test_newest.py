@@ -493,5 +493,6 @@ def test_another_writer_keeps_it_or_takes_it_away(chain: Chain) -> None:
     going_on.save(4, STATES[4])
     assert not (chain.directory / EXACT).exists()
     Chain(chain.directory, newest="exact").save(5, STATES[5])
-    going_on.save(6, STATES[6])
+    with pytest.warns(LccodecWarning, match="saved by another writer"):
+        going_on.save(6, STATES[6])
     assert is_exact(going_on.restore(), 6)
