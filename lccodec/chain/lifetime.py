@@ -46,6 +46,11 @@ class Lifetime(History):
         super().__init__(directory, adapter, newest, options)
         self._ancestry = Ancestry()
 
+    @property
+    def newest(self) -> Kept:
+        """What saves keep of the newest state: ``"exact"`` beside the history, or ``"history"``."""
+        return self._newest.kept
+
     def _release(self) -> None:
         """Wait for saves in the background, and release the reference that is kept in memory."""
         raise NotImplementedError

@@ -108,7 +108,8 @@ class Saver:
             for pieces, decoded in encode_plan(plan, parents, effort, self._crew):
                 entries.append(writer.write_frame(pieces))
                 arrays.update(decoded)
-            root = writer.commit(replace(manifest, frames=tuple(entries)))
+            manifest = replace(manifest, frames=tuple(entries))
+            root = writer.commit(manifest, lambda _: self._crew.between())
         before = () if plan.parent is None or tail is None else tail.links
         links = (*before, TailFile(step, root, writer.size))
         return Tail(links, flat.tree, {name: arrays[name] for name in flat.names})

@@ -75,6 +75,9 @@ class Crew(Protocol):
     def release(self, arena: Arena) -> None:
         """Let the other members unmap the memory of an arena; it cannot be shared any more."""
 
+    def between(self) -> None:
+        """Do what is to be done between two tasks; it may raise an error to end the work."""
+
     def close(self) -> None:
         """End what is not this process."""
 
@@ -97,6 +100,10 @@ class Threads:
         self.bench: Bench = {}
         self.broken = False
         self._between = between
+
+    def between(self) -> None:
+        """Make the call that is made after each task."""
+        self._between()
 
     def close(self) -> None:
         """Do nothing: no thread is left."""
@@ -211,6 +218,10 @@ class Processes:
             peer = _Peer(worker)
             peer.bell = self._bell.release
             self._peers.append(peer)
+
+    def between(self) -> None:
+        """Make the call that is made between two tasks."""
+        self._between()
 
     def close(self) -> None:
         """End the workers."""

@@ -17,14 +17,13 @@ from lccodec.container.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
 
 from ..support.checkpoints import listing
+from ..support.directories import entries
 from ..support.systems import Disk, Faulty, power_losses
 from ..support.walks import assert_same, chain_of, lossy_chain, walk
 
 
 def same_files(left: Path, right: Path) -> bool:
-    return {p.name: p.read_bytes() for p in left.iterdir()} == {
-        p.name: p.read_bytes() for p in right.iterdir()
-    }
+    return {p.name: p.read_bytes() for p in entries(left)} == {p.name: p.read_bytes() for p in entries(right)}
 
 
 # --- there and back -------------------------------------------------------------------------------
@@ -214,7 +213,7 @@ def test_what_was_taken_apart_is_a_chain_after_a_power_loss(
 ) -> None:
     chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
     lccodec.bundle(chain.directory, tmp_path / "run.lcc")
-    sound = {path.name: path.read_bytes() for path in chain.directory.iterdir()}
+    sound = {path.name: path.read_bytes() for path in entries(chain.directory)}
     disk = Disk({})
     monkeypatch.setattr(bundling, "SYSTEM", disk)
     lccodec.unbundle(tmp_path / "run.lcc", tmp_path / "back")
