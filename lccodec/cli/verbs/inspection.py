@@ -22,6 +22,7 @@ from ...inspect.difference import Leaves, compare_states
 from ...inspect.summary import summarize
 from .. import render
 from ..program import error_document, error_text, tell, verb
+from ..table import printable
 from .foreign import describe_foreign, foreign_text
 from .parameters import (
     CHAIN_OR_FILE,
@@ -109,7 +110,7 @@ def show(path: Path, name: str, step: int | None, history: bool, as_json: bool) 
         leaf = leaves[name] if name in leaves else file.get(name)  # its error suggests the nearest name
     place = {"path": str(path), "step": found, "name": name, "exact": exact}
     if not isinstance(leaf, np.ndarray):
-        click.echo(render.dump_json({**place, "value": leaf}) if as_json else render.printable(repr(leaf)))
+        click.echo(render.dump_json({**place, "value": leaf}) if as_json else printable(repr(leaf)))
         return
     figures = summarize(leaf)
     document = {**place, **asdict(figures)}
@@ -149,7 +150,7 @@ def check(paths: tuple[Path, ...], deep: bool, as_json: bool) -> int:
     else:
         for path, problems in found:
             for p in problems:
-                click.echo(render.printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
+                click.echo(printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
             if not problems:
-                click.echo(render.printable(f"{path}: sound"))
+                click.echo(printable(f"{path}: sound"))
     return 1 if count else 0
