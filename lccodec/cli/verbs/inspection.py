@@ -13,6 +13,7 @@ import numpy as np
 from ...chain.bundled import describe_exact_in, with_exact_in
 from ...chain.info import CheckpointInfo
 from ...chain.newest import describe_exact, with_exact
+from ...chain.pins import pinned_steps
 from ...chain.place import Place, place_steps
 from ...chain.survey import survey
 from ...chain.validate import validate
@@ -46,6 +47,7 @@ def ls(place: Path, as_json: bool) -> int:
 
 def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool) -> int:
     steps = place_steps(place)
+    pins = [] if isinstance(place, Bundle) else pinned_steps(place)
     found: dict[Path, CheckpointInfo | LccodecError] = {}
     with render.progress("reading") as update:
         for done, visit in enumerate(survey(place, steps), 1):
@@ -63,11 +65,14 @@ def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool)
         "checkpoints": [render.checkpoint_document(info) for info in infos],
         "totals": render.totals(infos),
         "exact": exact,
+        "pins": pins,
         "errors": [{"step": step, **error_document(error, error_text(error))} for step, error in errors],
     }
     click.echo(render.dump_json(document) if as_json else render.checkpoints_text(infos))
     if exact is not None and not as_json:
         click.echo(render.exact_text(exact))
+    if pins and not as_json:
+        click.echo(f"pinned: {', '.join(map(str, pins))}")
     for _, error in errors:
         tell("error", error_text(error))
     return 1 if errors else 0
