@@ -65,6 +65,7 @@ MAX_STEP: Final = (1 << 53) - 1  # LCC-MAN-02: exact in every JSON reader
 CHECKPOINT_SUFFIX: Final = ".lcc.h5"  # LCC-CHN-01
 TEMPORARY_PREFIX: Final = ".tmp-"  # LCC-CHN-05
 EXACT_NAME: Final = "exact.lcc.h5"  # LCC-EXA-01
+WRITER_NAME: Final = ".tmp-writer"  # LCC-CHN-11
 PIN_SUFFIX: Final = ".pin"  # LCC-CHN-07
 ROLLED_BACK_NAME: Final = ".rolled-back"  # LCC-CHN-08
 BUNDLE_MAGIC: Final = b"LCCBNDL\x1a"  # LCC-BUN-01

@@ -10,7 +10,13 @@ TESTS = Path(__file__).parent
 WITHOUT = {"numpy", "h5py", "pytest", "hypothesis", "lccodec", "tests", "make", *sys.stdlib_module_names}
 NEEDING = ("lccodec.adapters", "lccodec.cli", "lccodec.__main__")  # which import a framework in turn
 #: What needs none, and takes so long that it is run once, with all others.
-SLOW = {"tests/chain/test_tuning.py", "tests/spec/test_decoder.py", "tests/test_fuzz.py"}
+SLOW = {
+    "tests/chain/test_faults.py",
+    "tests/chain/test_readers.py",
+    "tests/chain/test_tuning.py",
+    "tests/spec/test_decoder.py",
+    "tests/test_fuzz.py",
+}
 
 
 def needs(path: Path, seen: set[Path]) -> set[str]:

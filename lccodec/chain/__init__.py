@@ -8,6 +8,7 @@
 - `directory`: the files of a chain and their steps; `place`: a directory or a bundle; `links`: one
   file as a link of a chain.
 - `bundling`: a chain in one file, and back; `bundled`: its checkpoints opened there.
+- `claim`: one process at a time saves.
 - `saver`: plan, code and commit; `background`: the same beside the caller; `remote` and `worker`:
   the two ends of the way to a worker; `tasks` and `sharing`: what workers divide.
 - `replay`: decoding along the links; `ranges`: the same of a part of a large array; `restorers`:

@@ -27,6 +27,7 @@ from ..policy.policy import Policy
 from ..policy.roles import Assignment
 from ..workers.crew import Done, has_lock
 from ..workers.memory import Arena, PrivateArena, place_of
+from .claim import Claim
 from .remote import Remote, find_obstacle
 from .saver import Saver
 from .settings import LOG
@@ -228,13 +229,13 @@ class Background:
 
 
 def open_background(
-    opening: Opening, policy: Policy, saver: Saver, in_flight: int, after: Callable[[], None]
+    opening: Opening, claim: Claim, policy: Policy, saver: Saver, in_flight: int, after: Callable[[], None]
 ) -> Background:
     """Return the saves of a chain in the background; warn if there can be no workers."""
     obstacle = find_obstacle(policy)
     if obstacle is not None and has_lock():
         warn(f"{opening.directory}: workers cannot save, a thread of this process does: {obstacle}")
-    return Background(None if obstacle else Remote(opening), saver, in_flight, after)
+    return Background(None if obstacle else Remote(opening, claim), saver, in_flight, after)
 
 
 class Staging:

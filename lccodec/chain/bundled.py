@@ -16,6 +16,7 @@ from ..container.system import checked_path
 from ..errors import ArgumentError, ChainError, FormatError, LccodecError, warn
 from .checkpoint import CheckpointFile, open_file
 from .directory import step_index
+from .exact_file import ExactFile
 from .info import CheckpointInfo
 
 
@@ -25,6 +26,24 @@ class BundledCheckpoint(CheckpointFile):
     def __init__(self, bundle: Bundle, reader: CheckpointReader) -> None:
         self._bundle = bundle
         super().__init__(reader, bundle)
+
+    def close(self) -> None:
+        """Close the file. Closing again does nothing."""
+        super().close()
+        self._bundle.close()
+
+
+class BundledExact(ExactFile):
+    """The open exact file of a bundle. Where it is damaged, the history takes its place."""
+
+    def __init__(self, bundle: Bundle, reader: CheckpointReader) -> None:
+        self._bundle = bundle
+        super().__init__(reader, self._history)
+
+    def _history(self, error: LccodecError) -> CheckpointFile:
+        path = self._bundle.path
+        warn(f"{path}: the exact file is damaged, the history's newest is returned: {error}")
+        return open_path(path, step=self._bundle.steps[-1], exact=False)
 
     def close(self) -> None:
         """Close the file. Closing again does nothing."""
@@ -64,7 +83,9 @@ def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: b
         raise ArgumentError(f"{checked} is not a bundle: a step is for a bundle")
     bundle = Bundle(checked)
     try:
-        return BundledCheckpoint(bundle, _open_step(bundle, step, exact))
+        reader = _open_step(bundle, step, exact)
+        made = BundledCheckpoint if reader.manifest.exact is None else BundledExact
+        return made(bundle, reader)
     except BaseException:
         bundle.close()
         raise

@@ -9,7 +9,6 @@ Source: SPEC 9 (LCC-BUN).
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from ..container.reader import CheckpointReader, open_checkpoint, read_root
 from ..container.system import SYSTEM, checked_path, storage_errors
 from ..container.whole_file import WholeFile
 from ..container.writer import remove_stale_temporaries
-from ..errors import ArgumentError, ChainError, LccodecError, LccodecWarning
+from ..errors import ArgumentError, ChainError, LccodecError, warn
 from .bundled import open_exact_in
 from .directory import check_name, checkpoint_path, directory_steps, in_chain, step_index
 from .links import check_step
@@ -68,6 +67,8 @@ def bundle(
     check_index_size(len(chosen) + 1)
     entries: dict[int, BundledFile] = {}
     roots: dict[int, frozenset[bytes]] = {}
+    if target.parent.is_dir():
+        remove_stale_temporaries(target.parent, SYSTEM)
     with BundleWriter(target, system=SYSTEM) as writer:
         for step in chosen:
             with open_checkpoint(found[step]) as reader:
@@ -124,13 +125,15 @@ def _add_exact(
     if not os.path.lexists(path):
         return None
     try:
-        with open_checkpoint(path) as reader:
+        reader = open_checkpoint(path)
+    except LccodecError as error:
+        problem = str(error)
+    else:
+        with reader:
             if reader.manifest.step == newest and reader.manifest.exact in roots[newest]:
                 return writer.add(reader.source, reader.root)
         problem = f"not that of step {newest}"
-    except LccodecError as error:
-        problem = str(error)
-    warnings.warn(f"{path} is left out: {problem}", LccodecWarning, stacklevel=4)
+    warn(f"{path} is left out: {problem}")
     return None
 
 
@@ -177,8 +180,7 @@ def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) ->
         if opened.index.exact is not None and None not in there:
             exact, problem = open_exact_in(opened)
             if exact is None:
-                message = f"{opened.path}: the exact file is left out: {problem}"
-                warnings.warn(message, LccodecWarning, stacklevel=2)
+                warn(f"{opened.path}: the exact file is left out: {problem}")
             else:
                 exact.close()
                 _write(opened, None, target / EXACT_NAME)

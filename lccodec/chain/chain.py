@@ -20,6 +20,7 @@ from ..policy.roles import Assignment, Role, check_known
 from ..workers.memory import Arena
 from .adapter import Adapter, Room
 from .background import Background, Staging, WhenBusy, check_when_busy, open_background, take_snapshot
+from .claim import Claim
 from .directory import next_step
 from .keep import Keep, check_keep
 from .lifetime import Lifetime, check_every, thin_out
@@ -34,8 +35,8 @@ from .worker import Snapshot
 class Chain(Lifetime):
     """Checkpoints of one run in a directory; a context manager.
 
-    Several threads may use one `Chain`: saves wait for each other. Other processes may save to the
-    directory too. Before each delta, the files of its reference are compared with what they were.
+    Several threads may use one `Chain`: saves wait for each other. Any number of processes may
+    read the directory, and one at a time saves to it.
 
     Parameters
     ----------
@@ -109,6 +110,7 @@ class Chain(Lifetime):
         crew = self._options.threads()
         self._saver = Saver(self.directory, self._settings, self._newest, every, crew)
         self._background: Background | None = None
+        self._claim = Claim(self.directory)  # released last
         self._closed = False
         self._saving = threading.RLock()
 
@@ -132,12 +134,10 @@ class Chain(Lifetime):
             self._closed = True
             if self._restorers is not None:
                 self._restorers.close()
-            self._release()
-
-    @property
-    def workers(self) -> int | None:
-        """The number of workers, as it was given."""
-        return self._options.workers
+            try:
+                self._release()
+            finally:
+                self._claim.release()
 
     @property
     def policy(self) -> Policy:
@@ -148,11 +148,6 @@ class Chain(Lifetime):
     def roles(self) -> Mapping[str, Role]:
         """The roles of saves: given, else those of the last checkpoint."""
         return self._settings.record.roles
-
-    @property
-    def newest(self) -> Kept:
-        """What saves keep of the newest state: ``"exact"`` beside the history, or ``"history"``."""
-        return self._newest.kept
 
     def save(
         self,
@@ -189,14 +184,17 @@ class Chain(Lifetime):
         ------
         ArgumentError
             If the step exists or is out of order, or if the state or its metadata cannot be stored.
+        ChainError
+            If another process saves to the directory.
         StorageError
-            If the operating system refuses to write. In both cases no file is left behind.
+            If the operating system refuses to write. In all cases no file is left behind.
         """
         with self._saving:
             self._check_open()
             if self._options.workers is None and self._background is None:
                 flat, strings, roles = self._flatten(state, metadata, known)
-                size = self._saver.save(step, flat, strings, roles)
+                with self._claim.around_save():
+                    size = self._saver.save(step, flat, strings, roles)
                 self._thin_out()
                 return size
             background = self._in_background()
@@ -233,7 +231,7 @@ class Chain(Lifetime):
 
         Raises
         ------
-        ArgumentError
+        ArgumentError, ChainError
             As `save`, at once.
         LccodecError
             If an earlier save in the background failed; then this one is not begun. Each failure
@@ -273,7 +271,7 @@ class Chain(Lifetime):
             self._saver.forget()
             opening = self._options.opening(self.directory, self._settings, self._newest, self.keyframe_every)
             count, after = self._options.in_flight, self._thin_out
-            self._background = open_background(opening, self.policy, self._saver, count, after)
+            self._background = open_background(opening, self._claim, self.policy, self._saver, count, after)
         return self._background
 
     def _submit(  # what `save_async` is given
@@ -289,6 +287,7 @@ class Chain(Lifetime):
     ) -> Future[int | None]:
         """Start a save in the background."""
         index = next_step(step, [*self.steps, *background.steps], self.directory)
+        self._claim.take(make=True)
 
         def copy(arena: Arena) -> Snapshot:
             staging = Staging(arena)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from ..errors import ChainError, DataError, warn
 from ..policy.roles import Assignment
 from .ancestry import Ancestry
 from .checkpoint import CheckpointFile, open_step
+from .claim import claimed
 from .directory import directory_steps
 from .rewrite import Rewriting, rewrite
 
@@ -73,12 +75,16 @@ def compact(
     Raises
     ------
     ChainError
-        If there is no checkpoint.
+        If there is no checkpoint, or another process saves to the chain.
     StorageError
         If the operating system refuses. What is there can be restored.
     """
     found: list[Rewriting] = []
-    with storage_errors("cannot compact", directory), directory_lock(directory, system):
+    with (
+        nullcontext() if dry_run else claimed(directory, system),
+        storage_errors("cannot compact", directory),
+        directory_lock(directory, system),
+    ):
         steps = directory_steps(directory)
         if not steps:
             raise ChainError(f"{directory} holds no checkpoint")

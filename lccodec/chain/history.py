@@ -55,6 +55,11 @@ class History:
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
 
     @property
+    def workers(self) -> int | None:
+        """The number of workers, as it was given."""
+        return self._options.workers
+
+    @property
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, in rising order."""
         return stored_steps(self.directory)

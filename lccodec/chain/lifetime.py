@@ -27,6 +27,7 @@ from .prune import Pruning, prune
 from .remote import WorkerOptions
 from .rollback import rollback
 from .rolled_back import RolledBack, bring_back, list_rolled_back, purge_rolled_back
+from .settings import Settings
 
 
 class Lifetime(History):
@@ -34,6 +35,7 @@ class Lifetime(History):
 
     keyframe_every: int
     _newest: Newest
+    _settings: Settings
     _saving: threading.RLock
 
     def __init__(
@@ -45,6 +47,11 @@ class Lifetime(History):
     ) -> None:
         super().__init__(directory, adapter, newest, options)
         self._ancestry = Ancestry()
+
+    @property
+    def newest(self) -> Kept:
+        """What saves keep of the newest state: ``"exact"`` beside the history, or ``"history"``."""
+        return self._newest.kept
 
     def _release(self) -> None:
         """Wait for saves in the background, and release the reference that is kept in memory."""
@@ -60,6 +67,7 @@ class Lifetime(History):
         with self._saving:
             self._release()
             gone = rollback(self.directory, step, purge=purge)
+            self._settings.forget_saves()
             if gone.exact:
                 self._newest.asked = "exact"
             return gone
@@ -76,6 +84,7 @@ class Lifetime(History):
         """
         with self._saving:
             self._release()
+            self._settings.forget_saves()
             return bring_back(self.directory, name)
 
     def purge(self, name: str | None = None) -> list[RolledBack]:

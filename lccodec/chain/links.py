@@ -9,6 +9,7 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,7 @@ class Link:
         manifest: Manifest = reader.manifest
         self.manifest = manifest
         self.reader = reader
-        self.place = Path(reader.name).name
+        self.place = os.path.basename(reader.name)  # noqa: PTH119 - as it is fast
         self.index_names: list[str]
         self.names: dict[str, int]
         self.paths: dict[str, int]

@@ -17,6 +17,7 @@ from ..policy.policy import Policy
 from ..quantizers.registry import QUANTIZERS
 from ..workers.crew import Crew, Threads, has_lock, member_count
 from ..workers.process import Worker
+from .claim import Claim
 from .newest import Newest
 from .settings import LOG, Settings
 from .worker import Beat, Opening, Report, Snapshot, make_crew, start_worker
@@ -72,10 +73,13 @@ class Remote:
     ----------
     opening
         What the leader must know of the chain.
+    claim
+        The claim on the directory, which the leader shares.
     """
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Opening, claim: Claim) -> None:
         self._opening = opening
+        self._claim = claim
         self._worker: Worker | None = None
         self._process = os.getpid()
         self._asking = threading.Lock()
@@ -117,7 +121,7 @@ class Remote:
         if self._process != os.getpid():  # after a fork, the workers are the parent's
             self._worker, self._process = None, os.getpid()
         if self._worker is None:
-            worker = start_worker()
+            worker = start_worker(self._claim.descriptors)
             worker.ready()
             self._worker, self.started = worker, True
             self._worker.channel.limit(self._opening.patience)

@@ -16,6 +16,7 @@ from ..container.system import SYSTEM, System, directory_lock, storage_errors
 from ..errors import ArgumentError, DataError, StorageError
 from .ancestry import Ancestry
 from .checkpoint import open_step
+from .claim import claimed
 from .directory import checkpoint_path, directory_steps, step_index
 from .pins import pin_path, pinned_steps
 from .removal import remove_files, remove_steps
@@ -38,7 +39,8 @@ def rollback(directory: Path, step: int, *, purge: bool = False, system: System 
     Raises
     ------
     ChainError
-        If there is no such step, or a parent of it is missing. Nothing has been done then.
+        If there is no such step, a parent of it is missing, or another process saves to the chain.
+        Nothing has been done then.
     ArgumentError
         If a step is not an integer, or a pinned step would be removed.
     DataError, StorageError
@@ -46,7 +48,11 @@ def rollback(directory: Path, step: int, *, purge: bool = False, system: System 
     """
     step = step_index(step)
     open_step(directory, step).close()
-    with storage_errors("cannot roll back", directory), directory_lock(directory, system):
+    with (
+        claimed(directory, system),
+        storage_errors("cannot roll back", directory),
+        directory_lock(directory, system),
+    ):
         open_step(directory, step).close()  # nobody removes it from here on
         steps = directory_steps(directory)
         later = {other: path for other, path in steps.items() if other > step}

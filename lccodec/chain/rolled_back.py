@@ -22,6 +22,7 @@ from ..container.duplicate import duplicate
 from ..container.reader import open_checkpoint
 from ..container.system import SYSTEM, System, directory_lock, storage_errors, sync_directory
 from ..errors import ArgumentError, ChainError
+from .claim import claimed
 from .directory import checkpoint_path, directory_steps
 from .pins import pin_path, pinned_steps
 from .removal import remove_files, waves
@@ -112,13 +113,17 @@ def bring_back(directory: Path, name: str | None = None, system: System = SYSTEM
     Raises
     ------
     ChainError
-        If there is nothing of that name.
+        If there is nothing of that name, or another process saves to the chain.
     ArgumentError
         If the chain has gone on meanwhile: roll it back to the same step first.
     """
     found = _find(directory, name)
     aside = directory / ROLLED_BACK_NAME / found.name
-    with storage_errors("cannot bring back to", directory), directory_lock(directory, system):
+    with (
+        claimed(directory, system),
+        storage_errors("cannot bring back to", directory),
+        directory_lock(directory, system),
+    ):
         files, there = directory_steps(aside), directory_steps(directory)
         for step in there:
             if step > found.step and not _is_same(files.get(step), there[step]):

@@ -82,9 +82,10 @@ class Saver:
         return self._plan(flat, self._settings.record, known, tail)[0]
 
     def _find_reference(self, steps: list[int]) -> Tail | None:
-        """Return the latest checkpoint; ``None`` if there is none that can be restored."""
-        self._tail = find_tail(self._tail, self._directory, steps[-1]) if steps else None
-        return self._tail
+        """Return the checkpoint that a delta may be taken against; ``None`` for a keyframe."""
+        tail = find_tail(self._tail, self._directory, steps)
+        self._tail = tail or self._tail
+        return tail
 
     def _plan(
         self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
@@ -107,7 +108,8 @@ class Saver:
             for pieces, decoded in encode_plan(plan, parents, effort, self._crew):
                 entries.append(writer.write_frame(pieces))
                 arrays.update(decoded)
-            root = writer.commit(replace(manifest, frames=tuple(entries)))
+            manifest = replace(manifest, frames=tuple(entries))
+            root = writer.commit(manifest, lambda _: self._crew.between())
         before = () if plan.parent is None or tail is None else tail.links
         links = (*before, TailFile(step, root, writer.size))
         return Tail(links, flat.tree, {name: arrays[name] for name in flat.names})

@@ -67,6 +67,10 @@ class Settings:
         """Note that a lossy newest state was restored: if nothing was saved yet, a run resumes."""
         self._resumed = self._resumed or not self._saves
 
+    def forget_saves(self) -> None:
+        """Note that the chain goes on from an earlier step: a restore is the beginning of a run."""
+        self._saves, self._resumed = 0, False
+
     def saved(self, plan: Plan, link: TailFile, seconds: float) -> None:
         """Count a save, and log one line about it."""
         self._saves += 1

@@ -1,22 +1,24 @@
 """The latest checkpoint of a chain as decoded: the reference of the next delta.
 
 If the files of the reference have changed since, a delta to it could never be restored. So before
-each delta, the root and the size of these files are compared with what they were. That takes one
-small read of each file.
+each delta, the roots and the sizes of these files are compared with what they were. That takes one
+small read of each file. A checkpoint that took the place of the latest, with the same state, is as
+good. Any other change makes the next checkpoint a keyframe.
 
-Source: SPEC 9 (LCC-CHN-02).
+Source: SPEC 9 (LCC-CHN-02, LCC-CHN-10).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..container.reader import open_checkpoint, read_root
 from ..container.scalars import Json
 from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ..policy.record import Record, read_record
-from .checkpoint import open_file
+from .checkpoint import CheckpointFile, open_file
 from .decoded import DecodedArray
 from .directory import checkpoint_path, directory_steps
 
@@ -58,16 +60,13 @@ class Tail:
         """Number of deltas that a restore of the checkpoint replays."""
         return len(self.links) - 1
 
-    def find_change(self, directory: Path) -> str | None:
-        """Return what is wrong with the files of the tail; ``None`` if they did not change."""
-        for link in self.links:
-            path = checkpoint_path(directory, link.step)
-            try:
-                if read_root(path) != (link.root, link.size):
-                    return f"{path.name} was replaced by another file"
-            except LccodecError as error:
-                return str(error)
-        return None
+    def is_unchanged(self, directory: Path) -> bool:
+        """Return whether the files of the tail are those that they were."""
+        try:
+            found = [read_root(checkpoint_path(directory, link.step)) for link in self.links]
+        except LccodecError:
+            return False
+        return found == [(link.root, link.size) for link in self.links]
 
 
 def read_tail(directory: Path, step: int) -> Tail:
@@ -80,33 +79,52 @@ def read_tail(directory: Path, step: int) -> Tail:
     """
     with open_file(checkpoint_path(directory, step)) as file:
         file.check_name()
-        links = tuple(
-            TailFile(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
-        )
         last = file.links[-1]
         arrays = dict(zip(last.index_names, file.decoded(), strict=True))
-        return Tail(links, last.manifest.tree, arrays)
+        return Tail(_links_of(file), last.manifest.tree, arrays)
 
 
-def find_tail(tail: Tail | None, directory: Path, step: int) -> Tail | None:
-    """Return the reference of a delta: the tail in memory, or the files if these have changed.
+def find_tail(tail: Tail | None, directory: Path, steps: Sequence[int]) -> Tail | None:
+    """Return the reference of a delta: the tail in memory, or the newest checkpoint without one.
+
+    `steps` are those of the directory, rising.
 
     Returns
     -------
     Tail or None
-        ``None`` if the step cannot be restored. An `LccodecWarning` says what is wrong.
+        ``None`` if there is no checkpoint; or if the newest cannot be restored or is not the one in
+        memory. Then an `LccodecWarning` names it.
     """
-    changed = tail.find_change(directory) if tail is not None and tail.step == step else None
-    if tail is not None and tail.step == step and changed is None:
-        return tail
     try:
-        found = read_tail(directory, step)
+        if tail is None:
+            return read_tail(directory, steps[-1]) if steps else None
+        if not steps or steps[-1] < tail.step:
+            raise ChainError(f"step {tail.step}, which was saved last, is missing")
+        if steps[-1] > tail.step:
+            raise ChainError(f"step {steps[-1]} was saved by another writer")
+        return tail if tail.is_unchanged(directory) else _same_state(tail, directory)
     except (DataError, ChainError, StorageError) as error:
-        warn(f"{directory} goes on with a keyframe, because step {step} cannot be restored: {error}")
+        step = steps[-1] if steps and tail is None else None
+        why = str(error) if step is None else f"step {step} cannot be restored: {error}"
+        warn(f"{directory} goes on with a keyframe, because {why}")
         return None
-    if changed is not None:
-        warn(f"{directory} goes on from the file of step {step} in the directory: {changed}")
-    return found
+
+
+def _same_state(tail: Tail, directory: Path) -> Tail:
+    """Return a tail with the files that its step has now, if they have its state."""
+    path = checkpoint_path(directory, tail.step)
+    with open_file(path) as file:
+        file.check_name()
+        if tail.links[-1].root not in file.links[-1].reader.roots:
+            message = f"{path.name} is not the checkpoint that was saved last, but another one"
+            raise ChainError(f"step {tail.step} was replaced: {message}")
+        return replace(tail, links=_links_of(file))
+
+
+def _links_of(file: CheckpointFile) -> tuple[TailFile, ...]:
+    return tuple(
+        TailFile(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
+    )
 
 
 def latest_record(directory: Path) -> tuple[Record | None, str | None]:

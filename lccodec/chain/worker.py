@@ -14,7 +14,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -174,9 +174,9 @@ def make_crew(members: int, between: Callable[[], None], patience: float) -> Cre
     return Processes([start_worker() for _ in range(members - 1)], between, patience)
 
 
-def start_worker() -> Worker:
-    """Start this program."""
-    return Worker(__name__, TYPES, ERRORS)
+def start_worker(inherited: Iterable[int] = ()) -> Worker:
+    """Start this program; `inherited` are descriptors that it keeps open."""
+    return Worker(__name__, TYPES, ERRORS, inherited)
 
 
 class _Recorder(logging.Handler):

@@ -18,6 +18,7 @@ import lccodec
 
 from ..errors import ArgumentError, DataError, LccodecError, LccodecWarning
 from . import render
+from .table import printable
 
 _INTERRUPTED: Final = 130  # exit code of a shell for a process ended by a signal: 128 + 2 (SIGINT)
 _PIPE_CLOSED: Final = 141  # the same: 128 + 13 (SIGPIPE)
@@ -65,7 +66,7 @@ class _Program(click.Group):
 
 def tell(kind: str, message: object) -> None:
     """Print a line on standard error: an error, a warning or a note."""
-    click.echo(f"lccodec: {kind}: {render.printable(message)}", err=True)
+    click.echo(f"lccodec: {kind}: {printable(message)}", err=True)
 
 
 def _fail(error: BaseException, message: str, code: int, words: Sequence[str]) -> int:

@@ -1,7 +1,6 @@
-"""The output of the command line: tables and figures as text, documents as JSON, a progress bar.
+"""The output of the command line: figures as text, documents as JSON, a progress bar.
 
-On a terminal, tables fit its width, and long names take several lines. Elsewhere tables are plain
-text of any width. Names come from files that may be hostile: control sequences are escaped.
+Names come from files that may be hostile: control sequences are escaped.
 """
 
 from __future__ import annotations
@@ -15,31 +14,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..chain.info import CheckpointInfo
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import UNNAMED
 from .demo import Report
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from .table import Table, printable
 
 _MAX_BAR_CHARACTERS: Final = 40  # of a histogram
 _MAX_SHOWN_NAMES: Final = 3  # in a line
-_UNBOUNDED_COLUMNS: Final = 1 << 20  # without a terminal
-
-
-def printable(text: object) -> str:
-    r"""Return text for a terminal: characters that are not printable become escapes.
-
-    Examples
-    --------
-    >>> printable("weight\x1b[2J\u202e")
-    'weight\\x1b[2J\\u202e'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def ratio(nbytes: int, stored: int) -> float | None:
@@ -113,15 +98,15 @@ def checkpoint_document(info: CheckpointInfo) -> dict[str, Any]:
 
 def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
     """Return a table of the checkpoints of a chain, and their totals."""
-    table = _table("step", "kind", "values", "parent", "bytes", "ratio", "deltas")
+    table = Table("step", "kind", "values", "parent", "bytes", "ratio", "deltas")
     for info in infos:
         kind, parent = ("key", "-") if info.parent is None else ("delta", info.parent)
         times = _times(info.nbytes, info.file_bytes)
-        _row(table, info.step, kind, _loss(info.lossy), parent, f"{info.file_bytes:,}", times, info.deltas)
+        table.row(info.step, kind, _loss(info.lossy), parent, f"{info.file_bytes:,}", times, info.deltas)
     sums = totals(infos)
     size = size_text(sums["nbytes"], sums["file_bytes"])
     line = f"{sums['checkpoints']} checkpoints, {sums['keyframes']} of them keyframes: {size}"
-    return f"{_render(table)}\n\n{line}" if infos else "no checkpoints"
+    return f"{table.text()}\n\n{line}" if infos else "no checkpoints"
 
 
 def exact_text(exact: dict[str, Any]) -> str:
@@ -162,13 +147,13 @@ def arrays_text(info: CheckpointInfo) -> str:
         "arrays": roles_text(info),
         **{f"metadata {key}": value for key, value in info.metadata.items()},
     }
-    table = _table("name", "dtype", "shape", "role", "because", "method", "values", "bytes", "ratio")
+    table = Table("name", "dtype", "shape", "role", "because", "method", "values", "bytes", "ratio")
     for array in info.arrays:
         times = _times(array.nbytes, array.stored_bytes)
         method = f"{array.method}, delta" if array.relative else array.method
         words = array.name, array.dtype, _shape(array), array.role, array.why, method, _loss(array.lossy)
-        _row(table, *words, f"{array.stored_bytes:,}", times)
-    return "\n\n".join(filter(None, [_facts(facts), _render(table) if info.arrays else ""]))
+        table.row(*words, f"{array.stored_bytes:,}", times)
+    return "\n\n".join(filter(None, [_facts(facts), table.text() if info.arrays else ""]))
 
 
 def roles_text(info: CheckpointInfo) -> str:
@@ -203,18 +188,18 @@ def difference_text(difference: Difference) -> str:
     """Return what changed between two states."""
     parts = []
     if difference.changed:
-        table = _table("changed", "dtype", "shape", "elements", "max |d|", "rms d", "rms d / rms")
+        table = Table("changed", "dtype", "shape", "elements", "max |d|", "rms d", "rms d / rms")
         for c in difference.changed:
             figures = map(_number, (c.max_abs, c.rms, c.relative_rms))
-            _row(table, c.name, c.dtype, _shape(c), f"{100 * c.share:.3g} %", *figures)
-        parts.append(_render(table))
+            table.row(c.name, c.dtype, _shape(c), f"{100 * c.share:.3g} %", *figures)
+        parts.append(table.text())
     if difference.scalars or difference.replaced:
-        table = _table("changed", "old", "new", numbers=False)
+        table = Table("changed", "old", "new", numbers=False)
         for scalar in difference.scalars:
-            _row(table, scalar.name, repr(scalar.old), repr(scalar.new))
+            table.row(scalar.name, repr(scalar.old), repr(scalar.new))
         for leaf in difference.replaced:
-            _row(table, leaf.name, leaf.old, leaf.new)
-        parts.append(_render(table))
+            table.row(leaf.name, leaf.old, leaf.new)
+        parts.append(table.text())
     for label, names in (("appeared", difference.appeared), ("disappeared", difference.disappeared)):
         if names:
             parts.append("\n".join([f"{label}:", *(f"  {printable(name)}" for name in names)]))
@@ -224,21 +209,21 @@ def difference_text(difference: Difference) -> str:
 
 def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
     """Return the figures of the demo, and which commands to try on the chain it left."""
-    table = _table("checkpoints", "every", "bytes", "ratio", "lost", "loss", "accuracy", "rework")
+    table = Table("checkpoints", "every", "bytes", "ratio", "lost", "loss", "accuracy", "rework")
     loss, accuracy = f"{report.loss_before:.4f}", f"{100 * report.accuracy_before:.2f} %"
-    _row(table, "(at the failure)", "", "", "", "", loss, accuracy, "")
+    table.row("(at the failure)", "", "", "", "", loss, accuracy, "")
     for o in report.outcomes:
         rework = "-" if o.rework_iterations is None else o.rework_iterations
         loss, accuracy = f"{o.loss:.4f}", f"{100 * o.accuracy:.2f} %"
         numbers = (f"{o.interval:.3g}", f"{o.bytes_on_disk:,}", f"{o.ratio:.1f}x", o.lost_iterations)
-        _row(table, o.scheme, *numbers, loss, accuracy, rework)
+        table.row(o.scheme, *numbers, loss, accuracy, rework)
     full = report.full_bytes * report.checkpoints
     return "\n\n".join(
         [
             f"A network of {report.parameters:,} parameters learned for {report.iterations} iterations; "
             f"its state was lost after {report.failure_iteration},\nrestored from the last checkpoint, and "
             "trained on. Rework: iterations until the training loss was back.",
-            _render(table),
+            table.text(),
             f"{report.checkpoints} checkpoints, policy {report.policy}, and the newest exact: "
             f"{size_text(full, report.chain_bytes)}\n"
             f"accuracy at the end: {100 * report.accuracy_resumed:.2f} %, "
@@ -249,33 +234,6 @@ def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
     )
 
 
-def _table(first: str, *others: str, numbers: bool = True) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column(first, justify="right" if first == "step" else "left", overflow="fold")
-    for header in others:
-        words = not numbers or header in ("kind", "dtype", "shape", "role", "because", "method", "values")
-        table.add_column(header, justify="left" if words else "right", no_wrap=True)
-    return table
-
-
-def _row(table: Table, *cells: object) -> None:
-    from rich.text import Text
-
-    table.add_row(*(Text(printable(cell)) for cell in cells))  # in a str rich looks for markup
-
-
-def _render(table: Table) -> str:
-    from rich.console import Console
-
-    terminal = sys.stdout.isatty()
-    console = Console(force_terminal=terminal, width=None if terminal else _UNBOUNDED_COLUMNS)
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().strip("\n").split("\n"))
-
-
 def _facts(facts: dict[str, object]) -> str:
     labels = {printable(label): printable(value) for label, value in facts.items()}
     width = max(map(len, labels))
@@ -284,13 +242,12 @@ def _facts(facts: dict[str, object]) -> str:
 
 def _histogram(bins: Sequence[Bin]) -> str:
     most = max(bar.count for bar in bins)
-    table = _table("from", "to", "count")
-    table.columns[0].justify = "right"
-    table.add_column("")
+    table = Table("from", "to", "count", "")
+    table.right = [True, True, True, False]
     for bar in bins:
         length = math.ceil(_MAX_BAR_CHARACTERS * bar.count / most)  # a count above 0 shows
-        _row(table, _number(bar.low), _number(bar.high), f"{bar.count:,}", "#" * length)
-    return _render(table)
+        table.row(_number(bar.low), _number(bar.high), f"{bar.count:,}", "#" * length)
+    return table.text()
 
 
 def _times(nbytes: int, stored: int) -> str:

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from ..errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
@@ -78,8 +77,11 @@ class _Descriptor:
     def read(self, offset: int, size: int) -> bytes:
         parts = []
         while size:
-            with storage_errors("cannot read", self.name):
+            try:  # without `storage_errors`, which takes as long as the read
                 part = _read_at(self._fd, size, offset)
+            except OSError as error:
+                with storage_errors("cannot read", self.name):
+                    raise error
             if not part:
                 raise TruncatedError("LCC-H5-01", self.name, f"ends at byte {offset}")
             parts.append(part)
@@ -113,7 +115,7 @@ class FileSource:
     def __init__(self, path: StrPath) -> None:
         self._name = str(checked_path(path))
         with storage_errors("cannot open", self._name):
-            self._path = str(Path(self._name).absolute())  # stays right if the working directory changes
+            self._path = os.path.join(os.getcwd(), self._name)  # noqa: PTH118, PTH109 - as it is fast
         self._root = b""
         self._descriptor: _Descriptor | None = _Descriptor(self._name, self._name)
         self.size = self._descriptor.size

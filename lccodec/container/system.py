@@ -164,4 +164,4 @@ def checked_path(path: StrPath) -> Path:
         raise ArgumentError(f"not a path: {path!r}")
     if _ADDRESS_START.match(text) or "://" in text:
         raise ArgumentError(f"{text!r} is an address: remote stores are not there yet")
-    return Path(path)
+    return path if isinstance(path, Path) else Path(path)

@@ -78,6 +78,9 @@ class Crew(Protocol):
     def release(self, arena: Arena) -> None:
         """Let the other members unmap the memory of an arena; it cannot be shared any more."""
 
+    def between(self) -> None:
+        """Do what is to be done between two tasks; it may raise an error to end the work."""
+
     def close(self) -> None:
         """End what is not this process."""
 
@@ -100,6 +103,10 @@ class Threads:
         self.bench: Bench = {}
         self.broken = False
         self._between = between
+
+    def between(self) -> None:
+        """Make the call that is made after each task."""
+        self._between()
 
     def close(self) -> None:
         """Do nothing: no thread is left."""
@@ -218,6 +225,10 @@ class Processes:
         self._patience = patience
         self._bell = threading.Semaphore(0)
         self._peers = [_Peer(worker, self._bell) for worker in peers]
+
+    def between(self) -> None:
+        """Make the call that is made between two tasks."""
+        self._between()
 
     def close(self) -> None:
         """End the workers."""

@@ -42,6 +42,8 @@ class Worker:
         The module whose function `main` is the program. Its argument is a descriptor.
     types, errors
         What messages may have (:class:`lccodec.workers.messages.Channel`).
+    inherited
+        Descriptors that stay open in the worker until it ends.
 
     Raises
     ------
@@ -49,11 +51,23 @@ class Worker:
         If it cannot be started.
     """
 
-    def __init__(self, module: str, types: Iterable[type], errors: Iterable[type[Exception]]) -> None:
+    def __init__(
+        self,
+        module: str,
+        types: Iterable[type],
+        errors: Iterable[type[Exception]],
+        inherited: Iterable[int] = (),
+    ) -> None:
         with _starting:
-            self._start(module, types, errors)
+            self._start(module, types, errors, inherited)
 
-    def _start(self, module: str, types: Iterable[type], errors: Iterable[type[Exception]]) -> None:
+    def _start(
+        self,
+        module: str,
+        types: Iterable[type],
+        errors: Iterable[type[Exception]],
+        inherited: Iterable[int],
+    ) -> None:
         ours, theirs = socket.socketpair()
         try:
             # A worker must find this package, and nothing else of the program that starts it.
@@ -61,7 +75,7 @@ class Worker:
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths(place))}
             command = [sys.executable, "-P", "-c", f"from {module} import main; main()", str(theirs.fileno())]
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own module
-                command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL
+                command, pass_fds=[theirs.fileno(), *inherited], env=environment, stdin=subprocess.DEVNULL
             )
         except OSError as error:
             ours.close()

@@ -20,7 +20,7 @@ FOLDERS = {
     "speed": {"measure", "compressors", "networks"},
     "background": {"measure", "networks", "speed"},
 }
-PROGRAMS = {"frameworks", "lenet", "overlap", "throughput", "training"}
+PROGRAMS = {"frameworks", "lenet", "overlap", "scale", "throughput", "training"}
 
 
 def test_every_module_has_a_place() -> None:

@@ -20,6 +20,7 @@ from benchmarks.speed import (
     frameworks,
     goals,
     inputs,
+    many,
     memory,
     peers,
     plan,
@@ -266,3 +267,9 @@ def test_frameworks(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["torch", "torch", "jax", "jax", "import:"]
     assert all("adapter alone" in line for line in lines[:-1])
+
+
+def test_many_checkpoints(capsys):
+    assert many.main(["--checkpoints", "20"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {action}" for action in many.BOUNDS]

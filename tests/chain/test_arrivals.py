@@ -18,6 +18,7 @@ from lccodec.chain import replay
 from lccodec.chain.arrivals import Arrivals
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
+from ..support.directories import entries
 from ..support.strategies import ALL_DTYPES, installed, random_array
 from ..support.walks import assert_same, walk
 
@@ -214,7 +215,7 @@ def test_the_files_are_closed(chain: Chain) -> None:
             for _ in arrivals:
                 assert descriptors()
             assert not descriptors()
-        for path in chain.directory.iterdir():
+        for path in entries(chain.directory):
             data = bytearray(path.read_bytes())
             data[len(data) // 2] ^= 1
             path.write_bytes(data)

@@ -28,6 +28,7 @@ from lccodec.quantizers.residual import Residual
 from lccodec.workers import memory
 from lccodec.workers.memory import PrivateArena
 
+from ..support.directories import entries
 from ..support.processes import children, is_running
 from ..support.walks import assert_same, walk
 
@@ -37,7 +38,7 @@ STATES = walk(8)
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
+    return {path.name: path.read_bytes() for path in entries(directory)}
 
 
 @pytest.fixture
@@ -260,7 +261,7 @@ def test_a_disk_that_is_full_or_read_only_is_found_by_the_worker(
         (tmp_path / "site" / "broken").unlink()
         with pytest.raises(StorageError, match="as the test says"):
             chain.wait()
-        assert [p.name for p in chain.directory.iterdir()] == ["000000000000.lcc.h5"]
+        assert [p.name for p in entries(chain.directory)] == ["000000000000.lcc.h5"]
         chain.save_async(1, STATES[1])
     assert_same(chain.restore(1), STATES[1])
 
@@ -431,7 +432,7 @@ def test_a_worker_is_killed(workers: int, tmp_path: Path) -> None:
                     chain.wait()
             if chain.steps[-1] != 10 + victim:
                 chain.save(10 + victim, large(1))  # a fresh worker, with the reference from the disk
-            assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".lcc.h5")] == []
+            assert [p.name for p in entries(tmp_path) if not p.name.endswith(".lcc.h5")] == []
             assert chain.info(chain.steps[-1]).parent is not None
         assert_same(chain.restore(), large(1))
 
@@ -463,7 +464,7 @@ def test_abort_leaves_nothing_behind(tmp_path: Path) -> None:
         with pytest.raises((WorkerError, CancelledError)):
             futures[-1].result()
         assert chain.failure is None
-        assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".lcc.h5")] == []
+        assert [p.name for p in entries(tmp_path) if not p.name.endswith(".lcc.h5")] == []
         step = chain.steps[-1] + 1
         chain.save_async(step, STATES[step])
         chain.wait()

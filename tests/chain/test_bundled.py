@@ -74,6 +74,26 @@ def test_a_damaged_exact_file_in_a_bundle_gives_the_history(tmp_path: Path) -> N
     assert listing(tmp_path / "back") == ["000000000000.lcc.h5", "000000000010.lcc.h5"]
 
 
+@pytest.mark.parametrize("keys", [None, "layer/weight"])
+def test_a_damaged_array_of_an_exact_file_comes_from_the_history(tmp_path: Path, keys: str | None) -> None:
+    """As in a directory: the index and the manifest are sound, and a frame is not."""
+    chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
+    path = tmp_path / "run.lcc"
+    lccodec.bundle(chain.directory, path)
+    data = bytearray(path.read_bytes())
+    with Bundle(path) as bundle:
+        place = bundle.index.offsets[-1] + 335 + 100
+    data[place] ^= 1
+    path.write_bytes(data)
+    with (
+        pytest.warns(LccodecWarning, match=r"run\.lcc: the exact file is damaged, the history's newest"),
+        lccodec.open(path) as file,
+    ):
+        assert_same(file.state(keys), chain.restore(keys=keys, exact=False))
+    with lccodec.open(path, exact=False) as file:
+        assert_same(file.state(), chain.restore(exact=False))
+
+
 def test_what_is_known_of_the_exact_file(tmp_path: Path) -> None:
     chain = lossy_chain(tmp_path / "run", steps=2, newest="exact")
     path = tmp_path / "run.lcc"

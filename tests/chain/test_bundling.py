@@ -17,14 +17,13 @@ from lccodec.container.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
 
 from ..support.checkpoints import listing
+from ..support.directories import entries
 from ..support.systems import Disk, Faulty, power_losses
 from ..support.walks import assert_same, chain_of, lossy_chain, walk
 
 
 def same_files(left: Path, right: Path) -> bool:
-    return {p.name: p.read_bytes() for p in left.iterdir()} == {
-        p.name: p.read_bytes() for p in right.iterdir()
-    }
+    return {p.name: p.read_bytes() for p in entries(left)} == {p.name: p.read_bytes() for p in entries(right)}
 
 
 # --- there and back -------------------------------------------------------------------------------
@@ -58,6 +57,13 @@ def test_some_steps_come_with_what_they_need(tmp_path: Path) -> None:
         assert bundle.steps == [60]
         assert bundle.index.exact is not None
     assert lccodec.validate(path, deep=True) == []
+
+
+def test_what_a_killed_bundle_left_is_removed(tmp_path: Path) -> None:
+    chain, _ = chain_of(tmp_path / "run")
+    (tmp_path / ".tmp-0123").write_bytes(b"half a bundle")
+    lccodec.bundle(chain.directory, tmp_path / "run.lcc")
+    assert listing(tmp_path) == ["run", "run.lcc"]
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -214,7 +220,7 @@ def test_what_was_taken_apart_is_a_chain_after_a_power_loss(
 ) -> None:
     chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
     lccodec.bundle(chain.directory, tmp_path / "run.lcc")
-    sound = {path.name: path.read_bytes() for path in chain.directory.iterdir()}
+    sound = {path.name: path.read_bytes() for path in entries(chain.directory)}
     disk = Disk({})
     monkeypatch.setattr(bundling, "SYSTEM", disk)
     lccodec.unbundle(tmp_path / "run.lcc", tmp_path / "back")

@@ -14,6 +14,7 @@ from lccodec.chain.compact import compact
 from lccodec.constants import EXACT_NAME
 
 from ..support.crashes import broken
+from ..support.directories import entries
 from ..support.systems import Faulty
 from ..support.walks import assert_same, walk
 
@@ -32,7 +33,7 @@ def history(chain: Chain) -> list[Any]:
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
+    return {path.name: path.read_bytes() for path in entries(directory)}
 
 
 @pytest.mark.slow

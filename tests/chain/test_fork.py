@@ -13,6 +13,7 @@ from lccodec.chain.fork import fork
 from lccodec.constants import EXACT_NAME
 
 from ..support.crashes import broken
+from ..support.directories import entries
 from ..support.systems import Faulty
 from ..support.walks import assert_same, walk
 
@@ -28,7 +29,7 @@ def _chain(tmp_path: Path) -> Chain:
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
+    return {path.name: path.read_bytes() for path in entries(directory)}
 
 
 def test_a_fork_goes_on_by_itself(chain: Chain, tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_of_an_older_step(chain: Chain, tmp_path: Path) -> None:
 def test_without_hard_links_files_are_copied(chain: Chain, tmp_path: Path) -> None:
     system = Faulty(errno.EPERM, lambda name, _: name == "link")
     assert fork(chain.directory, tmp_path / "fork", 6, system) == [4, 5, 6]
-    for path in (tmp_path / "fork").iterdir():
+    for path in entries(tmp_path / "fork"):
         assert path.read_bytes() == (chain.directory / path.name).read_bytes()
         assert not path.samefile(chain.directory / path.name)
 

@@ -11,19 +11,20 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from lccodec import Chain, LccodecWarning, validate
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME, TEMPORARY_PREFIX
 
 from ..support.killed_loop import state_of
+from ..support.processes import children, is_running
+from ..support.profiles import LONG
 from ..support.walks import assert_same
 
 pytestmark = pytest.mark.slow  # processes
 
 LOOP = Path(__file__).parents[1] / "support" / "killed_loop.py"
 #: 200 in the nightly profile, which takes some minutes.
-KILLS = max(2, settings.default.max_examples // 15)
+KILLS = 200 if LONG else 4
 
 
 def run_and_kill(directory: Path, seconds: float, output: Path) -> list[list[str]]:
@@ -34,8 +35,12 @@ def run_and_kill(directory: Path, seconds: float, output: Path) -> list[list[str
             assert process.poll() is None
             time.sleep(0.01)
         time.sleep(seconds)
+        process.send_signal(signal.SIGSTOP)  # so that it starts no worker any more
+        workers = children(process.pid)
         process.send_signal(signal.SIGKILL)
         process.wait()
+    while any(map(is_running, workers)):  # they give up what they do, and end
+        time.sleep(0.01)
     return [line.split() for line in output.read_text().splitlines()]
 
 
@@ -43,10 +48,11 @@ def run_and_kill(directory: Path, seconds: float, output: Path) -> list[list[str
 def test_kills_at_random_moments(tmp_path: Path) -> None:
     generator = random.Random(0)
     directory = tmp_path / "run"
-    least = -1
+    least, reports = -1, 0
     for _ in range(KILLS):
         for kind, number in run_and_kill(directory, generator.uniform(0, 0.4), tmp_path / "reports"):
             least = int(number)
+            reports += kind == "saved"
             assert kind in ("saved", "back")
         chain = Chain(directory)
         assert chain.steps[-1] >= least
@@ -57,10 +63,12 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
             assert_same(chain.restore(step, exact=False), state_of(step))
         problems = validate(directory, deep=True)
         assert {problem.where for problem in problems} <= {EXACT_NAME}
+    print(f"{KILLS} kills, {reports} saves, {chain.steps[-1]} is the newest step")
     chain = Chain(directory, newest="exact")
     chain.rollback(chain.steps[-2])
     chain.purge()
     chain.save(chain.steps[-1] + 1, state_of(chain.steps[-1] + 1))
+    chain.close()
     assert validate(directory, deep=True) == []
     left = [path.name for path in directory.iterdir() if path.name.startswith(TEMPORARY_PREFIX)]
     assert left == []

@@ -32,6 +32,7 @@ from lccodec.chain.prune import prune
 from lccodec.container.system import directory_lock
 
 from ..support.crashes import broken
+from ..support.directories import entries
 from ..support.systems import Faulty
 from ..support.walks import assert_same, walk
 
@@ -58,7 +59,7 @@ def all_restore(directory: Path) -> bool:
 
 def test_what_goes_and_what_stays(tmp_path: Path) -> None:
     chain = run_of(tmp_path)
-    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    files = {path.name: path.read_bytes() for path in entries(tmp_path)}
     found = chain.prune(Keep(steps=[4]), dry_run=True)
     assert found.removed == (0, 1, 2, 5)
     assert found.kept == {4: "asked for", 8: "newest"}
@@ -67,7 +68,7 @@ def test_what_goes_and_what_stays(tmp_path: Path) -> None:
     assert chain.steps == list(range(9))
     assert chain.prune(Keep(steps=[4])) == found
     assert chain.steps == [3, 4, 6, 7, 8]
-    for path in tmp_path.iterdir():
+    for path in entries(tmp_path):
         assert path.read_bytes() == files[path.name]
     assert all_restore(tmp_path)
     assert validate(tmp_path, deep=True) == []
@@ -412,4 +413,4 @@ def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool, rewr
         assert Chain(place).info(8).exact
         prune(place, Keep(latest=1), **options)
         assert Chain(place).steps == ([8] if rewrite else [6, 7, 8])
-        assert sorted(path.name for path in place.iterdir())[-1] == "exact.lcc.h5"
+        assert sorted(path.name for path in entries(place))[-1] == "exact.lcc.h5"

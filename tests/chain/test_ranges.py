@@ -22,6 +22,7 @@ from lccodec.errors import ChecksumError
 from lccodec.frame.content import Content
 from lccodec.frame.raw import RawFrame
 
+from ..support.directories import entries
 from ..support.links import FakeLink, drift, links_of
 from ..support.strategies import ALL_DTYPES, bits_of, dtype_of, installed, random_array
 
@@ -171,7 +172,7 @@ def test_every_damaged_byte_of_files_is_found(tmp_path: Path) -> None:
     for step, state in enumerate(states):
         chain.save(step, state)
     expected = chain.restore()["w0"]
-    for path in sorted(tmp_path.iterdir()):
+    for path in entries(tmp_path):
         sound = path.read_bytes()
         with lccodec.open(path) as file:
             start = file.links[-1].reader.trailer.payload_offset

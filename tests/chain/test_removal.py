@@ -11,6 +11,7 @@ from lccodec import Chain, StorageError
 from lccodec.chain.directory import directory_steps
 from lccodec.chain.removal import remove_files, remove_steps, waves
 
+from ..support.directories import entries
 from ..support.systems import Faulty
 from ..support.walks import chain_of
 
@@ -44,5 +45,5 @@ def test_errors(tmp_path: Path) -> None:
     chain_of(tmp_path)
     system = Faulty(errno.EIO, lambda name, _: name == "unlink")
     with pytest.raises(StorageError, match="cannot remove files"):
-        remove_files(list(tmp_path.iterdir()), tmp_path, system)
-    assert len(list(tmp_path.iterdir())) == 4
+        remove_files(entries(tmp_path), tmp_path, system)
+    assert len(entries(tmp_path)) == 4

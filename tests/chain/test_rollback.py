@@ -15,6 +15,7 @@ from lccodec.chain.rollback import rollback
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
 
 from ..support.crashes import Journal, broken
+from ..support.directories import entries
 from ..support.systems import Faulty
 from ..support.walks import assert_same, walk
 
@@ -37,7 +38,7 @@ def names(directory: Path) -> list[str]:
 @pytest.mark.parametrize("step", [0, 3, 4])
 def test_the_chain_goes_on_from_there(tmp_path: Path, step: int, purge: bool) -> None:
     chain = run_of(tmp_path / "run")
-    before = {path.name: path.read_bytes() for path in chain.directory.iterdir()}
+    before = {path.name: path.read_bytes() for path in entries(chain.directory)}
     gone = chain.rollback(step, purge=purge)
     assert gone.steps == tuple(range(step + 1, 7))
     assert gone.bytes == sum(len(before[f"{later:012d}.lcc.h5"]) for later in gone.steps)

@@ -98,7 +98,14 @@ def test_a_target_out_of_reach_is_told_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("how", "resumes"),
-    [("restore", True), ("open", False), ("restore later", False), ("restore old", False), ("exact", False)],
+    [
+        ("restore", True),
+        ("open", False),
+        ("restore later", False),
+        ("restore old", False),
+        ("exact", False),
+        ("rollback", True),
+    ],
 )
 def test_steps_are_narrow_after_a_run_goes_on_from_a_lossy_state(
     tmp_path: Path, how: str, resumes: bool
@@ -110,7 +117,11 @@ def test_steps_are_narrow_after_a_run_goes_on_from_a_lossy_state(
     chain = Chain(tmp_path, "balanced", newest=newest)
     sizes = []
     for step in range(12):
-        if step == 6:
+        if (step, how) == (6, "rollback"):  # the same chain, which has saved before
+            chain.save(6, {"weight": np.zeros_like(weight)})
+            chain.rollback(5)
+            chain.restore()
+        elif step == 6:
             chain = Chain(tmp_path, "balanced")
         if (step, how) in [(6, "restore"), (6, "exact"), (8, "restore later")]:
             chain.restore()

@@ -20,6 +20,7 @@ from lccodec.chain.sharing import CloseFile, Source, replay_shared
 from lccodec.workers.crew import Crew, Threads
 from lccodec.workers.memory import place_of
 
+from ..support.directories import entries
 from ..support.processes import children
 from ..support.walks import assert_same
 
@@ -108,7 +109,7 @@ def test_arrays_own_their_memory(shared: Chain) -> None:
 
 
 def test_damage_is_found_wherever_it_is(directory: Path, tmp_path: Path) -> None:
-    for path in directory.iterdir():
+    for path in entries(directory):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     with Chain(tmp_path, workers=2) as chain:
         good = chain.restore()

@@ -310,17 +310,17 @@ def test_problems_are_in_the_order_of_the_steps(tmp_path: Path) -> None:
 def test_a_check_beside_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deep: bool) -> None:
     small_arrays(tmp_path, 2, 3)
     chain = Chain(tmp_path, "lossless")
-    listed = Path.iterdir
+    listed = os.listdir
 
-    def list_and_write(path: Path) -> Iterator[Path]:
-        before = list(listed(path))
+    def list_and_write(path: Path) -> list[str]:
+        before = listed(path)
         with monkeypatch.context() as patch:
-            patch.setattr(Path, "iterdir", listed)
+            patch.setattr(os, "listdir", listed)
             chain.save(chain.steps[-1] + 1, {"a": 1})
         (path / ".tmp-0123").write_bytes(b"half")
-        return iter(before) if len(before) == 3 else listed(path)
+        return before if len(before) == 3 else listed(path)
 
-    monkeypatch.setattr(Path, "iterdir", list_and_write)
+    monkeypatch.setattr(os, "listdir", list_and_write)
     assert validate(tmp_path, deep=deep) == []
 
 
@@ -328,14 +328,14 @@ def test_a_file_that_vanishes_is_no_problem_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_arrays(tmp_path, 2, 3)
-    listed = Path.iterdir
+    listed = os.listdir
 
-    def list_and_remove(path: Path) -> Iterator[Path]:
-        names = list(listed(path))
+    def list_and_remove(path: Path) -> list[str]:
+        names = listed(path)
         (path / "000000000002.lcc.h5").unlink(missing_ok=True)
-        return iter(names)
+        return names
 
-    monkeypatch.setattr(Path, "iterdir", list_and_remove)
+    monkeypatch.setattr(os, "listdir", list_and_remove)
     assert validate(tmp_path, deep=True) == []
 
 

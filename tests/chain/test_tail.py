@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Chain, LccodecWarning, StorageError
+from lccodec import ArgumentError, Chain, Keep, LccodecWarning, StorageError
 from lccodec.chain import saver
 from lccodec.chain.plan import Plan
 
@@ -32,12 +32,62 @@ def test_another_file_in_the_place_of_the_latest_is_noticed(tmp_path: Path) -> N
     one.save(1, states[1])
     (tmp_path / NAMES[1]).unlink()
     Chain(tmp_path, policy="lossless").save(1, states[3])
-    with pytest.warns(LccodecWarning, match="was replaced by another file"):
+    with pytest.warns(LccodecWarning, match=f"keyframe, because step 1 was replaced: {NAMES[1]} is not"):
         one.save(2, states[2])
     one.save(3, states[3])
     for step, state in {0: states[0], 1: states[3], 2: states[2], 3: states[3]}.items():
         assert_same(one.restore(step), state)
-    assert one.info(2).parent == 1
+    assert [one.info(step).parent for step in (2, 3)] == [None, 2]
+
+
+def test_a_step_of_another_writer_is_not_what_is_in_memory(tmp_path: Path) -> None:
+    states = walk(5)
+    one = Chain(tmp_path, policy="lossless")
+    one.save(0, states[0])
+    Chain(tmp_path, policy="lossless").save(1, states[1])
+    with pytest.warns(LccodecWarning, match="keyframe, because step 1 was saved by another writer"):
+        one.plan(states[2])
+    with pytest.warns(LccodecWarning, match="keyframe, because step 1 was saved by another writer"):
+        one.save(2, states[2])
+    one.save(3, states[3])
+    assert [one.info(step).parent for step in range(4)] == [None, 0, None, 2]
+    for step in range(4):
+        assert_same(one.restore(step), states[step])
+
+
+def test_steps_that_were_rolled_back_elsewhere_are_missed(tmp_path: Path) -> None:
+    states = walk(6)
+    one = Chain(tmp_path, policy="lossless")
+    for step in range(4):
+        one.save(step, states[step])
+    Chain(tmp_path).rollback(1)
+    with pytest.warns(LccodecWarning, match="keyframe, because step 3, which was saved last, is missing"):
+        one.save(4, states[4])
+    one.rollback(1)  # what this chain does itself is no surprise
+    one.save(5, states[5])
+    assert [one.info(step).parent for step in one.steps] == [None, 0, 1]
+
+
+@pytest.mark.parametrize("policy", ["lossless", "lc-3"])
+@pytest.mark.parametrize("how", ["prune", "compact"])
+def test_a_latest_checkpoint_that_was_written_anew_is_as_good(tmp_path: Path, policy: str, how: str) -> None:
+    """The files have changed, and the state has not: what is in memory is still the reference."""
+    states = walk(6)
+    chain = Chain(tmp_path, policy)
+    for step in range(4):
+        chain.save(step, states[step])
+    arrays = chain._saver._tail.arrays if chain._saver._tail else None
+    other = Chain(tmp_path)
+    other.prune(Keep(latest=1), rewrite=True) if how == "prune" else other.compact(keyframe_every=1)
+    before = other.restore(3)
+    chain.save(4, states[4])
+    assert arrays is not None
+    assert chain.info(4).parent == 3
+    assert chain._saver._tail is not None
+    assert [link.step for link in chain._saver._tail.links] == ([3, 4] if how == "prune" else [2, 3, 4])
+    chain.save(5, states[5])
+    assert_same(chain.restore(3), before)
+    np.testing.assert_array_equal(chain.restore(5)["fixed"], states[5]["fixed"])
 
 
 @pytest.mark.parametrize("place", [0.02, 0.5, 0.98])
@@ -78,12 +128,9 @@ def test_a_link_that_changes_under_an_open_chain_is_noticed(tmp_path: Path, step
         (tmp_path / "other" / NAMES[step]).replace(path)
     else:
         path.write_bytes(path.read_bytes()[:-1] if harm == "truncate" else b"")
-    if (harm, step) == ("remove", 2):
-        chain.save(3, states[3])  # step 1 is the latest now, and sound
-        assert chain.info(3).parent == 1
-    else:
-        with pytest.warns(LccodecWarning, match="keyframe|another file"):
-            chain.save(3, states[3])
+    with pytest.warns(LccodecWarning, match=rf"keyframe, because .*(step {step}|{NAMES[step]})"):
+        chain.save(3, states[3])
+    assert chain.info(3).parent is None
     chain.save(4, states[4])
     for s in (3, 4):
         np.testing.assert_allclose(

@@ -9,6 +9,7 @@ import pytest
 from lccodec import ArgumentError, Chain, tune
 
 from ..support.adam import State, adam_states
+from ..support.directories import entries
 
 STATES = adam_states(3)
 
@@ -32,9 +33,9 @@ def test_a_chain_as_well(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless") as chain:
         for step, state in enumerate(STATES):
             chain.save(step, state)
-        before = sorted(tmp_path.iterdir())
+        before = entries(tmp_path)
         assert tune(chain, off, 0.5) == tune(STATES, off, 0.5)
-        assert sorted(tmp_path.iterdir()) == before
+        assert entries(tmp_path) == before
 
 
 def test_evaluate_may_change_the_state() -> None:

@@ -22,7 +22,9 @@ def state_of(step: int) -> dict[str, Any]:
 
 
 def main(directory: str) -> None:
-    chain = Chain(directory, "lossless", keyframe_every=5, newest="exact", keep=Keep(latest=6, every=7))
+    chain = Chain(
+        directory, "lossless", keyframe_every=5, newest="exact", keep=Keep(latest=6, every=7), in_flight=2
+    )
     steps = chain.steps
     generator = random.Random(len(steps) + (steps[-1] if steps else 0))
     if steps:
@@ -38,9 +40,15 @@ def main(directory: str) -> None:
             chain.prune(Keep(latest=3, every=7), rewrite=True)
         elif draw < 0.25 and steps:
             chain.compact(keyframe_every=3)
-        step = max(chain.steps, default=-1) + 1
-        chain.save(step, state_of(step))
-        print("saved", step, flush=True)
+        first = max(chain.steps, default=-1) + 1
+        if draw < 0.6:
+            chain.save(first, state_of(first))
+            print("saved", first, flush=True)
+            continue
+        futures = [chain.save_async(step, state_of(step)) for step in (first, first + 1)]
+        for step, future in enumerate(futures, first):
+            future.result()
+            print("saved", step, flush=True)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from lccodec.workers import process
 from lccodec.workers.messages import Channel
 from lccodec.workers.process import Worker, connect
 
+from ..support.directories import entries
 from ..support.processes import children, is_running
 from ..support.walks import assert_same
 
@@ -51,7 +52,7 @@ def script(directory: Path, workers: int, steps: int, text: str = SCRIPT) -> sub
 
 def check_directory(directory: Path, names: int = 0) -> None:
     """Nothing partial, and nothing beside checkpoints: a restore of each gives what was saved."""
-    left = [p.name for p in directory.iterdir() if not p.name.endswith(".lcc.h5")]
+    left = [p.name for p in entries(directory) if not p.name.endswith(".lcc.h5")]
     assert len(left) <= names
     chain = Chain(directory)
     for step in chain.steps:

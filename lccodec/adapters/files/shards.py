@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -107,7 +107,7 @@ def save_shards(
     """Write arrays into shards of at most `max_bytes` each, and their index.
 
     A larger array has a shard of its own. The shards get their names when all are written, and the
-    index comes last. Shards of an older index stay if they have other names.
+    index comes last. Then shards of an older index of this name go, if it has others.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def save_shards(
         raise ArgumentError(f"a shard has a positive number of bytes at most, not {max_bytes!r}")
     groups = _grouped(arrays, max_bytes)
     target = Path(path)
-    stem = target.name.removesuffix(INDEX_SUFFIX).removesuffix(".safetensors")
+    stem = _stem(target)
     files = [
         target.with_name(f"{stem}-{number:05d}-of-{len(groups):05d}.safetensors")
         for number in range(1, len(groups) + 1)
@@ -135,11 +135,29 @@ def save_shards(
     weights = {name: file.name for file, group in zip(files, groups, strict=True) for name in group}
     total = sum(array.nbytes for array in arrays.values())
     index = {"metadata": {**metadata, _SIZE_KEY: total}, "weight_map": weights}
+    older = _shards_of(target)
     with ExitStack() as stack:  # left from the last on: the index gets its name after the shards
         text = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
         stack.enter_context(replacing(target)).write_text(text, encoding="utf-8")
         for file, group in zip(files, groups, strict=True):
             write(stack.enter_context(replacing(file)), group)
+    for file in older.difference(files):
+        with suppress(OSError):  # the new state is whole without that
+            file.unlink()
+
+
+def _shards_of(index: Path) -> set[Path]:
+    """Return the shards of an index that have names as `save_shards` gives them."""
+    try:
+        files, _ = read_index(index)
+    except (FormatError, StorageError):
+        return set()
+    name = re.compile(re.escape(_stem(index)) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors")
+    return {file for file in files if name.fullmatch(file.name)}
+
+
+def _stem(index: Path) -> str:
+    return index.name.removesuffix(INDEX_SUFFIX).removesuffix(".safetensors")
 
 
 def _grouped(arrays: Mapping[str, Array], max_bytes: int) -> list[dict[str, Array]]:

@@ -11,6 +11,7 @@ from ...chain.bundling import unbundle as unbundle_chain
 from ...container.bundle import Bundle
 from .. import render
 from ..program import verb
+from ..table import printable
 from .parameters import FILE, NEW, STEP, chain_argument
 
 
@@ -40,7 +41,7 @@ def bundle(directory: Path, output: Path, steps: tuple[int, ...], as_json: bool)
     what = f"{len(found)} checkpoints, steps {found[0]} to {found[-1]}" + (
         ", the exact file" if exact else ""
     )
-    click.echo(f"{render.printable(output)}: {what}, {size:,} bytes")
+    click.echo(f"{printable(output)}: {what}, {size:,} bytes")
 
 
 @verb
@@ -55,4 +56,4 @@ def unbundle(path: Path, directory: Path, as_json: bool) -> None:
     if as_json:
         click.echo(render.dump_json({"bundle": str(path), "directory": str(directory), "steps": steps}))
         return
-    click.echo(f"{render.printable(directory)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")
+    click.echo(f"{printable(directory)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")

@@ -15,6 +15,7 @@ from ...errors import ArgumentError
 from ...exchange import load_rules
 from .. import render
 from ..program import tell, verb
+from ..table import printable
 from .output import save_output, shard_option
 from .parameters import CHAIN_OR_FILE, FILE, NEW, STEP, open_state
 
@@ -74,7 +75,7 @@ def convert(  # one parameter for each option: click passes them by name
             tell("note", f"only the model and its optimizer, left out: {', '.join(left_out)}")
     written = save_output(state, output, metadata, shard_bytes)
     document = {"source": str(source), **written, "left_out": left_out}
-    text = f"{render.printable(source)}: {written['bytes']:,} bytes  {render.printable(output)}"
+    text = f"{printable(source)}: {written['bytes']:,} bytes  {printable(output)}"
     click.echo(render.dump_json(document) if as_json else text)
 
 

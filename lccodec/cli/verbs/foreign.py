@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...adapters.files.signature import Kind, recognize
-from .. import render
+from ..table import printable
 
 
 def describe_foreign(path: Path) -> dict[str, Any] | None:
@@ -53,4 +53,4 @@ def foreign_text(document: dict[str, Any]) -> str:
         lines += [f"  as a checkpoint   {to_file}", f"  into a chain      {to_chain}"]
     else:
         lines.append(f"  {document['advice']}")
-    return "\n".join(render.printable(line) for line in lines)
+    return "\n".join(printable(line) for line in lines)

@@ -13,6 +13,7 @@ import numpy as np
 from ...chain.bundled import describe_exact_in, with_exact_in
 from ...chain.info import CheckpointInfo
 from ...chain.newest import describe_exact, with_exact
+from ...chain.pins import pinned_steps
 from ...chain.place import Place, place_steps
 from ...chain.survey import survey
 from ...chain.validate import validate
@@ -22,6 +23,7 @@ from ...inspect.difference import Leaves, compare_states
 from ...inspect.summary import summarize
 from .. import render
 from ..program import error_document, error_text, tell, verb
+from ..table import printable
 from .foreign import describe_foreign, foreign_text
 from .parameters import (
     CHAIN_OR_FILE,
@@ -45,6 +47,7 @@ def ls(place: Path, as_json: bool) -> int:
 
 def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool) -> int:
     steps = place_steps(place)
+    pins = [] if isinstance(place, Bundle) else pinned_steps(place)
     found: dict[Path, CheckpointInfo | LccodecError] = {}
     with render.progress("reading") as update:
         for done, visit in enumerate(survey(place, steps), 1):
@@ -62,11 +65,14 @@ def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool)
         "checkpoints": [render.checkpoint_document(info) for info in infos],
         "totals": render.totals(infos),
         "exact": exact,
+        "pins": pins,
         "errors": [{"step": step, **error_document(error, error_text(error))} for step, error in errors],
     }
     click.echo(render.dump_json(document) if as_json else render.checkpoints_text(infos))
     if exact is not None and not as_json:
         click.echo(render.exact_text(exact))
+    if pins and not as_json:
+        click.echo(f"pinned: {', '.join(map(str, pins))}")
     for _, error in errors:
         tell("error", error_text(error))
     return 1 if errors else 0
@@ -109,7 +115,7 @@ def show(path: Path, name: str, step: int | None, history: bool, as_json: bool) 
         leaf = leaves[name] if name in leaves else file.get(name)  # its error suggests the nearest name
     place = {"path": str(path), "step": found, "name": name, "exact": exact}
     if not isinstance(leaf, np.ndarray):
-        click.echo(render.dump_json({**place, "value": leaf}) if as_json else render.printable(repr(leaf)))
+        click.echo(render.dump_json({**place, "value": leaf}) if as_json else printable(repr(leaf)))
         return
     figures = summarize(leaf)
     document = {**place, **asdict(figures)}
@@ -149,7 +155,7 @@ def check(paths: tuple[Path, ...], deep: bool, as_json: bool) -> int:
     else:
         for path, problems in found:
             for p in problems:
-                click.echo(render.printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
+                click.echo(printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
             if not problems:
-                click.echo(render.printable(f"{path}: sound"))
+                click.echo(printable(f"{path}: sound"))
     return 1 if count else 0

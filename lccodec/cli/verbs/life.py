@@ -23,6 +23,7 @@ from ...chain.settings import KEYFRAME_EVERY
 from ...policy.presets import POLICIES
 from .. import render
 from ..program import verb
+from ..table import printable
 from ..thinning import compaction_text, pruning_text
 from .parameters import CHAIN_OR_FILE, NEW, STEP, chain_argument
 
@@ -94,7 +95,7 @@ def fork(directory: Path, step: int, target: Path, as_json: bool) -> None:
     """
     steps = fork_chain(directory, target, step)
     document = {"directory": str(directory), "fork": str(target), "steps": steps}
-    text = f"{render.printable(target)}: {len(steps)} checkpoints, the newest is step {step}"
+    text = f"{printable(target)}: {len(steps)} checkpoints, the newest is step {step}"
     click.echo(render.dump_json(document) if as_json else text)
 
 
@@ -164,7 +165,7 @@ def prune(  # one parameter for each option: click passes them by name
         click.echo(render.dump_json({"chains": documents} if places or documents[1:] else documents[0]))
         return
     for chain, found in pruned.items():
-        head = f"{render.printable(chain)}: " if places or documents[1:] else ""
+        head = f"{printable(chain)}: " if places or documents[1:] else ""
         click.echo(head + pruning_text(found, dry_run))
 
 

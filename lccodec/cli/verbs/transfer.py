@@ -20,6 +20,7 @@ from ...policy.presets import POLICIES
 from ...policy.roles import ROLES, Role
 from .. import render
 from ..program import verb
+from ..table import printable
 from .output import save_output, shard_option
 from .parameters import (
     FILE,
@@ -113,7 +114,7 @@ def save(  # one parameter for each option: click passes them by name
     for file, info in saved:
         kind = "keyframe" if info.parent is None else f"delta to {info.parent}"
         size = render.size_text(info.nbytes, info.file_bytes)
-        click.echo(f"step {info.step}, {kind}: {size}  {render.printable(file)}")
+        click.echo(f"step {info.step}, {kind}: {size}  {printable(file)}")
     click.echo(f"policy {chain.policy.name}: {render.roles_text(saved[-1][1])}")
     if saved[-1][1].exact:
         click.echo(f"the newest state, step {saved[-1][1].step}, is also there bit for bit")
@@ -157,7 +158,7 @@ def restore(  # one parameter for each option: click passes them by name
     written = save_output(state, output, metadata, shard_bytes)
     document = {"directory": str(place), "step": info.step, "exact": info.exact, **written}
     kind = ", exact" if info.exact else ""
-    text = f"step {info.step}{kind}: {written['bytes']:,} bytes  {render.printable(output)}"
+    text = f"step {info.step}{kind}: {written['bytes']:,} bytes  {printable(output)}"
     click.echo(render.dump_json(document) if as_json else text)
 
 
@@ -217,7 +218,7 @@ def average(  # one parameter for each option: click passes them by name
         return
     what = f"mean of {len(shares)} steps, {min(shares)} to {newest}" if len(shares) > 1 else f"step {newest}"
     count = f"arrays averaged: {len(found.arrays)}, others of step {newest}"
-    click.echo(f"{what}: {written['bytes']:,} bytes, {count}  {render.printable(output)}")
+    click.echo(f"{what}: {written['bytes']:,} bytes, {count}  {printable(output)}")
 
 
 def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:

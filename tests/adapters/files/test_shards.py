@@ -127,3 +127,26 @@ def test_a_state_without_tensors_has_one_shard(tmp_path):
     path = tmp_path / "model.safetensors.index.json"
     adapter.save_file({"text": "x"}, path)
     assert adapter.load_state(path)[0] == {"text": "x"}
+
+
+def test_shards_of_an_older_index_go(tmp_path):
+    path = tmp_path / "model.safetensors.index.json"
+    arrays = {name: np.arange(4.0) for name in "abcd"}
+    adapter.save_file(arrays, path, max_shard_bytes=32)
+    (tmp_path / "model-00009-of-00009.safetensors").write_bytes(b"of nobody")
+    weights = json.loads(path.read_text())
+    weights["weight_map"]["e"] = "mine.safetensors"  # a name that is not ours
+    path.write_text(json.dumps(weights))
+    (tmp_path / "mine.safetensors").write_bytes(b"mine")
+    adapter.save_file(arrays, path, max_shard_bytes=64)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "mine.safetensors",
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "model-00009-of-00009.safetensors",
+        "model.safetensors.index.json",
+    ]
+    assert adapter.load_file(path).keys() == arrays.keys()
+    path.write_text("damaged")
+    adapter.save_file(arrays, path, max_shard_bytes=1000)
+    assert adapter.load_file(path).keys() == arrays.keys()

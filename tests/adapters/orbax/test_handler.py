@@ -123,6 +123,7 @@ def test_in_the_background_the_tree_at_the_call_is_stored(tmp_path, asynchronous
     assert children() == []
 
 
+@pytest.mark.filterwarnings("ignore:.* step 0, which was saved last, is missing")
 def test_a_failure_in_the_background_is_orbax_to_tell_once(tmp_path, monkeypatch):
     def refuse(*_):
         raise StorageError(28, "no room for the link")

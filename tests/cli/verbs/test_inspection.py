@@ -31,6 +31,15 @@ def test_ls(chain):
     assert document["errors"] == []
 
 
+def test_ls_shows_pins(chain, tmp_path):
+    assert run_json("ls", chain)["pins"] == []
+    run("pin", chain, 20, 10)
+    assert run("ls", chain)[0].splitlines()[-1] == "pinned: 10, 20"
+    assert run_json("ls", chain)["pins"] == [10, 20]
+    lccodec.bundle(chain, tmp_path / "run.lcc")
+    assert run_json("ls", tmp_path / "run.lcc")["pins"] == []
+
+
 def test_ls_lists_what_is_whole(chain):
     step_file(chain, 20).write_bytes(step_file(chain, 20).read_bytes()[:-1])
     stdout, stderr = run("ls", chain, code=1)

@@ -3,6 +3,7 @@
 import lccodec
 
 from ...support.commands import run, run_json, state, step_file
+from ...support.directories import entries
 
 
 def test_rollback_and_back(chain):
@@ -27,7 +28,7 @@ def test_purges(chain):
     assert (document["steps"], document["name"], document["purged"]) == ([30], "", True)
     assert run("rollback", chain, 10)[0].startswith("step 10 is the newest; set aside as 0001-to-10: 1 ")
     assert run("rolled-back", chain, "--purge")[0].startswith("removed 0001-to-10: 1 checkpoints")
-    assert [path.name for path in chain.iterdir()] == [step_file(chain, 10).name]
+    assert [path.name for path in entries(chain)] == [step_file(chain, 10).name]
     document = run_json("rolled-back", chain, "--purge")
     assert document == {"directory": str(chain), "done": "purged", "rolled_back": []}
 
@@ -96,15 +97,15 @@ def test_prune_and_write_anew(chain):
 
 
 def test_compact(chain, tmp_path):
-    before = sum(path.stat().st_size for path in chain.iterdir())
+    before = sum(path.stat().st_size for path in entries(chain))
     shown, _ = run("compact", chain, "--keyframe-every", 1, "--dry-run")
     assert shown.startswith("written anew: 30, keyframe, ")
     assert "3 checkpoints: " in shown
     assert shown.endswith(f" bytes, before {before:,}\n")
     document = run_json("compact", chain, "--keyframe-every", 1, "-o", tmp_path / "new")
     assert document["directory"] == str(tmp_path / "new")
-    assert document["after"] == sum(path.stat().st_size for path in (tmp_path / "new").iterdir())
-    assert sum(path.stat().st_size for path in chain.iterdir()) == before
+    assert document["after"] == sum(path.stat().st_size for path in entries(tmp_path / "new"))
+    assert sum(path.stat().st_size for path in entries(chain)) == before
     text, _ = run("compact", chain, "--policy", "lc-2", "-o", tmp_path / "lossy")
     assert "lost more, weight: " in text
     assert "needs" not in text

@@ -1,0 +1,240 @@
+"""The claim of a process on a chain that it saves to: no other process saves there meanwhile.
+
+A writer holds a lock on the file ``.tmp-writer`` of the directory as long as it may save. Its
+worker holds the same lock, since it may finish a save after the writer was killed. The kernel
+releases the lock when both are gone. Whoever locks the file then may remove it: it is a temporary.
+
+All of one process share a claim, and saves of two `Chain` objects are told apart by roots
+(:mod:`lccodec.chain.tail`). So they are where the file system has no locks. A forked process closes
+its copy: otherwise the lock would stay after the writer's end. It may save beside its parent.
+
+Source: SPEC 9 (LCC-CHN-05, LCC-CHN-11).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from ..constants import WRITER_NAME
+from ..container.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
+from ..errors import ChainError
+
+#: A writer that was killed is gone after so long, in seconds, with the worker that saves for it.
+_SECONDS_TO_WAIT: Final = 5.0
+_SECONDS_BETWEEN_ATTEMPTS: Final = 0.05
+_MAX_ATTEMPTS: Final = 100  # to lock a file; one fails only if another process removes it at once
+_MAX_HOLDER_BYTES: Final = 200  # of the text that says who holds a lock
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
+
+#: Device and number of a file.
+_Identity: TypeAlias = tuple[int, int]
+
+
+@dataclass
+class _Lock:
+    """A lock that this process holds, and how many claims share it."""
+
+    path: Path
+    descriptor: int
+    identity: _Identity
+    claims: int = 1
+
+
+_held: dict[_Identity | None, _Lock] = {}
+_of_parent: set[_Identity | None] = set()  # held by the process that this one was forked from
+_changing = threading.RLock()
+
+
+class Claim:
+    """A claim on a directory, which is taken before a save and kept.
+
+    Parameters
+    ----------
+    directory
+        Directory of the chain.
+    """
+
+    def __init__(self, directory: Path, system: System = SYSTEM) -> None:
+        self._directory = directory
+        self._system = system
+        self._locks: list[_Lock] = []  # more than one if the directory was replaced by another
+
+    def __del__(self) -> None:
+        self.release()
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The descriptors of the lock, for a worker that saves for this process."""
+        return [lock.descriptor for lock in self._locks if _held.get(lock.identity) is lock]
+
+    def take(self, *, make: bool = False) -> None:
+        """Take the claim, if it is not held already; with `make`, make the directory before.
+
+        Where that is not possible, because there is no directory or no lock, nothing is held.
+
+        Raises
+        ------
+        ChainError
+            If another process holds it, and does not release it within some seconds.
+        """
+        path = self._directory / WRITER_NAME
+        if WINDOWS or self._holds(path):  # Windows has no such locks
+            return
+        if make:
+            with suppress(OSError):  # the save will say so
+                self._directory.mkdir(parents=True, exist_ok=True)
+        end = time.monotonic() + _SECONDS_TO_WAIT
+        while True:
+            try:
+                self._locks += _take(path, self._system)
+                return
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise ChainError(
+                        f"{self._directory}: {_holder(path)} saves to this chain, and there is one writer at"
+                        " a time; wait for its end, or save to another directory"
+                    ) from None
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+
+    @contextmanager
+    def around_save(self) -> Iterator[None]:
+        """Take the claim before a save, or after it if it has made the directory."""
+        self.take()
+        yield
+        if not self._locks:
+            with suppress(ChainError):  # somebody else came first; the save stands
+                self.take()
+
+    def release(self) -> None:
+        """Release the claim. Releasing it again does nothing."""
+        locks, self._locks = self._locks, []
+        with _changing:
+            for lock in locks:
+                lock.claims -= 1
+                if lock.claims == 0 and _held.get(lock.identity) is lock:
+                    _give_up(lock, self._system)
+
+    def _holds(self, path: Path) -> bool:
+        """Return whether it has the lock of the file that is there now.
+
+        Where it has another one, that stays: a worker has it, too, and the file may come back.
+        """
+        identity = _identity(path)
+        return any(lock.identity == identity and _held.get(identity) is lock for lock in self._locks)
+
+
+@contextmanager
+def claimed(directory: Path, system: System = SYSTEM) -> Iterator[None]:
+    """Hold the claim on a directory: no other process saves to it meanwhile. Raise as `take`."""
+    claim = Claim(directory, system)
+    try:
+        claim.take()
+        yield
+    finally:
+        claim.release()
+
+
+def _take(path: Path, system: System) -> list[_Lock]:
+    """Return a lock; nothing if there can be none. Raise BlockingIOError if another has it."""
+    with _changing:
+        for _ in range(_MAX_ATTEMPTS):
+            known = _held.get(_identity(path))
+            if known is not None:
+                known.claims += 1
+                return [known]
+            try:
+                descriptor = system.open(path, _FLAGS, 0o666)
+            except OSError:  # nothing can be written there: the save says so
+                return []
+            try:
+                system.lock(descriptor, False)
+                if _identity(path) == (identity := _identity_of(os.fstat(descriptor))):
+                    _sign(descriptor)
+                    lock = _held[identity] = _Lock(path, descriptor, identity)
+                    descriptor = -1
+                    return [lock]
+                # Another process has removed it between the two calls.
+            except BlockingIOError:
+                if _identity(path) in _of_parent:
+                    return []
+                raise
+            except OSError:  # there are no locks
+                with suppress(OSError):
+                    if os.fstat(descriptor).st_size == 0:  # nobody has signed it
+                        system.unlink(path)
+                return []
+            finally:
+                if descriptor >= 0:
+                    with suppress(OSError):
+                        system.close(descriptor)
+    return []
+
+
+def _give_up(lock: _Lock, system: System) -> None:
+    """Remove the file of a lock that is held, and release the lock."""
+    del _held[lock.identity]
+    with suppress(OSError):
+        if _identity(lock.path) == lock.identity:
+            system.unlink(lock.path)
+    with suppress(OSError):
+        system.close(lock.descriptor)
+
+
+def _sign(descriptor: int) -> None:
+    """Write into a file who locks it."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode())
+
+
+def _holder(path: Path) -> str:
+    """Return who has signed a file."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_HOLDER_BYTES).decode(errors="replace").strip()
+    except OSError:
+        text = ""
+    return text if text.isprintable() and text else "another process"
+
+
+def _identity(path: Path) -> _Identity | None:
+    try:
+        return _identity_of(path.lstat())
+    except OSError:
+        return None
+
+
+def _identity_of(status: os.stat_result) -> _Identity:
+    return status.st_dev, status.st_ino
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Remove the files of all locks. Saves in the background are done: their end comes first."""
+    with _changing:
+        for lock in list(_held.values()):
+            _give_up(lock, SYSTEM)
+
+
+def _after_fork() -> None:
+    """Close the copies of the locks in a child; they are the parent's."""
+    global _changing  # noqa: PLW0603 - a thread of the parent may have held it
+    _changing = threading.RLock()
+    for lock in _held.values():
+        with suppress(OSError):
+            os.close(lock.descriptor)
+        _of_parent.add(lock.identity)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,281 @@
+"""One process at a time saves to a chain; readers do not notice."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lccodec import Chain, ChainError, Keep
+from lccodec.chain import claim
+from lccodec.chain.claim import Claim, claimed
+from lccodec.constants import WRITER_NAME
+from lccodec.container.system import System
+
+from ..support.directories import entries
+from ..support.processes import children
+from ..support.walks import assert_same, walk
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no locks of this kind")
+
+STATES = walk(8)
+
+#: Saves step 100 (or more of them), says so, and waits until its input is closed.
+WRITER = """
+import sys, numpy as np, lccodec
+chain = lccodec.Chain(sys.argv[1], "lossless")
+save = chain.save_async if sys.argv[2] == "async" else chain.save
+{save}
+print("saved", flush=True)
+sys.stdin.read()
+"""
+SAVE = """save(100, {"x": np.zeros(3)}); chain.wait()"""
+
+
+@contextmanager
+def writer(directory: Path, how: str = "", save: str = SAVE) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has saved to a directory, and may save again."""
+    command = [sys.executable, "-c", WRITER.replace("{save}", save), str(directory), how]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "saved\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim, "_SECONDS_TO_WAIT", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("how", ["", "async"])
+def test_a_second_writer_is_told_who_the_first_is(tmp_path: Path, how: str) -> None:
+    run = tmp_path / "run"
+    with Chain(run) as chain, writer(run, how) as other:
+        for save in (chain.save, chain.save_async):
+            with pytest.raises(ChainError, match=f"process {other.pid} on .* saves to this chain"):
+                save(101, STATES[0])
+        assert chain.steps == [100]
+        assert chain.failure is None
+        other.communicate("", timeout=60)  # it ends
+        chain.save(101, STATES[0])
+        assert chain.info(101).parent == 100
+    assert not (run / WRITER_NAME).exists()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_others_may_do_meanwhile(tmp_path: Path) -> None:
+    """Read, pin, thin out, fork; but not take away what the writer goes on from."""
+    with Chain(tmp_path / "run", "lossless") as chain:
+        for step in range(5):
+            chain.save(step, STATES[step])
+        chain.rollback(3)
+    with writer(tmp_path / "run"):
+        assert chain.restore(3)["epoch"] == 3
+        chain.pin(1)
+        assert chain.prune(Keep(steps=[3]), rewrite=True).removed == (0, 2)
+        assert chain.compact(keyframe_every=0, dry_run=True).steps == 3
+        chain.fork(tmp_path / "fork", 3)
+        for refused in (
+            lambda: chain.rollback(3),
+            chain.bring_back,
+            lambda: chain.compact(keyframe_every=0),
+        ):
+            with pytest.raises(ChainError, match="saves to this chain"):
+                refused()
+        chain.purge()
+    chain.rollback(3)
+    assert chain.steps == [1, 3]
+
+
+@pytest.mark.parametrize("how", ["", "async"])
+def test_a_writer_that_is_killed_has_no_claim(tmp_path: Path, how: str) -> None:
+    with writer(tmp_path, how) as other:
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+        with Chain(tmp_path) as chain:
+            chain.save(101, STATES[0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{step:012d}.lcc.h5" for step in (100, 101)]
+
+
+def test_a_worker_that_outlives_its_client_keeps_the_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may still commit what it was given."""
+    with writer(tmp_path, "async") as other:
+        (worker,) = children(other.pid)
+        os.kill(worker, signal.SIGSTOP)
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+        with Chain(tmp_path) as chain:
+            with monkeypatch.context() as patch:
+                patch.setattr(claim, "_SECONDS_TO_WAIT", 0.1)
+                with pytest.raises(ChainError, match=f"process {other.pid}"):
+                    chain.save(101, STATES[0])
+            os.kill(worker, signal.SIGCONT)
+            chain.save(101, STATES[0])  # it waits until the worker has ended
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_forked_process_neither_keeps_nor_releases_it(tmp_path: Path) -> None:
+    fork = """
+import os, time
+chain.save(100, {"x": np.zeros(3)})
+if os.fork() == 0:
+    chain.save(101, {"x": np.ones(3)})  # beside its parent
+    sys.stdin = open(os.devnull)
+    chain.close()
+    print("saved", flush=True)
+    os.close(1)
+    time.sleep(1000)
+while 101 not in chain.steps:
+    time.sleep(0.01)
+time.sleep(1000)
+"""
+    with writer(tmp_path, save=fork) as other:
+        forked = Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text().split()
+        with Chain(tmp_path) as chain:
+            with pytest.raises(ChainError, match=f"process {other.pid} "):
+                chain.save(102, STATES[0])
+            other.send_signal(signal.SIGKILL)
+            other.wait()
+            chain.save(102, STATES[0])
+        assert len(forked) == 1
+        os.kill(int(forked[0]), signal.SIGKILL)
+
+
+def test_all_of_one_process_share_it(tmp_path: Path) -> None:
+    one, two = Chain(tmp_path, "lossless"), Chain(tmp_path, "lossless")
+    one.save(0, STATES[0])
+    two.save(1, STATES[1])
+    assert (tmp_path / WRITER_NAME).read_text().startswith(f"process {os.getpid()} on ")
+    one.close()
+    assert (tmp_path / WRITER_NAME).exists()
+    two.rollback(0)
+    two.save(1, STATES[2])
+    two.close()
+    assert not (tmp_path / WRITER_NAME).exists()
+    assert_same(two.restore(), STATES[2])
+
+
+def test_reading_takes_no_claim(tmp_path: Path) -> None:
+    Chain(tmp_path).save(0, STATES[0])
+    chain = Chain(tmp_path)
+    chain.restore()
+    chain.plan(STATES[1])
+    assert [path.name for path in tmp_path.iterdir()] == ["000000000000.lcc.h5"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_without_locks_saves_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def refuse(fd: int, wait: bool) -> None:  # noqa: ARG001
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(System, "lock", staticmethod(refuse))
+    with Chain(tmp_path) as chain:
+        chain.save(0, STATES[0])
+        chain.save_async(1, STATES[1])
+        chain.wait()
+        chain.rollback(0)
+        assert [path.name for path in entries(tmp_path)] == [".rolled-back", "000000000000.lcc.h5"]
+        assert not (tmp_path / WRITER_NAME).exists()
+
+
+def test_a_file_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
+    held = Claim(tmp_path / "missing")
+    held.take()
+    assert held.descriptors == []
+    (tmp_path / WRITER_NAME).mkdir()
+    with Chain(tmp_path) as chain:
+        chain.save(0, STATES[0])
+    assert chain.steps == [0]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("harm", ["file", "directory"])
+def test_a_claim_whose_file_is_gone_is_taken_anew(tmp_path: Path, harm: str) -> None:
+    run = tmp_path / "run"
+    with Chain(run, "lossless") as chain:
+        chain.save(0, STATES[0])
+        if harm == "file":
+            (run / WRITER_NAME).unlink()
+        else:
+            run.rename(tmp_path / "moved")
+            shutil.copytree(tmp_path / "moved", run)
+        chain.save(1, STATES[1])
+        text = "import sys; from lccodec.chain import chain, claim; claim._SECONDS_TO_WAIT = 0; "
+        command = [sys.executable, "-c", text + "chain.Chain(sys.argv[1]).save(9, {})", str(run)]
+        other = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert f"process {os.getpid()} on " in other.stderr
+    assert not (run / WRITER_NAME).exists()
+
+
+def test_the_end_of_a_program_removes_the_file(tmp_path: Path) -> None:
+    with writer(tmp_path, "async") as other:
+        assert (tmp_path / WRITER_NAME).exists()
+        other.communicate("", timeout=60)
+    assert not (tmp_path / WRITER_NAME).exists()
+
+
+def test_a_file_that_another_removes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was stale: between the two calls another process has cleaned up."""
+    count, lock = 0, System.lock
+
+    def removed(fd: int, wait: bool) -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            (tmp_path / WRITER_NAME).unlink()
+        lock(fd, wait)
+
+    monkeypatch.setattr(System, "lock", staticmethod(removed))
+    with claimed(tmp_path):
+        assert count == 2
+        assert (tmp_path / WRITER_NAME).exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_save_makes_the_directory_and_takes_it(tmp_path: Path) -> None:
+    with Chain(tmp_path / "run") as chain:
+        with pytest.raises(ValueError, match="set"):
+            chain.save(0, {"a": {1}})
+        assert not (tmp_path / "run").exists()
+        chain.save(0, {"a": np.ones(3)})
+        assert (tmp_path / "run" / WRITER_NAME).exists()
+
+
+def test_a_wait_for_the_end_of_another(tmp_path: Path) -> None:
+    with writer(tmp_path) as other, Chain(tmp_path) as chain:
+        start = time.monotonic()
+        assert other.stdin is not None
+        other.stdin.close()
+        chain.save(101, STATES[0])
+        assert time.monotonic() - start < claim._SECONDS_TO_WAIT
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.filterwarnings("ignore:.* goes on with a keyframe, because step")
+def test_a_directory_that_is_moved_away_and_back(tmp_path: Path) -> None:
+    """The worker of this process has the lock as well, and keeps it meanwhile."""
+    run = tmp_path / "run"
+    with Chain(run, "lossless") as chain:
+        chain.save_async(0, STATES[0]).result()
+        run.rename(tmp_path / "moved")
+        chain.save_async(1, STATES[1]).result()
+        shutil.rmtree(run)
+        (tmp_path / "moved").rename(run)
+        chain.save_async(2, STATES[2]).result()
+    assert chain.steps == [0, 2]

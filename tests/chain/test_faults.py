@@ -1,0 +1,304 @@
+"""Systems that refuse: every verb of a chain's life, at every operation, once or from then on.
+
+Whatever fails, the error is one of ours, what was kept restores bit for bit, the next save works,
+and the verb can be finished.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lccodec import Chain, Keep, LccodecWarning, StorageError, bundle, unbundle, validate
+from lccodec.chain import bundling
+from lccodec.chain.compact import compact
+from lccodec.chain.fork import fork
+from lccodec.chain.pins import pin, unpin
+from lccodec.chain.prune import prune
+from lccodec.chain.rewrite import rewrite
+from lccodec.chain.rollback import rollback
+from lccodec.chain.rolled_back import bring_back, purge_rolled_back
+from lccodec.constants import TEMPORARY_PREFIX
+from lccodec.container.system import System
+
+from ..support.profiles import LONG
+from ..support.systems import Faulty
+from ..support.walks import assert_same, walk
+
+STATES = walk(9)
+STEPS = range(7)
+CODES = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EMFILE)
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb of a chain in the directory `run` below a root.
+
+    Parameters
+    ----------
+    act
+        Does it, given the root and the system.
+    before
+        What is done before, on a healthy system.
+    kept
+        The steps of the chain that it must not remove.
+    """
+
+    act: Callable[[Path, System], object]
+    before: Callable[[Path], object] = lambda _: None
+    kept: range | tuple[int, ...] = STEPS
+
+
+def bundled(work: Callable[[], object], system: System) -> object:
+    """Do some work of the module `bundling`, which has its own system."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundling, "SYSTEM", system)
+        return work()
+
+
+VERBS = {
+    "rollback": Verb(lambda root, s: rollback(root / "run", 4, system=s), kept=range(5)),
+    "rollback, purge": Verb(lambda root, s: rollback(root / "run", 4, purge=True, system=s), kept=range(5)),
+    "bring back": Verb(
+        lambda root, s: bring_back(root / "run", system=s),
+        lambda root: rollback(root / "run", 4),
+        range(5),
+    ),
+    "purge": Verb(
+        lambda root, s: purge_rolled_back(root / "run", system=s),
+        lambda root: rollback(root / "run", 4),
+        range(5),
+    ),
+    "prune": Verb(lambda root, s: prune(root / "run", Keep(steps=[2]), system=s), kept=(0, 1, 2, 6)),
+    "prune, rewrite": Verb(
+        lambda root, s: prune(root / "run", Keep(steps=[2]), rewrite=True, system=s), kept=(2, 6)
+    ),
+    "rewrite": Verb(lambda root, s: rewrite(root / "run", 5, None, system=s)),
+    "compact": Verb(lambda root, s: compact(root / "run", 1, system=s)),
+    "fork": Verb(lambda root, s: fork(root / "run", root / "new" / "fork", 6, system=s)),
+    "pin": Verb(lambda root, s: pin(root / "run", 3, system=s)),
+    "unpin": Verb(lambda root, s: unpin(root / "run", 3, system=s), lambda root: pin(root / "run", 3)),
+    "bundle": Verb(lambda root, s: bundled(lambda: bundle(root / "run", root / "run.lcc"), s)),
+    "bundle, again": Verb(
+        lambda root, s: bundled(lambda: bundle(root / "run", root / "run.lcc"), s),
+        lambda root: bundle(root / "run", root / "run.lcc", [0]),
+    ),
+    "unbundle": Verb(
+        lambda root, s: bundled(lambda: unbundle(root / "run.lcc", root / "out"), s),
+        lambda root: bundle(root / "run", root / "run.lcc"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a chain of seven steps: keyframes 0 and 4, and an exact file."""
+    directory = tmp_path_factory.mktemp("built") / "run"
+    with Chain(directory, "lossless", keyframe_every=3, newest="exact") as chain:
+        for step in STEPS:
+            chain.save(step, STATES[step])
+    return directory
+
+
+def copy_of(built: Path, root: Path, verb: Verb) -> Path:
+    """A root with second names of the files of the chain: nothing may write into a file."""
+    shutil.copytree(built, root / "run", copy_function=os.link)
+    verb.before(root)
+    return root
+
+
+def check_chain(directory: Path, kept: range | tuple[int, ...] = ()) -> list[int]:
+    """Hold all steps of a chain against what was saved."""
+    chain = Chain(directory)
+    assert set(kept) <= set(chain.steps)
+    for step in chain.steps:
+        assert_same(chain.restore(step, exact=False), STATES[step])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LccodecWarning)  # the exact file may be of a step that is gone
+        assert_same(chain.restore(), STATES[chain.steps[-1]])
+    return chain.steps
+
+
+def temporaries(root: Path) -> list[str]:
+    return [path.name for path in root.rglob(f"{TEMPORARY_PREFIX}*")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sticky", [False, True])
+@pytest.mark.parametrize("name", VERBS)
+def test_faults_at_every_operation(tmp_path: Path, built: Path, name: str, sticky: bool) -> None:
+    verb, healthy = VERBS[name], Faulty(0, lambda *_: False)
+    contents = {path.name: path.read_bytes() for path in built.iterdir()}
+    verb.act(copy_of(built, tmp_path / "healthy", verb), healthy)
+    after = check_chain(tmp_path / "healthy" / "run", verb.kept)
+    assert not temporaries(tmp_path / "healthy")
+    told = 0
+    positions = range(0 if LONG else sticky, len(healthy.log), 1 if LONG else 4)
+    for position, code in [(p, c) for p in positions for c in (CODES if LONG else [CODES[p // 4 % 4]])]:
+        root = copy_of(built, tmp_path / f"{position}", verb)
+
+        def fails(_: str, number: int, position: int = position) -> bool:
+            return number == position or (sticky and number > position)
+
+        system = Faulty(code, fails)
+        try:
+            verb.act(root, system)
+        except StorageError as error:  # some faults do not matter
+            told += 1
+            assert error.errno == code
+            assert str(root) in str(error)
+        assert not system.descriptors
+        check_chain(root / "run", verb.kept)
+        if name == "bring back" and not Chain(root / "run").rolled_back:
+            Chain(root / "run").purge()  # all are back, and a part of what was set aside was left
+        else:
+            verb.act(root, System())
+        assert check_chain(root / "run", verb.kept) == after
+        for other in ("new/fork", "out"):
+            if (root / other).exists():
+                check_chain(root / other)
+        if (root / "run.lcc").exists():
+            assert validate(root / "run.lcc", deep=True) == []
+        with Chain(root / "run", newest="exact") as chain:
+            newest = chain.steps[-1]
+            chain.save(newest + 1, STATES[newest + 1])
+            assert chain.info().parent == newest
+            assert_same(chain.restore(), STATES[newest + 1])
+        assert not temporaries(root)
+        shutil.rmtree(root)
+    assert told > 0
+    assert contents == {path.name: path.read_bytes() for path in built.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["bundle", "bundle, again", "rewrite"])
+@pytest.mark.parametrize("sticky", [False, True])
+def test_what_is_one_file_is_there_whole_or_as_before(
+    tmp_path: Path, built: Path, name: str, sticky: bool
+) -> None:
+    """An error says which of the three outcomes it is."""
+    verb, healthy = VERBS[name], Faulty(0, lambda *_: False)
+    target = "run/000000000005.lcc.h5" if name == "rewrite" else "run.lcc"
+    verb.act(copy_of(built, tmp_path / "healthy", verb), healthy)
+    whole = (tmp_path / "healthy" / target).read_bytes()
+    outcomes = set()
+    for position in range(len(healthy.log)):
+        root = copy_of(built, tmp_path / f"{position}", verb)
+        before = (root / target).read_bytes() if (root / target).exists() else None
+
+        def fails(_: str, number: int, position: int = position) -> bool:
+            return number == position or (sticky and number > position)
+
+        outcome = "committed"
+        try:
+            verb.act(root, Faulty(errno.EIO, fails))
+        except StorageError as error:
+            outcome = "durability unknown" if "durability unknown" in str(error) else "not committed"
+        outcomes.add(outcome)
+        found = (root / target).read_bytes() if (root / target).exists() else None
+        assert found == (before if outcome == "not committed" else whole)
+    assert {"not committed", "durability unknown"} <= outcomes
+
+
+# --- the real thing -------------------------------------------------------------------------------
+
+#: Saves until that fails, tries each verb of a life, makes room and goes on.
+SCRIPT = """
+import errno, pathlib, resource, shutil, sys, warnings
+import numpy as np
+from lccodec import Chain, Keep, StorageError, bundle, validate
+import lccodec
+
+where, kind, call = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+CODE = {"tmpfs": errno.ENOSPC, "limit": errno.EFBIG}[kind]
+
+def state(step, size):
+    return {"weight": np.random.default_rng(step).standard_normal(size), "step": step}
+
+def check(chain, sizes):
+    for step in chain.steps:
+        found = chain.restore(step)
+        assert (found["weight"] == state(step, sizes[step])["weight"]).all(), step
+    assert validate(chain.directory, deep=True) == []
+
+if kind == "limit":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+run, sizes = where / "run", {}
+chain = Chain(run, "lossless", keyframe_every=2)
+save = (lambda *a: chain.save_async(*a).result()) if call == "async" else chain.save
+for step in range(4):
+    sizes[step] = 200
+    save(step, state(step, 200))
+big = 60_000 if kind == "tmpfs" else 4_000
+failed = 0
+for step in range(4, 8):
+    try:
+        sizes[step] = big
+        save(step, state(step, big))
+    except StorageError as error:
+        assert error.errno == CODE, error
+        assert "cannot write" in str(error)
+        failed += 1
+        if call == "async":
+            try:
+                chain.wait()
+            except StorageError:
+                pass
+assert failed, "there is room for all"
+if kind == "tmpfs":
+    room = 1 << 16
+    with open(where / "filler", "wb", buffering=0) as file:
+        while room:
+            try:
+                file.write(bytes(room))
+            except OSError:
+                room //= 2
+check(Chain(run), sizes)
+for verb in (
+    lambda: bundle(run, where / "run.lcc"),
+    lambda: Chain(run).compact(keyframe_every=0),
+    lambda: Chain(run).prune(Keep(steps=[3]), rewrite=True),
+    lambda: chain.save(100, state(100, 200)),
+):
+    try:
+        verb()
+    except StorageError as error:
+        assert error.errno == CODE, error
+    check(Chain(run), {**sizes, 100: 200})
+assert not (where / "run.lcc").exists() or validate(where / "run.lcc") == []
+chain.rollback(chain.steps[-2], purge=True)  # which frees room
+if kind == "tmpfs":
+    (where / "filler").unlink()
+else:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    chain.close()
+    chain = Chain(run)
+chain.save(101, state(101, 200))
+check(chain, {**sizes, 100: 200, 101: 200})
+chain.close()
+assert [p.name for p in run.iterdir() if not p.name.endswith(".lcc.h5")] == []
+print("done")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits and file systems of Linux")
+@pytest.mark.parametrize("call", ["save", "async"])
+@pytest.mark.parametrize("kind", ["tmpfs", "limit"])
+def test_a_disk_that_is_full(tmp_path: Path, kind: str, call: str) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), kind, call]
+    if kind == "tmpfs":  # in a namespace of its own: it goes with the process
+        mount = f'mount -t tmpfs -o size=1m tmpfs "{tmp_path}" && exec "$@"'
+        command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh", *command]
+        if shutil.which("unshare") is None or subprocess.run([*command[:4], "true"], check=False).returncode:
+            pytest.skip("no namespace can be made")
+    run = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert run.stdout == "done\n", run.stderr

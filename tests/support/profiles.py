@@ -1,0 +1,12 @@
+"""How long tests run: ``HYPOTHESIS_PROFILE=nightly`` asks for all that is to be tried."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hypothesis import settings
+
+_MANY: Final = 1000  # examples of hypothesis: the profile is for runs that take as long as they take
+
+#: Whether this is the nightly profile.
+LONG: Final = settings.default.max_examples >= _MANY
