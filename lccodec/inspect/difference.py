@@ -186,8 +186,8 @@ def _compare_arrays(name: str, old: Array, new: Array) -> ArrayChange | None:
     for part, (finite, *_) in zip(slices(new.size), finite_pairs(), strict=True):
         count += int(finite.sum())
         broken += int((differs[part] & ~finite).sum())
-    peak, rms = _peak_and_rms(lambda: (_distance(left, right) for _, left, right in finite_pairs()), count)
-    _, old_rms = _peak_and_rms(lambda: (_magnitude(left) for _, left, _ in finite_pairs()), count)
+    peak, rms = _peak_and_rms(lambda: (distance(left, right) for _, left, right in finite_pairs()), count)
+    _, old_rms = _peak_and_rms(lambda: (magnitude(left) for _, left, _ in finite_pairs()), count)
     changed = int(differs.sum())
     return ArrayChange(
         name=name,
@@ -202,17 +202,17 @@ def _compare_arrays(name: str, old: Array, new: Array) -> ArrayChange | None:
     )
 
 
-def _distance(left: Array, right: Array) -> Array:
+def distance(left: Array, right: Array) -> Array:
     """Return ``|right - left|`` as float64."""
     if left.dtype.kind in "iu":
         # Read as unsigned, the larger less the smaller is right even if the subtraction overflows.
         gap = np.where(left > right, left - right, right - left)
         return gap.view(f"u{gap.itemsize}").astype(np.float64)
     with np.errstate(over="ignore"):
-        return _magnitude(right - left)
+        return magnitude(right - left)
 
 
-def _magnitude(values: Array) -> Array:
+def magnitude(values: Array) -> Array:
     """Return absolute values as float64."""
     magnitude: Array = np.abs(values.astype(np.float64) if values.dtype.kind in "iu" else values)
     return magnitude
