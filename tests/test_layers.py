@@ -34,6 +34,7 @@ OPTIONAL = {
     "accelerate": {"adapters/accelerate"},
     "numcodecs": {"adapters/numcodecs"},
     "zarr": {"adapters/zarr"},
+    "vl_convert": {"report"},
     "click": {"cli"},
     "rich": {"cli"},
 }

@@ -19,8 +19,9 @@ FOLDERS = {
     "trials": {"measure", "networks", "schemes"},
     "speed": {"measure", "compressors", "networks"},
     "background": {"measure", "networks", "speed"},
+    "pages": {"measure", "networks"},
 }
-PROGRAMS = {"frameworks", "lenet", "overlap", "throughput", "training"}
+PROGRAMS = {"frameworks", "lenet", "overlap", "report", "throughput", "training"}
 
 
 def test_every_module_has_a_place() -> None:

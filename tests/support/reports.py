@@ -97,7 +97,9 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
             shown[-1],
             "3 of 2,048 elements are NaN or infinite from step 1100 on.",
         ),
-        Flag("warning", "exploding", arrays[0].name, shown[5], "Its movement is 40 times its median."),
+        Flag(
+            "warning", "exploding", arrays[0].name, shown[steps // 2], "Its movement is 40 times its median."
+        ),
         Flag("note", "frozen", arrays[2].name, None, "It does not move at any shown step."),
         Flag("error", "damaged", None, shown[-1] + 100, "The checkpoint of step 1200 cannot be read."),
     ]
