@@ -44,7 +44,7 @@ def write_events(run: Run, directory: StrPath) -> int:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError as error:
         raise DependencyError(
-            f"events for TensorBoard need the package tensorboard ({error}): pip install 'lccodec[tensorboard]'"
+            f"events need the package tensorboard ({error}): pip install 'lccodec[tensorboard]'"
         ) from error
     target = checked_path(directory)
     count, now = 0, time.time()

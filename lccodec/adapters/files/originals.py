@@ -15,7 +15,7 @@ from ...errors import ArgumentError
 from ...inspect.originals import ChainOriginals, Originals
 from ...inspect.source import open_source
 from .formats import READ, load_file
-from .named_arrays import steps_in_names
+from .named_arrays import plain_names, steps_in_names
 
 __all__ = ["FileOriginals", "open_originals"]
 
@@ -26,7 +26,8 @@ class FileOriginals:
     """Exact states in files of any format that :mod:`lccodec.adapters.files.formats` reads.
 
     The step of a file is the last number in its name. Names of arrays must be those in the chain,
-    as they are if `lccodec save` has saved these files.
+    as they are if `lccodec save` has saved these files. A flat file, such as `lccodec restore` has
+    written, has the names of a nested state.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -50,7 +51,8 @@ class FileOriginals:
         state, _ = load_file(self._paths[step])
         flat = flatten(state)
         tree = {"": flat.tree}  # below a key of its own: the state may be one array, or have the key ""
-        return {name[1:]: flat.arrays[index] for name, index in array_names(tree).items()}
+        found = {name[1:]: flat.arrays[index] for name, index in array_names(tree).items()}
+        return {**plain_names(found), **found}
 
 
 def open_originals(path: Path) -> Originals:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 import lccodec
 
 from ...adapters.files.originals import open_originals
-from ...container.system import storage_errors
 from ...errors import ArgumentError, DependencyError
 from ...inspect.examination import examine
-from ...inspect.report import Report, document
+from ...inspect.report import document
 from .. import render
 from ..program import verb
 from ..reporting import report_text
@@ -58,7 +57,7 @@ def _steps(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option(
     "--steps",
     callback=_steps,
-    help="Steps that have figures, as in 100,200 or 0:1000 or 0:1000:50.  [default: all, or evenly spaced ones]",
+    help="Steps that have figures: 100,200 or 0:1000 or 0:1000:50.  [default: all, or evenly spaced ones]",
 )
 @click.option(
     "--against",
@@ -87,44 +86,27 @@ def report(
         _check_page(target)
     if logdir is not None and other is not None:
         raise click.UsageError("--tensorboard is for one PATH")
-    with ExitStack() as opened, render.progress("examining") as update:
-        originals = None if against is None else opened.enter_context(open_originals(against))
+    originals = None if against is None else open_originals(against)
+    with render.progress("examining") as update:
         found = examine(
             path, other, steps=steps, against=originals, version=lccodec.__version__, progress=update
         )
-    made = document(found)
-    written: dict[str, Any] = {}
+    made, written = document(found), dict[str, str]()
     if wants_page:
-        written["page"] = (str(target), _write_page(made, target))
+        from ...report import write_page
+
+        written["page"] = f"{target}, {write_page(made, target):,} bytes"
     if logdir is not None:
         from ...adapters.tensorboard import write_events
 
-        written["events"] = (str(logdir), write_events(found.runs[0], logdir))
+        written["events"] = f"{logdir}, {write_events(found.runs[0], logdir):,} scalars and histograms"
     click.echo(render.dump_json(made) if as_json else report_text(found, written))
 
 
 def _check_page(target: Path) -> None:
-    """Refuse a page that could not be written, before minutes of work."""
+    """Refuse a page that cannot be written before the work, which may take minutes."""
     if target.is_dir() or not target.parent.is_dir():
         why = "is a directory" if target.is_dir() else "its directory does not exist"
         raise ArgumentError(f"{target}: {why}; give a file with -o")
-    _page_writer()
-
-
-def _page_writer() -> Any:
-    try:
-        from ...report.page import write_page
-    except ImportError as error:
-        raise DependencyError(
-            f"the page needs a package ({error}): pip install 'lccodec[report]', or ask for --json"
-        ) from error
-    return write_page
-
-
-def _write_page(made: dict[str, Any], target: Path) -> int:
-    with storage_errors("cannot write", target):
-        _page_writer()(made, target)
-        return target.stat().st_size
-
-
-__all__ = ["Report", "report"]
+    if find_spec("vl_convert") is None:
+        raise DependencyError("a page needs vl-convert: pip install 'lccodec[report]', or ask for --json")
