@@ -4,7 +4,7 @@ A child continues from what its parent left. First the parent that each file nam
 start of its manifest, so that the order is known: depth first, the child with the most descendants
 last. The last child overwrites what its parent left, and at most log2(n) parents of n files wait
 for their other children. That first look is not trusted: a file that differs later is opened on its
-own.
+own. By rising step, the last child overwrites too, but more parents may wait.
 
 Source: SPEC 4 (Validator), 9.
 """
@@ -19,6 +19,7 @@ from ..container.manifest import Parent
 from ..container.reader import CheckpointReader
 from ..errors import ChainError, LccodecError, StorageError
 from .checkpoint import CheckpointFile
+from .decoded import DecodedArray
 from .directory import check_name
 from .info import CheckpointInfo, Head, checkpoint_info, next_heads
 from .links import Link, check_parent, check_step, missing_parent, open_parent, value_or_raise
@@ -52,6 +53,23 @@ class Visit:
         found = [] if left.decoded is None else [left.decoded.arrays[name] for name in left.link.index_names]
         return [error for error in found if isinstance(error, LccodecError)]
 
+    def arrays(self) -> Mapping[str, DecodedArray | LccodecError]:
+        """Return the decoded arrays by name, those that cannot be decoded as errors.
+
+        They are valid until the next checkpoint is visited. There are none if the survey does not
+        decode.
+        """
+        left = self._whole()
+        return {} if left.decoded is None else left.decoded.arrays
+
+    def frame_bytes(self) -> dict[str, int]:
+        """Return the bytes of the frames of each method, or raise as `info`."""
+        link, found = self._whole().link, dict[str, int]()
+        for number, entry in enumerate(link.manifest.frames):
+            method = link.header(number).method_name
+            found[method] = found.get(method, 0) + entry.length
+        return found
+
     def _whole(self) -> _Left:
         if self._left is None:
             raise self.error or ChainError(f"{self.path} was not read")
@@ -77,14 +95,18 @@ class _Known:
     error: LccodecError | None  # the file's own, or of its chain
 
 
-def survey(place: Place, steps: Mapping[int, Path], *, decode: bool = False) -> Iterator[Visit]:
+def survey(
+    place: Place, steps: Mapping[int, Path], *, decode: bool = False, rising: bool = False
+) -> Iterator[Visit]:
     """Yield the checkpoints of a directory or a bundle, parents before their children.
 
-    `steps` has the files, by rising step. A file that is gone when it is opened is left out.
+    `steps` has the files, by rising step. A file that is gone when it is opened is left out. With
+    `rising`, checkpoints come by rising step: then every branch of the chain waits in memory while
+    another one is visited.
     """
     known: dict[int, _Known | LccodecError] = {}  # an error if the file cannot be opened
     waiting: dict[int | None, _Left] = {}
-    for step, before, last, awaited in _order(place, steps):
+    for step, before, last, awaited in _order(place, steps, rising):
         seen = waiting.pop(before, None) if last else waiting.get(before)
         try:
             reader = open_at(place, step)
@@ -130,7 +152,9 @@ def visit_file(
         return Visit(path, reader, error, None)
 
 
-def _order(place: Place, steps: Mapping[int, Path]) -> Iterator[tuple[int, int | None, bool, bool]]:
+def _order(
+    place: Place, steps: Mapping[int, Path], rising: bool
+) -> Iterator[tuple[int, int | None, bool, bool]]:
     """Yield the steps, parents before their children.
 
     With each step come its parent's step if that seems to be in the directory, whether it is the
@@ -144,6 +168,11 @@ def _order(place: Place, steps: Mapping[int, Path]) -> Iterator[tuple[int, int |
         if parent is not None and parent < step and parent in steps:
             parents[step] = parent
             children.setdefault(parent, []).append(step)
+    if rising:
+        for step in steps:
+            parent = parents.get(step)
+            yield step, parent, parent is not None and children[parent][-1] == step, step in children
+        return
     for step in reversed(list(steps)):  # parents have lower steps
         if step in parents:
             sizes[parents[step]] += sizes[step]

@@ -8,19 +8,21 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import Any, Final
 
-from ..chain.info import CheckpointInfo
+from ..chain.info import ArrayInfo, CheckpointInfo
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import UNNAMED
 from .demo import Report
+from .sparkline import sparkline
 from .table import Table, printable
 
 _MAX_BAR_CHARACTERS: Final = 40  # of a histogram
@@ -106,6 +108,8 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
     sums = totals(infos)
     size = size_text(sums["nbytes"], sums["file_bytes"])
     line = f"{sums['checkpoints']} checkpoints, {sums['keyframes']} of them keyframes: {size}"
+    if len(infos) > 1:
+        line = f"bytes, logarithmic  {sparkline([i.file_bytes for i in infos], logarithmic=True)}\n{line}"
     return f"{table.text()}\n\n{line}" if infos else "no checkpoints"
 
 
@@ -147,13 +151,25 @@ def arrays_text(info: CheckpointInfo) -> str:
         "arrays": roles_text(info),
         **{f"metadata {key}": value for key, value in info.metadata.items()},
     }
-    table = Table("name", "dtype", "shape", "role", "because", "method", "values", "bytes", "ratio")
+    headers = "dtype", "shape", "role", "because", "in deltas", "method", "values", "bytes", "ratio"
+    table = Table("name", *headers)
     for array in info.arrays:
-        times = _times(array.nbytes, array.stored_bytes)
         method = f"{array.method}, delta" if array.relative else array.method
-        words = array.name, array.dtype, _shape(array), array.role, array.why, method, _loss(array.lossy)
-        table.row(*words, f"{array.stored_bytes:,}", times)
+        policy = array.role, array.why, quantizer_words(array.quantizer)
+        words = array.name, array.dtype, shape_text(array), *policy, method, _loss(array.lossy)
+        table.row(*words, f"{array.stored_bytes:,}", _times(array.nbytes, array.stored_bytes))
     return "\n\n".join(filter(None, [_facts(facts), table.text() if info.arrays else ""]))
+
+
+def quantizer_words(text: str) -> str:
+    """Return a quantizer as text with its numbers rounded.
+
+    Examples
+    --------
+    >>> quantizer_words("UniformDeadzone(share=0.058887381808117416)")
+    'UniformDeadzone(share=0.05889)'
+    """
+    return re.sub(r"\d+\.\d{5,}(?:e[-+]?\d+)?", lambda match: f"{float(match[0]):.4g}", text)
 
 
 def roles_text(info: CheckpointInfo) -> str:
@@ -169,11 +185,13 @@ def roles_text(info: CheckpointInfo) -> str:
     return "; ".join(parts) or "none"
 
 
-def summary_text(name: str, step: int | None, figures: ArraySummary, exact: bool = False) -> str:
+def summary_text(array: ArrayInfo, step: int | None, figures: ArraySummary, exact: bool = False) -> str:
     """Return the figures of an array, with its histogram as bars."""
     shown = "-" if step is None else f"{step}, of the exact file" if exact else step
-    facts: dict[str, object] = {"name": name, "step": shown}
-    facts |= {"dtype": figures.dtype, "shape": _shape(figures), "elements": f"{figures.size:,}"}
+    facts: dict[str, object] = {"name": array.name, "step": shown, "role": f"{array.role}, {array.why}"}
+    if not exact:
+        facts["deltas"] = quantizer_words(array.quantizer)
+    facts |= {"dtype": figures.dtype, "shape": shape_text(figures), "elements": f"{figures.size:,}"}
     spread = figures.distribution
     if spread is not None:
         facts["range"] = f"{_number(spread.minimum)} to {_number(spread.maximum)}"
@@ -184,14 +202,26 @@ def summary_text(name: str, step: int | None, figures: ArraySummary, exact: bool
     return _facts(facts) + ("\n\n" + _histogram(spread.histogram) if spread is not None else "")
 
 
-def difference_text(difference: Difference) -> str:
-    """Return what changed between two states."""
+def course_text(steps: Sequence[int], figures: dict[str, Sequence[float | None]]) -> str:
+    """Return figures of an array over the steps, each as a sparkline with its range."""
+    lines = [f"over {len(steps)} steps, {steps[0]} to {steps[-1]}" if steps else "at no step"]
+    for name, series in figures.items():
+        values = [value for value in series if value is not None]
+        if values:
+            ends = f"{_number(min(values))} to {_number(max(values))}"
+            lines.append(f"{name.replace('_', ' '):10}  {sparkline(series)}  {ends}")
+    return "\n".join(lines)
+
+
+def difference_text(difference: Difference, roles: Mapping[str, str]) -> str:
+    """Return what changed between two states; `roles` are those of arrays, by name."""
     parts = []
     if difference.changed:
-        table = Table("changed", "dtype", "shape", "elements", "max |d|", "rms d", "rms d / rms")
+        headers = "role", "dtype", "shape", "elements", "max |d|", "rms d", "rms d / rms", "cosine"
+        table = Table("changed", *headers)
         for c in difference.changed:
-            figures = map(_number, (c.max_abs, c.rms, c.relative_rms))
-            table.row(c.name, c.dtype, _shape(c), f"{100 * c.share:.3g} %", *figures)
+            words = c.name, roles.get(c.name, "-"), c.dtype, shape_text(c), f"{100 * c.share:.3g} %"
+            table.row(*words, *map(_number, (c.max_abs, c.rms, c.relative_rms, c.cosine)))
         parts.append(table.text())
     if difference.scalars or difference.replaced:
         table = Table("changed", "old", "new", numbers=False)
@@ -259,7 +289,8 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _shape(array: Any) -> str:
+def shape_text(array: Any) -> str:
+    """Return the shape of an array, as in ``3 x 4``."""
     return " x ".join(map(str, array.shape)) or "-"
 
 

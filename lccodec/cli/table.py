@@ -11,7 +11,7 @@ import sys
 from typing import Final
 
 _LONG_ROWS: Final = 100  # of a table that is plain text on a terminal, if it fits
-_WORDS: Final = ("kind", "dtype", "shape", "role", "because", "method", "values")
+_WORDS: Final = ("kind", "dtype", "shape", "role", "because", "in deltas", "method", "values", "stored")
 
 
 def printable(text: object) -> str:

@@ -36,6 +36,7 @@ class ArrayChange:
     max_abs: float | None  # largest difference of all elements; None if none is finite
     rms: float | None  # root mean square difference of all elements, also of those that did not change
     relative_rms: float | None  # by the root mean square of the old elements; None if that is 0
+    cosine: float | None  # of the angle between old and new elements; None if all of either are 0
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,13 @@ def _compare_arrays(name: str, old: Array, new: Array) -> ArrayChange | None:
     for part, (finite, *_) in zip(slices(new.size), finite_pairs(), strict=True):
         count += int(finite.sum())
         broken += int((differs[part] & ~finite).sum())
-    peak, rms = _peak_and_rms(lambda: (_distance(left, right) for _, left, right in finite_pairs()), count)
-    _, old_rms = _peak_and_rms(lambda: (_magnitude(left) for _, left, _ in finite_pairs()), count)
+    peak, rms = _peak_and_rms(lambda: (distance(left, right) for _, left, right in finite_pairs()), count)
+    _, old_rms = _peak_and_rms(lambda: (magnitude(left) for _, left, _ in finite_pairs()), count)
+    _, new_rms = _peak_and_rms(lambda: (magnitude(right) for *_, right in finite_pairs()), count)
+    cosine = None
+    if 0 < old_rms < math.inf and 0 < new_rms < math.inf:
+        products = sum(_product(left / old_rms, right / new_rms) for _, left, right in finite_pairs())
+        cosine = min(max(products / count, -1.0), 1.0)
     changed = int(differs.sum())
     return ArrayChange(
         name=name,
@@ -199,20 +205,27 @@ def _compare_arrays(name: str, old: Array, new: Array) -> ArrayChange | None:
         max_abs=peak if count else None,
         rms=rms if count else None,
         relative_rms=rms / old_rms if old_rms else None,
+        cosine=cosine,
     )
 
 
-def _distance(left: Array, right: Array) -> Array:
+def _product(left: Array, right: Array) -> float:
+    """Return the sum of products; of complex numbers the real part of the inner product."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float((np.conj(left) * right).real.sum())
+
+
+def distance(left: Array, right: Array) -> Array:
     """Return ``|right - left|`` as float64."""
     if left.dtype.kind in "iu":
         # Read as unsigned, the larger less the smaller is right even if the subtraction overflows.
         gap = np.where(left > right, left - right, right - left)
         return gap.view(f"u{gap.itemsize}").astype(np.float64)
     with np.errstate(over="ignore"):
-        return _magnitude(right - left)
+        return magnitude(right - left)
 
 
-def _magnitude(values: Array) -> Array:
+def magnitude(values: Array) -> Array:
     """Return absolute values as float64."""
     magnitude: Array = np.abs(values.astype(np.float64) if values.dtype.kind in "iu" else values)
     return magnitude

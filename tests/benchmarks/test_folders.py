@@ -19,8 +19,9 @@ FOLDERS = {
     "trials": {"measure", "networks", "schemes"},
     "speed": {"measure", "compressors", "networks"},
     "background": {"measure", "networks", "speed"},
+    "pages": {"measure", "networks"},
 }
-PROGRAMS = {"frameworks", "lenet", "overlap", "scale", "throughput", "training"}
+PROGRAMS = {"frameworks", "lenet", "overlap", "report", "scale", "throughput", "training"}
 
 
 def test_every_module_has_a_place() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 import lccodec
 from lccodec import Chain, ChainError, DataError, LccodecError, Lossless, validate
+from lccodec.chain.decoded import DecodedArray
 from lccodec.chain.survey import survey
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.manifest import INHERITED, Manifest, Parent, parse_manifest
@@ -241,6 +242,34 @@ def test_parents_come_before_their_children_and_few_wait(tmp_path: Path, parents
         seen.append(step)
         assert len(visits.gi_frame.f_locals["waiting"]) <= len(parents).bit_length()  # type: ignore[attr-defined]
     assert sorted(seen) == list(steps)
+
+
+@pytest.mark.parametrize("parents", TREES.values(), ids=TREES)
+def test_by_rising_step_the_arrays_are_those_of_a_restore(
+    tmp_path: Path, parents: list[int | None], counts: Counter[str]
+) -> None:
+    states = write_tree(tmp_path, parents)
+    steps = {step: tmp_path / f"{step:012d}.lcc.h5" for step in states}
+    counts.clear()
+    seen = []
+    for visit in survey(tmp_path, steps, decode=True, rising=True):
+        step = visit.info().step
+        assert step is not None
+        for name, array in visit.arrays().items():
+            assert isinstance(array, DecodedArray)
+            np.testing.assert_array_equal(array.array(), states[step][name])
+        seen.append(step)
+    assert seen == list(steps)
+    assert (counts["decoded"], counts["parsed"]) == (2 * len(parents), len(parents))
+
+
+def test_bytes_of_frames_by_method(tmp_path: Path) -> None:
+    write_tree(tmp_path, [None, 0])
+    for visit in survey(tmp_path, {0: tmp_path / "000000000000.lcc.h5", 1: tmp_path / "000000000001.lcc.h5"}):
+        assert visit.reader is not None
+        assert sum(visit.frame_bytes().values()) == visit.reader.trailer.payload_length
+        assert visit.frame_bytes().keys() <= {"raw", "planes"}
+        assert visit.arrays() == {}
 
 
 @pytest.mark.parametrize("parents", TREES.values(), ids=TREES)

@@ -21,5 +21,6 @@ FOLDERS = [
     "inspect",
     "exchange",
     "adapters",
+    "report",
     "cli",
 ]

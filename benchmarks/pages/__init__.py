@@ -1,0 +1,4 @@
+"""What a report takes to make and to open: `report.py`.
+
+Imports `measure` and `networks`.
+"""

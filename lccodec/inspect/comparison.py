@@ -1,0 +1,56 @@
+"""Two states beside each other: which arrays differ, by how much, and in which direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..chain.bundled import open_path
+from ..chain.checkpoint import CheckpointFile, open_file, open_step
+from ..container.bundle import is_bundle
+from ..policy.roles import Role
+from .difference import ArrayChange, Leaves, compare_states
+from .report import Compared, Comparison, Swapped
+
+
+def open_at_step(path: Path, step: int | None) -> CheckpointFile:
+    """Open a step of a chain or a bundle, as the history has it, or a checkpoint file."""
+    if path.is_dir():
+        return open_step(path, step)
+    return open_path(path, step=step, exact=False) if is_bundle(path) else open_file(path)
+
+
+def compare(
+    left: tuple[Path, int | None],
+    right: tuple[Path, int | None],
+    progress: Callable[[int, int], object] | None = None,
+) -> Comparison:
+    """Compare two states, each given by its path and its step there.
+
+    Raises
+    ------
+    ArgumentError, ChainError, DataError, StorageError
+        If one of them cannot be opened or decoded.
+    """
+    with open_at_step(*left) as before, open_at_step(*right) as after:
+        difference = compare_states(Leaves(before), Leaves(after), progress)
+        roles = {array.name: array.role for array in after.info().arrays}
+    changed = sorted(difference.changed, key=lambda change: -(change.relative_rms or 0.0))
+    return Comparison(
+        left=_label(*left),
+        right=_label(*right),
+        rows=[_compared(change, roles.get(change.name, "other")) for change in changed],
+        unchanged=difference.unchanged,
+        appeared=difference.appeared,
+        disappeared=difference.disappeared,
+        replaced=[Swapped(each.name, each.old, each.new) for each in difference.replaced],
+        scalars=[Swapped(each.name, repr(each.old), repr(each.new)) for each in difference.scalars],
+    )
+
+
+def _label(path: Path, step: int | None) -> str:
+    return str(path) if step is None else f"{path} step {step}"
+
+
+def _compared(change: ArrayChange, role: Role) -> Compared:
+    return Compared(change.name, role, change.relative_rms, change.max_abs, change.cosine, change.share)

@@ -1,0 +1,218 @@
+"""A report of a chain, a bundle or a file, or of two of them.
+
+First every manifest is read: what there is, and what of it is shown. Then the run is walked by
+rising step, each delta decoded once over its parent, and each shown array is measured. In memory
+are the state that is decoded, the shown arrays of the step before and, with originals, one original
+state. Every branch of a chain that waits takes one state more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from ..chain.survey import Visit
+from ..container.reader import check_skeleton
+from ..container.system import StrPath, checked_path
+from ..errors import ArgumentError, ChainError, LccodecError
+from .comparison import compare
+from .flags import array_flags, checkpoint_flags, in_order
+from .inventory import Inventory, shortened
+from .originals import ChainOriginals, ExactOriginals, Originals
+from .report import Checkpoint, Comparison, Report, Run
+from .source import Source, open_source
+from .thinning import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
+from .trajectory import Trajectory
+
+_NOTE: Final = "Movement is not quality: an array that moves much may learn well, or diverge."
+_MAX_PROBLEMS: Final = 5  # of one checkpoint
+
+#: A function that is told how many steps are done, and how many there are.
+Progress = Callable[[int, int], object]
+
+
+def examine(
+    path: StrPath,
+    other: StrPath | None = None,
+    *,
+    steps: Container[int] | None = None,
+    against: Originals | StrPath | None = None,
+    version: str = "",
+    progress: Progress | None = None,
+) -> Report:
+    """Return a report of a chain, a bundle or a checkpoint file, or of two beside each other.
+
+    Parameters
+    ----------
+    path, other
+        Where they lie. Of two runs also the states are compared: those of the newest step that both
+        have, or the newest of each.
+    steps
+        Which steps have figures, such as ``range(0, 1000, 10)``; by default all, or evenly spaced
+        ones if there are too many. Every checkpoint is listed and decoded, whatever the steps.
+    against
+        Originals, to measure what was lost: another chain or a bundle, or what reads them. By
+        default the exact file, if there is one.
+    version
+        What the report says of the program that made it.
+    progress
+        Called as ``progress(done, total)`` after every checkpoint.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no checkpoint, or none of the `steps`; for two runs and `against`.
+    DataError, StorageError
+        If a single file, a bundle or a directory cannot be opened. Checkpoints of a chain that
+        cannot be read are listed as such.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, lccodec
+    >>> chain = lccodec.Chain(tempfile.mkdtemp(), "lossless")
+    >>> for step in range(3):
+    ...     _ = chain.save(step, {"weight": np.full((2, 3), 1.0 + step)})
+    >>> (run,) = examine(chain.directory).runs
+    >>> run.arrays[0].name, run.steps, run.figures["movement"]
+    ('weight', [0, 1, 2], [[None, 1.0, 0.5]])
+    """
+    paths = [checked_path(each) for each in (path, other) if each is not None]
+    if against is not None and len(paths) > 1:
+        raise ArgumentError("originals are those of one run: give one path with them")
+    with ExitStack() as opened:
+        sources = [opened.enter_context(open_source(each)) for each in paths]
+        total, done = sum(len(source.steps) for source in sources), 0
+
+        def tick() -> None:
+            nonlocal done
+            done += 1
+            if progress is not None:
+                progress(done, total)
+
+        if isinstance(against, str | os.PathLike):
+            against = ChainOriginals(opened.enter_context(open_source(checked_path(against))))
+        runs = [_run(source, steps, against, tick) for source in sources]
+        notes = [_NOTE]
+        comparison = _compared(runs, notes) if len(runs) > 1 else None
+    return Report(version, notes, runs, comparison)
+
+
+def _run(
+    source: Source, wanted: Container[int] | None, originals: Originals | None, tick: Callable[[], None]
+) -> Run:
+    found = Inventory(source.pins())
+    for number, visit in source.visits(decode=False):
+        found.add(number, visit)
+    every = found.rows()
+    rows = largest(every)
+    notes: list[str] = []
+    if len(rows) < len(every):
+        notes.append(f"{len(rows)} of {len(every):,} arrays are shown: the largest.")
+    shown = _shown_steps(source, found, wanted, step_limit(len(rows)), notes)
+    with ExitStack() as opened:
+        exact = ExactOriginals.of(source.place, found.newest[1]) if source.place else None
+        if exact is not None:
+            opened.enter_context(exact)
+        trajectory = Trajectory(rows, originals or exact)
+        problems: dict[int, list[str]] = {}
+        for number, visit in source.visits(decode=True):
+            problems[number] = _problems(source, visit)
+            if number in shown and visit.error is None:
+                trajectory.add(number, visit.arrays())
+            tick()
+    checkpoints = [
+        _examined(checkpoint, problems.get(number, []), exact)
+        for number, checkpoint in found.checkpoints.items()
+    ]
+    notes += map(shortened, trajectory.problems[:_MAX_PROBLEMS])
+    flags = [
+        *checkpoint_flags(checkpoints, found.lacking),
+        *array_flags(rows, trajectory.steps, trajectory.figures),
+    ]
+    return Run(
+        path=str(source.path),
+        kind=source.kind,
+        notes=notes,
+        checkpoints=_listed(checkpoints, notes),
+        arrays=rows,
+        steps=trajectory.steps,
+        figures=trajectory.figures,
+        histograms=trajectory.histograms(),
+        streams=found.streams | {"exact file": source.exact_bytes()},
+        flags=in_order(flags),
+        loss=trajectory.losses.loss(found.policies.values()),
+    )
+
+
+def _shown_steps(
+    source: Source, found: Inventory, wanted: Container[int] | None, limit: int, notes: list[str]
+) -> set[int]:
+    """Return the steps that have figures, and note which have none."""
+    readable = [number for number, each in found.checkpoints.items() if each.kind != "unreadable"]
+    chosen = [number for number in readable if wanted is None or number in wanted]
+    if wanted is not None and not chosen:
+        ends = f"; it has {readable[0]} to {readable[-1]}" if readable else ""
+        raise ArgumentError(f"{source.path} has none of the steps{ends}")
+    shown = evenly_spaced(chosen, limit)
+    if len(shown) < len(readable):
+        how = "as asked for" if len(shown) == len(chosen) else "evenly spaced ones"
+        notes.append(f"{len(shown)} of {len(readable):,} steps have figures: {how}.")
+    if len(readable) < len(found.checkpoints):
+        count = len(found.checkpoints) - len(readable)
+        notes.append(
+            f"{count} of {len(found.checkpoints):,} checkpoints cannot be read, and have no figures."
+        )
+    if source.place is None and found.newest[0] is None:
+        notes.append("The file has no step, and is shown as step 0.")
+    return set(shown)
+
+
+def _problems(source: Source, visit: Visit) -> list[str]:
+    """Return what is wrong with a checkpoint that can be read, in words."""
+    if visit.error is not None:
+        return []  # the inventory has it
+    errors: list[LccodecError] = [*visit.broken()]
+    if visit.reader is not None and source.place is not None:
+        difference = check_skeleton(visit.reader)
+        errors += [] if difference is None else [difference]
+    texts = list(dict.fromkeys(shortened(str(error)) for error in errors))
+    more = len(texts) - _MAX_PROBLEMS
+    return [*texts[:_MAX_PROBLEMS], *([f"and {more} problems more"] if more > 0 else [])]
+
+
+def _examined(checkpoint: Checkpoint, problems: Sequence[str], exact: ExactOriginals | None) -> Checkpoint:
+    """Return a checkpoint with what was found when it was decoded."""
+    found = [*checkpoint.problems, *problems]
+    has_exact = checkpoint.exact or (exact is not None and checkpoint.step in exact.steps)
+    return replace(checkpoint, sound=not found, problems=found, exact=has_exact)
+
+
+def _listed(checkpoints: Sequence[Checkpoint], notes: list[str]) -> list[Checkpoint]:
+    """Return the checkpoints to list: all, or evenly spaced ones and those with problems."""
+    if len(checkpoints) <= MAX_CHECKPOINTS:
+        return list(checkpoints)
+    places = set(evenly_spaced(range(len(checkpoints)), MAX_CHECKPOINTS))
+    unsound = [place for place, each in enumerate(checkpoints) if not each.sound]
+    places.update(unsound[:MAX_CHECKPOINTS])
+    notes.append(f"{len(places):,} of {len(checkpoints):,} checkpoints are listed, those with problems too.")
+    return [checkpoints[place] for place in sorted(places)]
+
+
+def _compared(runs: Sequence[Run], notes: list[str]) -> Comparison | None:
+    """Compare the newest states that both runs have, or the newest of each."""
+    sound = [[each.step for each in run.checkpoints if each.sound] for run in runs]
+    left, right = sound
+    common = [step for step in left if step is not None and step in set(right)]
+    try:
+        if not (left and right):
+            raise ChainError("one of the runs has no sound checkpoint")
+        steps = [common[-1]] * 2 if common else [left[-1], right[-1]]
+        first, second = [(Path(run.path), step) for run, step in zip(runs, steps, strict=True)]
+        return compare(first, second)
+    except LccodecError as error:
+        notes.append(shortened(f"The states were not compared: {error}"))
+        return None

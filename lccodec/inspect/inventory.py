@@ -1,0 +1,161 @@
+"""What lies in a chain: every checkpoint, every array over all of them, and where the bytes go.
+
+Only manifests and headers of frames are read. What cannot be read is listed as such.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ..chain.info import ArrayInfo, CheckpointInfo
+from ..chain.survey import Visit
+from ..container.reader import CheckpointReader
+from ..errors import ChainError, LccodecError
+from ..policy.roles import Role
+from .report import STREAMS, ArrayRow, Checkpoint
+
+#: Of one string of the metadata that is shown.
+MAX_TEXT_CHARACTERS: Final = 500
+
+
+@dataclass
+class Inventory:
+    """What is found in the checkpoints of a run, added one by one by rising step.
+
+    Attributes
+    ----------
+    checkpoints
+        Every checkpoint by its number, which is its step, or 0 for a file without one.
+    policies
+        The policies that were recorded, each once, by their JSON texts.
+    newest
+        The step of the newest checkpoint that can be read, and its roots.
+    lacking
+        Steps that cannot be restored because a parent is missing.
+    """
+
+    pins: frozenset[int] = frozenset()
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    policies: dict[str, Any] = field(default_factory=dict)
+    newest: tuple[int | None, frozenset[bytes]] = (None, frozenset())
+    lacking: set[int] = field(default_factory=set)
+    streams: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAMS, 0))
+    _arrays: dict[str, ArrayInfo] = field(default_factory=dict)
+    _bytes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _order: list[str] = field(default_factory=list)
+
+    def add(self, number: int, visit: Visit) -> None:
+        """Add a checkpoint."""
+        try:
+            visit.check()
+            info = visit.info()
+            methods = visit.frame_bytes()
+        except LccodecError as error:
+            self.checkpoints[number] = self._unreadable(number, visit, error)
+            if isinstance(error, ChainError):
+                self.lacking.add(number)
+            return
+        if visit.reader is not None:
+            self._add_bytes(visit.reader, methods)
+            self.newest = info.step, visit.reader.roots
+        self._add_arrays(info.arrays)
+        self.policies.setdefault(json.dumps(info.policy), info.policy)
+        self.checkpoints[number] = Checkpoint(
+            step=info.step,
+            kind="keyframe" if info.parent is None else "delta",
+            parent=info.parent,
+            depth=info.deltas,
+            bytes=info.file_bytes,
+            nbytes=info.nbytes,
+            policy=policy_name(info.policy),
+            metadata=_shortened_strings(info.metadata),
+            exact=info.exact,
+            pinned=info.step in self.pins,
+            roles=_by_role(info),
+        )
+
+    def _unreadable(self, step: int, visit: Visit, error: LccodecError) -> Checkpoint:
+        """Return a checkpoint that cannot be read, or cannot without its parent."""
+        found = Checkpoint(step, "unreadable", sound=False, problems=[shortened(str(error))])
+        if visit.reader is None:
+            return replace(found, bytes=_size(visit.path), pinned=step in self.pins)
+        manifest = visit.reader.manifest
+        return replace(
+            found,
+            parent=manifest.parent.step if manifest.parent else None,
+            bytes=visit.reader.file_size,
+            policy=policy_name(manifest.policy),
+            metadata=_shortened_strings(manifest.metadata),
+            pinned=step in self.pins,
+        )
+
+    def _add_bytes(self, reader: CheckpointReader, methods: Mapping[str, int]) -> None:
+        trailer = reader.trailer
+        self.streams["manifest"] += trailer.manifest_length
+        self.streams["container"] += reader.file_size - trailer.manifest_length - trailer.payload_length
+        for method, nbytes in methods.items():
+            self.streams[method] += nbytes
+
+    def _add_arrays(self, arrays: Iterable[ArrayInfo]) -> None:
+        self._order = [array.name for array in arrays]
+        for array in arrays:
+            stored, nbytes = self._bytes.get(array.name, (0, 0))
+            self._arrays[array.name] = array
+            self._bytes[array.name] = stored + array.stored_bytes, nbytes + array.nbytes
+
+    def rows(self) -> list[ArrayRow]:
+        """Return every array, in the order of the newest state; those that it lacks come last."""
+        names = dict.fromkeys([*self._order, *self._arrays])
+        return [array_row(self._arrays[name], *self._bytes[name]) for name in names]
+
+
+def array_row(array: ArrayInfo, stored_bytes: int = 0, nbytes: int = 0) -> ArrayRow:
+    """Return what a report says of an array; the bytes are sums over all checkpoints."""
+    return ArrayRow(
+        name=array.name,
+        role=array.role,
+        why=array.why,
+        dtype=array.dtype,
+        shape=array.shape,
+        size=math.prod(array.shape),
+        quantizer=array.quantizer,
+        stored_bytes=stored_bytes,
+        nbytes=nbytes,
+    )
+
+
+def _by_role(info: CheckpointInfo) -> dict[Role, int]:
+    found: dict[Role, int] = {}
+    for array in info.arrays:
+        found[array.role] = found.get(array.role, 0) + array.stored_bytes
+    return found
+
+
+def policy_name(recorded: Any) -> str:
+    """Return the name of a recorded policy; without one, the record as text."""
+    if isinstance(recorded, dict) and "policy" in recorded:  # with roles
+        recorded = recorded["policy"]
+    if isinstance(recorded, dict) and "name" in recorded:
+        recorded = recorded["name"]
+    return shortened(recorded if isinstance(recorded, str) else json.dumps(recorded))
+
+
+def shortened(text: str) -> str:
+    """Return a text, cut off if it is very long."""
+    return text if len(text) <= MAX_TEXT_CHARACTERS else text[: MAX_TEXT_CHARACTERS - 3] + "..."
+
+
+def _shortened_strings(metadata: Mapping[str, str]) -> dict[str, str]:
+    return {shortened(key): shortened(text) for key, text in metadata.items()}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # in a bundle, or gone
+        return 0

@@ -1,0 +1,261 @@
+"""The report of a run: all that a page, a terminal or another program shows of a chain.
+
+A report is a value. :mod:`lccodec.inspect.examination` makes it. :func:`document` turns it into
+JSON: names and metadata are as stored, so whoever shows them escapes them. What is not defined or
+not finite is ``None``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from ..policy.roles import Role
+
+#: One number for each shown step; ``None`` where it is not defined or not finite.
+Series: TypeAlias = Sequence[float | None]
+
+#: What is measured of every array at every shown step.
+FIGURES: Final = ("movement", "rms", "zeros", "minimum", "maximum", "not_finite", "rank")
+
+#: Where the bytes of files go.
+STREAMS: Final = ("container", "manifest", "raw", "planes", "codebook", "exact file")
+
+#: Significant digits of a number in a document: more would only make the page larger.
+_DIGITS: Final = 5
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint as it was found, also one that cannot be read.
+
+    Parameters
+    ----------
+    step
+        Its step; ``None`` for a single file without one.
+    kind
+        ``"keyframe"``, ``"delta"``, or ``"unreadable"``.
+    parent, depth
+        Step of the parent, and number of deltas that a restore replays.
+    bytes, nbytes
+        Bytes of the file, and of all arrays.
+    policy
+        Name of the policy that was recorded.
+    metadata
+        The user's strings.
+    sound
+        Whether all of it could be decoded, and all hashes hold.
+    problems
+        What is wrong, in words.
+    exact
+        Whether an exact file holds its state bit for bit.
+    pinned
+        Whether the step is pinned.
+    roles
+        Bytes stored in this file for the arrays of each role.
+    """
+
+    step: int | None
+    kind: Literal["keyframe", "delta", "unreadable"]
+    parent: int | None = None
+    depth: int = 0
+    bytes: int = 0
+    nbytes: int = 0
+    policy: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    sound: bool = True
+    problems: Sequence[str] = ()
+    exact: bool = False
+    pinned: bool = False
+    roles: Mapping[Role, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ArrayRow:
+    """An array of a run. Its type, role and quantizer are those of the newest step that has it.
+
+    `stored_bytes` and `nbytes` are sums over all checkpoints: in files, and of the array itself.
+    """
+
+    name: str
+    role: Role
+    why: str
+    dtype: str
+    shape: Sequence[int]
+    size: int
+    quantizer: str
+    stored_bytes: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How the finite elements of an array are spread at each shown step, over the same bins.
+
+    The bins have equal width, from `low` on; each is without its upper end. A step without values
+    has no counts: its list is empty.
+    """
+
+    low: float
+    high: float
+    counts: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What should be looked at: of an array, of a step, or of both."""
+
+    severity: Literal["error", "warning", "note"]
+    kind: Literal["dead", "frozen", "exploding", "not finite", "damaged", "missing"]
+    array: str | None
+    step: int | None
+    sentence: str
+
+
+@dataclass(frozen=True)
+class RoleLoss:
+    """Means over the arrays and steps of a role."""
+
+    error: float | None
+    bias: float | None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What was lost, where originals are at hand. Each list has one row for each array.
+
+    Parameters
+    ----------
+    against
+        Which originals, in words.
+    steps
+        The steps that have an original.
+    error
+        Root mean square of ``decoded - original`` over that of the movement, which is ``original -
+        decoded at the step shown before``.
+    bias
+        Correlation of error and movement. Errors that point back in time have a negative one.
+    largest
+        Largest absolute error.
+    bound
+        The bound of absolute errors that the quantizer guarantees.
+    roles
+        Means of error and bias by role.
+    """
+
+    against: str
+    steps: Sequence[int]
+    error: Sequence[Series]
+    bias: Sequence[Series]
+    largest: Sequence[Series]
+    bound: Series
+    roles: Mapping[Role, RoleLoss]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A chain, a bundle or a file.
+
+    Parameters
+    ----------
+    notes
+        What was left out, or could not be read, in sentences.
+    checkpoints
+        By rising step.
+    arrays
+        In the order of the states.
+    steps
+        The shown steps. Figures and histograms are of these.
+    figures
+        For each of `FIGURES` one series for each array.
+    histograms
+        One for each array; ``None`` if it has no finite element.
+    streams
+        Bytes of all files by where they go (`STREAMS`).
+    """
+
+    path: str
+    kind: Literal["chain", "bundle", "file"]
+    notes: Sequence[str]
+    checkpoints: Sequence[Checkpoint]
+    arrays: Sequence[ArrayRow]
+    steps: Sequence[int]
+    figures: Mapping[str, Sequence[Series]]
+    histograms: Sequence[Histogram | None]
+    streams: Mapping[str, int]
+    flags: Sequence[Flag] = ()
+    loss: Loss | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How one array differs between two states: see :mod:`lccodec.inspect.difference`."""
+
+    name: str
+    role: Role
+    relative: float | None
+    largest: float | None
+    cosine: float | None
+    share: float
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """A scalar with another value, or a leaf of another kind, as texts."""
+
+    name: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two states beside each other. `rows` has the arrays that differ, the most moved one first."""
+
+    left: str
+    right: str
+    rows: Sequence[Compared]
+    unchanged: int
+    appeared: Sequence[str]
+    disappeared: Sequence[str]
+    replaced: Sequence[Swapped]
+    scalars: Sequence[Swapped]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run, or two beside each other."""
+
+    lccodec: str
+    notes: Sequence[str]
+    runs: Sequence[Run]
+    comparison: Comparison | None = None
+
+
+def document(report: Report) -> dict[str, Any]:
+    """Return a report as a JSON document: dicts, lists, strings, integers and finite floats.
+
+    Floats are rounded to five significant digits.
+
+    Examples
+    --------
+    >>> run = Run("run", "chain", [], [], [], [0], {"rms": [[1.23456789, float("inf")]]}, [], {})
+    >>> document(Report("1.0", [], [run]))["runs"][0]["figures"]
+    {'rms': [[1.2346, None]]}
+    """
+    plain: dict[str, Any] = _plain(report)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_plain, value))
+    return value

@@ -1,0 +1,119 @@
+"""The figures of arrays over the steps of a run, added step by step.
+
+The arrays of the step before are copied, as a delta is decoded over its parent's arrays. So one
+state more is held than is decoded, and a third one where there are originals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..chain.decoded import DecodedArray
+from ..errors import LccodecError
+from .bins import Bins
+from .loss import NOTHING_KNOWN, LossTable, Lost, measure_loss
+from .movement import measure
+from .originals import Originals, original_bits
+from .rank import change_rank
+from .report import FIGURES, ArrayRow, Histogram
+
+_MEASURED = ("movement", "rms", "zeros", "minimum", "maximum", "not_finite")
+
+
+class Trajectory:
+    """What is measured of the shown arrays at the shown steps.
+
+    Parameters
+    ----------
+    rows
+        The arrays.
+    originals
+        To measure what was lost; ``None`` if there are none.
+
+    Attributes
+    ----------
+    steps
+        The steps that were added.
+    figures
+        For each of `FIGURES` one list for each array, with one number for each step.
+    losses
+        What was lost.
+    problems
+        Why originals could not be read, in words.
+    """
+
+    def __init__(self, rows: Sequence[ArrayRow], originals: Originals | None = None) -> None:
+        self.steps: list[int] = []
+        self.figures: dict[str, list[list[float | None]]] = {name: [[] for _ in rows] for name in FIGURES}
+        self.losses = LossTable(originals.label if originals else "", rows)
+        self.problems: list[str] = []
+        self._rows = rows
+        self._originals = originals
+        self._bins = [Bins() for _ in rows]
+        self._before: dict[str, DecodedArray] = {}
+
+    def add(self, step: int, arrays: Mapping[str, DecodedArray | LccodecError]) -> None:
+        """Add a step. Arrays that are missing, or are errors, have no figures at it."""
+        self.steps.append(step)
+        originals = self._original(step)
+        lost: list[Lost] = []
+        for row, bins, index in zip(self._rows, self._bins, range(len(self._rows)), strict=True):
+            array = arrays.get(row.name)
+            bins.begin()
+            if not isinstance(array, DecodedArray):
+                self._before.pop(row.name, None)
+                self._append(index, {})
+                lost.append(NOTHING_KNOWN)
+                continue
+            before = self._fitting(row.name, array)
+            self._append(index, _measured(array, before, bins))
+            if originals is not None:
+                exact = original_bits(originals, row.name, array)
+                found = NOTHING_KNOWN
+                if exact is not None:
+                    found = measure_loss(array.bits, exact, before, array.kind)
+                lost.append(found)
+            self._keep(row.name, array, before)
+        if originals is not None:
+            self.losses.add(step, lost)
+
+    def _original(self, step: int) -> Mapping[str, Any] | None:
+        if self._originals is None or step not in self._originals.steps:
+            return None
+        try:
+            return self._originals.state(step)
+        except LccodecError as error:
+            self.problems.append(f"The original of step {step} cannot be read: {error}")
+            return None
+
+    def _fitting(self, name: str, array: DecodedArray) -> Any:
+        """Return the components of the step before, if they have the same type and shape."""
+        before = self._before.get(name)
+        fits = before is not None and (before.kind, before.shape) == (array.kind, array.shape)
+        return before.bits if before is not None and fits else None
+
+    def _keep(self, name: str, array: DecodedArray, before: Any) -> None:
+        if before is None:
+            self._before[name] = DecodedArray(array.kind, array.shape, array.bits.copy())
+        else:
+            np.copyto(before, array.bits)
+
+    def _append(self, index: int, values: Mapping[str, float | None]) -> None:
+        for name in FIGURES:
+            self.figures[name][index].append(values.get(name))
+
+    def histograms(self) -> list[Histogram | None]:
+        """Return the histogram of each array over the steps."""
+        return [bins.histogram() for bins in self._bins]
+
+
+def _measured(array: DecodedArray, before: Any, bins: Bins) -> dict[str, float | None]:
+    """Return the figures of an array by name."""
+    found = measure(array.bits, before, array.kind, bins)
+    values: dict[str, float | None] = {name: getattr(found, name) for name in _MEASURED}
+    if before is not None:
+        values["rank"] = change_rank(array.bits, before, array.kind, array.shape)
+    return values

@@ -1,0 +1,164 @@
+// One array: found by its name, looked at step by step.
+
+const FIGURES = [
+  { key: "rms", title: "Root mean square" },
+  { key: "movement", title: "Relative movement" },
+  { key: "rank", title: "Effective rank of the change" },
+  { key: "zeros", title: "Share of zeros" },
+  { key: "range", title: "Smallest and largest value" },
+  { key: "not_finite", title: "Elements that are not finite" },
+];
+
+function arraySection(id, run) {
+  const result = section(id, "One array");
+  if (!run.arrays.length) {
+    result.append(paragraph("There is no array.", "empty"));
+    return { node: result, drawings: [], show: () => {} };
+  }
+  const search = element("input", { type: "search", id: `${id}-search`, autocomplete: "off", spellcheck: "false", oninput: () => list() });
+  const found = element("select", { id: `${id}-found`, size: 6, onchange: () => show(Number(found.value)) });
+  const status = element("p", { role: "status", class: "small" });
+  const slider = element("input", { type: "range", id: `${id}-step`, min: 0, max: Math.max(0, run.steps.length - 1), value: run.steps.length - 1, step: 1, oninput: () => setStep(Number(slider.value)) });
+  const output = element("output", { for: slider.id });
+  const detail = element("div");
+  result.append(
+    element("div", { class: "finder" },
+      element("div", {}, element("label", { for: search.id }, "Search the names"), search, status),
+      element("div", {}, element("label", { for: found.id }, "Arrays"), found)),
+    detail);
+  let current = 0;
+  let step = Math.max(0, run.steps.length - 1);
+  let open = [];
+  const lower = run.arrays.map(({ name }) => name.toLowerCase());
+
+  function list() {
+    const wanted = search.value.trim().toLowerCase().split(/\s+/);
+    const matches = lower.flatMap((name, index) => (wanted.every((word) => name.includes(word)) ? [index] : []));
+    found.replaceChildren(...matches.slice(0, 500).map((index) =>
+      element("option", { value: index, selected: index === current }, shorten(run.arrays[index].name, 80))));
+    status.textContent = `${formatCount(matches.length)} of ${plural(run.arrays.length, "name")} found${matches.length > 500 ? ", the first 500 are listed" : ""}`;
+    if (matches.length && !matches.includes(current)) show(matches[0]);
+  }
+
+  function setStep(place) {
+    step = place;
+    output.textContent = run.steps.length ? formatCount(run.steps[place]) : "–";
+    slider.setAttribute("aria-valuetext", `step ${output.textContent}`);
+    for (const { made, key } of open) moveMark(made, { [key]: key === "x" ? place : run.steps[place] });
+    histogramAt();
+    valuesAt();
+  }
+
+  let histogramAt = () => {};
+  let valuesAt = () => {};
+
+  async function show(index) {
+    current = index;
+    if (found.value !== String(index)) found.value = String(index);
+    open.forEach(({ made }) => drop(made));
+    const view = arrayView(run, index, () => step);
+    open = view.parts;
+    histogramAt = view.histogramAt;
+    valuesAt = view.valuesAt;
+    const control = run.steps.length > 1 ? element("div", { class: "slider" }, element("label", { for: slider.id }, "Step"), slider, output) : null;
+    detail.replaceChildren(...[view.head, control, view.body].filter(Boolean));
+    setStep(step);
+    for (const drawing of view.drawings) await drawing();
+  }
+  list();
+  return { node: result, drawings: [() => show(current)], show: (index) => {
+    search.value = "";
+    current = index;
+    list();
+    result.scrollIntoView();
+    found.focus({ preventScroll: true });
+    return show(index);
+  } };
+}
+
+function arrayView(run, index, step) {
+  const array = run.arrays[index];
+  const head = element("div", {}, element("h3", { class: "name long" }, visible(array.name)), facts([
+    ["type", visible(array.dtype)], ["shape", array.shape.length ? array.shape.map(formatCount).join(" × ") : "one value"],
+    ["role", `${roleName(array.role).replace(/s$/, "")}${array.why ? `: ${visible(array.why)}` : ""}`],
+    ["quantizer", array.quantizer ? visible(array.quantizer) : null],
+    ["stored", `${formatBytes(array.stored_bytes)} for ${formatBytes(array.nbytes)} (${formatRatio(array.nbytes, array.stored_bytes)})`],
+  ]));
+  const values = element("div");
+  const body = element("div", {}, values);
+  const parts = [];
+  const drawings = [];
+  const histogram = run.histograms[index];
+  const valuesAt = () => values.replaceChildren(run.steps.length ? facts(FIGURES.flatMap(({ key, title }) => valueFacts(run, index, key, title, step()))) : "");
+  let histogramAt = () => {};
+  if (histogram && run.steps.length) {
+    const one = figure("Values at the chosen step.", "");
+    const over = figure("Histogram over time.", "Stronger is more; the line is the chosen step.");
+    body.append(element("div", { class: run.steps.length > 1 ? "pair" : null }, one.node, run.steps.length > 1 ? over.node : null));
+    histogramAt = () => draw(one, histogramChart(histogramRows(histogram, step())), {
+      describe: ({ low, high, count }) => `${formatNumber(low)} to ${formatNumber(high)}\nsome ${formatNumber(count, 3)} elements`,
+    });
+    if (run.steps.length > 1) {
+      parts.push({ made: over, key: "x" });
+      drawings.push(() => draw(over, densityChart(densityCells(histogram), { stepLabels: run.steps.map(formatCount), chosen: step }), {
+        describe: ({ x, low, high, count }) => `step ${formatCount(run.steps[x])}\n${formatNumber(low)} to ${formatNumber(high)}\nsome ${formatNumber(count, 3)} elements`,
+      }));
+    }
+  } else {
+    body.append(paragraph("There is no histogram: the array has no finite value, or was left out.", "empty"));
+  }
+  if (run.steps.length > 1) {
+    const small = element("div", { class: "multiples" });
+    body.append(small);
+    for (const { key, title } of FIGURES) {
+      const lines = figureLines(run, index, key);
+      if (!lines.points.length || (key === "not_finite" && lines.points.every(({ value }) => value === 0))) continue;
+      const made = figure(title, null);
+      small.append(made.node);
+      parts.push({ made, key: "step" });
+      drawings.push(() => draw(made, linesChart(lines.points, { ...lines, step: () => run.steps[step()] }), {
+        describe: ({ step: at, name, value }) => `step ${formatCount(at)}\n${name}: ${formatNumber(value)}`,
+      }));
+    }
+    body.append(foldedTable("Every figure, as a table", () => arrayTable(run, index)));
+  }
+  return { head, body, parts, drawings, histogramAt, valuesAt };
+}
+
+const NAMES = { minimum: "smallest", maximum: "largest" };
+
+function figureLines(run, index, key) {
+  const keys = key === "range" ? ["maximum", "minimum"] : [key];
+  const names = keys.map((one) => NAMES[one] ?? FIGURES.find((figureOf) => figureOf.key === one).title.toLowerCase());
+  const points = keys.flatMap((one, place) => (run.figures[one]?.[index] ?? []).map((value, x) => ({ step: run.steps[x], value, name: names[place] })))
+    .filter(({ value }) => value !== null);
+  return { points, names, colours: ["var(--delta)", "var(--keyframe)"].slice(0, keys.length) };
+}
+
+function valueFacts(run, index, key, title, place) {
+  const at = (one) => run.figures[one]?.[index]?.[place] ?? null;
+  const value = key === "range" ? `${formatNumber(at("minimum"))} to ${formatNumber(at("maximum"))}`
+    : key === "zeros" ? formatPercent(at(key)) : formatNumber(at(key));
+  return [[title, value]];
+}
+
+function histogramRows({ low, high, counts, peaks }, place) {
+  const heights = counts[place];
+  const [from, to] = low < high ? [low, high] : [low - (Math.abs(low) / 2 || 0.5), low + (Math.abs(low) / 2 || 0.5)];
+  const width = (to - from) / heights.length;
+  return Array.from(heights, (height, bin) => ({
+    low: from + bin * width, high: from + (bin + 1) * width, count: (height / 255) ** 2 * peaks[place],
+  }));
+}
+
+function densityCells(histogram) {
+  return histogram.counts.flatMap((heights, x) => histogramRows(histogram, x)
+    .map((row, bin) => ({ ...row, x, value: heights[bin] / 255 })).filter(({ value }) => value > 0));
+}
+
+function arrayTable(run, index) {
+  const keys = Object.keys(run.figures);
+  return table(`${shorten(run.arrays[index].name, 60)}, by step`,
+    [{ title: "step", number: true }, ...keys.map((key) => ({ title: key.replace("_", " "), number: true }))],
+    run.steps.map((step, x) => [formatCount(step), ...keys.map((key) => formatNumber(run.figures[key][index]?.[x] ?? null))]));
+}

@@ -1,0 +1,188 @@
+// The charts as Vega-Lite specifications. Each function returns what `draw` asks for.
+
+const INVISIBLE = { type: "point", size: 260, opacity: 0, filled: true, aria: false, tooltip: "x" };
+const RULE = { type: "rule", color: "var(--mark)", strokeWidth: 1.5, aria: false };
+const TIP = { aria: false, tooltip: "x" };
+
+// Numbers as the axes of charts show them.
+const NUMBER_LABELS = "datum.value == 0 || abs(datum.value) >= 1e-3 && abs(datum.value) < 1e6 ? format(datum.value, ',.4~r') : format(datum.value, '.2~e')";
+const numberAxis = (extra = {}) => ({ title: null, labelExpr: NUMBER_LABELS, tickCount: 4, ...extra });
+const stepAxis = (width) => ({ title: "step", format: ",~d", tickMinStep: 1, tickCount: Math.max(2, width / 90), grid: false });
+
+// Bytes as the axis of a chart shows them.
+const BYTE_LABELS = "datum.value >= 1e9 ? format(datum.value / 1e9, '~g') + ' GB' : datum.value >= 1e6 ? "
+  + "format(datum.value / 1e6, '~g') + ' MB' : datum.value >= 1e3 ? format(datum.value / 1e3, '~g') + ' kB' : datum.value";
+
+// A logarithmic axis of bytes, with a label at each power of ten, or closer where there are few.
+function byteAxis(values) {
+  const low = Math.floor(Math.log10(Math.min(...values)));
+  const high = Math.ceil(Math.log10(Math.max(...values)));
+  const parts = high - low > 2 ? [1] : [1, 2, 5];
+  const ticks = Array.from({ length: high - low + 1 }, (_, index) => parts.map((part) => part * 10 ** (low + index))).flat();
+  return numberAxis({ labelExpr: BYTE_LABELS, values: ticks });
+}
+
+function sizesChart(points) {
+  const kinds = ["keyframe", "delta"].filter((kind) => points.some((point) => point.kind === kind));
+  return (width) => ({
+    height: 200, data: { values: points }, mark: { type: "point", filled: true, opacity: 0.9, ...TIP },
+    encoding: {
+      x: { field: "step", type: "quantitative", axis: stepAxis(width), scale: { zero: false } },
+      y: { field: "bytes", type: "quantitative", axis: byteAxis(points.map(({ bytes }) => bytes)), scale: { type: "log" } },
+      color: { field: "kind", type: "nominal", title: null, scale: { domain: kinds, range: kinds.map((kind) => COLOURS[kind]) } },
+      size: { field: "kind", type: "nominal", legend: null, scale: { domain: kinds, range: kinds.map((kind) => (kind === "delta" ? 40 : 90)) } },
+      shape: { field: "kind", type: "nominal", title: null, scale: { domain: kinds, range: kinds.map((kind) => (kind === "delta" ? "circle" : "diamond")) } },
+    },
+  });
+}
+
+function growthChart(points, names) {
+  return (width) => ({
+    height: 200, data: { values: points },
+    encoding: {
+      x: { field: "step", type: "quantitative", axis: stepAxis(width), scale: { zero: false } },
+      y: { field: "bytes", type: "quantitative", axis: byteAxis(points.map(({ bytes }) => bytes)), scale: { type: "log" } },
+    },
+    layer: [
+      {
+        mark: { type: "line", strokeWidth: 2, aria: false },
+        encoding: {
+          color: { field: "name", type: "nominal", title: null, scale: { domain: names, range: [COLOURS.full, COLOURS.delta] }, legend: { symbolType: "stroke", labelLimit: width } },
+          strokeDash: { field: "name", type: "nominal", title: null, scale: { domain: names, range: [[5, 4], [1, 0]] } },
+        },
+      },
+      { mark: INVISIBLE },
+    ],
+  });
+}
+
+// Bars with a label each: rows {label, value, text}.
+function barsChart(rows, { value = "value", colour = "var(--delta)", labelExpr = BYTE_LABELS, scale = {} } = {}) {
+  const labels = rows.map(({ label }) => label);
+  return (width) => ({
+    height: 22 * rows.length, data: { values: rows.map((row, place) => ({ ...row, place })) },
+    params: [{ name: "labels", value: labels.map((label) => shorten(label, Math.floor(labelWidth(width) / 6.6))) }],
+    mark: { type: "bar", color: colour, cornerRadiusEnd: 2, height: { band: 0.62 }, ...TIP },
+    encoding: {
+      y: { field: "place", type: "ordinal", axis: rowAxis(width, "labels") },
+      x: { field: value, type: "quantitative", scale, axis: numberAxis({ labelExpr, tickCount: Math.max(2, width / 140), domain: false }) },
+    },
+  });
+}
+
+const labelWidth = (width) => (width < 500 ? 118 : 250);
+const rowAxis = (width, labels) => ({
+  title: null, labelExpr: `${labels}[datum.value]`, labelLimit: labelWidth(width), ticks: false, domain: false, labelOverlap: "greedy",
+});
+
+// Eight thresholds, evenly apart in the logarithm, between nearly all of the values.
+function thresholds(values) {
+  const sorted = present(values).filter((value) => value > 0).sort((a, b) => a - b);
+  if (!sorted.length) return [1e-3, 1e-2, 1e-1, 1];
+  const at = (share) => Math.log10(sorted[Math.round(share * (sorted.length - 1))]);
+  const low = at(0.02);
+  const high = Math.max(at(0.98), low + 0.8);
+  const edges = HEAT.slice(1).map((_, index) => Number((10 ** (low + ((high - low) * (index + 0.5)) / 8)).toPrecision(2)));
+  return [...new Set(edges)];
+}
+
+// Rows by steps: cells {x, y, value}; labels of both; `edges` part the values in classes of colour.
+function heatChart(cells, { stepLabels, rowLabels, edges, y = "row", rowHeight = 16 }) {
+  const range = HEAT.slice(0, edges.length + 1);
+  return (width) => ({
+    height: rowHeight * rowLabels.length, data: { values: cells }, view: { fill: "var(--none)", stroke: null },
+    params: [
+      { name: "stepLabels", value: stepLabels },
+      { name: "rowLabels", value: rowLabels.map((label) => shorten(label, Math.floor(labelWidth(width) / 6.6))) },
+    ],
+    mark: { type: "rect", ...TIP },
+    encoding: {
+      x: { field: "x", type: "ordinal", scale: { domain: stepLabels.map((_, index) => index) }, axis: {
+        title: "step", labelExpr: "stepLabels[datum.value]", labelAngle: 0, ticks: false, domain: false,
+        values: everyNth(stepLabels.length, width < 500 ? 4 : 10), labelOverlap: true,
+      } },
+      y: { field: y, type: "ordinal", scale: { domain: rowLabels.map((_, index) => index) }, axis: rowAxis(width, "rowLabels") },
+      color: {
+        field: "value", type: "quantitative", scale: { type: "threshold", domain: edges, range },
+        legend: null,
+      },
+    },
+  });
+}
+
+const everyNth = (count, most) => {
+  const stride = Math.max(1, Math.ceil(count / most));
+  return Array.from({ length: Math.ceil(count / stride) }, (_, index) => index * stride);
+};
+
+// Lines over steps: points {step, value, name}; a rule stands at the chosen step.
+function linesChart(points, { names, colours, step = null, height = 110, scale = {} }) {
+  const several = names.length > 1;
+  return (width) => ({
+    height, data: { values: points }, encoding: {
+      x: { field: "step", type: "quantitative", axis: stepAxis(width), scale: { zero: false } },
+      y: { field: "value", type: "quantitative", axis: numberAxis(), scale: { zero: false, ...scale } },
+    },
+    layer: [
+      ...(step ? [{ data: { name: "chosen", values: [{ step: step() }] }, mark: RULE, encoding: { y: null } }] : []),
+      {
+        mark: { type: "line", strokeWidth: 1.75, point: { size: 14, filled: true }, aria: false },
+        encoding: { color: { field: "name", type: "nominal", title: null, scale: { domain: names, range: colours }, legend: several ? { symbolType: "stroke" } : null } },
+      },
+      { mark: INVISIBLE },
+    ],
+  });
+}
+
+// One histogram: bars {low, high, count}.
+function histogramChart(rows) {
+  return (width) => ({
+    height: 180, data: { values: rows },
+    mark: { type: "bar", color: "var(--delta)", binSpacing: 0.5, ...TIP },
+    encoding: {
+      x: { field: "low", type: "quantitative", bin: "binned", axis: numberAxis({ title: "value", tickCount: Math.max(2, width / 110), grid: false }), scale: { zero: false } },
+      x2: { field: "high" },
+      y: { field: "count", type: "quantitative", axis: numberAxis({ title: "elements" }) },
+    },
+  });
+}
+
+// Histograms over time: cells {x, low, high, value}, where `value` is the height of a bar, 0 to 1.
+function densityChart(cells, { stepLabels, chosen }) {
+  const edges = HEAT.slice(1).map((_, index) => (index + 0.5) / 8);
+  return (width) => ({
+    height: 220, data: { values: cells }, view: { fill: "var(--heat-0)", stroke: null },
+    params: [{ name: "stepLabels", value: stepLabels }],
+    encoding: {
+      x: { type: "ordinal", field: "x", scale: { domain: stepLabels.map((_, index) => index) }, axis: {
+        title: "step", labelExpr: "stepLabels[datum.value]", labelAngle: 0, ticks: false, domain: false,
+        values: everyNth(stepLabels.length, width < 500 ? 4 : 8), labelOverlap: true,
+      } },
+    },
+    layer: [
+      {
+        mark: { type: "rect", ...TIP },
+        encoding: {
+          y: { field: "low", type: "quantitative", axis: numberAxis({ title: "value", tickCount: 6, grid: false }), scale: { zero: false, nice: false } },
+          y2: { field: "high" },
+          color: { field: "value", type: "quantitative", scale: { type: "threshold", domain: edges, range: HEAT }, legend: null },
+        },
+      },
+      { data: { name: "chosen", values: [{ x: chosen() }] }, mark: RULE },
+    ],
+  });
+}
+
+// A point for each array: {x, y, role}.
+function scatterChart(points, roles, { x, y }) {
+  const shapes = { weight: "circle", first_moment: "triangle-up", second_moment: "square", other: "cross" };
+  return (width) => ({
+    height: 260, data: { values: points }, mark: { type: "point", size: 50, strokeWidth: 1.75, ...TIP },
+    encoding: {
+      x: { field: "x", type: "quantitative", axis: numberAxis({ title: x, tickCount: Math.max(2, width / 110) }) },
+      y: { field: "y", type: "quantitative", axis: numberAxis({ title: y }) },
+      color: { field: "name", type: "nominal", title: null, scale: { domain: roles.map(roleName), range: roles.map((role) => COLOURS[role] ?? COLOURS.other) } },
+      shape: { field: "name", type: "nominal", title: null, scale: { domain: roles.map(roleName), range: roles.map((role) => shapes[role] ?? "cross") } },
+    },
+  });
+}

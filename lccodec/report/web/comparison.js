@@ -1,0 +1,39 @@
+// Two states beside each other: what differs, and by how much.
+
+function comparisonSection(id, comparison) {
+  const { rows } = comparison;
+  const result = section(id, "Two states", element("p", {},
+    "From ", nameText(comparison.left, 80), " to ", nameText(comparison.right, 80), ": ",
+    `${plural(rows.length, "array")} changed, ${formatCount(comparison.unchanged)} did not.`));
+  const drawings = [];
+  if (rows.length) {
+    const shown = rows.slice(0, 30);
+    const which = rows.length > 30 ? "The 30 that differ most." : "";
+    const relative = figure("Relative difference.", `Root mean square, over that of the left state. ${which}`.trim());
+    const cosine = figure("Cosine of both.", `1 is the same direction. ${which}`.trim());
+    result.append(element("div", { class: "pair" }, relative.node, cosine.node), table("Arrays that differ", [
+      { title: "array" }, { title: "role" }, { title: "relative difference", number: true }, { title: "largest difference", number: true },
+      { title: "cosine", number: true }, { title: "elements changed", number: true },
+    ], rows.map((row) => [nameText(row.name), roleName(row.role).replace(/s$/, ""), formatNumber(row.relative), formatNumber(row.largest),
+      formatNumber(row.cosine, 6), formatPercent(row.share)]), { lines: 100 }));
+    const bars = (made, key, digits, options) => () => draw(made, barsChart(
+      shown.map((row) => ({ label: row.name, value: row[key], digits })), { labelExpr: NUMBER_LABELS, ...options }), {
+      describe: ({ label, value }) => `${shorten(label, 80)}\n${formatNumber(value, digits)}`,
+    });
+    drawings.push(bars(relative, "relative", 4, {}), bars(cosine, "cosine", 6, { colour: "var(--first)" }));
+  }
+  const lists = [
+    ["Only in the right one", comparison.appeared.map((name) => wholeText(name))],
+    ["Only in the left one", comparison.disappeared.map((name) => wholeText(name))],
+    ["With another type or shape", comparison.replaced.map(changeText)],
+    ["Other values that differ", comparison.scalars.map(changeText)],
+  ].filter(([, items]) => items.length);
+  for (const [title, items] of lists) {
+    result.append(element("h3", {}, `${title} (${formatCount(items.length)})`), element("ul", { class: "names" }, ...items.map((item) => element("li", {}, item))));
+  }
+  return { node: result, drawings };
+}
+
+function changeText({ name, old, new: now }) {
+  return element("span", {}, wholeText(name), ": ", wholeText(String(old)), " became ", wholeText(String(now)));
+}

@@ -1,0 +1,53 @@
+// What was lost: error over movement, bias, and the bound where there is one.
+
+function lossSection(id, run) {
+  const { loss } = run;
+  const result = section(id, "What was lost");
+  if (!loss) {
+    result.append(paragraph("Unknown: there are no originals beside these checkpoints to compare with.", "empty"));
+    return { node: result, drawings: [] };
+  }
+  result.append(paragraph(`Originals: ${visible(loss.against)}.`),
+    paragraph("Error is the root mean square of restored less original, over that of the movement. Bias is the correlation of error "
+      + "and movement: below 0 the restored state trails behind. A run that resumes feels bias rather than error."));
+  const roles = Object.keys(loss.roles);
+  if (roles.length) {
+    result.append(table("By role", [{ title: "role" }, { title: "error over movement", number: true }, { title: "bias", number: true }],
+      roles.map((role) => [roleName(role), formatNumber(loss.roles[role].error), formatNumber(loss.roles[role].bias)])));
+  }
+  const rows = run.arrays.map((array, index) => ({
+    array, name: roleName(array.role), x: mean(loss.error[index] ?? []), y: mean(loss.bias[index] ?? []),
+    largest: largest(loss.largest[index] ?? []), bound: loss.bound[index] ?? null,
+  })).filter((row) => row.x !== null || row.largest !== null);
+  if (!rows.length) {
+    result.append(paragraph("No array has an error that is defined.", "empty"));
+    return { node: result, drawings: [] };
+  }
+  const scatter = figure("Error and bias of each array,", "means over the steps.");
+  const lines = figure("Error over movement at each step,", "means over the arrays of a role.");
+  const list = table("By array", [
+    { title: "array" }, { title: "error over movement", number: true }, { title: "bias", number: true },
+    { title: "largest error", number: true }, { title: "guaranteed bound", number: true }, { title: "bound holds" },
+  ], rows.map(({ array, x, y, largest: most, bound }) => [nameText(array.name), formatNumber(x), formatNumber(y), formatNumber(most),
+    formatNumber(bound), boundText(most, bound)]), { lines: 100 });
+  result.append(element("div", { class: "pair" }, scatter.node, lines.node),
+    element("details", { class: "data" }, element("summary", {}, "Every array, as a table"), list));
+  const shown = [...new Set(rows.filter(({ x, y }) => x !== null && y !== null).map(({ array }) => array.role))];
+  const points = roles.flatMap((role) => loss.steps.map((step, x) => ({
+    step, name: roleName(role), value: mean(run.arrays.map(({ role: own }, index) => (own === role ? loss.error[index]?.[x] ?? null : null))),
+  }))).filter(({ value }) => value !== null);
+  const names = [...new Set(points.map(({ name }) => name))];
+  return { node: result, drawings: [
+    () => draw(scatter, scatterChart(rows.filter(({ x, y }) => x !== null && y !== null), shown, { x: "error over movement", y: "bias" }), {
+      describe: ({ array, x, y }) => `${shorten(array.name, 80)}\nerror ${formatNumber(x)}, bias ${formatNumber(y)}`,
+    }),
+    () => draw(lines, linesChart(points, {
+      names, colours: roles.filter((role) => names.includes(roleName(role))).map((role) => COLOURS[role] ?? COLOURS.other), height: 260,
+    }), { describe: ({ step, name, value }) => `step ${formatCount(step)}\n${name}: ${formatNumber(value)}` }),
+  ] };
+}
+
+function boundText(most, bound) {
+  if (bound === null || most === null) return "–";
+  return most <= bound ? element("span", { class: "good" }, "yes") : element("span", { class: "bad" }, "no");
+}

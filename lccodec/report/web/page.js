@@ -1,0 +1,100 @@
+// The page: reads the document, makes its sections, then draws their charts one after the other.
+
+function summaryOf(run) {
+  const { checkpoints } = run;
+  const readable = checkpoints.filter(({ kind }) => kind !== "unreadable");
+  const steps = checkpoints.map(({ step }) => step).filter((step) => step !== null);
+  const stored = checkpoints.reduce((sum, { bytes }) => sum + bytes, 0);
+  const full = readable.reduce((sum, { nbytes }) => sum + nbytes, 0);
+  const bad = checkpoints.filter(({ sound }) => !sound).length;
+  const whole = bad ? `${formatCount(bad)} of ${formatCount(checkpoints.length)} damaged` : checkpoints.length ? "all whole" : "none";
+  return facts([
+    ["checkpoints", formatCount(checkpoints.length)],
+    ["steps", steps.length ? `${formatCount(steps[0])}${steps.length > 1 ? ` to ${formatCount(steps.at(-1))}` : ""}` : "–"],
+    ["on the disk", formatBytes(stored)],
+    ["than full ones", full ? `${formatRatio(full, stored)} smaller` : "–"],
+    ["arrays", formatCount(run.arrays.length)],
+    ["condition", element("span", { class: bad ? "bad" : "good" }, whole)],
+  ]);
+}
+
+function runParts(run, index, several) {
+  const id = (name) => `${name}${several ? `-${index + 1}` : ""}`;
+  const one = arraySection(id("array"), run);
+  const showArray = (array) => one.show(array);
+  const parts = [
+    findingsSection(id("findings"), run, showArray), chainSection(id("chain"), run),
+    movementSection(id("movement"), run, showArray), lossSection(id("loss"), run), one,
+  ];
+  if (!several) return parts;
+  const heading = element("div", { class: "run", id: id("run") }, element("h2", {}, `Run ${index + 1}: `, nameText(run.path)), summaryOf(run), notes(run.notes));
+  for (const { node } of parts) node.querySelectorAll("h2, h3").forEach((title) => title.setAttribute("aria-level", Number(title.tagName[1]) + 1));
+  return [{ node: heading, drawings: [] }, ...parts];
+}
+
+// Where the run is, if its name does not say all of it.
+const pathOf = (run, name) => (name(run) === run.path ? "" : element("p", { class: "path" }, wholeText(run.path, 160)));
+
+const notes = (sentences) => element("div", { class: "notes" }, ...sentences.map((sentence) => element("p", {}, wholeText(sentence, 400))));
+
+function sectionLinks(parts) {
+  const links = parts.filter(({ node }) => node.id).map(({ node }) =>
+    element("a", { href: `#${node.id}` }, node.querySelector("h2").textContent));
+  return element("ul", {}, ...links.map((link) => element("li", {}, link)));
+}
+
+function connectTheme() {
+  for (const input of document.querySelectorAll("#theme input")) {
+    input.addEventListener("change", () => {
+      if (input.value) document.documentElement.dataset.theme = input.value;
+      else delete document.documentElement.dataset.theme;
+    });
+  }
+}
+
+// A fold that is closed on the screen is open on paper, if that is some pages at most.
+function openFoldsToPrint() {
+  let opened = [];
+  window.addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details.whole:not([open])")];
+    for (const fold of opened) fold.open = true;
+  });
+  window.addEventListener("afterprint", () => {
+    for (const fold of opened) fold.open = false;
+  });
+}
+
+async function main() {
+  connectTheme();
+  document.body.append(element("div", { id: "tip", role: "presentation", hidden: true }));
+  const report = await readDocument();
+  window.lccodecReport = report; // for whoever wants the numbers: in the console, or in a test
+  const several = report.runs.length > 1;
+  const name = (run) => run.path.split("/").filter(Boolean).at(-1) ?? run.path;
+  const title = report.runs.map((run) => shorten(name(run), 40)).join(" and ");
+  document.title = `${title} – lccodec report`;
+  document.getElementById("title").replaceChildren(...report.runs.flatMap((run, index) => [index ? " and " : "", nameText(name(run), 40)]));
+  const summary = document.getElementById("summary");
+  summary.append(several ? "" : element("div", {}, pathOf(report.runs[0], name), summaryOf(report.runs[0])), notes([...report.notes, ...(several ? [] : report.runs[0].notes)]));
+  const parts = [
+    ...(several && report.comparison ? [comparisonSection("comparison", report.comparison)] : []),
+    ...report.runs.flatMap((run, index) => runParts(run, index, several)),
+    ...(!several && report.comparison ? [comparisonSection("comparison", report.comparison)] : []),
+  ];
+  document.getElementById("waiting").remove();
+  document.getElementById("report").append(...parts.map(({ node }) => node));
+  document.getElementById("sections").append(sectionLinks(parts));
+  document.getElementById("about").textContent = `Made by lccodec ${visible(report.lccodec)}. Figures have five digits. `
+    + "Bars of histograms are rounded to 0.4 % of the highest one; lccodec report --json has their counts.";
+  drawAnewOnResize();
+  openFoldsToPrint();
+  for (const drawing of parts.flatMap(({ drawings }) => drawings)) await drawing();
+  document.documentElement.dataset.state = "ready";
+}
+
+main().catch((error) => {
+  document.getElementById("report").replaceChildren(paragraph(
+    `This browser cannot show the report (${error.message}). It needs one from 2024 or later; lccodec report --json has the figures.`, "bad"));
+  document.documentElement.dataset.state = "failed";
+  throw error;
+});

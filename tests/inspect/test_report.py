@@ -1,0 +1,38 @@
+"""The document of a report: plain, finite, rounded."""
+
+import json
+import math
+
+from lccodec.inspect.report import FIGURES, STREAMS, Checkpoint, Histogram, Report, Run, document
+
+from ..support.reports import made_up_report
+
+
+def test_the_document_is_json_of_finite_numbers():
+    found = document(made_up_report())
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    run = found["runs"][0]
+    assert list(run["figures"]) == list(FIGURES)
+    assert set(run["streams"]) == set(STREAMS)
+    assert all(len(rows) == len(run["arrays"]) for rows in run["figures"].values())
+    assert {len(series) for rows in run["figures"].values() for series in rows} == {len(run["steps"])}
+
+
+def test_numbers_are_rounded_and_finite():
+    figures = {"rms": [[1.23456789e-7, math.nan, math.inf, None]]}
+    run = Run(
+        "x",
+        "file",
+        (),
+        [Checkpoint(None, "keyframe")],
+        (),
+        [0],
+        figures,
+        [Histogram(-1.0, 2.0, [[3]]), None],
+        {},
+    )
+    found = document(Report("1", (), [run]))["runs"][0]
+    assert found["figures"]["rms"] == [[1.2346e-7, None, None, None]]
+    assert found["checkpoints"][0]["metadata"] == found["checkpoints"][0]["roles"] == {}
+    assert found["histograms"] == [{"low": -1.0, "high": 2.0, "counts": [[3]]}, None]
+    assert found["loss"] is None

@@ -1,0 +1,162 @@
+"""Each control does what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from ..support.browser import Opened, opened
+from ..support.documents import many_arrays, one_run
+from .conftest import Write
+
+
+@pytest.fixture
+def report(browser: Browser, write: Write) -> Iterator[Opened]:
+    with opened(browser, write(one_run())) as made:
+        yield made
+        assert made.complaints == []
+
+
+def background(report: Opened) -> str:
+    return report.run("getComputedStyle(document.body).backgroundColor")
+
+
+def test_search_lists_what_matches(report: Opened) -> None:
+    report.page.fill("#array-search", "V 1")
+    assert report.texts("#array-found option") == ["v/layers.1.weight"]
+    assert report.text("#array [role=status]") == "1 of 12 names found"
+    report.page.wait_for_function("document.querySelector('#array h3').textContent === 'v/layers.1.weight'")
+    report.page.fill("#array-search", "nothing has this name")
+    assert report.texts("#array-found option") == []
+    assert report.text("#array h3") == "v/layers.1.weight"
+    report.page.fill("#array-search", "")
+    assert len(report.texts("#array-found option")) == 12
+
+
+def test_the_list_shows_an_array(report: Opened) -> None:
+    report.page.select_option("#array-found", label="m/layers.2.weight")
+    report.page.wait_for_function("document.querySelector('#array h3').textContent === 'm/layers.2.weight'")
+    assert "first moment" in report.text("#array .facts")
+
+
+def test_the_slider_chooses_a_step(report: Opened) -> None:
+    assert report.text("#array output") == "1,100"
+    stored = report.run("lccodecReport.runs[0].figures.rms[0]")
+    rule = """[...document.querySelectorAll("#array .multiples .mark-rule line")]
+        .map((line) => line.getBoundingClientRect().x)"""
+    before = report.run(rule)
+    report.page.focus("#array-step")
+    report.page.keyboard.press("ArrowLeft")
+    report.page.keyboard.press("ArrowLeft")
+    assert report.text("#array output") == "900"
+    assert report.page.get_attribute("#array-step", "aria-valuetext") == "step 900"
+    shown = report.text("#array .facts >> nth=1")
+    assert f"{stored[9]:.3}"[:5] in shown
+    assert all(now < then for now, then in zip(report.run(rule), before, strict=True))
+    report.page.keyboard.press("Home")
+    assert report.text("#array output") == "0"
+
+
+def test_buttons_choose_a_role(report: Opened) -> None:
+    assert "model/layers.0.weight" in report.text("#movement .chart")
+    report.page.check("#movement >> text=second moments", force=True)
+    report.page.wait_for_function(
+        "document.querySelector('#movement .chart').textContent.includes('v/layers.0')"
+    )
+    assert "model/layers.0.weight" not in report.text("#movement .chart")
+    report.run("document.querySelectorAll('#movement details').forEach((fold) => { fold.open = true; })")
+    report.page.wait_for_selector("#movement table")
+    assert "Movement of second moments" in report.texts("#movement caption")
+
+
+def test_themes_change_colours_of_page_and_charts(report: Opened) -> None:
+    fill = "getComputedStyle(document.querySelector('#movement .chart .mark-rect path')).fill"
+    light, chart = background(report), report.run(fill)
+    report.page.check("#theme >> text=Dark", force=True)
+    dark = background(report)
+    assert dark != light
+    assert report.run(fill) != chart
+    report.page.check("#theme >> text=System", force=True)
+    assert background(report) == light
+    report.page.emulate_media(color_scheme="dark")
+    assert background(report) == dark
+    report.page.check("#theme >> text=Light", force=True)
+    assert background(report) == light
+    report.page.check("#theme >> text=Dark", force=True)
+    report.page.emulate_media(media="print")
+    assert report.run("getComputedStyle(document.documentElement).colorScheme") == "light"
+
+
+def test_a_pointer_sees_values(report: Opened) -> None:
+    cell = report.page.locator("#movement .chart .mark-rect path").first
+    cell.scroll_into_view_if_needed()
+    cell.hover()
+    report.page.wait_for_selector("#tip:not([hidden])")
+    assert report.text("#tip").startswith("model/layers.0.weight\nstep 100: ")
+    report.page.mouse.move(2, 2)
+    report.page.wait_for_selector("#tip", state="hidden")
+
+
+def test_a_row_of_the_heatmap_shows_its_array(report: Opened) -> None:
+    report.page.locator("#movement .chart .mark-rect path").last.click()
+    report.page.wait_for_function(
+        "document.querySelector('#array h3').textContent === 'model/layers.2.weight'"
+    )
+
+
+def test_a_finding_shows_its_array(report: Opened) -> None:
+    assert report.texts("#findings .severity") == ["error", "error", "warning", "note"]
+    report.page.locator("#findings button").first.click()
+    report.page.wait_for_function(
+        "document.querySelector('#array h3').textContent === 'model/layers.1.weight'"
+    )
+    assert report.run("document.activeElement.id") == "array-found"
+
+
+def test_links_lead_to_the_sections(report: Opened) -> None:
+    names = ["What stands out", "The chain", "Movement", "What was lost", "One array"]
+    assert report.texts("nav a") == names
+    for link in report.run(
+        "[...document.querySelectorAll('nav a')].map((link) => link.getAttribute('href'))"
+    ):
+        assert report.page.locator(link).count() == 1
+
+
+def test_the_keyboard_reaches_every_control(report: Opened) -> None:
+    reached = set()
+    for _ in range(60):
+        report.page.keyboard.press("Tab")
+        reached.add(
+            report.run(
+                "document.activeElement.id || document.activeElement.name || document.activeElement.className"
+            )
+        )
+    assert {"skip", "theme", "array-search", "array-found", "array-step", "scroll"} <= {
+        name if isinstance(name, str) else "" for name in reached
+    }
+
+
+def test_a_window_of_another_width_gets_other_charts(report: Opened) -> None:
+    width = "document.querySelector('#movement .chart svg').getBoundingClientRect().width"
+    before = report.run(width)
+    report.page.set_viewport_size({"width": 500, "height": 800})
+    report.page.wait_for_function(f"{width} < 500 && {width} > 380")
+    assert before > 900
+
+
+def test_rows_beyond_sixty_are_turned_to(browser: Browser, write: Write) -> None:
+    with opened(browser, write(many_arrays(arrays=600))) as report:
+        status = "#movement [role=status]"
+        assert report.text(status) == "Rows 1 to 60 of 150"
+        assert report.page.locator("text=Earlier rows").is_disabled()
+        report.page.click("text=Later rows")
+        report.page.click("text=Later rows")
+        assert report.text(status) == "Rows 121 to 150 of 150"
+        assert report.page.locator("text=Later rows").is_disabled()
+        report.page.wait_for_function(
+            "document.querySelector('#movement .chart').textContent.includes('layers.120.')"
+        )
+        report.page.check("#movement >> text=first moments", force=True)
+        assert report.text(status) == "Rows 1 to 60 of 150"

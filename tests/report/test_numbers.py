@@ -1,0 +1,98 @@
+"""The numbers in the page are those of the document."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser
+
+from ..support.browser import Opened, opened
+from ..support.documents import one_run, two_runs
+from .conftest import Write
+
+DIGITS = """(rows) => rows.map((row) => Array.from(row, (value) =>
+    value === null ? null : Number(value.toPrecision(5))))"""
+
+CELLS = """(caption) => {
+    const found = [...document.querySelectorAll("table")]
+        .find((table) => table.caption.textContent === caption);
+    return [...found.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.textContent));
+}"""
+
+
+def number(text: str) -> float | None:
+    """The number that a cell of a table shows."""
+    return None if text == "\N{EN DASH}" else float(text.replace(",", "").replace("\N{MINUS SIGN}", "-"))
+
+
+def test_the_page_has_the_numbers_of_the_document(browser: Browser, write: Write) -> None:
+    document = two_runs()
+    with opened(browser, write(document)) as report:
+        for index, run in enumerate(document["runs"]):
+            compare(report, f"lccodecReport.runs[{index}]", run)
+        assert report.run("lccodecReport.comparison") == document["comparison"]
+
+
+def compare(report: Opened, inside: str, run: dict) -> None:
+    for name, rows in run["figures"].items():
+        assert report.run(f"({DIGITS})({inside}.figures.{name})") == rows
+    for name in ("error", "bias", "largest"):
+        assert report.run(f"({DIGITS})({inside}.loss.{name})") == run["loss"][name]
+    for name in ("checkpoints", "arrays", "steps", "streams", "flags", "notes"):
+        assert report.run(f"{inside}.{name}") == run[name]
+    unpacked = report.run(
+        f"""{inside}.histograms.map(({{ counts, peaks }}) => counts.map((heights, step) =>
+            Array.from(heights, (height) => (height / 255) ** 2 * peaks[step])))"""
+    )
+    for histogram, steps in zip(run["histograms"], unpacked, strict=True):
+        for counts, shown in zip(histogram["counts"], steps, strict=True):
+            assert shown == pytest.approx(counts, abs=0.004 * max(counts))
+
+
+def test_tables_show_them(browser: Browser, write: Write) -> None:
+    document = one_run()
+    run = document["runs"][0]
+    with opened(browser, write(document)) as report:
+        report.run("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+        report.page.wait_for_function("document.querySelectorAll('details.data table').length >= 6")
+        shown = report.run(CELLS, f"{run['arrays'][0]['name']}, by step")
+        assert [number(row[0]) for row in shown] == run["steps"]
+        for column, name in enumerate(run["figures"], 1):
+            stored = run["figures"][name][0]
+            assert [number(row[column]) for row in shown] == pytest.approx(stored, rel=5.1e-4)
+        movement = report.run(CELLS, "Movement of weights, by step")
+        for row, stored in zip(movement, run["figures"]["movement"], strict=False):
+            assert [number(cell) for cell in row[1:]] == pytest.approx(stored, rel=5.1e-3)
+        points = report.run(CELLS, "All 13 checkpoints")
+        assert [number(row[0]) for row in points] == [point["step"] for point in run["checkpoints"]]
+        assert [row[1].split(",")[0] for row in points] == [point["kind"] for point in run["checkpoints"]]
+        assert points[0][4:8] == ["9.00 kB", "10.9\N{MULTIPLICATION SIGN}", "balanced", "yes"]
+        assert points[-1][7] == "no: the file is cut off [LCC-TRL-06]"
+        assert [row[8] for row in points[:3]] == ["3.000", "1.500", "1.000"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("null", "\N{EN DASH}"),
+        ("0", "0"),
+        ("1234.56", "1,235"),
+        ("-0.00123446", "\N{MINUS SIGN}0.001234"),
+        ("1.23446e-9", "1.23e\N{MINUS SIGN}9"),
+        ("2e20", "2e20"),
+        ("100", "100"),
+        ("0.1 + 4e-7", "0.1"),
+    ],
+)
+def test_numbers_as_text(value: str, shown: str, text: Opened) -> None:
+    assert text.run(f"formatNumber({value})") == shown
+
+
+@pytest.fixture(scope="module")
+def text(browser: Browser):
+    """A tab with the functions of ``text.js`` alone."""
+    from lccodec.report.page import _WEB
+
+    page = browser.new_page()
+    page.add_script_tag(content=(_WEB / "text.js").read_text(encoding="utf-8"))
+    yield Opened(page)
+    page.close()

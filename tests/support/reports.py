@@ -1,0 +1,144 @@
+"""A report of a small run, with everything that a page can show; its numbers are made up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lccodec.inspect.report import (
+    FIGURES,
+    ArrayRow,
+    Checkpoint,
+    Compared,
+    Comparison,
+    Flag,
+    Histogram,
+    Loss,
+    Report,
+    RoleLoss,
+    Run,
+    Swapped,
+)
+
+ROLES = ("weight", "first_moment", "second_moment", "other")
+
+
+def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int = 24) -> Run:
+    rng = np.random.default_rng(steps * layers)
+    shown = [100 * step for step in range(steps)]
+    arrays = [
+        ArrayRow(
+            f"{prefix}/layers.{i}.weight",
+            role,
+            f"in {prefix!r}",
+            "float32",
+            (64, 32),
+            2048,
+            "B()",
+            900,
+            8192 * steps,
+        )
+        for prefix, role in zip(("model", "m", "v", "stats"), ROLES, strict=True)
+        for i in range(layers)
+    ]
+
+    def rows(low: float, high: float, first: float | None) -> list[list[float | None]]:
+        return [[first, *rng.uniform(low, high, steps - 1).tolist()] for _ in arrays]
+
+    ranges = dict(
+        zip(FIGURES, [(1e-4, 1e-2), (0.01, 0.1), (0, 0.2), (-1, 0), (0, 1), (0, 0), (1, 64)], strict=True)
+    )
+    figures = {
+        name: rows(*of, None if name in ("movement", "rank") else of[0]) for name, of in ranges.items()
+    }
+    for row in figures["not_finite"]:
+        row[:] = [0] * steps
+    figures["not_finite"][1][-1] = 3
+    checkpoints = [
+        Checkpoint(
+            step,
+            "delta" if i else "keyframe",
+            shown[i - 1] if i else None,
+            i,
+            9000 - 8000 * bool(i),
+            98304,
+            "balanced",
+            {"loss": f"{3 / (i + 1):.3f}"},
+            exact=i == steps - 1,
+            pinned=i == 2,
+            roles=dict.fromkeys(ROLES, 200),
+        )
+        for i, step in enumerate(shown)
+    ]
+    checkpoints.append(
+        Checkpoint(
+            shown[-1] + 100,
+            "unreadable",
+            bytes=512,
+            sound=False,
+            problems=["the file is cut off [LCC-TRL-06]"],
+        )
+    )
+    counts = [rng.multinomial(2048, np.full(bins, 1 / bins), size=steps).tolist() for _ in arrays]
+    errors = [[None if not i else x for i, x in enumerate(row)] for row in rows(0.1, 2, None)]
+    loss = Loss(
+        "the exact states in originals",
+        shown,
+        errors,
+        rows(-0.1, 0.1, None),
+        rows(0, 1e-3, 0.0),
+        [0.001 if array.role == "weight" else None for array in arrays],
+        {role: RoleLoss(0.9, -0.01) for role in ROLES[:3]},
+    )
+    flags = [
+        Flag(
+            "error",
+            "not finite",
+            arrays[1].name,
+            shown[-1],
+            "3 of 2,048 elements are NaN or infinite from step 1100 on.",
+        ),
+        Flag(
+            "warning", "exploding", arrays[0].name, shown[steps // 2], "Its movement is 40 times its median."
+        ),
+        Flag("note", "frozen", arrays[2].name, None, "It does not move at any shown step."),
+        Flag("error", "damaged", None, shown[-1] + 100, "The checkpoint of step 1200 cannot be read."),
+    ]
+    return Run(
+        path,
+        "chain",
+        ["All 12 steps are shown."],
+        checkpoints,
+        arrays,
+        shown,
+        figures,
+        [Histogram(-1.0, 1.0, of) for of in counts],
+        {
+            "container": 1000,
+            "manifest": 2000,
+            "raw": 100,
+            "planes": 3000,
+            "codebook": 9000,
+            "exact file": 40000,
+        },
+        flags,
+        loss,
+    )
+
+
+def made_up_report(**sizes: int) -> Report:
+    """Two runs and their comparison; `sizes` are those of `made_up_run`."""
+    comparison = Comparison(
+        "run-a step 1100",
+        "run-b step 1100",
+        [
+            Compared("model/layers.0.weight", "weight", 0.31, 0.5, 0.95, 1.0),
+            Compared("v/layers.0.weight", "second_moment", None, None, None, 0.5),
+        ],
+        7,
+        ["model/new"],
+        ["model/old"],
+        [Swapped("model/head", "float32 (3,)", "float32 (4,)")],
+        [Swapped("epoch", "3", "4")],
+    )
+    notes = ["Movement is not quality: what moves much may be learning well, or badly."]
+    return Report("0.0", notes, [made_up_run("run-a", **sizes), made_up_run("run-b", **sizes)], comparison)
