@@ -30,7 +30,7 @@ function sizesChart(points) {
       x: { field: "step", type: "quantitative", axis: stepAxis(width), scale: { zero: false } },
       y: { field: "bytes", type: "quantitative", axis: byteAxis(points.map(({ bytes }) => bytes)), scale: { type: "log" } },
       color: { field: "kind", type: "nominal", title: null, scale: { domain: kinds, range: kinds.map((kind) => COLOURS[kind]) } },
-      size: { field: "kind", type: "nominal", legend: null, scale: { domain: kinds, range: kinds.map((kind) => (kind === "delta" ? 40 : 90)) } },
+      size: { condition: { test: "datum.kind === 'keyframe'", value: 90 }, value: 40 },
       shape: { field: "kind", type: "nominal", title: null, scale: { domain: kinds, range: kinds.map((kind) => (kind === "delta" ? "circle" : "diamond")) } },
     },
   });

@@ -4,7 +4,7 @@ function summaryOf(run) {
   const { checkpoints } = run;
   const readable = checkpoints.filter(({ kind }) => kind !== "unreadable");
   const steps = checkpoints.map(({ step }) => step).filter((step) => step !== null);
-  const stored = checkpoints.reduce((sum, { bytes }) => sum + bytes, 0);
+  const stored = checkpoints.reduce((sum, { bytes }) => sum + bytes, run.streams["exact file"] ?? 0);
   const full = readable.reduce((sum, { nbytes }) => sum + nbytes, 0);
   const bad = checkpoints.filter(({ sound }) => !sound).length;
   const whole = bad ? `${formatCount(bad)} of ${formatCount(checkpoints.length)} damaged` : checkpoints.length ? "all whole" : "none";
@@ -18,13 +18,16 @@ function summaryOf(run) {
   ]);
 }
 
-function runParts(run, index, several) {
+// What movement does not say is said where movement is shown.
+const isCaution = (note) => note.startsWith("Movement is not quality");
+
+function runParts(run, index, several, cautions) {
   const id = (name) => `${name}${several ? `-${index + 1}` : ""}`;
   const one = arraySection(id("array"), run);
   const showArray = (array) => one.show(array);
   const parts = [
     findingsSection(id("findings"), run, showArray), chainSection(id("chain"), run),
-    movementSection(id("movement"), run, showArray), lossSection(id("loss"), run), one,
+    movementSection(id("movement"), run, cautions, showArray), lossSection(id("loss"), run), one,
   ];
   if (!several) return parts;
   const heading = element("div", { class: "run", id: id("run") }, element("h2", {}, `Run ${index + 1}: `, nameText(run.path)), summaryOf(run), notes(run.notes));
@@ -75,10 +78,10 @@ async function main() {
   document.title = `${title} – lccodec report`;
   document.getElementById("title").replaceChildren(...report.runs.flatMap((run, index) => [index ? " and " : "", nameText(name(run), 40)]));
   const summary = document.getElementById("summary");
-  summary.append(several ? "" : element("div", {}, pathOf(report.runs[0], name), summaryOf(report.runs[0])), notes([...report.notes, ...(several ? [] : report.runs[0].notes)]));
+  summary.append(several ? "" : element("div", {}, pathOf(report.runs[0], name), summaryOf(report.runs[0])), notes([...report.notes.filter((note) => !isCaution(note)), ...(several ? [] : report.runs[0].notes)]));
   const parts = [
     ...(several && report.comparison ? [comparisonSection("comparison", report.comparison)] : []),
-    ...report.runs.flatMap((run, index) => runParts(run, index, several)),
+    ...report.runs.flatMap((run, index) => runParts(run, index, several, report.notes.filter(isCaution))),
     ...(!several && report.comparison ? [comparisonSection("comparison", report.comparison)] : []),
   ];
   document.getElementById("waiting").remove();
