@@ -27,12 +27,12 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
-@pytest.fixture
-def write(library: str, tmp_path: Path) -> Write:
+@pytest.fixture(scope="module")
+def write(library: str, tmp_path_factory: pytest.TempPathFactory) -> Write:
     """Write a document's page; return its file."""
 
     def to_file(document: dict[str, Any]) -> Path:
-        file = tmp_path / "report.html"
+        file = tmp_path_factory.mktemp("page") / "report.html"
         file.write_bytes(page(document, library).encode())
         return file
 

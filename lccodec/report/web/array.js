@@ -78,7 +78,7 @@ function arraySection(id, run) {
 
 function arrayView(run, index, step) {
   const array = run.arrays[index];
-  const head = element("div", {}, element("h3", { class: "name long" }, visible(array.name)), facts([
+  const head = element("div", {}, element("h3", { class: "name long", tabindex: array.name.length > 200 ? "0" : null }, visible(array.name)), facts([
     ["type", visible(array.dtype)], ["shape", array.shape.length ? array.shape.map(formatCount).join(" × ") : "one value"],
     ["role", `${roleName(array.role).replace(/s$/, "")}${array.why ? `: ${visible(array.why)}` : ""}`],
     ["quantizer", array.quantizer ? visible(array.quantizer) : null],

@@ -126,8 +126,8 @@ function linesChart(points, { names, colours, step = null, height = 110, scale =
     layer: [
       ...(step ? [{ data: { name: "chosen", values: [{ step: step() }] }, mark: RULE, encoding: { y: null } }] : []),
       {
-        mark: { type: "line", strokeWidth: 1.75, point: { size: 14, filled: true }, aria: false },
-        encoding: { color: { field: "name", type: "nominal", title: null, scale: { domain: names, range: colours }, legend: several ? { symbolType: "stroke" } : null } },
+        mark: { type: "line", strokeWidth: 1.75, point: points.length > 80 * names.length ? false : { size: 14, filled: true }, aria: false },
+        encoding: { color: { field: "name", type: "nominal", title: null, scale: { domain: names, range: colours }, legend: several ? { symbolType: "stroke", columns: width < 400 ? 2 : 4 } : null } },
       },
       { mark: INVISIBLE },
     ],
@@ -181,7 +181,7 @@ function scatterChart(points, roles, { x, y }) {
     encoding: {
       x: { field: "x", type: "quantitative", axis: numberAxis({ title: x, tickCount: Math.max(2, width / 110) }) },
       y: { field: "y", type: "quantitative", axis: numberAxis({ title: y }) },
-      color: { field: "name", type: "nominal", title: null, scale: { domain: roles.map(roleName), range: roles.map((role) => COLOURS[role] ?? COLOURS.other) } },
+      color: { field: "name", type: "nominal", title: null, legend: { columns: width < 400 ? 2 : 4 }, scale: { domain: roles.map(roleName), range: roles.map((role) => COLOURS[role] ?? COLOURS.other) } },
       shape: { field: "name", type: "nominal", title: null, scale: { domain: roles.map(roleName), range: roles.map((role) => shapes[role] ?? "cross") } },
     },
   });

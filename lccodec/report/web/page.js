@@ -31,8 +31,12 @@ function runParts(run, index, several, cautions) {
   ];
   if (!several) return parts;
   const heading = element("div", { class: "run", id: id("run") }, element("h2", {}, `Run ${index + 1}: `, nameText(run.path)), summaryOf(run), notes(run.notes));
-  for (const { node } of parts) node.querySelectorAll("h2, h3").forEach((title) => title.setAttribute("aria-level", Number(title.tagName[1]) + 1));
-  return [{ node: heading, drawings: [] }, ...parts];
+  for (const { node } of parts) {
+    node.querySelectorAll("h2, h3").forEach((title) => title.setAttribute("aria-level", Number(title.tagName[1]) + 1));
+    node.removeAttribute("aria-labelledby");
+    node.setAttribute("aria-label", `${node.querySelector("h2").textContent}, run ${index + 1}`);
+  }
+  return [{ node: heading, drawings: [] }, ...parts.map((part) => ({ ...part, inside: true }))];
 }
 
 // Where the run is, if its name does not say all of it.
@@ -41,7 +45,7 @@ const pathOf = (run, name) => (name(run) === run.path ? "" : element("p", { clas
 const notes = (sentences) => element("div", { class: "notes" }, ...sentences.map((sentence) => element("p", {}, wholeText(sentence, 400))));
 
 function sectionLinks(parts) {
-  const links = parts.filter(({ node }) => node.id).map(({ node }) =>
+  const links = parts.filter(({ node, inside }) => node.id && !inside).map(({ node }) =>
     element("a", { href: `#${node.id}` }, node.querySelector("h2").textContent));
   return element("ul", {}, ...links.map((link) => element("li", {}, link)));
 }

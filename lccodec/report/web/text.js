@@ -4,6 +4,7 @@
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}\p{Cs}]/gu;
 
 function visible(text) {
+  if (!String(text).trim()) return `"${text}"`;
   return String(text).replace(HIDDEN, (character) => {
     const code = character.codePointAt(0);
     const [letter, digits] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
