@@ -44,7 +44,7 @@ def test_the_list_shows_an_array(report: Opened) -> None:
 def test_the_slider_chooses_a_step(report: Opened) -> None:
     assert report.text("#array output") == "1,100"
     stored = report.run("lccodecReport.runs[0].figures.rms[0]")
-    rule = """[...document.querySelectorAll("#array .multiples .mark-rule line")]
+    rule = """[...document.querySelectorAll("#array .multiples .mark-rule.role-mark line")]
         .map((line) => line.getBoundingClientRect().x)"""
     before = report.run(rule)
     report.page.focus("#array-step")

@@ -35,7 +35,7 @@ async function draw({ chart, title }, specify, { describe = null, click = null }
     drawn.get(chart)?.view?.finalize();
     const made = await vegaEmbed(chart, spec, {
       renderer: "svg", actions: false, ast: true, defaultStyle: false, mode: "vega-lite",
-      tooltip: (_, event, item) => showTip(event, item?.datum && describe ? describe(item.datum) : null),
+      tooltip: (_, event, item, value) => showTip(event, value && describe ? describe(item.datum) : null),
     });
     if (click) made.view.addEventListener("click", (_, item) => item?.datum && click(item.datum));
     const state = drawn.get(chart) ?? {};

@@ -28,7 +28,7 @@ function formatNumber(stored, digits = 4) {
   const size = Math.abs(value);
   const text = size >= 1e-3 && size < 1e6
     ? Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 8 })
-    : value.toExponential(Math.max(1, digits - 2)).replace(/\.?0+e/, "e").replace("e+", "e");
+    : value.toExponential(digits - 1).replace(/\.?0+e/, "e").replace("e+", "e");
   return text.replace("-", "−").replace("e-", "e−");
 }
 
