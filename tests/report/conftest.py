@@ -1,17 +1,20 @@
-"""One Chromium and one copy of the drawing library for all tests of a process."""
+"""One Chromium for the tests of a module, one copy of the drawing library for all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
-from playwright.sync_api import Browser
 
 from lccodec.report.page import drawing_library, page
 
 from ..support.browser import chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 
 Write: TypeAlias = Callable[[dict[str, Any]], Path]
 
@@ -21,7 +24,7 @@ def library() -> str:
     return drawing_library()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright keeps an event loop running, which other tests cannot use
 def browser() -> Iterator[Browser]:
     with chromium() as started:
         yield started

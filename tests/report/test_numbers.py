@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from playwright.sync_api import Browser
 
 from ..support.browser import Opened, opened
 from ..support.documents import one_run, two_runs
 from .conftest import Write
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 
 DIGITS = """(rows) => rows.map((row) => Array.from(row, (value) =>
     value === null ? null : Number(value.toPrecision(5))))"""

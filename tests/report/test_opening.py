@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser
 
 from ..support import documents
 from ..support.browser import Opened, opened
 from .conftest import Write
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 
 KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "one run": documents.one_run,
@@ -54,12 +56,16 @@ def test_it_opens(report: Opened, request: pytest.FixtureRequest) -> None:
     assert report.page.locator(".chart svg").count() == CHARTS[kind]
 
 
-@pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_nobody_is_left_out(scheme: Any, report: Opened) -> None:
-    report.page.emulate_media(color_scheme=scheme)
+def test_nobody_is_left_out(report: Opened) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
     report.run("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
-    found = Axe().run(report.page)
-    assert found.violations_count == 0, found.generate_report()
+    report.page.emulate_media(color_scheme="dark")
+    dark = Axe().run(report.page, options={"runOnly": ["color-contrast"]})
+    assert dark.violations_count == 0, dark.generate_report()
+    report.page.emulate_media(color_scheme="light")
+    light = Axe().run(report.page)
+    assert light.violations_count == 0, light.generate_report()
     check(report)
 
 

@@ -35,7 +35,7 @@ def one_run(**sizes: int) -> dict[str, Any]:
 
 
 def two_runs() -> dict[str, Any]:
-    return document(made_up_report())
+    return document(made_up_report(steps=6, layers=1))
 
 
 def damaged() -> dict[str, Any]:
