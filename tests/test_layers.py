@@ -35,6 +35,7 @@ OPTIONAL = {
     "numcodecs": {"adapters/numcodecs"},
     "zarr": {"adapters/zarr"},
     "vl_convert": {"report"},
+    "tensorboard": {"adapters/tensorboard"},
     "click": {"cli"},
     "rich": {"cli"},
 }
@@ -165,6 +166,7 @@ TESTED_WITH = {
     "chain/remote": "chain/test_background",
     "chain/restorers": "chain/test_sharing",
     "chain/tasks": "chain/test_background",
+    "inspect/trajectory": "inspect/test_examination",
     "adapters/dcp/reader": "adapters/dcp/test_dcp",
     "adapters/jax/single_file": "adapters/jax/test_states",
     "adapters/torch/single_file": "adapters/torch/test_states",

@@ -323,15 +323,16 @@ class Chain(Lifetime):
     def _resumes(self) -> None:
         self._settings.restored()
 
-    def plan(self, state: Any) -> Plan:
-        """Return what the next save would do with a state. Nothing is written.
+    def plan(self, state: Any, *, known: Mapping[str, Assignment] | None = None) -> Plan:
+        """Return what the next save would do with a state, as given to `save`. Nothing is written.
 
         Returns
         -------
         Plan
             For every array, in the order of the state: its role and the reason for it, its
             quantizer in deltas, what the quantizer guarantees, and how this save would store it.
-            The errors are those of `save`.
+            `Plan.estimates` says in how many bytes, and with which error. The errors are those of
+            `save`.
 
         Examples
         --------
@@ -343,5 +344,5 @@ class Chain(Lifetime):
         bn/running_var other ('running_var' is exact) Lossless()
         """
         with self._saving:
-            flat, _, known = self._flatten(state, None, None)
-            return self._saver.plan(flat, known)
+            flat, _, roles = self._flatten(state, None, known)
+            return self._saver.plan(flat, roles)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, overload
 
 from ..container.tree import Flat
 from ..element_types import Array, components
@@ -27,6 +27,9 @@ from ..policy.roles import Assignment, Role, assign_roles
 from ..quantizers.base import Quantizer
 from ..quantizers.registry import quantizer_text
 from .decoded import DecodedArray
+
+if TYPE_CHECKING:
+    from .estimate import Estimate
 
 #: Most components of a run: reading one of its arrays means reading the whole run.
 _MAX_RUN_COMPONENTS: Final = 1 << 20
@@ -122,6 +125,16 @@ class Plan(Sequence[ArrayPlan]):
     def shortfall(self) -> str | None:
         """Why the policy's target cannot be met, in words; ``None`` if it is met."""
         return self.policy.shortfall
+
+    def estimates(self) -> list[Estimate]:
+        """Return how many bytes each array would take, and with which error; see `Estimate`.
+
+        A sample of each large array is coded. Call it before the chain saves again: the plan refers
+        to the state and to the arrays of the last checkpoint.
+        """
+        from .estimate import estimate_plan
+
+        return estimate_plan(self)
 
     def frame_numbers(self) -> list[int]:
         """Return the number of each array's frame, from 1 on; 0 without a frame (SPEC 8)."""

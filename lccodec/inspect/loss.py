@@ -52,7 +52,8 @@ def measure_loss(bits: Array, original: Array, before: Array | None, kind: Eleme
     --------
     >>> from lccodec.element_types import components
     >>> kind, original = components(np.array([1.0, 2.0]))
-    >>> measure_loss(components(np.array([1.5, 2.0]))[1], original, np.zeros_like(original), kind).largest
+    >>> decoded = components(np.array([1.5, 2.0]))[1]
+    >>> measure_loss(decoded, original, np.zeros_like(original), kind).largest
     0.5
     """
     largest, count, sums = 0.0, 0, np.zeros(3)

@@ -91,7 +91,8 @@ def measure(bits: Array, before: Array | None, kind: ElementType, bins: Bins | N
             exponent = _peak_exponent(bits, before, kind)
             scaled = _Sums()
             for values, old, gaps in pieces(bits, before, kind):
-                _add(scaled, *(v if v is None else np.ldexp(v, -exponent) for v in (values, old, gaps)), None)
+                own = np.ldexp(values, -exponent)
+                _add(scaled, own, _scaled(old, exponent), _scaled(gaps, exponent), None)
             sums.squares, sums.before, sums.differences = scaled.squares, scaled.before, scaled.differences
     size = bits.size // kind.components
     return Measures(
@@ -103,6 +104,10 @@ def measure(bits: Array, before: Array | None, kind: ElementType, bins: Bins | N
         rms=_root(sums.squares, sums.finite, exponent) if sums.finite else None,
         movement=math.sqrt(sums.differences / sums.before) if sums.before else None,
     )
+
+
+def _scaled(values: Array | None, exponent: int) -> Array | None:
+    return None if values is None else np.ldexp(values, -exponent)
 
 
 def _root(squares: float, count: int, exponent: int) -> float | None:

@@ -85,7 +85,7 @@ def project(matrix: Array) -> Array:
     whole = len(matrix) // DIRECTIONS * DIRECTIONS
     signs = random_signs(len(matrix))
     blocks = matrix[:whole].reshape(-1, DIRECTIONS, matrix.shape[1])
-    rows = np.einsum("br,brc->rc", signs[:whole].reshape(-1, DIRECTIONS), blocks)
+    rows: Array = np.einsum("br,brc->rc", signs[:whole].reshape(-1, DIRECTIONS), blocks)
     rows[: len(matrix) - whole] += signs[whole:, None] * matrix[whole:]
     return rows
 

@@ -93,10 +93,12 @@ def _is_registered(value: object) -> bool:
 
 
 def quantizer_text(quantizer: Quantizer) -> str:
-    """Return a quantizer as text: the call that makes it."""
+    """Return a quantizer as text: the call that makes it, without arrays and other inner fields."""
+    shown = {each.name for each in fields(quantizer) if each.repr}  # type: ignore[arg-type]
     settings = ", ".join(
         f"{name}={quantizer_text(value) if _is_registered(value) else repr(value)}"
         for name, value in _settings(quantizer).items()
+        if name in shown
     )
     return f"{type(quantizer).__name__}({settings})"
 

@@ -11,7 +11,8 @@ See ``spec/decisions/0008-joint-pruning.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -41,8 +42,8 @@ class Weighted(Quantizer):
     """
 
     then: UniformDeadzone  # gives the steps, by the differences
-    moment: Array  # second moments of all elements, as components
-    kind: ElementType  # of the moments
+    moment: Array = field(repr=False)  # second moments of all elements, as components
+    kind: ElementType = field(repr=False)  # of the moments
     typical: float  # the second moment at which the dead zone is not changed
 
     def fit(self, batch: Residual) -> Grid | None:
@@ -52,6 +53,10 @@ class Weighted(Quantizer):
         """
         widths = self._widths if batch.arrays == 1 else None
         return fit_grid(batch, self.then.steps(batch), None, widths, leads=True)
+
+    def sampled(self, parts: Sequence[slice]) -> Weighted:
+        """Return the quantizer for a sample of the array, made of these parts end to end."""
+        return replace(self, moment=np.concatenate([self.moment[part] for part in parts]))
 
     def _widths(self, places: Array) -> Array:
         with np.errstate(all="ignore"):

@@ -23,7 +23,7 @@ from ..link import open_linked
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
 from .signature import recognize
 
-__all__ = ["check_suffix", "load_file", "load_with_roles", "save_file"]
+__all__ = ["READ", "check_suffix", "load_file", "load_with_roles", "save_file"]
 
 _NPZ: Final = ".npz"
 _SAFETENSORS: Final = ".safetensors"
@@ -31,7 +31,8 @@ _INDEX: Final = _SAFETENSORS + INDEX_SUFFIX
 _HDF5: Final = (".h5", ".hdf5")
 _TORCH: Final = (".pt", ".pth", ".ckpt")
 _WRITTEN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *_HDF5)
-_READ: Final = (*_WRITTEN, *_TORCH)
+#: Suffixes of the files that can be read.
+READ: Final = (*_WRITTEN, *_TORCH)
 
 
 def check_suffix(path: StrPath, write: bool = False) -> Path:
@@ -44,7 +45,7 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
     lccodec.errors.ArgumentError: w.pt: not one of .npz, .safetensors, ..., .lcc.h5, .h5, .hdf5
     """
     path = checked_path(path)
-    suffixes = _WRITTEN if write else _READ
+    suffixes = _WRITTEN if write else READ
     if not path.name.endswith(suffixes):
         raise ArgumentError(f"{path}: not one of {', '.join(suffixes)}")
     return path

@@ -9,6 +9,7 @@ from .conversion import convert
 from .demonstration import demo
 from .inspection import check, diff, info, ls, show
 from .life import compact, fork, pin, prune, rollback, rolled_back, unpin
+from .reporting import report
 from .transfer import average, restore, save
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "pin",
     "program",
     "prune",
+    "report",
     "restore",
     "rollback",
     "rolled_back",

@@ -1,0 +1,127 @@
+"""The verb report: its page, its document, events, and what it refuses."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.adapters.files.formats import save_file
+from lccodec.inspect.examination import examine
+from lccodec.inspect.report import document
+
+from ...support.commands import damage, run, run_json, step_file
+from ...support.runs import arrays_of, run_states, save_run
+
+STATES = run_states(6)
+
+
+@pytest.fixture(name="directory", scope="module")
+def _directory(tmp_path_factory):
+    return save_run(tmp_path_factory.mktemp("report") / "run", STATES, newest="exact").directory
+
+
+def test_the_document_is_that_of_an_examination(directory):
+    found = run_json("report", directory)
+    assert found == json.loads(json.dumps(document(examine(directory, version=lccodec.__version__))))
+
+
+def test_steps(directory):
+    for text, expected in (
+        ("0,30", [0, 30]),
+        ("20:40", [20, 30, 40]),
+        (":10", [0, 10]),
+        ("40:", [40, 50]),
+        ("0:50:20, 50", [0, 20, 40, 50]),
+    ):
+        assert run_json("report", directory, "--steps", text)["runs"][0]["steps"] == expected
+    for text in ("x", "1:2:0", "", "-3", "1;2"):
+        assert "is not steps such as" in run("report", directory, "--steps", text, code=2)[1]
+    assert "has none of the steps" in run("report", directory, "--json", "--steps", "7", code=2)[1]
+
+
+def test_against_files(directory, tmp_path):
+    for number, state in enumerate(STATES):
+        save_file(arrays_of(state), tmp_path / f"state-{10 * number}.npz", {})
+    loss = run_json("report", directory, "--against", tmp_path)["runs"][0]["loss"]
+    assert loss["steps"] == [0, 10, 20, 30, 40, 50]
+    assert loss["error"][0][0] is None
+    assert 0 < loss["error"][0][1] < 10
+    (tmp_path / "none").mkdir()
+    assert "no chain, and not one file" in run("report", directory, "--against", tmp_path / "none", code=2)[1]
+
+
+def test_two_runs(directory, tmp_path):
+    other = save_run(tmp_path / "other", run_states(4, seed=2)).directory
+    found = run_json("report", directory, other)
+    assert found["comparison"]["left"] == f"{directory} step 30"
+    assert (
+        "--tensorboard is for one PATH"
+        in run("report", directory, other, "--tensorboard", tmp_path, code=2)[1]
+    )
+    assert "give one path" in run("report", directory, other, "--against", other, "--json", code=2)[1]
+
+
+def test_the_page(directory, tmp_path, monkeypatch):
+    pytest.importorskip("vl_convert")
+    monkeypatch.chdir(tmp_path)
+    stdout, _ = run("report", directory)
+    assert "6 checkpoints, all sound, 1 keyframes" in stdout
+    assert "\nbytes     " in stdout
+    assert "\nmovement  " in stdout
+    assert "lost      weight: error " in stdout
+    assert "Movement is not quality" in stdout
+    size = (tmp_path / "report.html").stat().st_size
+    assert f"page: report.html, {size:,} bytes" in stdout
+    run("report", directory, "-o", "other.html", "--json")
+    assert (tmp_path / "other.html").read_bytes().startswith(b"<!doctype html>")
+
+
+def test_a_page_that_cannot_be_written_is_refused_at_once(directory, tmp_path):
+    for output, why in ((tmp_path, "is a directory"), (tmp_path / "no" / "x.html", "does not exist")):
+        assert why in run("report", directory, "-o", output, code=2)[1]
+
+
+def test_without_the_library(directory, tmp_path, monkeypatch):
+    monkeypatch.setattr("lccodec.cli.verbs.reporting.find_spec", lambda _: None)
+    assert "pip install 'lccodec[report]'" in run("report", directory, code=2)[1]
+    assert run_json("report", directory)["runs"]
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    stderr = run("report", directory, "--tensorboard", tmp_path, code=2)[1]
+    assert "pip install 'lccodec[tensorboard]'" in stderr
+
+
+def test_events(directory, tmp_path):
+    pytest.importorskip("tensorboard")
+    stdout, _ = run("report", directory, "--tensorboard", tmp_path / "logs")
+    assert f"events: {tmp_path / 'logs'}, " in stdout
+    (events,) = (tmp_path / "logs").iterdir()
+    assert events.name.startswith("events.out.tfevents.")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_what_is_no_chain(tmp_path):
+    assert "holds no checkpoint" in run("report", tmp_path, "--json", code=2)[1]
+    (tmp_path / "text").write_text("a text")
+    assert "not an lccodec checkpoint" in run("report", tmp_path / "text", "--json", code=1)[1]
+
+
+def test_a_damaged_chain_is_reported(tmp_path):
+    directory = save_run(tmp_path / "run", STATES, keyframe_every=2).directory
+    damage(step_file(directory, 10))
+    step_file(directory, 30).unlink()
+    found = run_json("report", directory)["runs"][0]
+    assert {each["step"] for each in found["checkpoints"] if not each["sound"]} >= {10, 20}
+    assert found["flags"][0]["severity"] == "error"
+
+
+def test_hostile_names_and_metadata_are_escaped(tmp_path):
+    evil = "w\x1b[2J\u202e\x07\nweight"
+    with lccodec.Chain(tmp_path / "run", "lossless") as chain:
+        for step in range(3):
+            array = np.full(3, 1.0 + step)
+            array[0] = np.nan
+            chain.save(step, {evil: array, "zero": np.zeros(2)}, {"note\x1b[1m": "a\x1b]0;title\x07"})
+    stdout, stderr = run("report", tmp_path / "run", "--json")
+    assert not {"\x1b", "\x07", "\u202e"} & set(stdout + stderr)

@@ -1,0 +1,47 @@
+"""Two states beside each other, from chains, bundles and files."""
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.inspect.comparison import compare
+from lccodec.inspect.report import Swapped
+
+OLD = {
+    "weight": np.array([3.0, 4.0]),
+    "exp_avg": np.ones(2),
+    "gone": np.ones(1),
+    "kind": np.ones(1),
+    "epoch": 1,
+}
+NEW = {
+    "weight": np.array([4.0, -3.0]),
+    "exp_avg": np.ones(2),
+    "came": np.ones(1),
+    "kind": np.ones(2),
+    "epoch": 2,
+}
+
+
+def test_states_of_files(tmp_path):
+    for name, state in (("old.lcc.h5", OLD), ("new.lcc.h5", NEW)):
+        lccodec.save_file(state, tmp_path / name)
+    found = compare((tmp_path / "old.lcc.h5", None), (tmp_path / "new.lcc.h5", None))
+    assert (found.left, found.right) == (str(tmp_path / "old.lcc.h5"), str(tmp_path / "new.lcc.h5"))
+    (row,) = found.rows
+    assert (row.name, row.role, row.largest, row.share) == ("weight", "weight", 7.0, 1.0)
+    assert row.relative == pytest.approx(np.sqrt(50) / 5)
+    assert row.cosine == 0.0
+    assert (found.appeared, found.disappeared, found.unchanged) == (("came",), ("gone",), 1)
+    assert found.replaced == [Swapped("kind", "float64 (1,)", "float64 (2,)")]
+    assert found.scalars == [Swapped("epoch", "1", "2")]
+
+
+def test_steps_of_a_chain_and_a_bundle(tmp_path):
+    with lccodec.Chain(tmp_path / "run", "lossless") as chain:
+        for step in range(3):
+            chain.save(step, {"b": np.full(3, 1.0 + step), "a": np.full(2, 1.0 + step**2)})
+    lccodec.bundle(tmp_path / "run", tmp_path / "run.lccb")
+    found = compare((tmp_path / "run", 0), (tmp_path / "run.lccb", 2))
+    assert [(row.name, row.relative) for row in found.rows] == [("a", 4.0), ("b", 2.0)]
+    assert found.right.endswith("run.lccb step 2")

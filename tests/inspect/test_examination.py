@@ -1,0 +1,290 @@
+"""A report of a run: its numbers are those of a plain computation, and damage does not stop it."""
+
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.chain.directory import checkpoint_path
+from lccodec.chain.pins import pin
+from lccodec.frame.decode import decode_components
+from lccodec.inspect import examination, thinning
+from lccodec.inspect.examination import examine
+from lccodec.inspect.rank import effective_rank
+from lccodec.inspect.report import document
+
+from ..support.runs import arrays_of, run_states, save_run
+
+
+def rms(array):
+    return float(np.sqrt(np.mean(array.astype(np.float64) ** 2)))
+
+
+def only_run(*args, **options):
+    (run,) = examine(*args, **options).runs
+    return run
+
+
+def row_of(run, name):
+    return [row.name for row in run.arrays].index(name)
+
+
+def test_figures_are_those_of_a_plain_computation(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(), keyframe_every=3)
+    run = only_run(chain.directory)
+    assert (run.kind, run.steps, run.notes) == ("chain", list(range(0, 80, 10)), [])
+    restored = [arrays_of(chain.restore(step, exact=False)) for step in run.steps]
+    assert [row.name for row in run.arrays] == list(restored[-1])
+    for index, row in enumerate(run.arrays):
+        series = {name: rows[index] for name, rows in run.figures.items()}
+        for place, arrays in enumerate(restored):
+            array = arrays[row.name].astype(np.float64)
+            assert series["rms"][place] == pytest.approx(rms(array), rel=1e-12)
+            assert series["zeros"][place] == np.mean(array == 0)
+            assert (series["minimum"][place], series["maximum"][place]) == (array.min(), array.max())
+            assert series["not_finite"][place] == 0
+            before = restored[place - 1][row.name].astype(np.float64) if place else None
+            if before is None or not before.any():
+                assert series["movement"][place] is None
+                continue
+            change = array - before
+            assert series["movement"][place] == pytest.approx(rms(change) / rms(before), rel=1e-12)
+            if array.ndim < 2 or not change.any():
+                assert series["rank"][place] is None
+            else:
+                assert series["rank"][place] == pytest.approx(effective_rank(change), rel=1e-6)
+        spread = run.histograms[index]
+        edges = np.linspace(spread.low, spread.high, len(spread.counts[0]) + 1)
+        expected = [np.histogram(arrays[row.name], edges)[0].tolist() for arrays in restored]
+        assert spread.counts == expected
+
+
+def test_checkpoints_arrays_and_bytes(tmp_path):
+    states = run_states()
+    chain = save_run(tmp_path / "run", states, keyframe_every=3, newest="exact")
+    pin(chain.directory, 20)
+    run = only_run(chain.directory)
+    infos = [chain.info(step) for step in chain.steps]
+    for found, info in zip(run.checkpoints, infos, strict=True):
+        assert found.kind == ("keyframe" if info.parent is None else "delta")
+        assert (found.step, found.parent, found.depth) == (info.step, info.parent, info.deltas)
+        assert (found.bytes, found.nbytes, found.policy) == (info.file_bytes, info.nbytes, "balanced")
+        assert (found.sound, found.problems, found.metadata) == (True, [], info.metadata)
+        assert (found.exact, found.pinned) == (info.step == 70, info.step == 20)
+        assert sum(found.roles.values()) == sum(array.stored_bytes for array in info.arrays)
+    assert {"keyframe", "delta"} == {found.kind for found in run.checkpoints}
+    for index, row in enumerate(run.arrays):
+        assert row.stored_bytes == sum(info.arrays[index].stored_bytes for info in infos)
+        assert row.nbytes == sum(info.arrays[index].nbytes for info in infos)
+        newest = infos[-1].arrays[index]
+        assert (row.role, row.why, row.quantizer) == (newest.role, newest.why, newest.quantizer)
+        assert (row.dtype, row.shape, row.size) == (newest.dtype, newest.shape, int(np.prod(newest.shape)))
+    files = sum(path.stat().st_size for path in chain.directory.iterdir())
+    assert sum(run.streams.values()) == files
+    assert run.streams["exact file"] > 0
+
+
+def test_a_bundle_and_a_file_are_as_the_chain(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(4), newest="exact")
+    lccodec.bundle(chain.directory, tmp_path / "run.lccb")
+    whole = document(examine(chain.directory))["runs"][0]
+    packed = document(examine(tmp_path / "run.lccb"))["runs"][0]
+    for name in ("figures", "histograms", "arrays", "steps", "streams"):
+        assert packed[name] == whole[name]
+    assert [each["exact"] for each in packed["checkpoints"]] == [False, False, False, True]
+    assert packed["kind"] == "bundle"
+    assert packed["loss"]["steps"] == [30]
+    run = only_run(checkpoint_path(chain.directory, 20))
+    assert (run.kind, run.steps, [each.depth for each in run.checkpoints]) == ("file", [20], [2])
+    assert run.loss is None
+
+
+def test_a_single_file_without_a_step(tmp_path):
+    lccodec.save_file(
+        {"w": np.ones((3, 3)), "empty": np.zeros((0, 2)), "nan": np.full(2, np.nan)}, tmp_path / "f.lcc.h5"
+    )
+    run = only_run(tmp_path / "f.lcc.h5")
+    assert run.steps == [0]
+    assert run.checkpoints[0].step is None
+    assert run.notes == ["The file has no step, and is shown as step 0."]
+    assert run.figures["rms"] == [[1.0], [None], [None]]
+    assert run.histograms[1:] == [None, None]
+    assert [flag.kind for flag in run.flags] == ["not finite"]
+
+
+# --- what is not whole ----------------------------------------------------------------------------
+
+
+def test_a_damaged_and_a_missing_step(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(12), keyframe_every=3)
+    infos = [chain.info(step) for step in chain.steps]
+    assert [info.step for info in infos if info.parent is None] == [0, 40, 80]
+    damaged = checkpoint_path(chain.directory, 20)
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    checkpoint_path(chain.directory, 50).unlink()
+    run = only_run(chain.directory)
+    kinds = {each.step: each.kind for each in run.checkpoints}
+    assert [step for step, kind in kinds.items() if kind == "unreadable"] == [20, 30, 60, 70]
+    assert run.steps == [0, 10, 40, 80, 90, 100, 110]
+    assert all(not each.sound and each.problems for each in run.checkpoints if each.kind == "unreadable")
+    assert [(flag.kind, flag.step) for flag in run.flags[:2]] == [("damaged", 20), ("missing", 60)]
+    assert "Nor can 1 later step" in run.flags[0].sentence
+    index = row_of(run, "model/fc1.weight")
+    assert all(value is not None for value in run.figures["rms"][index])
+    assert run.notes == ["4 of 11 checkpoints cannot be read, and have no figures."]
+
+
+def test_a_damaged_frame_takes_its_arrays_along(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(6, width=300), policy="lossless")
+    path = checkpoint_path(chain.directory, 20)
+    data = bytearray(path.read_bytes())
+    with lccodec.open(path) as file:
+        link = file.links[-1]
+        number = link.frame_of(link.names["model/fc1.weight"])
+        place = link.reader._offsets[number] + link.manifest.frames[number].length // 2
+    data[place] ^= 1
+    path.write_bytes(bytes(data))
+    run = only_run(chain.directory)
+    broken = row_of(run, "model/fc1.weight")
+    others = [i for i, row in enumerate(run.arrays) if row.name.endswith("exp_avg/fc1.weight")]
+    assert run.figures["rms"][broken][2:] == [None] * 4
+    assert run.histograms[broken].counts[2:] == [[]] * 4
+    assert all(value is not None for value in run.figures["rms"][others[0]])
+    assert [each.sound for each in run.checkpoints] == [True, True, False, False, False, False]
+    assert all("LCC-" in each.problems[0] for each in run.checkpoints[2:])
+    assert run.flags[0].kind == "damaged"
+
+
+def test_arrays_that_come_go_and_change_their_type(tmp_path):
+    with lccodec.Chain(tmp_path / "run", "lossless") as chain:
+        chain.save(0, {"weight": np.ones((4, 4)), "old": np.ones(3)})
+        chain.save(1, {"weight": np.ones((4, 5)), "new": np.ones(3)})
+        chain.save(2, {"weight": np.full((4, 5), 2.0), "new": np.ones(3, np.float32)})
+    run = only_run(tmp_path / "run")
+    assert [row.name for row in run.arrays] == ["weight", "new", "old"]
+    assert run.figures["movement"] == [[None, None, 1.0], [None, None, None], [None, None, None]]
+    assert run.figures["rms"] == [[1.0, 1.0, 2.0], [None, 1.0, 1.0], [1.0, None, None]]
+
+
+# --- thinning -------------------------------------------------------------------------------------
+
+
+def test_steps_and_arrays_are_thinned_out(tmp_path, monkeypatch):
+    chain = save_run(tmp_path / "run", run_states(8))
+    monkeypatch.setattr(thinning, "MAX_CELLS", 12)
+    monkeypatch.setattr(examination, "largest", lambda rows: thinning.largest(rows, 4))
+    monkeypatch.setattr(examination, "MAX_CHECKPOINTS", 5)
+    run = only_run(chain.directory)
+    assert run.steps == [0, 40, 70]
+    assert len(run.arrays) == 4
+    assert {len(series) for rows in run.figures.values() for series in rows} == {3}
+    assert run.notes == [
+        "4 of 10 arrays are shown: the largest.",
+        "3 of 8 steps have figures: evenly spaced ones.",
+        "5 of 8 checkpoints are listed, those with problems too.",
+    ]
+    assert [each.step for each in run.checkpoints] == [0, 20, 40, 50, 70]
+
+
+def test_chosen_steps(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(8))
+    run = only_run(chain.directory, steps=range(20, 60, 20))
+    assert run.steps == [20, 40]
+    assert run.notes == ["2 of 8 steps have figures: as asked for."]
+    restored = [arrays_of(chain.restore(step, exact=False))["model/fc1.weight"] for step in (20, 40)]
+    change = restored[1].astype(np.float64) - restored[0]
+    index = row_of(run, "model/fc1.weight")
+    assert run.figures["movement"][index] == [None, pytest.approx(rms(change) / rms(restored[0]))]
+    with pytest.raises(lccodec.ArgumentError, match="none of the steps; it has 0 to 70"):
+        examine(chain.directory, steps=[5])
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+def test_each_delta_is_decoded_once(tmp_path, monkeypatch):
+    chain = save_run(tmp_path / "run", run_states(8))
+    frames = sum(len(lccodec.open(path).links[-1].manifest.frames) for path in chain.directory.glob("*.h5"))
+    decoded = Counter()
+
+    def counted(*args, **options):
+        decoded["frames"] += 1
+        return decode_components(*args, **options)
+
+    monkeypatch.setattr("lccodec.chain.replay.decode_components", counted)
+    seen = []
+    examine(chain.directory, progress=lambda done, total: seen.append((done, total)))
+    assert decoded["frames"] == frames
+    assert seen == [(number, 8) for number in range(1, 9)]
+
+
+def test_memory_is_that_of_three_states(tmp_path):
+    rng = np.random.default_rng(0)
+    state = {f"layer{i}.weight": rng.normal(size=(300, 100)).astype(np.float32) for i in range(20)}
+    nbytes = sum(array.nbytes for array in state.values())
+    for directory, policy in (("run", "balanced"), ("exact", "lossless")):
+        with lccodec.Chain(tmp_path / directory, policy) as chain:
+            for step in range(4):
+                chain.save(step, {name: array + np.float32(step / 100) for name, array in state.items()})
+    examine(tmp_path / "run", steps=[0])  # what is imported and cached stays
+    tracemalloc.start()
+    examine(tmp_path / "run", against=tmp_path / "exact")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * nbytes
+
+
+# --- two runs, and errors -------------------------------------------------------------------------
+
+
+def test_two_runs_are_compared_at_their_newest_common_step(tmp_path):
+    first = save_run(tmp_path / "a", run_states(5), policy="lossless")
+    second = save_run(tmp_path / "b", run_states(4, seed=1), policy="lossless")
+    report = examine(first.directory, second.directory)
+    assert [run.path for run in report.runs] == [str(first.directory), str(second.directory)]
+    assert (report.comparison.left, report.comparison.right) == (
+        f"{first.directory} step 30",
+        f"{second.directory} step 30",
+    )
+    old, new = (arrays_of(chain.restore(30)) for chain in (first, second))
+    for row in report.comparison.rows:
+        left, right = old[row.name].astype(np.float64), new[row.name].astype(np.float64)
+        assert row.relative == pytest.approx(rms(right - left) / rms(left))
+        assert row.largest == pytest.approx(np.abs(right - left).max())
+        cosine = (left * right).sum() / np.linalg.norm(left) / np.linalg.norm(right)
+        assert row.cosine == pytest.approx(cosine, abs=1e-12)
+    assert [row.relative for row in report.comparison.rows] == sorted(
+        (row.relative for row in report.comparison.rows), reverse=True
+    )
+    assert report.comparison.unchanged == 1  # the step
+
+
+def test_runs_without_a_common_step_or_a_sound_one(tmp_path):
+    first = save_run(tmp_path / "a", run_states(2), policy="lossless")
+    second = save_run(tmp_path / "b", run_states(2), policy="lossless", every=7)
+    checkpoint_path(second.directory, 0).unlink()
+    report = examine(first.directory, second.directory)
+    assert report.comparison is None
+    assert "were not compared: one of the runs has no sound checkpoint" in report.notes[-1]
+    lccodec.save_file({"a": np.ones(2)}, tmp_path / "a.lcc.h5")
+    lccodec.save_file({"a": np.zeros(2)}, tmp_path / "b.lcc.h5")
+    report = examine(tmp_path / "a.lcc.h5", tmp_path / "b.lcc.h5")
+    assert report.comparison.rows[0].relative == 1.0
+
+
+def test_what_cannot_be_examined(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(lccodec.ArgumentError, match="holds no checkpoint"):
+        examine(tmp_path / "empty")
+    (tmp_path / "text").write_text("nothing")
+    with pytest.raises(lccodec.FormatError):
+        examine(tmp_path / "text")
+    with pytest.raises(lccodec.StorageError):
+        examine(tmp_path / "absent")
+    chain = save_run(tmp_path / "run", run_states(2))
+    with pytest.raises(lccodec.ArgumentError, match="give one path"):
+        examine(chain.directory, chain.directory, against=chain.directory)
+    with pytest.raises(lccodec.ArgumentError, match="holds no checkpoint"):
+        examine(chain.directory, against=tmp_path / "empty")

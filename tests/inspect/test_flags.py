@@ -1,0 +1,109 @@
+"""Flags: what stands out is flagged, and what learns is not."""
+
+import numpy as np
+
+from lccodec.inspect.examination import examine
+from lccodec.inspect.flags import array_flags, checkpoint_flags, in_order
+from lccodec.inspect.report import FIGURES, ArrayRow, Checkpoint, Flag
+
+from ..support.runs import run_states, save_run
+
+STEPS = list(range(0, 100, 10))
+
+
+def row(name="w", role="weight"):
+    return ArrayRow(name, role, "", "float32", (10,), 10, "", 0, 0)
+
+
+def flags_of(role="weight", others=1, **series):
+    """The flags of one array, beside others that move as usual."""
+    rows = [row(role=role), *(row(f"other{i}") for i in range(others))]
+    usual = {
+        "movement": 0.01,
+        "rms": 1.0,
+        "zeros": 0.0,
+        "minimum": -1.0,
+        "maximum": 1.0,
+        "not_finite": 0,
+        "rank": 3.0,
+    }
+    figures = {
+        name: [series.get(name, [usual[name]] * len(STEPS)), *[[usual[name]] * len(STEPS)] * others]
+        for name in FIGURES
+    }
+    return array_flags(rows, STEPS, figures)
+
+
+def described(flags):
+    return [(flag.severity, flag.kind, flag.array, flag.step) for flag in flags]
+
+
+def test_a_run_that_learns_has_no_flags(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(12), policy="lossless")
+    assert examine(chain.directory).runs[0].flags == []
+
+
+def test_not_finite():
+    flags = flags_of(not_finite=[0] * 8 + [3, 5])
+    assert described(flags) == [("error", "not finite", "w", 80)]
+    assert flags[0].sentence == "5 of 10 elements are NaN or infinite at step 90, the first at step 80."
+    flags = flags_of(not_finite=[0, 2] + [0] * 8)
+    assert described(flags) == [("warning", "not finite", "w", 10)]
+    assert flags[0].sentence.endswith("and none at step 90.")
+
+
+def test_dead():
+    assert described(flags_of(zeros=[0.1] * 7 + [1.0] * 3)) == [("warning", "dead", "w", 70)]
+    always = flags_of(zeros=[1.0] * 10, movement=[None] * 10, rms=[0.0] * 10)
+    assert described(always) == [("note", "dead", "w", None)]
+    assert flags_of(zeros=[1.0] * 9 + [0.5]) == []
+
+
+def test_frozen():
+    assert described(flags_of(movement=[None, 0.1, 0.1] + [0.0] * 7)) == [("warning", "frozen", "w", 20)]
+    assert described(flags_of(movement=[None] + [0.0] * 9)) == [("note", "frozen", "w", None)]
+    assert flags_of(movement=[None] + [0.1] * 7 + [0.0] * 2) == []  # a pause
+    assert flags_of(others=0, movement=[None] + [0.0] * 9) == []  # nothing moves
+    assert flags_of(role="other", movement=[None] + [0.0] * 9) == []
+
+
+def test_exploding():
+    movement = [None, *np.geomspace(0.01, 0.02, 8).tolist(), 0.9]
+    flags = flags_of(movement=movement)
+    assert described(flags) == [("warning", "exploding", "w", 90)]
+    assert flags[0].sentence == "Its movement at step 90 is 64 times the median of the steps before."
+    assert described(flags_of(rms=[1.0] * 8 + [5e3, 1e9])) == [("error", "exploding", "w", 80)]
+    assert flags_of(movement=[None, 0.5, 0.01, 0.002, 0.001, 0.01, 0.019, 0.1, 0.05, 0.2]) == []  # it varies
+    assert flags_of(movement=[None] + [1e-5] * 8 + [1e-3]) == []  # small all the same
+    assert flags_of("second_moment", rms=[1.0] * 9 + [50.0]) == []
+    assert described(flags_of("second_moment", rms=[1.0] * 9 + [500.0])) == [
+        ("warning", "exploding", "w", 90)
+    ]
+    assert flags_of(rms=[1.0, None, np.inf] + [1.0] * 7) == []
+
+
+def test_many_alike_are_one():
+    rows = [row(f"w{i}") for i in range(12)]
+    usual = {name: [[0.5] * 3 for _ in rows] for name in FIGURES}
+    flags = array_flags(rows, [0, 1, 2], {**usual, "not_finite": [[0, 0, 1] for _ in rows]})
+    assert described(flags) == [("error", "not finite", None, 2)]
+    assert flags[0].sentence.startswith("12 arrays: w0, w1, w2 and 9 more. 1 of 10 elements ")
+
+
+def test_checkpoints():
+    checkpoints = [
+        Checkpoint(1, "keyframe"),
+        Checkpoint(2, "unreadable", sound=False, problems=["it is cut off"]),
+        Checkpoint(3, "unreadable", sound=False, problems=["it is cut off"]),
+        Checkpoint(9, "unreadable", sound=False, problems=["its parent is missing", "more"]),
+    ]
+    flags = checkpoint_flags(checkpoints, {9})
+    assert described(flags) == [("error", "damaged", None, 2), ("error", "missing", None, 9)]
+    assert flags[0].sentence == "Step 2 cannot be restored whole: it is cut off. Nor can 1 later step."
+    (flag,) = checkpoint_flags([Checkpoint(None, "unreadable", problems=["no"])])
+    assert flag.sentence == "The file cannot be restored whole: no."
+
+
+def test_the_most_severe_come_first():
+    flags = [Flag(severity, "dead", None, None, "") for severity in ("note", "error", "warning", "error")]
+    assert [flag.severity for flag in in_order(flags)] == ["error", "error", "warning", "note"]
