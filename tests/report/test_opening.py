@@ -76,6 +76,7 @@ def test_it_prints_whole(report: Opened) -> None:
     shown = "[...document.querySelectorAll('.scroll, .long, .chart')].filter((node) => node.clientHeight)"
     assert report.run(f"{shown}.filter({cut}).map((node) => node.textContent.slice(0, 40))") == []
     assert report.page.pdf(format="A4").startswith(b"%PDF")
+    assert report.page.locator(".more").count() == 0  # all rows are on paper
     check(report)
     report.page.emulate_media(media="screen")
 

@@ -61,7 +61,7 @@ def hostile() -> dict[str, Any]:
         replace(point, policy=name, metadata={name: name, "loss": "1"}, problems=[name], sound=False)
         for point, name in zip(run.checkpoints, HOSTILE, strict=False)
     ]
-    flags = [Flag("error", "dead", name, 0, f"{name} is dead.") for name in HOSTILE]
+    flags = [Flag("error", "dead", name, 0, f"{name} is dead.") for name in HOSTILE + HOSTILE]
     assert run.loss is not None
     harmed = replace(
         run,

@@ -59,10 +59,12 @@ function connectTheme() {
   }
 }
 
-// A fold that is closed on the screen is open on paper, if that is some pages at most.
+// On paper nothing can be opened: whole names and all rows are there. Folded tables stay closed, as
+// the charts show what they hold.
 function openFoldsToPrint() {
   let opened = [];
   window.addEventListener("beforeprint", () => {
+    for (const more of document.querySelectorAll(".more")) more.click();
     opened = [...document.querySelectorAll("details.whole:not([open])")];
     for (const fold of opened) fold.open = true;
   });
