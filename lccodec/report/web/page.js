@@ -30,7 +30,7 @@ function runParts(run, index, several, cautions) {
     movementSection(id("movement"), run, cautions, showArray), lossSection(id("loss"), run), one,
   ];
   if (!several) return parts;
-  const heading = element("div", { class: "run", id: id("run") }, element("h2", {}, `Run ${index + 1}: `, nameText(run.path)), summaryOf(run), notes(run.notes));
+  const heading = element("div", { class: "run", id: id("run") }, element("h2", {}, `Run ${index + 1}: `, nameText(nameOf(run), 40)), pathOf(run), summaryOf(run), notes(run.notes));
   for (const { node } of parts) {
     node.querySelectorAll("h2, h3").forEach((title) => title.setAttribute("aria-level", Number(title.tagName[1]) + 1));
     node.removeAttribute("aria-labelledby");
@@ -39,8 +39,9 @@ function runParts(run, index, several, cautions) {
   return [{ node: heading, drawings: [] }, ...parts.map((part) => ({ ...part, inside: true }))];
 }
 
-// Where the run is, if its name does not say all of it.
-const pathOf = (run, name) => (name(run) === run.path ? "" : element("p", { class: "path" }, wholeText(run.path, 160)));
+// The last part of a run's path, and where the run is, if its name does not say all of it.
+const nameOf = (run) => run.path.split("/").filter(Boolean).at(-1) ?? run.path;
+const pathOf = (run) => (nameOf(run) === run.path ? "" : element("p", { class: "path" }, wholeText(run.path, 160)));
 
 const notes = (sentences) => element("div", { class: "notes" }, ...sentences.map((sentence) => element("p", {}, wholeText(sentence, 400))));
 
@@ -79,12 +80,11 @@ async function main() {
   const report = await readDocument();
   window.lccodecReport = report; // for whoever wants the numbers: in the console, or in a test
   const several = report.runs.length > 1;
-  const name = (run) => run.path.split("/").filter(Boolean).at(-1) ?? run.path;
-  const title = report.runs.map((run) => shorten(name(run), 40)).join(" and ");
+  const title = report.runs.map((run) => shorten(nameOf(run), 40)).join(" and ");
   document.title = `${title} – lccodec report`;
-  document.getElementById("title").replaceChildren(...report.runs.flatMap((run, index) => [index ? " and " : "", nameText(name(run), 40)]));
+  document.getElementById("title").replaceChildren(...report.runs.flatMap((run, index) => [index ? " and " : "", nameText(nameOf(run), 40)]));
   const summary = document.getElementById("summary");
-  summary.append(several ? "" : element("div", {}, pathOf(report.runs[0], name), summaryOf(report.runs[0])), notes([...report.notes.filter((note) => !isCaution(note)), ...(several ? [] : report.runs[0].notes)]));
+  summary.append(several ? "" : element("div", {}, pathOf(report.runs[0]), summaryOf(report.runs[0])), notes([...report.notes.filter((note) => !isCaution(note)), ...(several ? [] : report.runs[0].notes)]));
   const parts = [
     ...(several && report.comparison ? [comparisonSection("comparison", report.comparison)] : []),
     ...report.runs.flatMap((run, index) => runParts(run, index, several, report.notes.filter(isCaution))),
