@@ -61,7 +61,7 @@ function barsChart(rows, { value = "value", colour = "var(--delta)", labelExpr =
   const labels = rows.map(({ label }) => label);
   return (width) => ({
     height: 22 * rows.length, data: { values: rows.map((row, place) => ({ ...row, place })) },
-    params: [{ name: "labels", value: labels.map((label) => shorten(label, Math.floor(labelWidth(width) / 6.6))) }],
+    params: [{ name: "labels", value: rowNames(labels, width) }],
     mark: { type: "bar", color: colour, cornerRadiusEnd: 2, height: { band: 0.62 }, ...TIP },
     encoding: {
       y: { field: "place", type: "ordinal", axis: rowAxis(width, "labels") },
@@ -71,6 +71,22 @@ function barsChart(rows, { value = "value", colour = "var(--delta)", labelExpr =
 }
 
 const labelWidth = (width) => (width < 500 ? 118 : 250);
+
+// Names as they fit beside the rows. Where room is scarce, all lose the folders that they share.
+function rowNames(names, width) {
+  const shared = width < 500 ? sharedFolders(names) : 0;
+  const limit = Math.floor(labelWidth(width) / 7.2);
+  return names.map((name) => shorten(shared ? `…${name.slice(shared)}` : name, limit));
+}
+
+function sharedFolders(names) {
+  let shared = names.length > 1 ? Math.min(names[0].length, 200) : 0;
+  for (const name of names) {
+    while (!name.startsWith(names[0].slice(0, shared))) shared -= 1;
+  }
+  return names.length ? Math.max(...["/", "."].map((mark) => names[0].slice(0, shared).lastIndexOf(mark))) + 1 : 0;
+}
+
 const rowAxis = (width, labels) => ({
   title: null, labelExpr: `${labels}[datum.value]`, labelLimit: labelWidth(width), ticks: false, domain: false, labelOverlap: "greedy",
 });
@@ -93,7 +109,7 @@ function heatChart(cells, { stepLabels, rowLabels, edges, y = "row", rowHeight =
     height: rowHeight * rowLabels.length, data: { values: cells }, view: { fill: "var(--none)", stroke: null },
     params: [
       { name: "stepLabels", value: stepLabels },
-      { name: "rowLabels", value: rowLabels.map((label) => shorten(label, Math.floor(labelWidth(width) / 6.6))) },
+      { name: "rowLabels", value: rowNames(rowLabels, width) },
     ],
     mark: { type: "rect", ...TIP },
     encoding: {

@@ -4,14 +4,15 @@ function summaryOf(run) {
   const { checkpoints } = run;
   const readable = checkpoints.filter(({ kind }) => kind !== "unreadable");
   const steps = checkpoints.map(({ step }) => step).filter((step) => step !== null);
-  const stored = checkpoints.reduce((sum, { bytes }) => sum + bytes, run.streams["exact file"] ?? 0);
+  const stored = checkpoints.reduce((sum, { bytes }) => sum + bytes, 0);
+  const exact = run.streams["exact file"] ?? 0;
   const full = readable.reduce((sum, { nbytes }) => sum + nbytes, 0);
   const bad = checkpoints.filter(({ sound }) => !sound).length;
   const whole = bad ? `${formatCount(bad)} of ${formatCount(checkpoints.length)} damaged` : checkpoints.length ? "all whole" : "none";
   return facts([
     ["checkpoints", formatCount(checkpoints.length)],
     ["steps", steps.length ? `${formatCount(steps[0])}${steps.length > 1 ? ` to ${formatCount(steps.at(-1))}` : ""}` : "–"],
-    ["on the disk", formatBytes(stored)],
+    ["on the disk", `${formatBytes(stored)}${exact ? `, exact file ${formatBytes(exact)}` : ""}`],
     ["than full ones", full ? `${formatRatio(full, stored)} smaller` : "–"],
     ["arrays", formatCount(run.arrays.length)],
     ["condition", element("span", { class: bad ? "bad" : "good" }, whole)],
