@@ -58,6 +58,8 @@ def test_the_slider_chooses_a_step(report: Opened) -> None:
     shown = report.text("#array .facts >> nth=1")
     assert f"{stored[9]:.3}"[:5] in shown
     assert all(now < then for now, then in zip(report.run(rule), before, strict=True))
+    bars = report.run("[...document.querySelectorAll('#array .pair .chart .mark-rect path')].length")
+    assert bars > 24
     report.page.keyboard.press("Home")
     assert report.text("#array output") == "0"
 

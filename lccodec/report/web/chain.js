@@ -69,13 +69,15 @@ function checkpointTable(checkpoints) {
   const keys = [...new Set(checkpoints.flatMap(({ metadata }) => Object.keys(metadata)))];
   const columns = [
     { title: "step", number: true }, { title: "kind" }, { title: "parent", number: true }, { title: "depth", number: true },
-    { title: "size", number: true }, { title: "smaller by", number: true }, { title: "policy" }, { title: "hashes hold" },
+    { title: "size", number: true }, { title: "so far", number: true }, { title: "smaller by", number: true }, { title: "policy" }, { title: "hashes hold" },
     ...keys.slice(0, 6).map((key) => ({ title: shorten(key, 40) })), ...(keys.length > 6 ? [{ title: "more metadata" }] : []),
   ];
   const rest = (metadata) => keys.slice(6).filter((key) => Object.hasOwn(metadata, key)).map((key) => `${key}: ${metadata[key]}`).join(", ");
-  const rows = checkpoints.map((point) => [
+  let stored = 0;
+  const soFar = checkpoints.map(({ bytes }) => (stored += bytes));
+  const rows = checkpoints.map((point, place) => [
     formatCount(point.step), kindText(point), formatCount(point.parent), formatCount(point.depth),
-    formatBytes(point.bytes), formatRatio(point.nbytes, point.bytes), nameText(point.policy || "–", 40), soundText(point),
+    formatBytes(point.bytes), formatBytes(soFar[place]), formatRatio(point.nbytes, point.bytes), nameText(point.policy || "–", 40), soundText(point),
     ...keys.slice(0, 6).map((key) => (Object.hasOwn(point.metadata, key) ? wholeText(point.metadata[key], 40) : "–")),
     ...(keys.length > 6 ? [wholeText(rest(point.metadata), 40)] : []),
   ]);

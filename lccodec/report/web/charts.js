@@ -150,10 +150,10 @@ function linesChart(points, { names, colours, step = null, height = 110, scale =
   });
 }
 
-// One histogram: bars {low, high, count}.
+// One histogram, of bars {low, high, count}; `rows` gives those to begin with.
 function histogramChart(rows) {
   return (width) => ({
-    height: 180, data: { values: rows },
+    height: 180, data: { name: "bars", values: rows() },
     mark: { type: "bar", color: "var(--delta)", binSpacing: 0.5, ...TIP },
     encoding: {
       x: { field: "low", type: "quantitative", bin: "binned", axis: numberAxis({ title: "value", tickCount: Math.max(2, width / 110), grid: false }), scale: { zero: false } },

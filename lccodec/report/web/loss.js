@@ -39,6 +39,12 @@ function lossSection(id, run) {
   const several = loss.steps.length > 1 && points.length > 0;
   result.append(element("div", { class: "pair" }, dots.length ? scatter.node : null, several ? lines.node : null),
     element("details", { class: "data" }, element("summary", {}, "Every array, as a table"), list));
+  if (several) {
+    result.append(foldedTable("Every step, as a table", () => table("Error over movement by step",
+      [{ title: "step", number: true }, ...names.map((name) => ({ title: name, number: true }))],
+      loss.steps.map((step) => [formatCount(step), ...names.map((name) =>
+        formatNumber(points.find((point) => point.step === step && point.name === name)?.value ?? null))]))));
+  }
   return { node: result, drawings: [
     () => dots.length && draw(scatter, scatterChart(dots, shown, { x: "error over movement", y: "bias" }), {
       describe: ({ array, x, y }) => `${shorten(array.name, 80)}\nerror ${formatNumber(x)}, bias ${formatNumber(y)}`,
