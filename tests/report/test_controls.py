@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser
 
 from ..support.browser import Opened, opened
 from ..support.documents import many_arrays, one_run
 from .conftest import Write
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def test_the_list_shows_an_array(report: Opened) -> None:
 def test_the_slider_chooses_a_step(report: Opened) -> None:
     assert report.text("#array output") == "1,100"
     stored = report.run("lccodecReport.runs[0].figures.rms[0]")
-    rule = """[...document.querySelectorAll("#array .multiples .mark-rule line")]
+    rule = """[...document.querySelectorAll("#array .multiples .mark-rule.role-mark line")]
         .map((line) => line.getBoundingClientRect().x)"""
     before = report.run(rule)
     report.page.focus("#array-step")
@@ -55,6 +58,8 @@ def test_the_slider_chooses_a_step(report: Opened) -> None:
     shown = report.text("#array .facts >> nth=1")
     assert f"{stored[9]:.3}"[:5] in shown
     assert all(now < then for now, then in zip(report.run(rule), before, strict=True))
+    bars = report.run("[...document.querySelectorAll('#array .pair .chart .mark-rect path')].length")
+    assert bars > 24
     report.page.keyboard.press("Home")
     assert report.text("#array output") == "0"
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser
 
 from ..support.browser import Opened, opened
 from ..support.documents import HOSTILE, hostile
 from .conftest import Write
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
-@pytest.fixture
+
+@pytest.fixture(scope="module")
 def report(browser: Browser, write: Write) -> Iterator[Opened]:
     with opened(browser, write(hostile())) as made:
         yield made

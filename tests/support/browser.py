@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 #: A page has this long to do what it is asked for; a busy machine takes part of it.
 PATIENCE_MS = 30_000
@@ -28,6 +29,8 @@ FLAGS = [
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Start the system's Chromium, with a profile of its own."""
+    from playwright.sync_api import sync_playwright
+
     program = shutil.which("chromium")
     assert program is not None, "these tests need Chromium: apt-get install chromium"
     with sync_playwright() as playwright:

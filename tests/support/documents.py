@@ -35,7 +35,7 @@ def one_run(**sizes: int) -> dict[str, Any]:
 
 
 def two_runs() -> dict[str, Any]:
-    return document(made_up_report())
+    return document(made_up_report(steps=6, layers=1))
 
 
 def damaged() -> dict[str, Any]:
@@ -61,7 +61,7 @@ def hostile() -> dict[str, Any]:
         replace(point, policy=name, metadata={name: name, "loss": "1"}, problems=[name], sound=False)
         for point, name in zip(run.checkpoints, HOSTILE, strict=False)
     ]
-    flags = [Flag("error", "dead", name, 0, f"{name} is dead.") for name in HOSTILE]
+    flags = [Flag("error", "dead", name, 0, f"{name} is dead.") for name in HOSTILE + HOSTILE]
     assert run.loss is not None
     harmed = replace(
         run,

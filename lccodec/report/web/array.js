@@ -44,13 +44,12 @@ function arraySection(id, run) {
     step = place;
     output.textContent = run.steps.length ? formatCount(run.steps[place]) : "–";
     slider.setAttribute("aria-valuetext", `step ${output.textContent}`);
-    for (const { made, key } of open) moveMark(made, { [key]: key === "x" ? place : run.steps[place] });
-    histogramAt();
-    valuesAt();
+    for (const { made, key } of open) setData(made, "chosen", [{ [key]: key === "x" ? place : run.steps[place] }]);
+    atStep();
   }
 
-  let histogramAt = () => {};
-  let valuesAt = () => {};
+  let atStep = () => {};
+  let shown = 0;
 
   async function show(index) {
     current = index;
@@ -58,12 +57,14 @@ function arraySection(id, run) {
     open.forEach(({ made }) => drop(made));
     const view = arrayView(run, index, () => step);
     open = view.parts;
-    histogramAt = view.histogramAt;
-    valuesAt = view.valuesAt;
+    atStep = view.atStep;
+    const mine = (shown += 1);
     const control = run.steps.length > 1 ? element("div", { class: "slider" }, element("label", { for: slider.id }, "Step"), slider, output) : null;
     detail.replaceChildren(...[view.head, control, view.body].filter(Boolean));
     setStep(step);
-    for (const drawing of view.drawings) await drawing();
+    for (const drawing of view.drawings) {
+      if (mine === shown) await drawing(); // else another array was chosen meanwhile
+    }
   }
   list();
   return { node: result, drawings: [() => show(current)], show: (index) => {
@@ -78,7 +79,7 @@ function arraySection(id, run) {
 
 function arrayView(run, index, step) {
   const array = run.arrays[index];
-  const head = element("div", {}, element("h3", { class: "name long" }, visible(array.name)), facts([
+  const head = element("div", {}, element("h3", { class: "name long", tabindex: array.name.length > 200 ? "0" : null }, visible(array.name)), facts([
     ["type", visible(array.dtype)], ["shape", array.shape.length ? array.shape.map(formatCount).join(" × ") : "one value"],
     ["role", `${roleName(array.role).replace(/s$/, "")}${array.why ? `: ${visible(array.why)}` : ""}`],
     ["quantizer", array.quantizer ? visible(array.quantizer) : null],
@@ -89,21 +90,27 @@ function arrayView(run, index, step) {
   const parts = [];
   const drawings = [];
   const histogram = run.histograms[index];
-  const valuesAt = () => values.replaceChildren(run.steps.length ? facts(FIGURES.flatMap(({ key, title }) => valueFacts(run, index, key, title, step()))) : "");
-  let histogramAt = () => {};
+  let barsAt = () => {};
+  const atStep = () => {
+    barsAt();
+    values.replaceChildren(run.steps.length ? facts(FIGURES.map(({ key, title }) => [title, valueText(run, index, key, step())])) : "");
+  };
   if (histogram && run.steps.length) {
     const one = figure("Values at the chosen step.", "");
     const over = figure("Histogram over time.", "Stronger is more; the line is the chosen step.");
     body.append(element("div", { class: run.steps.length > 1 ? "pair" : null }, one.node, run.steps.length > 1 ? over.node : null));
-    histogramAt = () => draw(one, histogramChart(histogramRows(histogram, step())), {
+    const rows = () => histogramRows(histogram, step());
+    barsAt = () => setData(one, "bars", rows());
+    drawings.push(() => draw(one, histogramChart(rows), {
       describe: ({ low, high, count }) => `${formatNumber(low)} to ${formatNumber(high)}\nsome ${formatNumber(count, 3)} elements`,
-    });
+    }));
     if (run.steps.length > 1) {
       parts.push({ made: over, key: "x" });
       drawings.push(() => draw(over, densityChart(densityCells(histogram), { stepLabels: run.steps.map(formatCount), chosen: step }), {
         describe: ({ x, low, high, count }) => `step ${formatCount(run.steps[x])}\n${formatNumber(low)} to ${formatNumber(high)}\nsome ${formatNumber(count, 3)} elements`,
       }));
     }
+    body.append(foldedTable("The histograms, as a table", () => histogramTable(run, index)));
   } else {
     body.append(paragraph("There is no histogram: the array has no finite value, or was left out.", "empty"));
   }
@@ -122,7 +129,7 @@ function arrayView(run, index, step) {
     }
     body.append(foldedTable("Every figure, as a table", () => arrayTable(run, index)));
   }
-  return { head, body, parts, drawings, histogramAt, valuesAt };
+  return { head, body, parts, drawings, atStep };
 }
 
 const NAMES = { minimum: "smallest", maximum: "largest" };
@@ -135,11 +142,10 @@ function figureLines(run, index, key) {
   return { points, names, colours: ["var(--delta)", "var(--keyframe)"].slice(0, keys.length) };
 }
 
-function valueFacts(run, index, key, title, place) {
+function valueText(run, index, key, place) {
   const at = (one) => run.figures[one]?.[index]?.[place] ?? null;
-  const value = key === "range" ? `${formatNumber(at("minimum"))} to ${formatNumber(at("maximum"))}`
-    : key === "zeros" ? formatPercent(at(key)) : formatNumber(at(key));
-  return [[title, value]];
+  if (key === "range") return `${formatNumber(at("minimum"))} to ${formatNumber(at("maximum"))}`;
+  return key === "zeros" ? formatPercent(at(key)) : formatNumber(at(key));
 }
 
 function histogramRows({ low, high, counts, peaks }, place) {
@@ -161,4 +167,12 @@ function arrayTable(run, index) {
   return table(`${shorten(run.arrays[index].name, 60)}, by step`,
     [{ title: "step", number: true }, ...keys.map((key) => ({ title: key.replace("_", " "), number: true }))],
     run.steps.map((step, x) => [formatCount(step), ...keys.map((key) => formatNumber(run.figures[key][index]?.[x] ?? null))]));
+}
+
+function histogramTable(run, index) {
+  const histogram = run.histograms[index];
+  const bins = histogramRows(histogram, 0);
+  return table(`Elements of ${shorten(run.arrays[index].name, 60)} by value and step, rounded`,
+    [{ title: "step", number: true }, ...bins.map(({ low, high }) => ({ title: `${formatNumber(low, 3)} to ${formatNumber(high, 3)}`, number: true }))],
+    run.steps.map((step, x) => [formatCount(step), ...histogramRows(histogram, x).map(({ count }) => formatNumber(count, 3))]));
 }

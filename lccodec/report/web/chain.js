@@ -23,8 +23,8 @@ function chainSection(id, run) {
   const places = placesOf(run);
   if (places.length) {
     result.append(element("h3", {}, "Where the bytes are"));
-    const charts = places.map(({ title, rows }) => ({ rows, made: figure(title, null,
-      foldedTable("As a table", () => table(title, [{ title: "" }, { title: "bytes", number: true }, { title: "share", number: true }],
+    const charts = places.map(({ title, head, rows }) => ({ rows, made: figure(title, null,
+      foldedTable("As a table", () => table(title, [{ title: head }, { title: "bytes", number: true }, { title: "share", number: true }],
         rows.map(({ label, value, share }) => [nameText(label), formatCount(value), formatPercent(share)]), { lines: 50 }))) }));
     result.append(element("div", { class: "pair" }, ...charts.slice(0, 2).map(({ made }) => made.node)), ...charts.slice(2).map(({ made }) => made.node));
     for (const { rows, made } of charts) {
@@ -53,15 +53,15 @@ function placesOf(run) {
     for (const [role, bytes] of Object.entries(checkpoint.roles)) roles[role] = (roles[role] ?? 0) + bytes;
   }
   const groups = [
-    { title: "By role of the arrays", pairs: Object.entries(roles).map(([role, bytes]) => [roleName(role), bytes]) },
-    { title: "By what they code", pairs: Object.entries(run.streams) },
-    { title: "By array", pairs: run.arrays.map(({ name, stored_bytes: bytes }) => [name, bytes]) },
+    { title: "Bytes by role", head: "role", pairs: Object.entries(roles).map(([role, bytes]) => [roleName(role), bytes]) },
+    { title: "Bytes by what they code", head: "what", pairs: Object.entries(run.streams) },
+    { title: "Bytes by array", head: "array", pairs: run.arrays.map(({ name, stored_bytes: bytes }) => [name, bytes]) },
   ];
-  return groups.map(({ title, pairs }) => {
+  return groups.map(({ title, head, pairs }) => {
     const total = pairs.reduce((sum, [, bytes]) => sum + bytes, 0);
     const rows = pairs.filter(([, bytes]) => bytes > 0).sort((a, b) => b[1] - a[1])
       .map(([label, value]) => ({ label, value, share: value / total }));
-    return { title: rows.length > 12 ? `${title}, the largest 12 of ${formatCount(rows.length)}` : title, rows };
+    return { title: rows.length > 12 ? `${title}, the largest 12 of ${formatCount(rows.length)}` : title, head, rows };
   }).filter(({ rows }) => rows.length);
 }
 
@@ -69,13 +69,15 @@ function checkpointTable(checkpoints) {
   const keys = [...new Set(checkpoints.flatMap(({ metadata }) => Object.keys(metadata)))];
   const columns = [
     { title: "step", number: true }, { title: "kind" }, { title: "parent", number: true }, { title: "depth", number: true },
-    { title: "size", number: true }, { title: "smaller by", number: true }, { title: "policy" }, { title: "hashes hold" },
+    { title: "size", number: true }, { title: "so far", number: true }, { title: "smaller by", number: true }, { title: "policy" }, { title: "hashes hold" },
     ...keys.slice(0, 6).map((key) => ({ title: shorten(key, 40) })), ...(keys.length > 6 ? [{ title: "more metadata" }] : []),
   ];
   const rest = (metadata) => keys.slice(6).filter((key) => Object.hasOwn(metadata, key)).map((key) => `${key}: ${metadata[key]}`).join(", ");
-  const rows = checkpoints.map((point) => [
+  let stored = 0;
+  const soFar = checkpoints.map(({ bytes }) => (stored += bytes));
+  const rows = checkpoints.map((point, place) => [
     formatCount(point.step), kindText(point), formatCount(point.parent), formatCount(point.depth),
-    formatBytes(point.bytes), formatRatio(point.nbytes, point.bytes), nameText(point.policy || "–", 40), soundText(point),
+    formatBytes(point.bytes), formatBytes(soFar[place]), formatRatio(point.nbytes, point.bytes), nameText(point.policy || "–", 40), soundText(point),
     ...keys.slice(0, 6).map((key) => (Object.hasOwn(point.metadata, key) ? wholeText(point.metadata[key], 40) : "–")),
     ...(keys.length > 6 ? [wholeText(rest(point.metadata), 40)] : []),
   ]);

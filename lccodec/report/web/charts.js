@@ -30,7 +30,7 @@ function sizesChart(points) {
       x: { field: "step", type: "quantitative", axis: stepAxis(width), scale: { zero: false } },
       y: { field: "bytes", type: "quantitative", axis: byteAxis(points.map(({ bytes }) => bytes)), scale: { type: "log" } },
       color: { field: "kind", type: "nominal", title: null, scale: { domain: kinds, range: kinds.map((kind) => COLOURS[kind]) } },
-      size: { field: "kind", type: "nominal", legend: null, scale: { domain: kinds, range: kinds.map((kind) => (kind === "delta" ? 40 : 90)) } },
+      size: { condition: { test: "datum.kind === 'keyframe'", value: 90 }, value: 40 },
       shape: { field: "kind", type: "nominal", title: null, scale: { domain: kinds, range: kinds.map((kind) => (kind === "delta" ? "circle" : "diamond")) } },
     },
   });
@@ -61,7 +61,7 @@ function barsChart(rows, { value = "value", colour = "var(--delta)", labelExpr =
   const labels = rows.map(({ label }) => label);
   return (width) => ({
     height: 22 * rows.length, data: { values: rows.map((row, place) => ({ ...row, place })) },
-    params: [{ name: "labels", value: labels.map((label) => shorten(label, Math.floor(labelWidth(width) / 6.6))) }],
+    params: [{ name: "labels", value: rowNames(labels, width) }],
     mark: { type: "bar", color: colour, cornerRadiusEnd: 2, height: { band: 0.62 }, ...TIP },
     encoding: {
       y: { field: "place", type: "ordinal", axis: rowAxis(width, "labels") },
@@ -71,6 +71,22 @@ function barsChart(rows, { value = "value", colour = "var(--delta)", labelExpr =
 }
 
 const labelWidth = (width) => (width < 500 ? 118 : 250);
+
+// Names as they fit beside the rows. Where room is scarce, all lose the folders that they share.
+function rowNames(names, width) {
+  const shared = width < 500 ? sharedFolders(names) : 0;
+  const limit = Math.floor(labelWidth(width) / 7.2);
+  return names.map((name) => shorten(shared ? `…${name.slice(shared)}` : name, limit));
+}
+
+function sharedFolders(names) {
+  let shared = names.length > 1 ? Math.min(names[0].length, 200) : 0;
+  for (const name of names) {
+    while (!name.startsWith(names[0].slice(0, shared))) shared -= 1;
+  }
+  return names.length ? Math.max(...["/", "."].map((mark) => names[0].slice(0, shared).lastIndexOf(mark))) + 1 : 0;
+}
+
 const rowAxis = (width, labels) => ({
   title: null, labelExpr: `${labels}[datum.value]`, labelLimit: labelWidth(width), ticks: false, domain: false, labelOverlap: "greedy",
 });
@@ -93,7 +109,7 @@ function heatChart(cells, { stepLabels, rowLabels, edges, y = "row", rowHeight =
     height: rowHeight * rowLabels.length, data: { values: cells }, view: { fill: "var(--none)", stroke: null },
     params: [
       { name: "stepLabels", value: stepLabels },
-      { name: "rowLabels", value: rowLabels.map((label) => shorten(label, Math.floor(labelWidth(width) / 6.6))) },
+      { name: "rowLabels", value: rowNames(rowLabels, width) },
     ],
     mark: { type: "rect", ...TIP },
     encoding: {
@@ -126,18 +142,18 @@ function linesChart(points, { names, colours, step = null, height = 110, scale =
     layer: [
       ...(step ? [{ data: { name: "chosen", values: [{ step: step() }] }, mark: RULE, encoding: { y: null } }] : []),
       {
-        mark: { type: "line", strokeWidth: 1.75, point: { size: 14, filled: true }, aria: false },
-        encoding: { color: { field: "name", type: "nominal", title: null, scale: { domain: names, range: colours }, legend: several ? { symbolType: "stroke" } : null } },
+        mark: { type: "line", strokeWidth: 1.75, point: points.length > 80 * names.length ? false : { size: 14, filled: true }, aria: false },
+        encoding: { color: { field: "name", type: "nominal", title: null, scale: { domain: names, range: colours }, legend: several ? { symbolType: "stroke", columns: width < 400 ? 2 : 4 } : null } },
       },
       { mark: INVISIBLE },
     ],
   });
 }
 
-// One histogram: bars {low, high, count}.
+// One histogram, of bars {low, high, count}; `rows` gives those to begin with.
 function histogramChart(rows) {
   return (width) => ({
-    height: 180, data: { values: rows },
+    height: 180, data: { name: "bars", values: rows() },
     mark: { type: "bar", color: "var(--delta)", binSpacing: 0.5, ...TIP },
     encoding: {
       x: { field: "low", type: "quantitative", bin: "binned", axis: numberAxis({ title: "value", tickCount: Math.max(2, width / 110), grid: false }), scale: { zero: false } },
@@ -181,7 +197,7 @@ function scatterChart(points, roles, { x, y }) {
     encoding: {
       x: { field: "x", type: "quantitative", axis: numberAxis({ title: x, tickCount: Math.max(2, width / 110) }) },
       y: { field: "y", type: "quantitative", axis: numberAxis({ title: y }) },
-      color: { field: "name", type: "nominal", title: null, scale: { domain: roles.map(roleName), range: roles.map((role) => COLOURS[role] ?? COLOURS.other) } },
+      color: { field: "name", type: "nominal", title: null, legend: { columns: width < 400 ? 2 : 4 }, scale: { domain: roles.map(roleName), range: roles.map((role) => COLOURS[role] ?? COLOURS.other) } },
       shape: { field: "name", type: "nominal", title: null, scale: { domain: roles.map(roleName), range: roles.map((role) => shapes[role] ?? "cross") } },
     },
   });

@@ -24,30 +24,31 @@ const CONFIG = {
 const drawn = new Map(); // chart element: how to draw it anew
 
 // Draws `specify(width)` in a figure's chart; `describe(datum)` is shown where the pointer is.
-// Resolves to the view.
-async function draw({ chart, title }, specify, { describe = null, click = null } = {}) {
-  const again = async () => {
+// Resolves when that is done.
+function draw({ chart, title }, specify, { describe = null, click = null } = {}) {
+  const state = drawn.get(chart) ?? { last: Promise.resolve() };
+  drawn.set(chart, state);
+  const make = async () => {
     const width = Math.max(220, Math.floor(chart.clientWidth));
     const spec = {
       $schema: "https://vega.github.io/schema/vega-lite/v6.json", description: title, width,
       autosize: { type: "fit-x", contains: "padding" }, config: CONFIG, ...specify(width),
     };
-    drawn.get(chart)?.view?.finalize();
+    state.view?.finalize();
     const made = await vegaEmbed(chart, spec, {
       renderer: "svg", actions: false, ast: true, defaultStyle: false, mode: "vega-lite",
-      tooltip: (_, event, item) => showTip(event, item?.datum && describe ? describe(item.datum) : null),
+      tooltip: (_, event, item, value) => showTip(event, value && describe ? describe(item.datum) : null),
     });
     if (click) made.view.addEventListener("click", (_, item) => item?.datum && click(item.datum));
-    const state = drawn.get(chart) ?? {};
-    drawn.set(chart, Object.assign(state, { again, width, view: made.view }));
-    return made.view;
+    Object.assign(state, { width, view: made.view });
   };
-  return again();
+  state.again = () => (state.last = state.last.then(make)); // one after the other
+  return state.again();
 }
 
-// Moves the mark of the chosen step in a chart that is drawn.
-function moveMark({ chart }, datum) {
-  drawn.get(chart)?.view?.data("chosen", [datum]).run();
+// Gives a chart that is drawn another set of the data that has this name.
+function setData({ chart }, name, values) {
+  drawn.get(chart)?.view?.data(name, values).run();
 }
 
 function drop({ chart }) {

@@ -25,7 +25,7 @@ function wholeText(text, limit = 60) {
   if (Array.from(whole).length <= limit) return element("span", { class: "name" }, whole);
   return element("details", { class: "whole" },
     element("summary", { class: "name" }, shorten(text, limit)),
-    element("span", { class: "name" }, whole));
+    element("span", { class: "name", role: "group", tabindex: "0", "aria-label": "The whole text" }, whole));
 }
 
 function section(id, title, ...children) {
@@ -47,7 +47,7 @@ function table(caption, columns, rows, { lines = 0 } = {}) {
   const fill = (some) => body.append(...some.map((row) => element("tr", {}, ...row.map(cell))));
   const limit = lines || rows.length;
   fill(rows.slice(0, limit));
-  const result = element("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": caption },
+  const result = element("div", { class: "scroll", role: "group", tabindex: "0", "aria-label": caption },
     element("table", {}, element("caption", {}, caption), element("thead", {}, head), body));
   if (rows.length <= limit) return result;
   const more = element("button", { type: "button", class: "more" }, `Show all ${formatCount(rows.length)} rows`);
@@ -70,6 +70,7 @@ function foldedTable(summary, make) {
 
 // Buttons of which one is chosen: radio buttons, so that arrow keys move between them.
 function choice(legend, options, choose) {
+  if (options.length < 2) return "";
   const name = newId("choice");
   return element("fieldset", { class: "choice" }, element("legend", {}, legend),
     ...options.map(({ value, label }, index) => element("label", {},

@@ -12,7 +12,7 @@ function lossSection(id, run) {
       + "and movement: below 0 the restored state trails behind. A run that resumes feels bias rather than error."));
   const roles = Object.keys(loss.roles);
   if (roles.length) {
-    result.append(table("By role", [{ title: "role" }, { title: "error over movement", number: true }, { title: "bias", number: true }],
+    result.append(table("Error and bias by role", [{ title: "role" }, { title: "error over movement", number: true }, { title: "bias", number: true }],
       roles.map((role) => [roleName(role), formatNumber(loss.roles[role].error), formatNumber(loss.roles[role].bias)])));
   }
   const rows = run.arrays.map((array, index) => ({
@@ -25,23 +25,31 @@ function lossSection(id, run) {
   }
   const scatter = figure("Error and bias of each array,", "means over the steps.");
   const lines = figure("Error over movement at each step,", "means over the arrays of a role.");
-  const list = table("By array", [
+  const list = table("Error and bias by array", [
     { title: "array" }, { title: "error over movement", number: true }, { title: "bias", number: true },
     { title: "largest error", number: true }, { title: "guaranteed bound", number: true }, { title: "bound holds" },
   ], rows.map(({ array, x, y, largest: most, bound }) => [nameText(array.name), formatNumber(x), formatNumber(y), formatNumber(most),
     formatNumber(bound), boundText(most, bound)]), { lines: 100 });
-  result.append(element("div", { class: "pair" }, scatter.node, lines.node),
-    element("details", { class: "data" }, element("summary", {}, "Every array, as a table"), list));
-  const shown = [...new Set(rows.filter(({ x, y }) => x !== null && y !== null).map(({ array }) => array.role))];
+  const dots = rows.filter(({ x, y }) => x !== null && y !== null);
+  const shown = [...new Set(dots.map(({ array }) => array.role))];
   const points = roles.flatMap((role) => loss.steps.map((step, x) => ({
     step, name: roleName(role), value: mean(run.arrays.map(({ role: own }, index) => (own === role ? loss.error[index]?.[x] ?? null : null))),
   }))).filter(({ value }) => value !== null);
   const names = [...new Set(points.map(({ name }) => name))];
+  const several = loss.steps.length > 1 && points.length > 0;
+  result.append(element("div", { class: "pair" }, dots.length ? scatter.node : null, several ? lines.node : null),
+    element("details", { class: "data" }, element("summary", {}, "Every array, as a table"), list));
+  if (several) {
+    result.append(foldedTable("Every step, as a table", () => table("Error over movement by step",
+      [{ title: "step", number: true }, ...names.map((name) => ({ title: name, number: true }))],
+      loss.steps.map((step) => [formatCount(step), ...names.map((name) =>
+        formatNumber(points.find((point) => point.step === step && point.name === name)?.value ?? null))]))));
+  }
   return { node: result, drawings: [
-    () => draw(scatter, scatterChart(rows.filter(({ x, y }) => x !== null && y !== null), shown, { x: "error over movement", y: "bias" }), {
+    () => dots.length && draw(scatter, scatterChart(dots, shown, { x: "error over movement", y: "bias" }), {
       describe: ({ array, x, y }) => `${shorten(array.name, 80)}\nerror ${formatNumber(x)}, bias ${formatNumber(y)}`,
     }),
-    () => draw(lines, linesChart(points, {
+    () => several && draw(lines, linesChart(points, {
       names, colours: roles.filter((role) => names.includes(roleName(role))).map((role) => COLOURS[role] ?? COLOURS.other), height: 260,
     }), { describe: ({ step, name, value }) => `step ${formatCount(step)}\n${name}: ${formatNumber(value)}` }),
   ] };

@@ -2,10 +2,10 @@
 
 const ROWS_AT_ONCE = 60;
 
-function movementSection(id, run, showArray) {
+function movementSection(id, run, cautions, showArray) {
   const result = section(id, "Movement",
     paragraph("How far each array moved since the step shown before: the root mean square of its difference over that of the array."),
-    paragraph("Movement is not quality: an array that rests may be done or starved, and one that moves may learn or break.", "caution"));
+    ...cautions.map((note) => paragraph(visible(note), "caution")));
   const movement = run.figures.movement ?? [];
   const moving = run.arrays.map((_, index) => index).filter((index) => present(movement[index] ?? []).length);
   if (!moving.length) {

@@ -5,40 +5,49 @@ function summaryOf(run) {
   const readable = checkpoints.filter(({ kind }) => kind !== "unreadable");
   const steps = checkpoints.map(({ step }) => step).filter((step) => step !== null);
   const stored = checkpoints.reduce((sum, { bytes }) => sum + bytes, 0);
+  const exact = run.streams["exact file"] ?? 0;
   const full = readable.reduce((sum, { nbytes }) => sum + nbytes, 0);
   const bad = checkpoints.filter(({ sound }) => !sound).length;
   const whole = bad ? `${formatCount(bad)} of ${formatCount(checkpoints.length)} damaged` : checkpoints.length ? "all whole" : "none";
   return facts([
     ["checkpoints", formatCount(checkpoints.length)],
     ["steps", steps.length ? `${formatCount(steps[0])}${steps.length > 1 ? ` to ${formatCount(steps.at(-1))}` : ""}` : "–"],
-    ["on the disk", formatBytes(stored)],
+    ["on the disk", `${formatBytes(stored)}${exact ? `, exact file ${formatBytes(exact)}` : ""}`],
     ["than full ones", full ? `${formatRatio(full, stored)} smaller` : "–"],
     ["arrays", formatCount(run.arrays.length)],
     ["condition", element("span", { class: bad ? "bad" : "good" }, whole)],
   ]);
 }
 
-function runParts(run, index, several) {
+// What movement does not say is said where movement is shown.
+const isCaution = (note) => note.startsWith("Movement is not quality");
+
+function runParts(run, index, several, cautions) {
   const id = (name) => `${name}${several ? `-${index + 1}` : ""}`;
   const one = arraySection(id("array"), run);
   const showArray = (array) => one.show(array);
   const parts = [
     findingsSection(id("findings"), run, showArray), chainSection(id("chain"), run),
-    movementSection(id("movement"), run, showArray), lossSection(id("loss"), run), one,
+    movementSection(id("movement"), run, cautions, showArray), lossSection(id("loss"), run), one,
   ];
   if (!several) return parts;
-  const heading = element("div", { class: "run", id: id("run") }, element("h2", {}, `Run ${index + 1}: `, nameText(run.path)), summaryOf(run), notes(run.notes));
-  for (const { node } of parts) node.querySelectorAll("h2, h3").forEach((title) => title.setAttribute("aria-level", Number(title.tagName[1]) + 1));
-  return [{ node: heading, drawings: [] }, ...parts];
+  const heading = element("div", { class: "run", id: id("run") }, element("h2", {}, `Run ${index + 1}: `, nameText(nameOf(run), 40)), pathOf(run), summaryOf(run), notes(run.notes));
+  for (const { node } of parts) {
+    node.querySelectorAll("h2, h3").forEach((title) => title.setAttribute("aria-level", Number(title.tagName[1]) + 1));
+    node.removeAttribute("aria-labelledby");
+    node.setAttribute("aria-label", `${node.querySelector("h2").textContent}, run ${index + 1}`);
+  }
+  return [{ node: heading, drawings: [] }, ...parts.map((part) => ({ ...part, inside: true }))];
 }
 
-// Where the run is, if its name does not say all of it.
-const pathOf = (run, name) => (name(run) === run.path ? "" : element("p", { class: "path" }, wholeText(run.path, 160)));
+// The last part of a run's path, and where the run is, if its name does not say all of it.
+const nameOf = (run) => run.path.split("/").filter(Boolean).at(-1) ?? run.path;
+const pathOf = (run) => (nameOf(run) === run.path ? "" : element("p", { class: "path" }, wholeText(run.path, 160)));
 
 const notes = (sentences) => element("div", { class: "notes" }, ...sentences.map((sentence) => element("p", {}, wholeText(sentence, 400))));
 
 function sectionLinks(parts) {
-  const links = parts.filter(({ node }) => node.id).map(({ node }) =>
+  const links = parts.filter(({ node, inside }) => node.id && !inside).map(({ node }) =>
     element("a", { href: `#${node.id}` }, node.querySelector("h2").textContent));
   return element("ul", {}, ...links.map((link) => element("li", {}, link)));
 }
@@ -52,10 +61,12 @@ function connectTheme() {
   }
 }
 
-// A fold that is closed on the screen is open on paper, if that is some pages at most.
+// On paper nothing can be opened: whole names and all rows are there. Folded tables stay closed, as
+// the charts show what they hold.
 function openFoldsToPrint() {
   let opened = [];
   window.addEventListener("beforeprint", () => {
+    for (const more of document.querySelectorAll(".more")) more.click();
     opened = [...document.querySelectorAll("details.whole:not([open])")];
     for (const fold of opened) fold.open = true;
   });
@@ -70,15 +81,14 @@ async function main() {
   const report = await readDocument();
   window.lccodecReport = report; // for whoever wants the numbers: in the console, or in a test
   const several = report.runs.length > 1;
-  const name = (run) => run.path.split("/").filter(Boolean).at(-1) ?? run.path;
-  const title = report.runs.map((run) => shorten(name(run), 40)).join(" and ");
+  const title = report.runs.map((run) => shorten(nameOf(run), 40)).join(" and ");
   document.title = `${title} – lccodec report`;
-  document.getElementById("title").replaceChildren(...report.runs.flatMap((run, index) => [index ? " and " : "", nameText(name(run), 40)]));
+  document.getElementById("title").replaceChildren(...report.runs.flatMap((run, index) => [index ? " and " : "", nameText(nameOf(run), 40)]));
   const summary = document.getElementById("summary");
-  summary.append(several ? "" : element("div", {}, pathOf(report.runs[0], name), summaryOf(report.runs[0])), notes([...report.notes, ...(several ? [] : report.runs[0].notes)]));
+  summary.append(several ? "" : element("div", {}, pathOf(report.runs[0]), summaryOf(report.runs[0])), notes([...report.notes.filter((note) => !isCaution(note)), ...(several ? [] : report.runs[0].notes)]));
   const parts = [
     ...(several && report.comparison ? [comparisonSection("comparison", report.comparison)] : []),
-    ...report.runs.flatMap((run, index) => runParts(run, index, several)),
+    ...report.runs.flatMap((run, index) => runParts(run, index, several, report.notes.filter(isCaution))),
     ...(!several && report.comparison ? [comparisonSection("comparison", report.comparison)] : []),
   ];
   document.getElementById("waiting").remove();

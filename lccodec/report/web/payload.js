@@ -2,7 +2,8 @@
 
 async function readDocument() {
   const text = atob(document.getElementById("data").textContent);
-  const packed = Uint8Array.from(text, (character) => character.charCodeAt(0));
+  const packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i += 1) packed[i] = text.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const length = new DataView(bytes.buffer).getUint32(0, true);
@@ -23,11 +24,12 @@ async function readDocument() {
 // Rows of numbers; null where the document has null.
 function matrix({ at, rows, columns }, planes) {
   const count = rows * columns;
-  const view = new DataView(new ArrayBuffer(8));
-  const plane = (k, i) => planes[at + k * count + i];
+  const bytes = new DataView(new ArrayBuffer(8 * count));
+  for (let i = 0; i < count; i += 1) {
+    for (let k = 0; k < 4; k += 1) bytes.setUint8(8 * i + k, planes[at + k * count + i]);
+  }
   const number = (i) => {
-    view.setUint32(0, (plane(0, i) << 24) | (plane(1, i) << 16) | (plane(2, i) << 8) | plane(3, i));
-    const value = view.getFloat64(0);
+    const value = bytes.getFloat64(8 * i);
     return Number.isNaN(value) ? null : value;
   };
   return Array.from({ length: rows }, (_, row) =>

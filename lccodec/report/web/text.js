@@ -4,6 +4,7 @@
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}\p{Cs}]/gu;
 
 function visible(text) {
+  if (!String(text).trim()) return `"${text}"`;
   return String(text).replace(HIDDEN, (character) => {
     const code = character.codePointAt(0);
     const [letter, digits] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
@@ -27,7 +28,7 @@ function formatNumber(stored, digits = 4) {
   const size = Math.abs(value);
   const text = size >= 1e-3 && size < 1e6
     ? Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 8 })
-    : value.toExponential(Math.max(1, digits - 2)).replace(/\.?0+e/, "e").replace("e+", "e");
+    : value.toExponential(digits - 1).replace(/\.?0+e/, "e").replace("e+", "e");
   return text.replace("-", "−").replace("e-", "e−");
 }
 
