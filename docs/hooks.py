@@ -16,8 +16,13 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(!?)\[((?:[^]\[]|\[[^]]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 OUTSIDE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
+MARK = re.compile(r":(?:mod|class|func|meth):`")
 PROJECT = "project.md"  # the page of the repository's README, whose name is that of the first page
-NAVIGATED = ["spec/SPEC.md", "spec/README.md", "spec/CHANGES.md"]
+NAVIGATED = [
+    page.relative_to(ROOT).as_posix()
+    for folder in ("spec", "spec/decisions")
+    for page in sorted((ROOT / folder).glob("*.md"))
+]
 
 
 def on_config(config: Any) -> Any:
@@ -91,7 +96,10 @@ def _parts(markdown: str) -> list[str]:
 
 
 def _fenced(lines: list[str]) -> list[str]:
-    """Put fences around examples that have none: from a prompt to the next empty line."""
+    """Put fences around examples that have none: from a prompt to the next empty line.
+
+    Marks of reStructuredText before names are left out.
+    """
     found: list[str] = []
     fence = example = False
     for line in lines:
@@ -103,7 +111,7 @@ def _fenced(lines: list[str]) -> list[str]:
         elif example and not line.strip():
             found += ["```"]
             example = False
-        found.append(line)
+        found.append(line if fence else MARK.sub("`", line))
     return [*found, *["```"] * example]
 
 
