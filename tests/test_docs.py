@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +37,18 @@ def report(step, loss):
 names = {"__name__": "__main__", "print": report}
 exec(open(sys.argv[1]).read(), names)
 """
+
+
+def loaded(path: Path) -> ModuleType:
+    """Return the module of a file that no package has."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+hooks = loaded(DOCS / "hooks.py")
 
 
 def programs(page: Path) -> list[str]:
@@ -180,3 +194,39 @@ def test_pictures_have_a_text_for_those_who_do_not_see_them() -> None:
             assert len(text.split()) > 4, page
     drawn = {picture.name for picture in (DOCS / "pictures").glob("*.svg")}
     assert drawn == set(re.findall(r"pictures/(\w+\.svg)", (DOCS / "works.md").read_text()))
+
+
+def test_examples_in_docstrings_are_set_as_code() -> None:
+    text = "What it does.\n\n>>> 1 + 1\n2\n\nSee :mod:`lccodec`.\n```python\n>>> 2\n```\n>>> 3"
+    wanted = "What it does.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nSee `lccodec`.\n```python\n>>> 2\n```\n"
+    assert "\n".join(hooks._fenced(text.splitlines())) == wanted + "```pycon\n>>> 3\n```"
+
+
+@pytest.mark.parametrize(
+    ("uri", "link", "wanted"),
+    [
+        ("bundles.md", "[bytes](../spec/SPEC.md#9-chains)", "[bytes](spec/SPEC.md#9-chains)"),
+        ("bundles.md", "[saving](saving.md)", "[saving](saving.md)"),
+        ("spec/SPEC.md", "[a folder](vectors)", "a folder"),
+        (
+            "spec/SPEC.md",
+            "[why](decisions/0007-classed-streams.md)",
+            "[why](decisions/0007-classed-streams.md)",
+        ),
+        ("project.md", "[start](docs/start.md#pytorch)", "[start](start.md#pytorch)"),
+        ("benchmarks/README.md", "[first](../README.md)", "[first](../project.md)"),
+        ("works.md", "![a loop](pictures/loop.svg)", "![a loop](pictures/loop.svg)"),
+        ("works.md", "[elsewhere](https://example.org/a)", "[elsewhere](https://example.org/a)"),
+        ("works.md", "[below](#bias)", "[below](#bias)"),
+        ("works.md", "```\n[code](../README.md)\n```", "```\n[code](../README.md)\n```"),
+    ],
+)
+def test_links_of_the_repository_lead_to_pages_of_the_site(uri: str, link: str, wanted: str) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=uri))
+    assert hooks.on_page_markdown(link, page) == wanted
+
+
+def test_what_a_page_would_load_is_found() -> None:
+    assert hooks.OUTSIDE.search('<p><script async src="https://example.org/x.js"></script>')
+    assert hooks.OUTSIDE.search('<link rel="preconnect" href=//fonts.example.org>')
+    assert not hooks.OUTSIDE.search('<a href="https://example.org">there</a> <img src="x.png">')
