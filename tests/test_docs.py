@@ -1,0 +1,232 @@
+"""The documentation: its programs run, crash and go on with every bit; its lists are complete."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import lccodec
+from lccodec import errors
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+START = DOCS / "start.md"
+CRASH_STEP = 140
+LAST_STEP = 480
+
+#: Runs the program in a file. When it reports the step of the crash and what was saved before is on
+#: the disk, the process is killed, as by a loss of power.
+KILLED = """
+import os, signal, sys
+def report(step, loss):
+    if step == int(sys.argv[2]):
+        names["chain"].wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+names = {"__name__": "__main__", "print": report}
+exec(open(sys.argv[1]).read(), names)
+"""
+
+
+def loaded(path: Path) -> ModuleType:
+    """Return the module of a file that no package has."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+hooks = loaded(DOCS / "hooks.py")
+
+
+def programs(page: Path) -> list[str]:
+    """Return the blocks of a page that are whole programs: Python without prompts."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [block for block in blocks if not block.startswith(">>>")]
+
+
+def run(program: str, report: Callable[[int, Any], None]) -> None:
+    """Run a program in this process. What it would print goes to `report`."""
+    exec(program, {"__name__": "__main__", "print": report})  # noqa: S102 - the text of our own page
+
+
+def newest_state() -> bytes:
+    """Return the newest state of the chain that programs save to, as bytes."""
+    with lccodec.Chain("run") as chain:
+        assert chain.steps[-1] == LAST_STEP
+        assert chain.info().exact
+    return lccodec.save(lccodec.load_file("run/exact.lcc.h5"))
+
+
+def program_of(framework: str) -> str:
+    (program,) = [program for program in programs(START) if program.startswith(f"import {framework}")]
+    return program
+
+
+def begin_equally() -> None:
+    """Let a new model begin with the same weights in every run."""
+    torch.manual_seed(0)
+
+
+def test_readme_begins_with_the_loop_of_the_page() -> None:
+    assert programs(ROOT / "README.md") == [program_of("torch")]
+
+
+def test_the_loop_has_fifteen_lines() -> None:
+    assert len([line for line in program_of("torch").splitlines() if line]) <= 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_run_that_was_stopped_ends_with_the_same_bits(
+    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = program_of(framework)
+    reported: list[int] = []
+
+    def report(step: int, _: Any) -> None:
+        reported.append(step)
+        if step == CRASH_STEP and reported.count(step) == 1:
+            raise KeyboardInterrupt
+
+    states = []
+    for name, reports in [("whole", lambda *_: None), ("stopped", report)]:
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        begin_equally()
+        if name == "stopped":
+            with pytest.raises(KeyboardInterrupt):
+                run(program, reports)
+            assert reported == list(range(0, CRASH_STEP + 1, 20))
+        run(program, reports)
+        states.append(newest_state())
+    assert reported[-1] == LAST_STEP
+    assert reported.count(CRASH_STEP) == 2, "the step of the crash was not saved, and is done again"
+    assert reported.count(CRASH_STEP - 20) == 1, "what was saved is not done again"
+    assert states[0] == states[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="needs a signal that cannot be caught")
+def test_a_run_that_was_killed_ends_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(program_of("torch"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    begin = "import torch; torch.manual_seed(0)\n"
+    command = [sys.executable, "-c", begin + KILLED, "train.py", str(CRASH_STEP)]
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    reported: list[int] = []
+    run(program_of("torch"), lambda step, _: reported.append(step))
+    assert reported[0] == CRASH_STEP
+    killed = newest_state()
+    Path("run").rename("killed")
+    begin_equally()
+    run(program_of("torch"), lambda *_: None)
+    assert newest_state() == killed
+
+
+@pytest.mark.slow
+def test_ranks_save_and_load_with_the_program_of_the_page(tmp_path: Path) -> None:
+    (program,) = programs(DOCS / "frameworks.md")
+    (tmp_path / "ranks.py").write_text(program)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "ranks.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        with lccodec.Chain(tmp_path / "run" / "chain" / f"rank-{rank}") as chain:
+            assert chain.steps[-1] == 2
+
+
+def test_every_program_of_a_page_is_run_here() -> None:
+    pages = [page.name for page in sorted(DOCS.glob("*.md")) if programs(page)]
+    assert pages == ["frameworks.md", "start.md"]
+
+
+def test_every_rule_has_a_cause_and_a_cure() -> None:
+    """The tables have each rule once, with its text and errors as in the table of the format."""
+    text = (DOCS / "errors.md").read_text()
+    rules = json.loads((ROOT / "spec" / "tables" / "rules.json").read_bytes())
+    rows = re.findall(r"^\| (LCC-\S+) \| (.*) \|(.*)\| \[.*\]\(#(.*)\) \|$", text, re.MULTILINE)
+    headings = {
+        heading.lower().replace(" ", "-") for heading in re.findall(r"^### (.*)$", text, re.MULTILINE)
+    }
+    assert sorted(name for name, *_ in rows) == sorted(rules)
+    for name, what, kinds, anchor in rows:
+        assert (what, kinds.strip()) == (rules[name]["rule"], ", ".join(rules[name]["errors"])), name
+        assert anchor in headings, name
+        assert (anchor == "not-reported") == (not kinds.strip()), name
+
+
+def test_every_class_of_error_is_explained() -> None:
+    text = (DOCS / "errors.md").read_text()
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
+    assert {name for name in kinds if f"`{name}`" not in text} == set()
+
+
+def test_the_reference_has_every_public_name() -> None:
+    names = re.findall(r"^::: lccodec\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert sorted(names) == sorted(set(lccodec.__all__) - {"__version__"})
+
+
+def test_the_site_has_every_page() -> None:
+    named = set(re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert named == {page.name for page in DOCS.glob("*.md")}
+
+
+def test_pictures_have_a_text_for_those_who_do_not_see_them() -> None:
+    for page in DOCS.glob("*.md"):
+        for text, _ in re.findall(r"!\[([^]]*)\]\(([^)]*)\)", page.read_text()):
+            assert len(text.split()) > 4, page
+    drawn = {picture.name for picture in (DOCS / "pictures").glob("*.svg")}
+    assert drawn == set(re.findall(r"pictures/(\w+\.svg)", (DOCS / "works.md").read_text()))
+
+
+def test_examples_in_docstrings_are_set_as_code() -> None:
+    text = "What it does.\n\n>>> 1 + 1\n2\n\nSee :mod:`lccodec`.\n```python\n>>> 2\n```\n>>> 3"
+    wanted = "What it does.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nSee `lccodec`.\n```python\n>>> 2\n```\n"
+    assert "\n".join(hooks._fenced(text.splitlines())) == wanted + "```pycon\n>>> 3\n```"
+
+
+@pytest.mark.parametrize(
+    ("uri", "link", "wanted"),
+    [
+        ("bundles.md", "[bytes](../spec/SPEC.md#9-chains)", "[bytes](spec/SPEC.md#9-chains)"),
+        ("bundles.md", "[saving](saving.md)", "[saving](saving.md)"),
+        ("spec/SPEC.md", "[a folder](vectors)", "a folder"),
+        (
+            "spec/SPEC.md",
+            "[why](decisions/0007-classed-streams.md)",
+            "[why](decisions/0007-classed-streams.md)",
+        ),
+        ("project.md", "[start](docs/start.md#pytorch)", "[start](start.md#pytorch)"),
+        ("benchmarks/README.md", "[first](../README.md)", "[first](../project.md)"),
+        ("works.md", "![a loop](pictures/loop.svg)", "![a loop](pictures/loop.svg)"),
+        ("works.md", "[elsewhere](https://example.org/a)", "[elsewhere](https://example.org/a)"),
+        ("works.md", "[below](#bias)", "[below](#bias)"),
+        ("works.md", "```\n[code](../README.md)\n```", "```\n[code](../README.md)\n```"),
+    ],
+)
+def test_links_of_the_repository_lead_to_pages_of_the_site(uri: str, link: str, wanted: str) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=uri))
+    assert hooks.on_page_markdown(link, page) == wanted
+
+
+def test_what_a_page_would_load_is_found() -> None:
+    assert hooks.OUTSIDE.search('<p><script async src="https://example.org/x.js"></script>')
+    assert hooks.OUTSIDE.search('<link rel="preconnect" href=//fonts.example.org>')
+    assert not hooks.OUTSIDE.search('<a href="https://example.org">there</a> <img src="x.png">')
