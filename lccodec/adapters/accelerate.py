@@ -32,6 +32,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..chain.keep import Keep
 from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..errors import DependencyError
@@ -58,15 +59,16 @@ def register(
     workers: int | None = None,
     newest: Kept | None = None,
     background: bool = False,
+    keep: Keep | None = None,
 ) -> None:
     """Pack what an accelerator saves from now on. It still loads folders that are not packed.
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest, background
+    chain, policy, keyframe_every, workers, newest, background, keep
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
-    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, workers, newest, background))
+    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, workers, newest, background, keep))
 
 
 class _Packer:

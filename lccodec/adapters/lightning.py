@@ -39,6 +39,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..chain.keep import Keep
 from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path, storage_errors
@@ -84,7 +85,7 @@ class LCCheckpointIO(CheckpointIO):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest, background
+    chain, policy, keyframe_every, workers, newest, background, keep
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
@@ -97,8 +98,9 @@ class LCCheckpointIO(CheckpointIO):
         workers: int | None = None,
         newest: Kept | None = None,
         background: bool = False,
+        keep: Keep | None = None,
     ) -> None:
-        options = ChainOptions(chain, policy, keyframe_every, workers, newest, background)
+        options = ChainOptions(chain, policy, keyframe_every, workers, newest, background, keep)
         self._saver = LinkSaver(options, adapter.OnDevice("cpu"))  # trainers may pickle their plugins
 
     def save_checkpoint(

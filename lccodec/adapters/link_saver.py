@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.adapter import Adapter
+from ..chain.ancestry import Ancestry
 from ..chain.chain import Chain
+from ..chain.lifetime import thin_out
 from ..chain.settings import LOG
 from ..errors import ArgumentError
 from ..policy.roles import Assignment
@@ -73,6 +75,7 @@ class LinkSaver:
 
     def __init__(self, options: ChainOptions, adapter: Adapter | None = None, part: str = "") -> None:
         self._options, self._adapter, self._part = options, adapter, part
+        self._ancestry = Ancestry()
         self._chain: Chain | None = None
         self._last: Begun | None = None
         self._running: deque[Future[None]] = deque()  # links, and what waits for them, in order
@@ -116,7 +119,9 @@ class LinkSaver:
         strings = dict(metadata or {})
         if self._options.chain is None and self._adapter is not None:
             state, strings = self._adapter.to_numpy(state, strings)
-        save_linked(state, path, strings, self._opened(), roles)
+        chain = self._opened()
+        self._thin_out()
+        save_linked(state, path, strings, chain, roles)
         if then is not None:
             then()
 
@@ -128,6 +133,7 @@ class LinkSaver:
         self._raise_failure()
         if chain is None:
             raise ArgumentError("a save in the background needs a chain")
+        self._thin_out()
         last = -1 if self._last is None or self._last.future.done() else self._last.step
         step = max([*chain.steps, last], default=-1) + 1
         self._last = Begun(chain, step, chain.save_async(step, state, metadata, known=roles))
@@ -169,6 +175,7 @@ class LinkSaver:
         The next save opens the chain again.
         """
         self.settle()
+        self._thin_out()
         chain, self._chain = self._chain, None
         try:
             if chain is not None:
@@ -188,6 +195,12 @@ class LinkSaver:
         if self._chain is None:
             self._chain = self._options.open(self._part, self._adapter)
         return self._chain
+
+    def _thin_out(self) -> None:
+        """Remove what is not kept of what was saved before: its links are on the disk."""
+        chain, keep = self._chain, self._options.keep
+        if chain is not None and keep is not None and chain.steps:
+            thin_out(chain.directory, keep, self._ancestry)
 
     def _raise_failure(self) -> None:
         while self._running and self._running[0].done():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..chain.adapter import Adapter
 from ..chain.chain import Chain
+from ..chain.keep import Keep, check_keep
 from ..chain.newest import Kept, check_newest
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path
@@ -47,6 +48,10 @@ class ChainOptions:
         checkpoint is on the disk. A save waits for the one before. The failure of a save is raised
         by the next save or load, or at the end of training; then that save is not begun. DCP has
         its own option for that: `dcp.async_save`.
+    keep
+        Which steps of the chain stay, as for `Chain`. Older ones go when a later save begins, or at
+        the end: what names the checkpoint before is on the disk then. What names a step that is
+        gone cannot be loaded any more. It needs a chain, except with DCP.
 
     Raises
     ------
@@ -61,6 +66,7 @@ class ChainOptions:
     workers: int | None = None
     newest: Kept | None = None
     background: bool = False
+    keep: Keep | None = None
 
     def __post_init__(self) -> None:
         if self.chain is not None:
@@ -74,6 +80,8 @@ class ChainOptions:
             raise ArgumentError(f"background is True or False, not {self.background!r}")
         if self.background and self.chain is None:
             raise ArgumentError("background=True is for a chain: give the directory of one")
+        if check_keep(self.keep) is not None and self.chain is None:
+            raise ArgumentError("keep is for a chain: give the directory of one")
 
     def open(self, part: str = "", adapter: Adapter | None = None) -> Chain | None:
         """Open the chain, or that of one process in a subdirectory; None if there is no chain."""

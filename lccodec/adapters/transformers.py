@@ -30,6 +30,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..chain.keep import Keep
 from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path
@@ -53,7 +54,7 @@ class LCCallback(TrainerCallback):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest, background
+    chain, policy, keyframe_every, workers, newest, background, keep
         See `lccodec.adapters.options.ChainOptions`, also for errors.
     """
 
@@ -66,8 +67,9 @@ class LCCallback(TrainerCallback):
         workers: int | None = None,
         newest: Kept | None = None,
         background: bool = False,
+        keep: Keep | None = None,
     ) -> None:
-        options = ChainOptions(chain, policy, keyframe_every, workers, newest, background)
+        options = ChainOptions(chain, policy, keyframe_every, workers, newest, background, keep)
         self._saver = LinkSaver(options)
 
     def on_save(

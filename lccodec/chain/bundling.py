@@ -18,8 +18,7 @@ from ..container.bundle_index import BundledFile, BundleIndex
 from ..container.bundle_writer import BundleWriter, check_index_size
 from ..container.reader import CheckpointReader, open_checkpoint, read_root
 from ..container.system import SYSTEM, checked_path, storage_errors
-from ..container.whole_file import WholeFile
-from ..container.writer import remove_stale_temporaries
+from ..container.whole_file import WholeFile, remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, LccodecError, warn
 from .bundled import open_exact_in
 from .directory import check_name, checkpoint_path, directory_steps, in_chain, step_index

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..container.system import SYSTEM, System, directory_lock, storage_errors
-from ..container.writer import remove_stale_temporaries
+from ..container.whole_file import remove_stale_temporaries
 from ..errors import ChainError, DataError, warn
 from ..policy.roles import Assignment
 from .ancestry import Ancestry

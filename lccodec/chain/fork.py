@@ -15,7 +15,7 @@ from ..constants import EXACT_NAME
 from ..container.duplicate import duplicate
 from ..container.reader import open_checkpoint, read_root
 from ..container.system import SYSTEM, System, storage_errors, sync_directory
-from ..container.writer import remove_stale_temporaries
+from ..container.whole_file import remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, LccodecError
 from .checkpoint import open_step
 from .directory import checkpoint_path, directory_names, directory_steps, step_index, steps_of

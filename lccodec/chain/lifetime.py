@@ -17,6 +17,8 @@ from ..errors import ArgumentError, LccodecError, warn
 from ..policy.policy import Policy
 from .adapter import Adapter
 from .ancestry import Ancestry
+from .background import Background
+from .claim import Claim
 from .compact import Compaction, code_anew, compact
 from .fork import duplicate_chain, fork
 from .history import History
@@ -34,6 +36,8 @@ class Lifetime(History):
     """What a `Chain` can do besides saving and restoring."""
 
     keyframe_every: int
+    _background: Background | None
+    _claim: Claim
     _newest: Newest
     _settings: Settings
     _saving: threading.RLock
@@ -56,6 +60,16 @@ class Lifetime(History):
     def _release(self) -> None:
         """Wait for saves in the background, and release the reference that is kept in memory."""
         raise NotImplementedError
+
+    def give_way(self) -> None:
+        """Let another process save to the directory, until the next save of this `Chain`.
+
+        Otherwise it may when this chain is closed. It waits for saves in the background.
+        """
+        with self._saving:
+            if self._background is not None:
+                self._release()
+            self._claim.release()
 
     def rollback(self, step: int, *, purge: bool = False) -> RolledBack:
         """Take all later steps out of the chain, which then goes on from `step`.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..container.system import SYSTEM, System, directory_lock, storage_errors
-from ..container.writer import remove_stale_temporaries
+from ..container.whole_file import remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, DataError, warn
 from .ancestry import Ancestry
 from .directory import directory_names, steps_of

@@ -14,7 +14,8 @@ from typing import Any
 from ..container.manifest import Manifest
 from ..container.system import storage_errors
 from ..container.tree import Flat
-from ..container.writer import CheckpointWriter, remove_stale_temporaries
+from ..container.whole_file import remove_stale_temporaries
+from ..container.writer import CheckpointWriter
 from ..frame.encode import Effort
 from ..policy.record import Record, needed_record, write_record
 from ..policy.roles import Assignment

@@ -2,44 +2,30 @@
 
 A checkpoint is written under a temporary name, and linked into place once it is on the disk
 (LCC-CHN-06). So a reader sees the whole file or no file. A failure leaves nothing behind. A killed
-process leaves a temporary file, which `remove_stale_temporaries` removes.
+process leaves a temporary file (:mod:`lccodec.container.whole_file`).
 """
 
 from __future__ import annotations
 
-import errno
 import itertools
-import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
-from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, ROOT_SIZE, TEMPORARY_PREFIX
+from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, ROOT_SIZE
 from ..errors import ArgumentError, DataError
 from ..parallel import ordered
 from .frame_entry import Bytes, FrameEntry, SizedFrame, entry_beside, pieces_of
 from .hdf5 import skeleton
 from .manifest import Manifest, parse_manifest
-from .system import (
-    OPEN_FLAGS,
-    SYSTEM,
-    WINDOWS,
-    StrPath,
-    System,
-    checked_path,
-    flag,
-    storage_errors,
-    sync_directory,
-)
+from .system import SYSTEM, StrPath, System
 from .trailer import Trailer, parse_trailer, root_of
+from .whole_file import WholeFile
 
-_NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 _FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them
 _MIN_BYTES_BESIDE: Final = 1 << 23  # of a frame that a thread of its own may hash
-_MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
 
 #: Bytes of the longest entry of a frame: a length of 16 digits, a digest, and punctuation.
 _MAX_ENTRY_BYTES: Final = len('[9007199254740991,"0123456789012345678901"],')
@@ -125,36 +111,26 @@ class CheckpointWriter:
     def __init__(self, path: StrPath, *, overwrite: bool = False, system: System = SYSTEM) -> None:
         self.root: bytes | None = None
         self.size = 0
-        self._path = checked_path(path)
-        self._overwrite = overwrite
-        self._system = system
-        self._fd = -1
-        self._temporary: Path | None = None
+        self._file = WholeFile(path, overwrite=overwrite, system=system)
         self._entries: list[FrameEntry] = []
 
     def __enter__(self) -> Self:
-        try:
-            with storage_errors("cannot create", self._path):
-                if not self._overwrite and self._system.exists(self._path):
-                    raise ArgumentError(f"{self._path} already exists")
-                self._create_temporary()
-        except BaseException:
-            self._discard()
-            raise
+        self._file.__enter__()
+        self._file.seek(PAYLOAD_OFFSET)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._discard()
+        self._file.__exit__()
 
     def write_frame(self, frame: Bytes | Iterable[Bytes]) -> FrameEntry:
         """Append a frame, whole or in pieces, to the payload; return its entry for the manifest."""
 
         def written() -> Iterator[Bytes]:
             for piece in pieces_of(frame):
-                self._write(piece)
+                self._file.append(piece)
                 yield piece
 
-        with self._working():
+        with self._file.working():
             self._entries.append(FrameEntry.of(written()))
         return self._entries[-1]
 
@@ -169,9 +145,9 @@ class CheckpointWriter:
             large = place[0].length > max(total // 2, _MIN_BYTES_BESIDE)
             return (entry_beside if large else FrameEntry.of)(self._written_at(*place))
 
-        with self._working():
+        with self._file.working():
             self._entries += ordered(write, zip(frames, offsets, strict=False), threads)
-            self._system.seek(self._fd, offsets[-1], os.SEEK_SET)
+        self._file.seek(offsets[-1])
         return tuple(self._entries)
 
     def commit(self, manifest: Manifest, check: Callable[[Path], object] | None = None) -> bytes:
@@ -189,121 +165,29 @@ class CheckpointWriter:
             Nothing is committed; or, if the message says so and `root` is set, the file is in place
             but its directory could not be synced, so that it may be lost in a power failure.
         """
-        with self._working() as temporary:
+        with self._file.working():
             if list(manifest.frames) != self._entries:
                 raise ArgumentError("the manifest does not list the frames that were written")
             head, tail = _assemble(manifest)
-            self._write(tail)
-            self._system.seek(self._fd, 0, os.SEEK_SET)
-            self._write(head)
-            self._system.fsync(self._fd)
-            if check is not None:
-                check(temporary)
-            self._publish(temporary)
-            self.root = tail[-ROOT_SIZE:]
-            self.size = len(head) + manifest.payload_length + len(tail)
-        self._discard()
-        with storage_errors("committed, but durability unknown: cannot sync the directory of", self._path):
-            sync_directory(self._path.parent, self._system)
-        return self.root
-
-    @contextmanager
-    def _working(self) -> Iterator[Path]:
-        if self._temporary is None:
-            raise ArgumentError(f"the writer of {self._path} is closed")
+        self._file.write(tail)
+        self._file.seek(0)
+        self._file.write(head)
+        root = tail[-ROOT_SIZE:]
         try:
-            with storage_errors("cannot write", self._path):
-                yield self._temporary
-        except BaseException:
-            self._discard()
-            raise
-
-    def _create_temporary(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
-        replaced = self._system.mode(self._path) if self._overwrite else None
-        for _ in range(_MAX_ATTEMPTS):
-            temporary = self._path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
-            self._fd = self._system.open(temporary, flags, 0o666 if replaced is None else 0o600)
-            self._temporary = temporary
-            if replaced is not None:
-                with suppress(OSError):  # on systems that cannot set them, the owner alone has access
-                    self._system.set_mode(self._fd, replaced)
-            with suppress(OSError):  # without locks nobody removes temporaries
-                self._system.lock(self._fd, True)
-            # Another process may have removed it between the two calls.
-            if self._system.exists(temporary):
-                self._system.seek(self._fd, PAYLOAD_OFFSET, os.SEEK_SET)
-                return
-            self._discard()
-        raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
+            self._file.commit(check)
+        finally:
+            if self._file.committed:
+                self.root = root
+                self.size = len(head) + manifest.payload_length + len(tail)
+        return root
 
     def _written_at(self, frame: SizedFrame, offset: int) -> Iterator[Bytes]:
         """Yield the pieces of a frame, each when it is written."""
         flushed = offset
         for piece in frame.pieces():
-            view = memoryview(piece).cast("B")
-            while view:
-                count = self._system.write_at(self._fd, view, offset)
-                view, offset = view[count:], offset + count
+            self._file.write_at(piece, offset)
+            offset += memoryview(piece).nbytes
             if offset - flushed >= _FLUSH_BYTES:
-                with suppress(OSError):  # the fsync of a commit shows what is wrong
-                    self._system.start_flush(self._fd, flushed, offset - flushed)
+                self._file.start_flush(flushed, offset - flushed)
                 flushed = offset
             yield piece
-
-    def _write(self, data: Bytes) -> None:
-        view = memoryview(data).cast("B")
-        while view:
-            view = view[self._system.write(self._fd, view) :]
-
-    def _publish(self, temporary: Path) -> None:
-        if WINDOWS:  # which neither renames nor unlinks an open file
-            self._close()
-        if self._overwrite:
-            self._system.replace(temporary, self._path)
-            return
-        try:
-            self._system.link(temporary, self._path)  # unlike a rename, it does not replace
-        except FileExistsError:
-            raise ArgumentError(f"{self._path} already exists") from None
-        except OSError as error:
-            if error.errno not in _NO_HARD_LINKS:
-                raise
-            if self._system.exists(self._path):
-                raise ArgumentError(f"{self._path} already exists") from None
-            self._system.replace(temporary, self._path)
-
-    def _close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with suppress(OSError):
-                self._system.close(fd)
-
-    def _discard(self) -> None:
-        """Close and unlink the temporary. After a commit this only removes its second name."""
-        self._close()
-        temporary, self._temporary = self._temporary, None
-        if temporary is not None:
-            with suppress(OSError):
-                self._system.unlink(temporary)
-
-
-def remove_stale_temporaries(directory: StrPath, system: System = SYSTEM) -> list[str]:
-    """Remove the temporaries in a directory whose writers are gone, and return their names.
-
-    A writer holds a lock on its temporary. On a file system without locks nothing is removed.
-    """
-    removed = []
-    flags = os.O_RDWR | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
-    with storage_errors("cannot list", directory):
-        names = sorted(name for name in system.listdir(directory) if name.startswith(TEMPORARY_PREFIX))
-    for name in names:
-        with suppress(OSError):
-            fd = system.open(Path(directory) / name, flags)
-            try:
-                system.lock(fd, False)
-                system.unlink(Path(directory) / name)
-                removed.append(name)
-            finally:
-                system.close(fd)
-    return removed

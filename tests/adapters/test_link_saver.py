@@ -94,6 +94,22 @@ def test_each_state_has_its_link(saver: LinkSaver, tmp_path: Path) -> None:
     assert children() == []
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_older_steps_go_when_their_followers_have_links(background: bool, tmp_path: Path) -> None:
+    keep = lccodec.Keep(latest=2)
+    options = ChainOptions(tmp_path / "chain", keyframe_every=0, background=background, keep=keep)
+    saver = LinkSaver(options)
+    for step in range(5):
+        saver.save(state(step), tmp_path / f"{step}")
+        saver.wait()
+        assert lccodec.Chain(tmp_path / "chain").steps[-3:] == [*range(5)][max(0, step - 2) : step + 1]
+    saver.close()
+    assert lccodec.Chain(tmp_path / "chain").steps == [3, 4]
+    assert [step_of(tmp_path / f"{step}") for step in (3, 4)] == [3, 4]
+    with pytest.raises(lccodec.ChainError):
+        step_of(tmp_path / "0")
+
+
 def test_without_a_chain_the_file_is_the_state(tmp_path: Path) -> None:
     class Adapter:
         def to_numpy(self, state: Any, metadata: Any = None, room: Any = None, /) -> Any:  # noqa: ARG002

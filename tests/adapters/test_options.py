@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from lccodec import Keep
 from lccodec.adapters import torch as adapter
 from lccodec.adapters.options import ChainOptions
 from lccodec.errors import ArgumentError
@@ -20,6 +21,8 @@ from lccodec.errors import ArgumentError
         (("run", "lossless", 10, 1, "oldest"), "newest is one of exact, history"),
         ((None, "lossless", 10, 1, None, True), "background=True is for a chain"),
         (("run", "lossless", 10, 1, None, "yes"), "background is True or False, not 'yes'"),
+        ((None, "lossless", 10, 1, None, False, Keep(latest=1)), "keep is for a chain"),
+        (("run", "lossless", 10, 1, None, False, 3), "keep is a lccodec.Keep, not 3"),
     ],
 )
 def test_options_are_checked_before_there_is_anything_to_save(arguments, message):

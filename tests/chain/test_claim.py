@@ -279,3 +279,20 @@ def test_a_directory_that_is_moved_away_and_back(tmp_path: Path) -> None:
         (tmp_path / "moved").rename(run)
         chain.save_async(2, STATES[2]).result()
     assert chain.steps == [0, 2]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("how", ["", "async"])
+def test_a_chain_that_gives_way(tmp_path: Path, how: str) -> None:
+    with Chain(tmp_path, "lossless") as chain:
+        chain.save(0, STATES[0])
+        if how:
+            chain.save_async(1, STATES[1])
+        chain.give_way()
+        with writer(tmp_path, how) as other:
+            with pytest.raises(ChainError, match=f"process {other.pid} on "):
+                chain.save(101, STATES[1])
+            other.communicate("", timeout=60)
+        chain.rollback(0)
+        chain.save(101, STATES[1])
+    assert chain.steps == [0, 101]

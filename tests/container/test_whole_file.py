@@ -12,8 +12,7 @@ import pytest
 from lccodec.constants import TEMPORARY_PREFIX
 from lccodec.container.source import BytesSource
 from lccodec.container.system import System
-from lccodec.container.whole_file import WholeFile
-from lccodec.container.writer import remove_stale_temporaries
+from lccodec.container.whole_file import WholeFile, remove_stale_temporaries
 from lccodec.errors import ArgumentError, StorageError
 
 from ..support.checkpoints import listing

@@ -18,7 +18,8 @@ from lccodec.constants import ROOT_SIZE, TEMPORARY_PREFIX
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest
 from lccodec.container.reader import check_skeleton, open_bytes, open_checkpoint
 from lccodec.container.system import System
-from lccodec.container.writer import CheckpointWriter, remove_stale_temporaries, to_bytes
+from lccodec.container.whole_file import remove_stale_temporaries
+from lccodec.container.writer import CheckpointWriter, to_bytes
 from lccodec.errors import ArgumentError, StorageError
 
 from ..support.checkpoints import (

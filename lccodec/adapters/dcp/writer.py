@@ -15,15 +15,17 @@ from torch.futures import Future
 
 from ...chain.chain import Chain
 from ...chain.directory import checkpoint_path
+from ...chain.keep import Keep, check_keep
 from ...chain.newest import Kept
 from ...chain.settings import KEYFRAME_EVERY
 from ...container.reader import open_checkpoint
 from ...container.system import StrPath, checked_path
 from ...element_types import Array
-from ...errors import ArgumentError
+from ...errors import ArgumentError, LccodecError, warn
 from ...policy.policy import Policy
 from ...policy.roles import Assignment
 from .. import torch as adapter
+from ..named import prune_together
 from ..options import ChainOptions
 from .items import item_name, item_roles, plain_value
 from .location import Location
@@ -46,9 +48,10 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         The directory of the ranks' chains; by default `path`. Checkpoints of several paths can
         share it: then each is a delta to the one before, and one path can be deleted without harm
         to the others.
-    policy, keyframe_every, workers, newest
+    policy, keyframe_every, workers, newest, keep
         The options of every rank's chain: see `lccodec.adapters.options.ChainOptions`, also for
-        errors.
+        errors. `keep` is about the checkpoints of `path`, and is for chains that lie there; after
+        each save, what the records that stay do not name goes, of all ranks.
     allow_pickle
         Store anything that is not a tensor and not a plain value as the bytes that the planner
         makes.
@@ -70,6 +73,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         keyframe_every: int = KEYFRAME_EVERY,
         workers: int | None = None,
         newest: Kept | None = None,
+        keep: Keep | None = None,
         allow_pickle: bool = False,
     ) -> None:
         super().__init__(path)
@@ -77,6 +81,9 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         self._options = ChainOptions(
             path if chain is None else chain, policy, keyframe_every, workers, newest
         )
+        self._keep = check_keep(keep)
+        if keep is not None and chain is not None:
+            raise ArgumentError("keep is for one path; lccodec.adapters.named thins out a shared chain")
         self._allow_pickle = allow_pickle
         self._rank = 0
         self._chain: Chain | None = None  # of this rank; it keeps the last state for the next delta
@@ -152,6 +159,8 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         # Every rank counts its own steps: after a save that was cut short, some chains are longer.
         step = max(self._chain.steps, default=-1) + 1
         size = self._chain.save(step, state, {"rank": str(self._rank)}, known=roles)
+        if self._chain.workers is None:
+            self._chain.give_way()  # `dcp.async_save` may save from another process in between
         path = checkpoint_path(directory, step)
         with open_checkpoint(path) as file:
             return Part(path.relative_to(base).as_posix(), file.root.hex()), size
@@ -164,6 +173,11 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         record = to_record(metadata, os.path.relpath(directory, self._path))
         with Chain(self._path, "lossless", keyframe_every=0) as records:
             records.save(max(records.steps, default=-1) + 1, *adapter.to_numpy(record, {"kind": KIND}))
+        if self._keep is not None:
+            try:
+                prune_together(self._path, self._keep)
+            except LccodecError as error:
+                warn(f"{self._path}: the checkpoint is saved, but thinning out failed: {error}")
 
     def storage_meta(self) -> StorageMeta | None:
         """Return what planners learn about the storage."""

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from ...chain.keep import Keep
 from ...chain.newest import Kept
 from ...chain.settings import KEYFRAME_EVERY
 from ...container.system import checked_path
@@ -30,7 +31,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest, background
+    chain, policy, keyframe_every, workers, newest, background, keep
         See `lccodec.adapters.options.ChainOptions`, also for errors. Each process has its own chain
         in the directory.
     """
@@ -44,8 +45,9 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         workers: int | None = None,
         newest: Kept | None = None,
         background: bool = False,
+        keep: Keep | None = None,
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, workers, newest, background)
+        self._options = ChainOptions(chain, policy, keyframe_every, workers, newest, background, keep)
         self._saver: LinkSaver | None = None
 
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:

@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 import lccodec
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.named import prune_together
+from lccodec.constants import WRITER_NAME
 from lccodec.errors import (
     ArgumentError,
     ChainError,
@@ -269,6 +270,7 @@ def test_a_writer_can_be_sent_to_a_process(tmp_path):
     writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain")
     for step in range(2):
         dcp.save({"x": torch.ones(3) * step}, checkpoint_id=tmp_path / str(step), storage_writer=writer)
+        assert not (tmp_path / "chain" / "rank-0" / WRITER_NAME).exists()  # the process may save now
         writer = copy.deepcopy(writer)  # in the way of pickle
     assert load({"x": torch.zeros(3)}, tmp_path / "1")["x"][0] == 1
     with lccodec.Chain(tmp_path / "chain" / "rank-0") as chain:
@@ -282,6 +284,17 @@ def test_saves_to_one_path_are_numbered(tmp_path):
     assert load({"x": torch.zeros(3)}, tmp_path, step=0)["x"][0] == 1
     with pytest.raises(dcp.CheckpointException, match="no checkpoint of step 7"):
         load({"x": torch.zeros(3)}, tmp_path, step=7)
+
+
+def test_records_and_ranks_are_thinned_out_after_each_save(tmp_path):
+    writer = LCStorageWriter(tmp_path, keyframe_every=0, keep=lccodec.Keep(latest=2))
+    for value in range(5):
+        dcp.save({"x": torch.full((3,), value)}, storage_writer=writer, no_dist=True)
+    assert [lccodec.Chain(path).steps for path in (tmp_path, tmp_path / "rank-0")] == [[3, 4], [3, 4]]
+    for step in (3, 4):
+        assert load({"x": torch.zeros(3, dtype=torch.int64)}, tmp_path, step=step)["x"][0] == step
+    with pytest.raises(ArgumentError, match="keep is for one path"):
+        LCStorageWriter(tmp_path, chain=tmp_path / "chain", keep=lccodec.Keep(latest=2))
 
 
 @pytest.mark.parametrize("rewrite", [False, True])
