@@ -26,6 +26,11 @@ def background(report: Opened) -> str:
     return report.run("getComputedStyle(document.body).backgroundColor")
 
 
+def labels(report: Opened) -> str:
+    """The texts in the heatmap."""
+    return report.run("document.querySelector('#movement .chart').textContent")
+
+
 def test_search_lists_what_matches(report: Opened) -> None:
     report.page.fill("#array-search", "V 1")
     assert report.texts("#array-found option") == ["v/layers.1.weight"]
@@ -65,12 +70,12 @@ def test_the_slider_chooses_a_step(report: Opened) -> None:
 
 
 def test_buttons_choose_a_role(report: Opened) -> None:
-    assert "model/layers.0.weight" in report.text("#movement .chart")
+    assert "model/layers.0.weight" in labels(report)
     report.page.check("#movement >> text=second moments", force=True)
     report.page.wait_for_function(
         "document.querySelector('#movement .chart').textContent.includes('v/layers.0')"
     )
-    assert "model/layers.0.weight" not in report.text("#movement .chart")
+    assert "model/layers.0.weight" not in labels(report)
     report.run("document.querySelectorAll('#movement details').forEach((fold) => { fold.open = true; })")
     report.page.wait_for_selector("#movement table")
     assert "Movement of second moments" in report.texts("#movement caption")
