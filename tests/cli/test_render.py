@@ -69,7 +69,10 @@ def test_no_verb_prints_a_hostile_name(tmp_path):
     files = [tmp_path / f"{HOSTILE}{step}.npz" for step in range(5)]
     for step, file in enumerate(files):
         np.savez(file, **{name: array * (step + 1) for name, array in state.items()})
-    name, (bundle, other) = f"{HOSTILE}.weight", (tmp_path / f"{HOSTILE}{suffix}" for suffix in (".lccb", "2"))
+    name, (bundle, other) = (
+        f"{HOSTILE}.weight",
+        (tmp_path / f"{HOSTILE}{suffix}" for suffix in (".lccb", "2")),
+    )
     with lccodec.Chain(directory, "balanced", newest="exact") as chain:
         for step in range(3):
             metadata = {HOSTILE: HOSTILE, "loss": "1"}
