@@ -100,7 +100,7 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.Chain.save, ["self", "step", "state", "metadata", "known"]),
         (lccodec.Chain.save_async, ["self", "step", "state", "metadata", "known", "when_busy"]),
         (lccodec.Chain.wait, ["self", "timeout"]),
-        (lccodec.Chain.plan, ["self", "state"]),
+        (lccodec.Chain.plan, ["self", "state", "known"]),
         (lccodec.Chain.restore, ["self", "step", "keys", "dtype", "exact"]),
         (lccodec.Chain.restore_iter, ["self", "step", "keys", "dtype", "exact"]),
         (lccodec.Chain.average, ["self", "steps", "last", "weights", "decay", "roles", "keys", "dtype"]),

@@ -9,25 +9,28 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..chain.info import CheckpointInfo
+from ..chain.info import ArrayInfo, CheckpointInfo
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import UNNAMED
 from .demo import Report
+from .sparkline import sparkline
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _MAX_BAR_CHARACTERS: Final = 40  # of a histogram
 _MAX_SHOWN_NAMES: Final = 3  # in a line
+_WORDS: Final = {"kind", "dtype", "shape", "role", "because", "in deltas", "method", "values", "stored"}
 _UNBOUNDED_COLUMNS: Final = 1 << 20  # without a terminal
 
 
@@ -113,15 +116,19 @@ def checkpoint_document(info: CheckpointInfo) -> dict[str, Any]:
 
 def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
     """Return a table of the checkpoints of a chain, and their totals."""
-    table = _table("step", "kind", "values", "parent", "bytes", "ratio", "deltas")
+    table = new_table("step", "kind", "values", "parent", "bytes", "ratio", "deltas")
     for info in infos:
         kind, parent = ("key", "-") if info.parent is None else ("delta", info.parent)
         times = _times(info.nbytes, info.file_bytes)
-        _row(table, info.step, kind, _loss(info.lossy), parent, f"{info.file_bytes:,}", times, info.deltas)
+        table_row(
+            table, info.step, kind, _loss(info.lossy), parent, f"{info.file_bytes:,}", times, info.deltas
+        )
     sums = totals(infos)
     size = size_text(sums["nbytes"], sums["file_bytes"])
     line = f"{sums['checkpoints']} checkpoints, {sums['keyframes']} of them keyframes: {size}"
-    return f"{_render(table)}\n\n{line}" if infos else "no checkpoints"
+    if len(infos) > 1:
+        line = f"bytes, logarithmic  {sparkline([i.file_bytes for i in infos], logarithmic=True)}\n{line}"
+    return f"{render_table(table)}\n\n{line}" if infos else "no checkpoints"
 
 
 def exact_text(exact: dict[str, Any]) -> str:
@@ -162,13 +169,25 @@ def arrays_text(info: CheckpointInfo) -> str:
         "arrays": roles_text(info),
         **{f"metadata {key}": value for key, value in info.metadata.items()},
     }
-    table = _table("name", "dtype", "shape", "role", "because", "method", "values", "bytes", "ratio")
+    headers = "dtype", "shape", "role", "because", "in deltas", "method", "values", "bytes", "ratio"
+    table = new_table("name", *headers)
     for array in info.arrays:
-        times = _times(array.nbytes, array.stored_bytes)
         method = f"{array.method}, delta" if array.relative else array.method
-        words = array.name, array.dtype, _shape(array), array.role, array.why, method, _loss(array.lossy)
-        _row(table, *words, f"{array.stored_bytes:,}", times)
-    return "\n\n".join(filter(None, [_facts(facts), _render(table) if info.arrays else ""]))
+        policy = array.role, array.why, quantizer_words(array.quantizer)
+        words = array.name, array.dtype, shape_text(array), *policy, method, _loss(array.lossy)
+        table_row(table, *words, f"{array.stored_bytes:,}", _times(array.nbytes, array.stored_bytes))
+    return "\n\n".join(filter(None, [_facts(facts), render_table(table) if info.arrays else ""]))
+
+
+def quantizer_words(text: str) -> str:
+    """Return a quantizer as text with its numbers rounded.
+
+    Examples
+    --------
+    >>> quantizer_words("UniformDeadzone(share=0.058887381808117416)")
+    'UniformDeadzone(share=0.05889)'
+    """
+    return re.sub(r"\d+\.\d{5,}(?:e[-+]?\d+)?", lambda match: f"{float(match[0]):.4g}", text)
 
 
 def roles_text(info: CheckpointInfo) -> str:
@@ -184,11 +203,13 @@ def roles_text(info: CheckpointInfo) -> str:
     return "; ".join(parts) or "none"
 
 
-def summary_text(name: str, step: int | None, figures: ArraySummary, exact: bool = False) -> str:
+def summary_text(array: ArrayInfo, step: int | None, figures: ArraySummary, exact: bool = False) -> str:
     """Return the figures of an array, with its histogram as bars."""
     shown = "-" if step is None else f"{step}, of the exact file" if exact else step
-    facts: dict[str, object] = {"name": name, "step": shown}
-    facts |= {"dtype": figures.dtype, "shape": _shape(figures), "elements": f"{figures.size:,}"}
+    facts: dict[str, object] = {"name": array.name, "step": shown, "role": f"{array.role}, {array.why}"}
+    if not exact:
+        facts["deltas"] = quantizer_words(array.quantizer)
+    facts |= {"dtype": figures.dtype, "shape": shape_text(figures), "elements": f"{figures.size:,}"}
     spread = figures.distribution
     if spread is not None:
         facts["range"] = f"{_number(spread.minimum)} to {_number(spread.maximum)}"
@@ -199,22 +220,34 @@ def summary_text(name: str, step: int | None, figures: ArraySummary, exact: bool
     return _facts(facts) + ("\n\n" + _histogram(spread.histogram) if spread is not None else "")
 
 
-def difference_text(difference: Difference) -> str:
-    """Return what changed between two states."""
+def course_text(steps: Sequence[int], figures: dict[str, Sequence[float | None]]) -> str:
+    """Return figures of an array over the steps, each as a sparkline with its range."""
+    lines = [f"over {len(steps)} steps, {steps[0]} to {steps[-1]}" if steps else "at no step"]
+    for name, series in figures.items():
+        values = [value for value in series if value is not None]
+        if values:
+            ends = f"{_number(min(values))} to {_number(max(values))}"
+            lines.append(f"{name.replace('_', ' '):10}  {sparkline(series)}  {ends}")
+    return "\n".join(lines)
+
+
+def difference_text(difference: Difference, roles: Mapping[str, str]) -> str:
+    """Return what changed between two states; `roles` are those of arrays, by name."""
     parts = []
     if difference.changed:
-        table = _table("changed", "dtype", "shape", "elements", "max |d|", "rms d", "rms d / rms")
+        headers = "role", "dtype", "shape", "elements", "max |d|", "rms d", "rms d / rms", "cosine"
+        table = new_table("changed", *headers)
         for c in difference.changed:
-            figures = map(_number, (c.max_abs, c.rms, c.relative_rms))
-            _row(table, c.name, c.dtype, _shape(c), f"{100 * c.share:.3g} %", *figures)
-        parts.append(_render(table))
+            words = c.name, roles.get(c.name, "-"), c.dtype, shape_text(c), f"{100 * c.share:.3g} %"
+            table_row(table, *words, *map(_number, (c.max_abs, c.rms, c.relative_rms, c.cosine)))
+        parts.append(render_table(table))
     if difference.scalars or difference.replaced:
-        table = _table("changed", "old", "new", numbers=False)
+        table = new_table("changed", "old", "new", numbers=False)
         for scalar in difference.scalars:
-            _row(table, scalar.name, repr(scalar.old), repr(scalar.new))
+            table_row(table, scalar.name, repr(scalar.old), repr(scalar.new))
         for leaf in difference.replaced:
-            _row(table, leaf.name, leaf.old, leaf.new)
-        parts.append(_render(table))
+            table_row(table, leaf.name, leaf.old, leaf.new)
+        parts.append(render_table(table))
     for label, names in (("appeared", difference.appeared), ("disappeared", difference.disappeared)):
         if names:
             parts.append("\n".join([f"{label}:", *(f"  {printable(name)}" for name in names)]))
@@ -224,21 +257,21 @@ def difference_text(difference: Difference) -> str:
 
 def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
     """Return the figures of the demo, and which commands to try on the chain it left."""
-    table = _table("checkpoints", "every", "bytes", "ratio", "lost", "loss", "accuracy", "rework")
+    table = new_table("checkpoints", "every", "bytes", "ratio", "lost", "loss", "accuracy", "rework")
     loss, accuracy = f"{report.loss_before:.4f}", f"{100 * report.accuracy_before:.2f} %"
-    _row(table, "(at the failure)", "", "", "", "", loss, accuracy, "")
+    table_row(table, "(at the failure)", "", "", "", "", loss, accuracy, "")
     for o in report.outcomes:
         rework = "-" if o.rework_iterations is None else o.rework_iterations
         loss, accuracy = f"{o.loss:.4f}", f"{100 * o.accuracy:.2f} %"
         numbers = (f"{o.interval:.3g}", f"{o.bytes_on_disk:,}", f"{o.ratio:.1f}x", o.lost_iterations)
-        _row(table, o.scheme, *numbers, loss, accuracy, rework)
+        table_row(table, o.scheme, *numbers, loss, accuracy, rework)
     full = report.full_bytes * report.checkpoints
     return "\n\n".join(
         [
             f"A network of {report.parameters:,} parameters learned for {report.iterations} iterations; "
             f"its state was lost after {report.failure_iteration},\nrestored from the last checkpoint, and "
             "trained on. Rework: iterations until the training loss was back.",
-            _render(table),
+            render_table(table),
             f"{report.checkpoints} checkpoints, policy {report.policy}, and the newest exact: "
             f"{size_text(full, report.chain_bytes)}\n"
             f"accuracy at the end: {100 * report.accuracy_resumed:.2f} %, "
@@ -249,24 +282,27 @@ def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
     )
 
 
-def _table(first: str, *others: str, numbers: bool = True) -> Table:
+def new_table(first: str, *others: str, numbers: bool = True) -> Table:
+    """Return a table with these headers; columns of words are on the left."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     table.add_column(first, justify="right" if first == "step" else "left", overflow="fold")
     for header in others:
-        words = not numbers or header in ("kind", "dtype", "shape", "role", "because", "method", "values")
+        words = not numbers or header in _WORDS
         table.add_column(header, justify="left" if words else "right", no_wrap=True)
     return table
 
 
-def _row(table: Table, *cells: object) -> None:
+def table_row(table: Table, *cells: object) -> None:
+    """Add a row. What is not printable is escaped, and nothing is markup."""
     from rich.text import Text
 
     table.add_row(*(Text(printable(cell)) for cell in cells))  # in a str rich looks for markup
 
 
-def _render(table: Table) -> str:
+def render_table(table: Table) -> str:
+    """Return a table as text, as wide as the terminal if there is one."""
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
@@ -284,13 +320,13 @@ def _facts(facts: dict[str, object]) -> str:
 
 def _histogram(bins: Sequence[Bin]) -> str:
     most = max(bar.count for bar in bins)
-    table = _table("from", "to", "count")
+    table = new_table("from", "to", "count")
     table.columns[0].justify = "right"
     table.add_column("")
     for bar in bins:
         length = math.ceil(_MAX_BAR_CHARACTERS * bar.count / most)  # a count above 0 shows
-        _row(table, _number(bar.low), _number(bar.high), f"{bar.count:,}", "#" * length)
-    return _render(table)
+        table_row(table, _number(bar.low), _number(bar.high), f"{bar.count:,}", "#" * length)
+    return render_table(table)
 
 
 def _times(nbytes: int, stored: int) -> str:
@@ -302,7 +338,8 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _shape(array: Any) -> str:
+def shape_text(array: Any) -> str:
+    """Return the shape of an array, as in ``3 x 4``."""
     return " x ".join(map(str, array.shape)) or "-"
 
 

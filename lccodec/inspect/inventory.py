@@ -6,6 +6,7 @@ Only manifests and headers of frames are read. What cannot be read is listed as 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -110,15 +111,21 @@ class Inventory:
     def rows(self) -> list[ArrayRow]:
         """Return every array, in the order of the newest state; those that it lacks come last."""
         names = dict.fromkeys([*self._order, *self._arrays])
-        return [_row(self._arrays[name], *self._bytes[name]) for name in names]
+        return [array_row(self._arrays[name], *self._bytes[name]) for name in names]
 
 
-def _row(array: ArrayInfo, stored: int, nbytes: int) -> ArrayRow:
-    size = 1
-    for extent in array.shape:
-        size *= extent
+def array_row(array: ArrayInfo, stored_bytes: int = 0, nbytes: int = 0) -> ArrayRow:
+    """Return what a report says of an array; the bytes are sums over all checkpoints."""
     return ArrayRow(
-        array.name, array.role, array.why, array.dtype, array.shape, size, array.quantizer, stored, nbytes
+        name=array.name,
+        role=array.role,
+        why=array.why,
+        dtype=array.dtype,
+        shape=array.shape,
+        size=math.prod(array.shape),
+        quantizer=array.quantizer,
+        stored_bytes=stored_bytes,
+        nbytes=nbytes,
     )
 
 

@@ -9,9 +9,9 @@ number counts by its magnitude; differences of integers are exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -48,16 +48,8 @@ class _Sums:
     low: float = math.inf
     high: float = -math.inf
     squares: float = 0.0
-    common: int = 0  # elements that are finite in both states
-    before: float = 0.0  # squares of the elements before
+    before: float = 0.0  # squares of the elements before that are finite in both states
     differences: float = 0.0  # squares
-
-    def is_exact(self) -> bool:
-        """Return whether no sum has overflowed or vanished."""
-        sums = (self.squares, self.before, self.differences)
-        peak = max(abs(self.low), abs(self.high)) if self.finite else 0.0
-        largest = max(sums)
-        return largest < _MOST_SUM and (largest > _LEAST_SUM or (peak == 0 and largest == 0))
 
 
 def measure(bits: Array, before: Array | None, kind: ElementType, bins: Bins | None = None) -> Measures:
@@ -82,18 +74,19 @@ def measure(bits: Array, before: Array | None, kind: ElementType, bins: Bins | N
     >>> round(found.movement, 3)  # the root of (0 + 0 + 1) / (0 + 9 + 9)
     0.236
     """
-    sums, exponent = _Sums(), 0
-    pieces = _real_pieces if kind.is_float and kind.kind != "c" else _other_pieces
+    sums = _Sums()
+    cut = _real_pieces if kind.is_float and kind.kind != "c" else _other_pieces
+
+    def pieces() -> Iterator[_Piece]:
+        return cut(bits, before, kind)
+
+    vanishes = kind.is_float and kind.size == 8  # squares of others do not
     with np.errstate(over="ignore", invalid="ignore"):
-        for piece in pieces(bits, before, kind):
-            _add(sums, *piece, bins)
-        if not sums.is_exact():
-            exponent = _peak_exponent(bits, before, kind)
-            scaled = _Sums()
-            for values, old, gaps in pieces(bits, before, kind):
-                own = np.ldexp(values, -exponent)
-                _add(scaled, own, _scaled(old, exponent), _scaled(gaps, exponent), None)
-            sums.squares, sums.before, sums.differences = scaled.squares, scaled.before, scaled.differences
+        for piece in pieces():
+            _add(sums, piece, bins)
+        rms = _root(sums.squares, lambda: (piece.finite() for piece in pieces()), vanishes)
+        old = _root(sums.before, lambda: (piece.common()[0] for piece in pieces()), vanishes)
+        moved = _root(sums.differences, lambda: (piece.common()[1] for piece in pieces()), vanishes)
     size = bits.size // kind.components
     return Measures(
         size=size,
@@ -101,27 +94,35 @@ def measure(bits: Array, before: Array | None, kind: ElementType, bins: Bins | N
         zeros=sums.zeros / size if size else 0.0,
         minimum=sums.low if sums.finite else None,
         maximum=sums.high if sums.finite else None,
-        rms=_root(sums.squares, sums.finite, exponent) if sums.finite else None,
-        movement=math.sqrt(sums.differences / sums.before) if sums.before else None,
+        rms=_product(rms[0] / math.sqrt(sums.finite), rms[1]) if sums.finite else None,
+        movement=_product(moved[0] / old[0], moved[1] - old[1]) if old[0] else None,
     )
 
 
-def _scaled(values: Array | None, exponent: int) -> Array | None:
-    return None if values is None else np.ldexp(values, -exponent)
+class _Piece(NamedTuple):
+    """A part of an array as float64: values, values before, differences; not all are finite."""
+
+    values: Array
+    old: Array | None
+    gaps: Array | None
+
+    def finite(self) -> Array:
+        kept: Array = self.values[np.isfinite(self.values)]
+        return kept
+
+    def common(self) -> tuple[Array, Array]:
+        """Return values before and differences where both states are finite."""
+        if self.old is None or self.gaps is None:
+            return np.empty(0), np.empty(0)
+        kept = np.isfinite(self.gaps)
+        return self.old[kept], self.gaps[kept]
 
 
-def _root(squares: float, count: int, exponent: int) -> float | None:
-    try:
-        return math.ldexp(math.sqrt(squares / count), exponent)
-    except OverflowError:
-        return None
-
-
-def _add(sums: _Sums, values: Array, old: Array | None, gaps: Array | None, bins: Bins | None) -> None:
-    """Add a piece: its values, and the finite values before with their differences (float64)."""
+def _add(sums: _Sums, piece: _Piece, bins: Bins | None) -> None:
+    values, old, gaps = piece
     low, high = (float(values.min()), float(values.max())) if values.size else (math.inf, -math.inf)
     if not (math.isfinite(low) and math.isfinite(high)):  # a NaN is minimum and maximum
-        values = values[np.isfinite(values)]
+        values = piece.finite()
         low, high = float(values.min(initial=math.inf)), float(values.max(initial=-math.inf))
     if values.size:
         sums.finite += values.size
@@ -134,13 +135,32 @@ def _add(sums: _Sums, values: Array, old: Array | None, gaps: Array | None, bins
     if old is None or gaps is None:
         return
     differences = _squares(gaps)
-    if not math.isfinite(differences):  # or it has overflowed, which is seen later
-        kept = np.isfinite(gaps)
-        old, gaps = old[kept], gaps[kept]
+    if not math.isfinite(differences):
+        old, gaps = piece.common()
         differences = _squares(gaps)
-    sums.common += gaps.size
     sums.before += _squares(old)
     sums.differences += differences
+
+
+def _root(squares: float, arrays: Callable[[], Iterator[Array]], vanishes: bool) -> tuple[float, int]:
+    """Return the root of a sum of squares, as a float and the power of two to multiply it by.
+
+    If the sum has overflowed or lost digits, it is taken again from the arrays, divided by that
+    power.
+    """
+    if _LEAST_SUM < squares < _MOST_SUM or (squares == 0 and not vanishes):
+        return math.sqrt(squares), 0
+    peak = max((float(np.abs(values).max(initial=0.0)) for values in arrays()), default=0.0)
+    exponent = math.frexp(peak)[1]
+    return math.sqrt(sum(_squares(np.ldexp(values, -exponent)) for values in arrays())), exponent
+
+
+def _product(value: float, exponent: int) -> float | None:
+    """Return ``value * 2**exponent``; ``None`` if that is no finite number."""
+    try:
+        return math.ldexp(value, exponent)
+    except OverflowError:
+        return None
 
 
 def _squares(values: Array) -> float:
@@ -148,47 +168,34 @@ def _squares(values: Array) -> float:
     return float(np.einsum("i,i->", values, values))
 
 
-def _real_pieces(
-    bits: Array, before: Array | None, kind: ElementType
-) -> Iterator[tuple[Array, Array | None, Array | None]]:
-    """Yield values, values before, and differences, as float64; some may not be finite."""
+def _real_pieces(bits: Array, before: Array | None, kind: ElementType) -> Iterator[_Piece]:
     for part in slices(bits.size):
         values = work(bits[part], kind).astype(np.float64)
         if before is None:
-            yield values, None, None
+            yield _Piece(values, None, None)
         else:
             old = work(before[part], kind).astype(np.float64)
-            yield values, old, values - old
+            yield _Piece(values, old, values - old)
 
 
-def _other_pieces(
-    bits: Array, before: Array | None, kind: ElementType
-) -> Iterator[tuple[Array, Array | None, Array | None]]:
-    """Yield the same of integers and complex numbers: by their magnitudes, but signed integers."""
+def _other_pieces(bits: Array, before: Array | None, kind: ElementType) -> Iterator[_Piece]:
+    """Yield pieces of integers, and of complex numbers by their magnitudes."""
     earlier = iter(()) if before is None else numbers(before, kind)
     for values in numbers(bits, kind):
-        own = values.astype(np.float64) if values.dtype.kind in "iu" else _magnitudes(values)
-        old = next(earlier, None)
+        own, old = _magnitudes(values), next(earlier, None)
         if old is None:
-            yield own, None, None
+            yield _Piece(own, None, None)
         else:
-            gaps = distance(old, values)
-            yield own, old.astype(np.float64) if old.dtype.kind in "iu" else _magnitudes(old), gaps
+            yield _Piece(own, _magnitudes(old), distance(old, values))
 
 
 def _magnitudes(values: Array) -> Array:
-    """Return magnitudes; one that is too large counts as the largest float64."""
+    """Return integers as float64, and complex numbers by their magnitudes.
+
+    A magnitude that is too large counts as the largest float64.
+    """
+    if values.dtype.kind in "iu":
+        return values.astype(np.float64)
     found = magnitude(values)
-    too_large = np.isinf(found) & np.isfinite(values)
-    found[too_large] = np.finfo(np.float64).max
+    found[np.isinf(found) & np.isfinite(values)] = np.finfo(np.float64).max
     return found
-
-
-def _peak_exponent(bits: Array, before: Array | None, kind: ElementType) -> int:
-    """Return the power of two above all finite values of two states."""
-    peak = 0.0
-    for array in (bits, before) if before is not None else (bits,):
-        for values in numbers(array, kind):
-            sizes = magnitude(values)
-            peak = max(peak, float(sizes.max(initial=0.0, where=np.isfinite(sizes))))
-    return math.frexp(peak)[1]

@@ -8,13 +8,9 @@ import pytest
 
 import lccodec
 from lccodec import Chain, Policy, Triggered, UniformDeadzone
-from lccodec.cli.network import Network, Task
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
-from ..support.runs import arrays_of
-
-#: How far an estimate of the bytes, or of the error, may be off: a factor.
-BYTES, ERROR = 1.5, 1.33
+from ..support.estimates import check_estimates
 
 
 @pytest.fixture(autouse=True)
@@ -45,55 +41,9 @@ def adam(count: int, size: int = 300_000, seed: int = 0) -> list[dict[str, Any]]
     return states
 
 
-def digits(count: int) -> list[dict[str, Any]]:
-    """States of a network that learns handwritten digits; one array has 200,000 weights."""
-    task, network, states = Task(), Network.initial(), []
-    for iteration in range(1, 4 * count + 1):
-        task.train(network, iteration)
-        if iteration % 4 == 0:
-            state: Any = network.to_state(iteration)
-            states.append({n.replace("/", "."): array.copy() for n, array in arrays_of(state).items()})
-    return states
-
-
-def rms(array: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(array.astype(np.float64) ** 2)))
-
-
-def check(directory: Path, states: list[dict[str, Any]], policy: str) -> set[bool]:
-    """Save states; before each, compare the estimates with what the save then does."""
-    sampled = set()
-    before: dict[str, np.ndarray] = {}
-    with Chain(directory, policy) as chain:
-        for step, state in enumerate(states):
-            plan = chain.plan(state)
-            estimates = plan.estimates()
-            chain.save(step, state)
-            restored, exact = arrays_of(chain.restore()), arrays_of(state)
-            frames: dict[int | None, list[int]] = {}
-            for array, info, estimate in zip(plan, chain.info().arrays, estimates, strict=True):
-                sums = frames.setdefault(array.frame, [0, 0])
-                sums[0] += estimate.stored_bytes
-                sums[1] += info.stored_bytes
-                error = restored[array.name].astype(float) - exact[array.name]
-                moved = exact[array.name].astype(float) - before.get(array.name, np.zeros(()))
-                if estimate.error is not None and rms(moved):
-                    assert estimate.error == pytest.approx(rms(error) / rms(moved), rel=ERROR - 1, abs=1e-6)
-                sampled.add(estimate.sampled)
-            for estimated, stored in frames.values():
-                assert stored / BYTES - 100 <= estimated <= stored * BYTES + 100
-            before = restored
-    return sampled
-
-
 @pytest.mark.parametrize("policy", ["balanced", "lossless", "lc-3", "small"])
 def test_estimates_of_adam(tmp_path: Path, policy: str) -> None:
-    assert check(tmp_path, adam(4), policy) == {True, False}
-
-
-@pytest.mark.parametrize("policy", ["balanced", "lossless", "small"])
-def test_estimates_of_a_network_that_learns(tmp_path: Path, policy: str) -> None:
-    assert check(tmp_path, digits(4), policy) == {True, False}
+    assert check_estimates(tmp_path, adam(4), policy) == {True, False}
 
 
 def test_arrays_without_a_frame(tmp_path: Path) -> None:

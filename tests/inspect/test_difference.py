@@ -55,6 +55,8 @@ def test_figures_over_several_pieces():
     assert found.max_abs == np.abs(gap).max()
     assert found.rms == pytest.approx(np.sqrt(np.mean(gap**2)))
     assert found.relative_rms == pytest.approx(found.rms / np.sqrt(np.mean(old.astype(float) ** 2)))
+    lengths = np.linalg.norm(old.astype(float)) * np.linalg.norm(new.astype(float))
+    assert found.cosine == pytest.approx(np.sum(old.astype(float) * new) / lengths)
 
 
 @given(arrays(), st.randoms())
@@ -105,6 +107,14 @@ def test_elements_that_are_not_finite_are_counted_apart():
 def test_signs_of_zero_differ_and_a_zero_array_has_no_relative_error():
     found = change(np.zeros(2), -np.zeros(2))
     assert (found.changed, found.max_abs, found.relative_rms) == (2, 0, None)
+
+
+def test_the_cosine_of_an_angle():
+    assert change(np.array([1e300, 0]), np.array([-1e-300, 0])).cosine == pytest.approx(-1)
+    assert change(np.array([1, 0]), np.array([0, 5])).cosine == 0
+    assert change(np.array([1j]), np.array([1 + 1j])).cosine == pytest.approx(np.sqrt(0.5))
+    assert change(np.zeros(2), np.ones(2)).cosine is None
+    assert change(np.full(1, np.nan), np.ones(1)).cosine is None
 
 
 def test_leaves_of_a_checkpoint(tmp_path, monkeypatch):

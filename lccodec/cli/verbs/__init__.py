@@ -9,6 +9,7 @@ from .conversion import convert
 from .demonstration import demo
 from .inspection import check, diff, info, ls, show
 from .life import compact, fork, pin, prune, rollback, rolled_back, unpin
+from .planning import plan
 from .reporting import report
 from .transfer import average, restore, save
 
@@ -24,6 +25,7 @@ __all__ = [
     "info",
     "ls",
     "pin",
+    "plan",
     "program",
     "prune",
     "report",

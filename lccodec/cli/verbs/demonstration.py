@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+import lccodec
+
 from ...chain.chain import Chain
+from ...inspect.examination import examine
+from ...inspect.report import document
 from .. import render
 from ..program import verb
 from .parameters import NEW
@@ -23,8 +29,9 @@ def demo(directory: Path | None, as_json: bool) -> None:
 
     with render.progress("training") as update:
         report = run(directory or _unused("lccodec-demo"), progress=update)
+    page = _write_page(Path(report.directory))
     if as_json:
-        click.echo(render.dump_json(report))
+        click.echo(render.dump_json({**asdict(report), "page": None if page is None else str(page)}))
         return
     chain = Chain(report.directory)
     first, *_, before, last = chain.steps
@@ -37,7 +44,25 @@ def demo(directory: Path | None, as_json: bool) -> None:
         ("check", report.directory, "--deep"),
         ("restore", report.directory, "--step", first, "-o", "first.npz"),
     ]
-    click.echo(render.demo_text(report, commands))
+    if page is None:
+        commands.append(("report", report.directory))
+        ending = "A page shows all of it: pip install 'lccodec[report]', and the last of these commands."
+    else:
+        ending = f"A page shows all of it. Open it in a browser: {render.printable(page)}"
+    click.echo(f"{render.demo_text(report, commands)}\n\n{ending}")
+
+
+def _write_page(directory: Path) -> Path | None:
+    """Write the report of the chain beside it; ``None`` without the extra ``report``."""
+    if find_spec("vl_convert") is None:
+        return None
+    from ...report import write_page
+
+    page = directory.with_name(f"{directory.name}-report.html")
+    with render.progress("examining") as update:
+        found = examine(directory, version=lccodec.__version__, progress=update)
+    write_page(document(found), page)
+    return page
 
 
 def _unused(name: str) -> Path:

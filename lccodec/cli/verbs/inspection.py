@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from ...chain.bundled import describe_exact_in, with_exact_in
-from ...chain.info import CheckpointInfo
+from ...chain.info import ArrayInfo, CheckpointInfo
 from ...chain.newest import describe_exact, with_exact
 from ...chain.place import Place, place_steps
 from ...chain.survey import survey
 from ...chain.validate import validate
 from ...container.bundle import Bundle, is_bundle
-from ...errors import FormatError, LccodecError
+from ...errors import ArgumentError, FormatError, LccodecError
+from ...inspect.course import course
 from ...inspect.difference import Leaves, compare_states
+from ...inspect.inventory import array_row
 from ...inspect.summary import summarize
+from ...inspect.trajectory import Trajectory
 from .. import render
 from ..program import error_document, error_text, tell, verb
 from .foreign import describe_foreign, foreign_text
@@ -102,18 +105,42 @@ def info(path: Path, step: int | None, as_json: bool) -> None:
 @click.argument("name")
 @step_option
 @history_option
-def show(path: Path, name: str, step: int | None, history: bool, as_json: bool) -> None:
-    """Show one array: dtype, shape, range, and a histogram; or the value of a scalar."""
+@click.option("--over-time", is_flag=True, help="Also what the array is at every step of the chain.")
+def show(  # one parameter for each option: click passes them by name
+    path: Path, name: str, step: int | None, history: bool, over_time: bool, as_json: bool
+) -> None:
+    """Show one array: role, dtype, shape, range, and a histogram; or the value of a scalar."""
     with open_state(path, step, history) as file:
-        leaves, found, exact = Leaves(file), file.info().step, file.info().exact
+        leaves, about = Leaves(file), file.info()
         leaf = leaves[name] if name in leaves else file.get(name)  # its error suggests the nearest name
-    place = {"path": str(path), "step": found, "name": name, "exact": exact}
-    if not isinstance(leaf, np.ndarray):
+        index = file.links[-1].paths.get(name)
+    place = {"path": str(path), "step": about.step, "name": name, "exact": about.exact}
+    if index is None:
         click.echo(render.dump_json({**place, "value": leaf}) if as_json else render.printable(repr(leaf)))
         return
-    figures = summarize(leaf)
-    document = {**place, **asdict(figures)}
-    click.echo(render.dump_json(document) if as_json else render.summary_text(name, found, figures, exact))
+    figures, array = summarize(leaf), about.arrays[index]
+    policy = {"role": array.role, "why": array.why, "quantizer": array.quantizer}
+    document = {**place, **policy, **asdict(figures)}
+    parts = [render.summary_text(replace(array, name=name), about.step, figures, about.exact)]
+    if over_time:
+        found = _course(path, array)
+        document["over_time"] = {"steps": found.steps, **(series := _series(found))}
+        parts.append(render.course_text(found.steps, series))
+    click.echo(render.dump_json(document) if as_json else "\n\n".join(parts))
+
+
+def _course(path: Path, array: ArrayInfo) -> Trajectory:
+    if not path.is_dir() and not is_bundle(path):
+        raise ArgumentError(f"{path} is a file: --over-time is for a chain")
+    with (
+        nullcontext(path) if path.is_dir() else Bundle(path) as place,
+        render.progress("reading") as update,
+    ):
+        return course(place, array_row(array), update)
+
+
+def _series(found: Trajectory) -> dict[str, Sequence[float | None]]:
+    return {name: series[0] for name, series in found.figures.items()}
 
 
 @verb
@@ -128,8 +155,10 @@ def diff(place: Path, old: int, new: int, as_json: bool) -> None:
         render.progress("comparing") as update,
     ):
         difference = compare_states(Leaves(before), Leaves(after), update)
+        roles = {array.name: array.role for array in after.info().arrays}
     document = {"directory": str(place), "old": old, "new": new, **asdict(difference)}
-    click.echo(render.dump_json(document) if as_json else render.difference_text(difference))
+    document["changed"] = [{**each, "role": roles.get(each["name"])} for each in document["changed"]]
+    click.echo(render.dump_json(document) if as_json else render.difference_text(difference, roles))
 
 
 @verb

@@ -1,6 +1,7 @@
 """The verb demo, with and without --json."""
 
 import dataclasses
+from importlib.util import find_spec
 
 import lccodec
 from lccodec.cli import demo
@@ -33,8 +34,22 @@ def test_demo(tmp_path, monkeypatch):
     assert [words[0] for words in commands[:5]] == ["ls", "info", "show", "diff", "check"]
     for words in commands[:5]:
         run(*words)
+    if find_spec("vl_convert"):
+        assert stdout.endswith("Open it in a browser: lccodec-demo-report.html\n")
+        assert (tmp_path / "lccodec-demo-report.html").read_bytes().startswith(b"<!doctype html>")
+    monkeypatch.setattr("lccodec.cli.verbs.demonstration.find_spec", lambda _: None)
     document = run_json("demo")
-    assert document["directory"] == "lccodec-demo-2"
+    assert (document["directory"], document["page"]) == ("lccodec-demo-2", None)
     assert document["outcomes"][0]["scheme"] == "chain"
     _, stderr = run("demo", "--directory", "lccodec-demo", code=2)
     assert "needs an empty directory" in stderr
+
+
+def test_demo_without_the_extra_says_how_to_get_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "run", quick_demo)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lccodec.cli.verbs.demonstration.find_spec", lambda _: None)
+    stdout, _ = run("demo")
+    assert "  lccodec report lccodec-demo\n" in stdout
+    assert "pip install 'lccodec[report]'" in stdout.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["lccodec-demo"]

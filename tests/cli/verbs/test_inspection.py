@@ -21,6 +21,7 @@ def test_ls(chain):
         ["30", "delta", "lossy", "20"],
     ]
     assert lines[-1].startswith("3 checkpoints, 1 of them keyframes: ")
+    assert re.fullmatch("bytes, logarithmic  [\u2581-\u2588]{3}", lines[-2])
     assert stderr == ""
     document = run_json("ls", chain)
     assert [entry["step"] for entry in document["checkpoints"]] == [10, 20, 30]
@@ -100,6 +101,30 @@ def test_show(chain):
     assert run_json("show", step_file(chain, 10), "model/bias")["distribution"]["std"] == 0
 
 
+def test_show_tells_role_and_policy(chain):
+    document = run_json("show", chain, "model/weight", "--step", 20)
+    assert (document["role"], document["why"]) == ("weight", "named 'weight'")
+    assert document["quantizer"] == "ExponentBuckets()"
+    stdout, _ = run("show", chain, "model/weight", "--step", 20)
+    assert "role      weight, named 'weight'\n" in stdout
+    assert "deltas    ExponentBuckets()\n" in stdout
+
+
+def test_show_over_time(chain, tmp_path):
+    document = run_json("show", chain, "model/weight", "--over-time")["over_time"]
+    assert document["steps"] == [10, 20, 30]
+    weights = [lccodec.Chain(chain).restore(step)["model"]["weight"].astype(float) for step in (10, 20, 30)]
+    assert document["rms"] == pytest.approx([np.sqrt(np.mean(weight**2)) for weight in weights])
+    change = np.linalg.norm(weights[2] - weights[1]) / np.linalg.norm(weights[1])
+    assert document["movement"][2] == pytest.approx(change)
+    stdout, _ = run("show", chain, "model/weight", "--over-time")
+    assert "\nover 3 steps, 10 to 30\nmovement " in stdout
+    lccodec.bundle(chain, tmp_path / "run.lccb")
+    assert run_json("show", tmp_path / "run.lccb", "model/weight", "--over-time")["over_time"] == document
+    error = run("show", step_file(chain, 10), "model/weight", "--over-time", code=2)[1]
+    assert "--over-time is for a chain" in error
+
+
 def test_show_of_a_scalar(chain):
     assert run("show", chain, "lr")[0] == "0.1\n"
     assert run_json("show", chain, "note")["value"] == "text"
@@ -122,6 +147,8 @@ def test_diff(chain):
     document = run_json("diff", chain, 10, 30)
     (weight,) = document["changed"]
     assert (weight["name"], weight["changed"], weight["share"]) == ("model/weight", 1000, 0.5)
+    assert (weight["role"], weight["cosine"]) == ("weight", pytest.approx(1, abs=1e-3))
+    assert ["model/weight", "weight"] in [line.split()[:2] for line in stdout.splitlines()]
     assert weight["max_abs"] == pytest.approx(0.001, rel=1e-3)
     assert document["scalars"] == [{"name": "step", "old": 10, "new": 30}]
     assert (document["unchanged"], document["unchanged_scalars"]) == (1, 3)

@@ -1,0 +1,78 @@
+"""What the shell shows of a plan: what each array of a state would be, before it is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..chain.estimate import Estimate
+from ..chain.plan import ArrayPlan, Plan
+from .render import (
+    new_table,
+    printable,
+    quantizer_words,
+    ratio,
+    render_table,
+    shape_text,
+    size_text,
+    table_row,
+)
+
+
+def plan_document(plan: Plan, estimates: Sequence[Estimate]) -> dict[str, Any]:
+    """Return a plan with its estimates for JSON."""
+    arrays = [
+        {
+            **asdict(array),
+            "estimated_bytes": found.stored_bytes,
+            "estimated_error": found.error,
+            "sampled": found.sampled,
+        }
+        for array, found in zip(plan, estimates, strict=True)
+    ]
+    stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
+    totals = {
+        "arrays": len(plan),
+        "estimated_bytes": stored,
+        "nbytes": nbytes,
+        "ratio": ratio(nbytes, stored),
+    }
+    return {"parent": plan.parent, "arrays": arrays, "totals": totals, "shortfall": plan.shortfall}
+
+
+def plan_text(plan: Plan, estimates: Sequence[Estimate]) -> str:
+    """Return a table of a plan, with estimated bytes and errors."""
+    table = new_table(
+        "name", "shape", "role", "because", "in deltas", "stored", "about bytes", "ratio", "error"
+    )
+    for array, found in zip(plan, estimates, strict=True):
+        times = ratio(array.nbytes, found.stored_bytes)
+        table_row(
+            table,
+            array.name,
+            shape_text(array),
+            array.role,
+            array.why,
+            quantizer_words(array.quantizer),
+            array.stored,
+            f"{found.stored_bytes:,}",
+            "-" if times is None else f"{times:.1f}x",
+            _error_text(array, found),
+        )
+    stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
+    kind = "a keyframe" if plan.parent is None else f"a delta to step {plan.parent}"
+    sampled = sum(each.sampled for each in estimates)
+    how = f"; {sampled} large arrays by a sample" if sampled else ""
+    lines = [
+        f"This would be {kind}: about {size_text(nbytes, stored)} in frames{how}.",
+        "Errors are multiples of the movement since the last checkpoint, or of the values without one.",
+        *([plan.shortfall] if plan.shortfall else []),
+    ]
+    shown = [render_table(table)] if len(plan) else []
+    return "\n\n".join([*shown, "\n".join(map(printable, lines))])
+
+
+def _error_text(array: ArrayPlan, found: Estimate) -> str:
+    error = "-" if found.error is None else "exact" if found.error == 0 else f"{found.error:.2g}"
+    return f"{error}, {array.guarantee}" if array.guarantee not in ("", "exact") else error

@@ -1,0 +1,43 @@
+"""The verb that shows what a save would do: plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ...adapters.files.formats import check_suffix, load_with_roles
+from ...chain.chain import Chain
+from ...chain.directory import directory_steps
+from ...policy.presets import POLICIES
+from .. import render
+from ..planning import plan_document, plan_text
+from ..program import verb
+from .parameters import FILE, NEW
+
+
+@verb
+@click.argument("directory", metavar="DIR", type=NEW)
+@click.argument("file", metavar="STATE", type=FILE)
+@click.option(
+    "--policy",
+    type=click.Choice(list(POLICIES)),
+    help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
+)
+def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None:
+    """Show what a save of STATE into the chain DIR would do with each array. Nothing is written.
+
+    STATE is a file as for save. For each array: its role and why, the quantizer in deltas, about
+    how many bytes it would take, and with which error. Large arrays are estimated by a sample.
+    """
+    check_suffix(file)
+    state, _, known = load_with_roles(file)
+    is_chain = directory.is_dir() and directory_steps(directory)
+    with Chain(directory, policy or (None if is_chain else "lossless")) as chain:
+        found = chain.plan(state, known=known)
+        estimates = found.estimates()
+    if as_json:
+        document = {"directory": str(directory), "file": str(file), **plan_document(found, estimates)}
+        click.echo(render.dump_json(document))
+    else:
+        click.echo(plan_text(found, estimates))

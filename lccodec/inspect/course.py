@@ -1,0 +1,71 @@
+"""One array over the steps of a chain: only its own frames are read and decoded, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..chain.checkpoint import CheckpointFile, open_step
+from ..chain.decoded import DecodedArray
+from ..chain.place import Place, place_steps
+from ..chain.replay import replay_each
+from ..container.bundle import Bundle
+from ..errors import LccodecError
+from .report import ArrayRow
+from .trajectory import Trajectory
+
+
+def course(place: Place, row: ArrayRow, progress: Callable[[int, int], object] | None = None) -> Trajectory:
+    """Return the figures of an array at every step that can be read and has it.
+
+    `progress` is called as ``progress(done, total)`` with numbers of steps.
+    """
+    total, found = len(place_steps(place)), Trajectory([row])
+    arrays: dict[int, DecodedArray] = {}
+    for step, array in _arrays(place, row.name):
+        arrays.clear()
+        if found.steps and step <= found.steps[-1]:
+            continue  # a branch of the chain: the steps of the newest branch are shown
+        arrays[step] = array
+        found.add(step, {row.name: array})
+        if progress is not None:
+            progress(len(found.steps), total)
+    return found
+
+
+def _arrays(place: Place, name: str) -> Iterator[tuple[int, DecodedArray]]:
+    """Yield the array at every step. It is valid until the next one is asked for."""
+    left = set(place_steps(place))
+    lines: list[tuple[int, set[int]]] = []  # the newest step of a line, and its steps that no other has
+    while left:
+        newest = max(left)
+        own = {newest}
+        try:
+            with _open(place, newest) as file:
+                own |= {link.manifest.step or 0 for link in file.links}
+        except LccodecError:
+            pass  # this step cannot be read, but its parents may be
+        else:
+            lines.append((newest, own & left))
+        left -= own
+    for newest, own in reversed(lines):
+        try:
+            with _open(place, newest) as file:
+                yield from _line(file, own, name)
+        except LccodecError:  # what follows in this line cannot be decoded
+            continue
+
+
+def _line(file: CheckpointFile, steps: set[int], name: str) -> Iterator[tuple[int, DecodedArray]]:
+    wanted = {
+        position: [name]
+        for position, link in enumerate(file.links)
+        if (link.manifest.step or 0) in steps and name in link.names
+    }
+    for position, arrays in replay_each(file.links, wanted):
+        yield file.links[position].manifest.step or 0, arrays[name]
+
+
+def _open(place: Place, step: int) -> CheckpointFile:
+    if isinstance(place, Bundle):
+        return CheckpointFile(place.open(step), place)
+    return open_step(place, step)
