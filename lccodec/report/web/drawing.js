@@ -39,8 +39,6 @@ function draw({ chart, title }, specify, { describe = null, click = null } = {})
       renderer: "svg", actions: false, ast: true, defaultStyle: false, mode: "vega-lite",
       tooltip: (_, event, item, value) => showTip(event, value && describe ? describe(item.datum) : null),
     });
-    // With a height of its own, a chart out of sight takes part in no layout.
-    chart.style.height = `${chart.querySelector("svg").getAttribute("height")}px`;
     if (click) made.view.addEventListener("click", (_, item) => item?.datum && click(item.datum));
     Object.assign(state, { width, view: made.view });
   };
@@ -57,7 +55,6 @@ function drop({ chart }) {
   drawn.get(chart)?.view?.finalize();
   drawn.delete(chart);
   chart.replaceChildren();
-  chart.style.height = "";
 }
 
 function drawAnewOnResize() {
