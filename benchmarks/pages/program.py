@@ -52,7 +52,11 @@ def make_chain(data: Path, directory: Path, steps: int, every: int, *, quick: bo
     with lccodec.Chain(directory) as chain:
         for step in range(steps):
             run.advance(every, seed=0)
-            chain.save(step, run.state())
+            state: dict[str, dict[str, Any]] = {}
+            for name, array in run.state().items():
+                role, _, rest = name.partition("/")
+                state.setdefault(role, {})[rest] = array
+            chain.save(step, state)
         return chain.info(step).nbytes
 
 
@@ -95,7 +99,7 @@ def chromium() -> Iterator[Any]:
 
 
 def measure_opening(file: Path, openings: int) -> float:
-    """Return the median of the seconds from a page's address to its last chart."""
+    """Return the median of the seconds until a page's last chart is on the screen."""
     times = []
     with chromium() as browser:
         for _ in range(openings):
@@ -103,6 +107,7 @@ def measure_opening(file: Path, openings: int) -> float:
             start = time.perf_counter()
             page.goto(file.as_uri())
             page.wait_for_selector("html[data-state=ready]", state="attached")
+            page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
             times.append(time.perf_counter() - start)
             page.close()
     return median(times)

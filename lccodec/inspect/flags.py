@@ -15,8 +15,8 @@ from .report import ArrayRow, Checkpoint, Flag, Series
 
 _ORDER: Final = {"error": 0, "warning": 1, "note": 2}
 
-#: Shown steps in a row without any movement: fewer may be a pause, or a dead zone.
-_FROZEN_STEPS: Final = 3
+#: Shown steps in a row that are all 0, or without any movement: fewer may be a pause.
+_LEAST_STEPS: Final = 3
 
 #: What is exploding is above so many times the median of the steps before, by role and figure.
 _FACTORS: Final[Mapping[str, Mapping[str, float]]] = {
@@ -94,8 +94,10 @@ def _not_finite(row: ArrayRow, steps: Sequence[int], counts: Series) -> Iterator
 
 def _dead(row: ArrayRow, steps: Sequence[int], zeros: Series) -> Iterator[Flag]:
     count = _run_at_end(zeros, 1.0)
-    if not row.size or len(steps) < 2 or not count:
+    if not row.size or count < min(_LEAST_STEPS, len(steps)) or len(steps) == 1:
         return
+    if row.role == "first_moment" and not row.quantizer.startswith("Lossless"):
+        return  # small first moments decode as 0
     if all(share in (1.0, None) for share in zeros):
         yield Flag("note", "dead", row.name, None, "All elements are 0 at every shown step.")
     else:
@@ -106,7 +108,7 @@ def _dead(row: ArrayRow, steps: Sequence[int], zeros: Series) -> Iterator[Flag]:
 def _frozen(row: ArrayRow, steps: Sequence[int], movement: Series, moving: Sequence[bool]) -> Iterator[Flag]:
     count = _run_at_end(movement, 0.0)
     start = len(steps) - count
-    if row.role != "weight" or count < _FROZEN_STEPS or not any(moving[start:]):
+    if row.role != "weight" or count < _LEAST_STEPS or not any(moving[start:]):
         return
     if any(movement[:start]):
         step = steps[start - 1]

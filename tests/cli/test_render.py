@@ -2,11 +2,13 @@
 
 import os
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 
 import lccodec
 from lccodec.cli import render as tables
+from lccodec.cli.verbs import program
 
 from ..support.commands import command, run, run_json
 
@@ -54,3 +56,69 @@ def test_a_terminal_gets_a_bar(monkeypatch, capsys):
     with tables.progress("saving") as update:
         update(1, 2)
     assert "saving" in capsys.readouterr().err
+
+
+def is_printable(text):
+    return all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_no_verb_prints_a_hostile_name(tmp_path):
+    """Names of arrays and files, metadata, and what is wrong with them, of every verb in turn."""
+    directory = tmp_path / HOSTILE
+    state = {f"{HOSTILE}.weight": np.linspace(-1, 1, 600, dtype=np.float32), HOSTILE: np.full(3, np.nan)}
+    files = [tmp_path / f"{HOSTILE}{step}.npz" for step in range(5)]
+    for step, file in enumerate(files):
+        np.savez(file, **{name: array * (step + 1) for name, array in state.items()})
+    name, (bundle, other) = (
+        f"{HOSTILE}.weight",
+        (tmp_path / f"{HOSTILE}{suffix}" for suffix in (".lccb", "2")),
+    )
+    with lccodec.Chain(directory, "balanced", newest="exact") as chain:
+        for step in range(3):
+            metadata = {HOSTILE: HOSTILE, "loss": "1"}
+            chain.save(step, {key: array * (step + 1) for key, array in state.items()}, metadata)
+    lines = [
+        ["save", directory, *files[3:]],
+        ["ls", directory],
+        ["info", directory],
+        ["info", files[0]],
+        ["show", directory, name],
+        ["show", directory, name, "--over-time", "--history"],
+        ["diff", directory, 0, 4],
+        ["plan", other, files[0]],
+        ["plan", directory, files[0]],
+        ["check", directory, "--deep"],
+        ["report", directory, "--tensorboard", tmp_path / f"{HOSTILE}logs"],
+        ["restore", directory, "-o", tmp_path / f"{HOSTILE}r.npz"],
+        ["average", directory, "--last", 2, "-o", tmp_path / f"{HOSTILE}a.npz"],
+        ["convert", files[0], tmp_path / f"{HOSTILE}c.lcc.h5"],
+        ["fork", directory, 2, other],
+        ["pin", directory, 2],
+        ["unpin", directory, 2],
+        ["bundle", directory, "-o", bundle],
+        ["unbundle", bundle, tmp_path / f"{HOSTILE}u"],
+        ["prune", directory, "--latest", 3, "--rewrite", "--dry-run"],
+        ["compact", directory, "--dry-run"],
+        ["rollback", directory, 3],
+        ["rolled-back", directory],
+    ]
+    shown = {verb.name for verb in program.commands.values()} - {"demo"}
+    assert {str(line[0]) for line in lines} == shown
+    for line in lines:
+        if "--tensorboard" in line and not find_spec("tensorboard"):
+            continue
+        stdout, stderr = run(*line)
+        assert is_printable(stdout + stderr), line
+    for path in directory.glob("*.h5"):
+        path.write_bytes(path.read_bytes()[:-9] + b"\x1b[2J" + path.read_bytes()[-5:])
+    for line in (
+        ["check", directory],
+        ["ls", directory],
+        ["show", directory, name],
+        ["diff", directory, 0, 1],
+    ):
+        stdout, stderr = run(*line, code=1)
+        assert is_printable(stdout + stderr), line
+    for line in (["report", directory, "-o", tmp_path / HOSTILE], ["show", files[0], HOSTILE + "\x07"]):
+        done = command(*line)
+        assert is_printable((done.stdout + done.stderr).decode()), line

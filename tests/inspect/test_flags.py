@@ -11,13 +11,13 @@ from ..support.runs import run_states, save_run
 STEPS = list(range(0, 100, 10))
 
 
-def row(name="w", role="weight"):
-    return ArrayRow(name, role, "", "float32", (10,), 10, "", 0, 0)
+def row(name="w", role="weight", quantizer="UniformDeadzone()"):
+    return ArrayRow(name, role, "", "float32", (10,), 10, quantizer, 0, 0)
 
 
-def flags_of(role="weight", others=1, **series):
+def flags_of(role="weight", others=1, quantizer="UniformDeadzone()", **series):
     """The flags of one array, beside others that move as usual."""
-    rows = [row(role=role), *(row(f"other{i}") for i in range(others))]
+    rows = [row(role=role, quantizer=quantizer), *(row(f"other{i}") for i in range(others))]
     usual = {
         "movement": 0.01,
         "rms": 1.0,
@@ -57,6 +57,10 @@ def test_dead():
     always = flags_of(zeros=[1.0] * 10, movement=[None] * 10, rms=[0.0] * 10)
     assert described(always) == [("note", "dead", "w", None)]
     assert flags_of(zeros=[1.0] * 9 + [0.5]) == []
+    assert flags_of(zeros=[0.5] * 8 + [1.0] * 2) == []  # a pause
+    assert flags_of("first_moment", zeros=[0.5] * 5 + [1.0] * 5) == []  # they decode as 0
+    exact = flags_of("first_moment", quantizer="Lossless()", zeros=[0.5] * 5 + [1.0] * 5)
+    assert described(exact) == [("warning", "dead", "w", 50)]
 
 
 def test_frozen():

@@ -94,6 +94,10 @@ def test_squares_out_of_range(scale):
     assert found.movement == pytest.approx(1 / np.sqrt(5))
 
 
+def test_a_movement_that_is_no_number():
+    assert measured(np.array([1e300]), np.array([1e-300])).movement is None
+
+
 def test_the_largest_complex_number():
     array = np.full(2, complex(1.7e308, 1.7e308))
     assert measured(array).maximum == np.finfo(np.float64).max

@@ -62,3 +62,18 @@ def test_a_long_name_is_short_in_lists_and_whole_where_asked_for(report: Opened)
 def test_the_title_is_the_name_of_the_run(report: Opened) -> None:
     assert report.text("h1").startswith("<img src=x onerror=")
     assert report.page.title().endswith("\N{EN DASH} lccodec report")
+
+
+def test_even_a_script_could_load_nothing(browser: Browser, write: Write) -> None:
+    with opened(browser, write(hostile())) as report:
+        for address in ("https://example.com/", "data:text/plain,a", "blob:null/a"):
+            assert not report.run(f"fetch('{address}').then(() => true, () => false)")
+        refused = """new Promise((done) => {
+            document.addEventListener("securitypolicyviolation", (event) => done(event.violatedDirective));
+            const made = document.createElement("script");
+            made.textContent = "window.harmed = 1";
+            document.body.append(made);
+        })"""
+        assert report.run(refused).startswith("script-src")
+        assert report.run("window.harmed === undefined")
+        assert report.requests == []

@@ -81,7 +81,7 @@ function checkpointTable(checkpoints) {
     ...keys.slice(0, 6).map((key) => (Object.hasOwn(point.metadata, key) ? wholeText(point.metadata[key], 40) : "–")),
     ...(keys.length > 6 ? [wholeText(rest(point.metadata), 40)] : []),
   ]);
-  return table(`All ${plural(checkpoints.length, "checkpoint")}`, columns, rows);
+  return table(`All ${plural(checkpoints.length, "checkpoint")}`, columns, rows, { lines: 1000 });
 }
 
 function kindText({ kind, exact, pinned }) {

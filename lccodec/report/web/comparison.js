@@ -23,15 +23,20 @@ function comparisonSection(id, comparison) {
     drawings.push(bars(relative, "relative", 4, {}), bars(cosine, "cosine", 6, { colour: "var(--first)" }));
   }
   const lists = [
-    ["Only in the right one", comparison.appeared.map((name) => wholeText(name))],
-    ["Only in the left one", comparison.disappeared.map((name) => wholeText(name))],
-    ["With another type or shape", comparison.replaced.map(changeText)],
-    ["Other values that differ", comparison.scalars.map(changeText)],
+    ["Only in the right one", comparison.appeared],
+    ["Only in the left one", comparison.disappeared],
+    ["With another type or shape", comparison.replaced],
+    ["Other values that differ", comparison.scalars],
   ].filter(([, items]) => items.length);
   for (const [title, items] of lists) {
-    result.append(element("h3", {}, `${title} (${formatCount(items.length)})`), element("ul", { class: "names" }, ...items.map((item) => element("li", {}, item))));
+    result.append(element("h3", {}, `${title} (${formatCount(items.length)})`), namesList(items));
   }
   return { node: result, drawings };
+}
+
+function namesList(items) {
+  const list = element("ul", { class: "names", tabindex: "-1" });
+  return limited(list, list, items, (item) => element("li", {}, item.name === undefined ? wholeText(item) : changeText(item)), 100);
 }
 
 function changeText({ name, old, new: now }) {

@@ -44,19 +44,22 @@ function table(caption, columns, rows, { lines = 0 } = {}) {
     ? element("td", { class: columns[index].number ? "number" : null }, value)
     : element("th", { scope: "row", class: columns[0].number ? "number" : null }, value);
   const body = element("tbody");
-  const fill = (some) => body.append(...some.map((row) => element("tr", {}, ...row.map(cell))));
-  const limit = lines || rows.length;
-  fill(rows.slice(0, limit));
   const result = element("div", { class: "scroll", role: "group", tabindex: "0", "aria-label": caption },
     element("table", {}, element("caption", {}, caption), element("thead", {}, head), body));
-  if (rows.length <= limit) return result;
-  const more = element("button", { type: "button", class: "more" }, `Show all ${formatCount(rows.length)} rows`);
+  return limited(result, body, rows, (row) => element("tr", {}, ...row.map(cell)), lines || rows.length);
+}
+
+// Puts what `make` makes of items into a parent; a button shows those beyond the limit.
+function limited(whole, parent, items, make, limit) {
+  parent.append(...items.slice(0, limit).map(make));
+  if (items.length <= limit) return whole;
+  const more = element("button", { type: "button", class: "more" }, `Show all ${formatCount(items.length)}`);
   more.addEventListener("click", () => {
-    fill(rows.slice(limit));
+    parent.append(...items.slice(limit).map(make));
     more.remove();
-    result.focus();
+    whole.focus();
   });
-  return element("div", {}, result, more);
+  return element("div", {}, whole, more);
 }
 
 // A table that is made when it is opened.

@@ -13,15 +13,8 @@ function findingsSection(id, run, showArray) {
   const item = ({ severity, kind, array, sentence }) => element("li", { class: `flag ${SEVERITIES.includes(severity) ? severity : "note"}` },
     element("span", { class: "severity" }, severity), element("span", { class: "flag-kind" }, kind),
     array === null ? null : arrayName(array, names, showArray), wholeText(sentence, 240));
-  const list = element("ul", { class: "flags" }, ...flags.slice(0, 20).map(item));
-  result.append(list);
-  if (flags.length > 20) {
-    const more = element("button", { type: "button", class: "more", onclick: () => {
-      list.append(...flags.slice(20).map(item));
-      more.remove();
-    } }, `Show all ${formatCount(flags.length)}`);
-    result.append(more);
-  }
+  const list = element("ul", { class: "flags", tabindex: "-1" });
+  result.append(limited(list, list, flags, item, 20));
   return { node: result, drawings: [] };
 }
 

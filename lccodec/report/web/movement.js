@@ -1,6 +1,6 @@
 // Movement: arrays by steps, for one role at a time.
 
-const ROWS_AT_ONCE = 60;
+const ROWS_AT_ONCE = 40;
 
 function movementSection(id, run, cautions, showArray) {
   const result = section(id, "Movement",
@@ -43,7 +43,7 @@ function movementSection(id, run, cautions, showArray) {
     data.replaceChildren(movementTables(run, rows, roleName(role)));
     return draw(chart, heatChart(cells, {
       stepLabels: run.steps.map(formatCount), rowLabels: rows.map((index) => run.arrays[index].name), edges,
-      rowHeight: rows.length > 30 ? 13 : 18,
+      rowHeight: rows.length > 25 ? 15 : 18,
     }), {
       describe: ({ x, value, index }) => `${shorten(run.arrays[index].name, 80)}\nstep ${formatCount(run.steps[x])}: ${formatNumber(value)}`,
       click: ({ index }) => showArray(index),
