@@ -143,7 +143,15 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(
 def test_ranks_save_and_load_with_the_program_of_the_page(tmp_path: Path) -> None:
     (program,) = programs(DOCS / "frameworks.md")
     (tmp_path / "ranks.py").write_text(program)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "ranks.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "ranks.py",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
