@@ -19,6 +19,7 @@ import torch
 
 import lccodec
 from lccodec import errors
+from lccodec.cli.verbs import program
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -163,6 +164,22 @@ def test_ranks_save_and_load_with_the_program_of_the_page(tmp_path: Path) -> Non
 def test_every_program_of_a_page_is_run_here() -> None:
     pages = [page.name for page in sorted(DOCS.glob("*.md")) if programs(page)]
     assert pages == ["frameworks.md", "start.md"]
+
+
+def test_every_command_of_a_page_is_known() -> None:
+    """Verbs and options of the shell, in blocks of code and in prose."""
+    commands = []
+    for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+        prose, *blocks = re.split(r"^```.*$", page.read_text(), flags=re.MULTILINE)
+        prose += "".join(blocks[1::2])
+        found = [*re.findall(r"`lccodec ([^`]*)`", prose)]
+        found += re.findall(r"^(?:\$ )?lccodec (.*)", "".join(blocks[::2]), re.MULTILINE)
+        commands += [(page.name, command) for command in found]
+    assert len(commands) > 50
+    for name, command in commands:
+        verb, *words = command.partition("#")[0].split()
+        known = {option for parameter in program.commands[verb].params for option in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= known, (name, command)
 
 
 def test_every_rule_has_a_cause_and_a_cure() -> None:
