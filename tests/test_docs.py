@@ -19,6 +19,7 @@ import torch
 
 import lccodec
 from lccodec import errors
+from lccodec.cli.verbs import program
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -143,7 +144,15 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(
 def test_ranks_save_and_load_with_the_program_of_the_page(tmp_path: Path) -> None:
     (program,) = programs(DOCS / "frameworks.md")
     (tmp_path / "ranks.py").write_text(program)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "ranks.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "ranks.py",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -155,6 +164,22 @@ def test_ranks_save_and_load_with_the_program_of_the_page(tmp_path: Path) -> Non
 def test_every_program_of_a_page_is_run_here() -> None:
     pages = [page.name for page in sorted(DOCS.glob("*.md")) if programs(page)]
     assert pages == ["frameworks.md", "start.md"]
+
+
+def test_every_command_of_a_page_is_known() -> None:
+    """Verbs and options of the shell, in blocks of code and in prose."""
+    commands = []
+    for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+        prose, *blocks = re.split(r"^```.*$", page.read_text(), flags=re.MULTILINE)
+        prose += "".join(blocks[1::2])
+        found = [*re.findall(r"`lccodec ([^`]*)`", prose)]
+        found += re.findall(r"^(?:\$ )?lccodec (.*)", "".join(blocks[::2]), re.MULTILINE)
+        commands += [(page.name, command) for command in found]
+    assert len(commands) > 50
+    for name, command in commands:
+        verb, *words = command.partition("#")[0].split()
+        known = {option for parameter in program.commands[verb].params for option in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= known, (name, command)
 
 
 def test_every_rule_has_a_cause_and_a_cure() -> None:
