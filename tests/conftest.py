@@ -38,8 +38,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is about arrays of bfloat16 where NumPy has none: they come with ml_dtypes."""
+    """Mark what needs a browser.
+
+    Leave out what is about arrays of bfloat16 where NumPy has none: they come with ml_dtypes.
+    """
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
     if installed(["bfloat16"]):
         return
     needed = {
