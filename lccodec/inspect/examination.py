@@ -2,8 +2,8 @@
 
 First every manifest is read: what there is, and what of it is shown. Then the run is walked by
 rising step, each delta decoded once over its parent, and each shown array is measured. In memory
-are the state that is decoded, the shown arrays of the step before and, with originals, one original
-state. Every branch of a chain that waits takes one state more.
+are the state that is decoded, the shown arrays of the step before and, with originals, two original
+states. Every branch of a chain that waits takes one state more.
 """
 
 from __future__ import annotations
@@ -125,8 +125,9 @@ def _run(
                 trajectory.add(number, visit.arrays())
             tick()
     checkpoints = [
-        _examined(checkpoint, problems.get(number, []), exact)
+        _examined(checkpoint, problems[number], exact)
         for number, checkpoint in found.checkpoints.items()
+        if number in problems  # others were removed meanwhile
     ]
     notes += map(shortened, trajectory.problems[:_MAX_PROBLEMS])
     flags = [

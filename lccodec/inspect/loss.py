@@ -1,9 +1,11 @@
 """What was lost: decoded arrays beside their originals, and beside how far these have moved.
 
-The error of an element is ``decoded - original``. Its movement is ``original - r``, where r is what
-was decoded at the step shown before: a delta codes that difference. The bias is the sum of their
-products, over the root of the product of their sums of squares: the correlation about 0. A codec
-whose errors point back in time has a negative one, and training that resumes from it is set back.
+The error of an element is ``decoded - original``. Its movement is how far the original has moved
+since the step shown before. If there is no original of that step, it is the distance from what was
+decoded there: the difference that a delta codes, which has the error of the step before in it. The
+bias is the sum of their products, over the root of the product of their sums of squares: the
+correlation about 0. A codec whose errors point back in time has a negative one, and training that
+resumes from it is set back.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def measure_loss(bits: Array, original: Array, before: Array | None, kind: Eleme
     bits, original
         The array as decoded and as it was.
     before
-        As decoded at the step shown before; ``None`` if there is none.
+        What the array has moved from; ``None`` if that is not known.
 
     Examples
     --------

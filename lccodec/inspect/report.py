@@ -133,8 +133,8 @@ class Loss:
     steps
         The steps that have an original.
     error
-        Root mean square of ``decoded - original`` over that of the movement, which is ``original -
-        decoded at the step shown before``.
+        Root mean square of ``decoded - original`` over that of the movement of the original since
+        the step shown before; see :mod:`lccodec.inspect.loss`.
     bias
         Correlation of error and movement. Errors that point back in time have a negative one.
     largest

@@ -1,7 +1,8 @@
 """The figures of arrays over the steps of a run, added step by step.
 
 The arrays of the step before are copied, as a delta is decoded over its parent's arrays. So one
-state more is held than is decoded, and a third one where there are originals.
+state more is held than is decoded. With originals of several steps it is two more: an original, and
+a copy of the one before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..chain.decoded import DecodedArray
+from ..element_types import Array
 from ..errors import LccodecError
 from .bins import Bins
 from .loss import NOTHING_KNOWN, LossTable, Lost, measure_loss
@@ -54,29 +56,30 @@ class Trajectory:
         self._originals = originals
         self._bins = [Bins() for _ in rows]
         self._before: dict[str, DecodedArray] = {}
+        self._originals_before: dict[str, DecodedArray] = {}
+        self._last_original = max(originals.steps, default=None) if originals else None
 
     def add(self, step: int, arrays: Mapping[str, DecodedArray | LccodecError]) -> None:
         """Add a step. Arrays that are missing, or are errors, have no figures at it."""
         self.steps.append(step)
         originals = self._original(step)
+        if originals is None:
+            self._originals_before.clear()
         lost: list[Lost] = []
         for row, bins, index in zip(self._rows, self._bins, range(len(self._rows)), strict=True):
             array = arrays.get(row.name)
             bins.begin()
             if not isinstance(array, DecodedArray):
                 self._before.pop(row.name, None)
+                self._originals_before.pop(row.name, None)
                 self._append(index, {})
                 lost.append(NOTHING_KNOWN)
                 continue
-            before = self._fitting(row.name, array)
+            before = _fitting(self._before, row.name, array)
             self._append(index, _measured(array, before, bins))
             if originals is not None:
-                exact = original_bits(originals, row.name, array)
-                found = NOTHING_KNOWN
-                if exact is not None:
-                    found = measure_loss(array.bits, exact, before, array.kind)
-                lost.append(found)
-            self._keep(row.name, array, before)
+                lost.append(self._lost(step, originals, array, row.name, before))
+            _keep(self._before, row.name, array)
         if originals is not None:
             self.losses.add(step, lost)
 
@@ -89,17 +92,25 @@ class Trajectory:
             self.problems.append(f"The original of step {step} cannot be read: {error}")
             return None
 
-    def _fitting(self, name: str, array: DecodedArray) -> Any:
-        """Return the components of the step before, if they have the same type and shape."""
-        before = self._before.get(name)
-        fits = before is not None and (before.kind, before.shape) == (array.kind, array.shape)
-        return before.bits if before is not None and fits else None
-
-    def _keep(self, name: str, array: DecodedArray, before: Any) -> None:
-        if before is None:
-            self._before[name] = DecodedArray(array.kind, array.shape, array.bits.copy())
-        else:
-            np.copyto(before, array.bits)
+    def _lost(
+        self,
+        step: int,
+        originals: Mapping[str, Any],
+        array: DecodedArray,
+        name: str,
+        before: Array | None,
+    ) -> Lost:
+        """Return what an array lost; `before` is as decoded at the step before."""
+        exact = original_bits(originals, name, array)
+        if exact is None:
+            self._originals_before.pop(name, None)
+            return NOTHING_KNOWN
+        exact_before = _fitting(self._originals_before, name, array)
+        start = before if exact_before is None else exact_before
+        lost = measure_loss(array.bits, exact, start, array.kind)
+        if step != self._last_original:
+            _keep(self._originals_before, name, DecodedArray(array.kind, array.shape, exact))
+        return lost
 
     def _append(self, index: int, values: Mapping[str, float | None]) -> None:
         for name in FIGURES:
@@ -110,7 +121,23 @@ class Trajectory:
         return [bins.histogram() for bins in self._bins]
 
 
-def _measured(array: DecodedArray, before: Any, bins: Bins) -> dict[str, float | None]:
+def _fitting(arrays: Mapping[str, DecodedArray], name: str, like: DecodedArray) -> Array | None:
+    """Return the components of the step before, if they have the same type and shape."""
+    before = arrays.get(name)
+    fits = before is not None and (before.kind, before.shape) == (like.kind, like.shape)
+    return before.bits if before is not None and fits else None
+
+
+def _keep(arrays: dict[str, DecodedArray], name: str, array: DecodedArray) -> None:
+    """Copy an array for the next step, over the copy before if that has its type and shape."""
+    before = _fitting(arrays, name, array)
+    if before is None:
+        arrays[name] = DecodedArray(array.kind, array.shape, array.bits.copy())
+    else:
+        np.copyto(before, array.bits)
+
+
+def _measured(array: DecodedArray, before: Array | None, bins: Bins) -> dict[str, float | None]:
     """Return the figures of an array by name."""
     found = measure(array.bits, before, array.kind, bins)
     values: dict[str, float | None] = {name: getattr(found, name) for name in _MEASURED}

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 import lccodec
+from lccodec.chain.directory import checkpoint_path
 from lccodec.element_types import components
 from lccodec.inspect.examination import examine
 from lccodec.inspect.loss import guaranteed_error, measure_loss
@@ -71,9 +72,14 @@ def test_a_chain_beside_its_originals(tmp_path):
             error = restored[place][row.name].astype(float) - exact[place][row.name]
             assert loss.largest[index][place] == np.abs(error).max()
             if place:
-                movement = exact[place][row.name].astype(float) - restored[place - 1][row.name]
+                movement = exact[place][row.name].astype(float) - exact[place - 1][row.name]
                 want = np.linalg.norm(error) / np.linalg.norm(movement)
                 assert loss.error[index][place] == pytest.approx(want, rel=1e-9)
+                if error.any():
+                    bias = np.sum(error * movement) / np.linalg.norm(error) / np.linalg.norm(movement)
+                    assert loss.bias[index][place] == pytest.approx(bias, abs=1e-9)
+                else:
+                    assert loss.bias[index][place] is None
                 errors.setdefault(row.role, []).append(want)
         if row.role == "weight":
             assert loss.bound[index] == 0.002
@@ -91,10 +97,31 @@ def test_the_exact_file_is_an_original(tmp_path):
     (run,) = examine(chain.directory).runs
     assert (run.loss.steps, run.loss.against) == ([30], "the exact file of step 30")
     history, exact = arrays_of(chain.restore(exact=False)), arrays_of(states[-1])
+    before = arrays_of(chain.restore(20))
     for index, row in enumerate(run.arrays):
         error = history[row.name].astype(float) - exact[row.name]
+        movement = exact[row.name].astype(float) - before[row.name]
         assert run.loss.largest[index] == [np.abs(error).max()]
+        assert run.loss.error[index] == [pytest.approx(np.linalg.norm(error) / np.linalg.norm(movement))]
     assert run.loss.bound[0] is None
+
+
+def test_an_original_that_is_missing_in_between(tmp_path):
+    """The movement then starts from what was decoded, and after that from the original again."""
+    states = run_states(4)
+    chain = save_run(tmp_path / "run", states)
+    exact = save_run(tmp_path / "exact", states, policy="lossless", keyframe_every=0)
+    checkpoint_path(exact.directory, 10).unlink()
+    (run,) = examine(chain.directory, against=exact.directory).runs
+    assert run.loss.steps == [0, 20, 30]
+    name = run.arrays[0].name
+    restored = [arrays_of(chain.restore(step))[name].astype(float) for step in run.steps]
+    originals = [arrays_of(state)[name].astype(float) for state in states]
+    for place, start in ((1, restored[1]), (2, originals[2])):
+        step = place + 1
+        error, movement = restored[step] - originals[step], originals[step] - start
+        want = np.linalg.norm(error) / np.linalg.norm(movement)
+        assert run.loss.error[0][place] == pytest.approx(want)
 
 
 def test_a_policy_of_another_version_has_no_bounds(tmp_path):

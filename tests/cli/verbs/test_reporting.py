@@ -87,6 +87,8 @@ def test_without_the_library(directory, tmp_path, monkeypatch):
     monkeypatch.setattr("lccodec.cli.verbs.reporting.find_spec", lambda _: None)
     assert "pip install 'lccodec[report]'" in run("report", directory, code=2)[1]
     assert run_json("report", directory)["runs"]
+    for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     stderr = run("report", directory, "--tensorboard", tmp_path, code=2)[1]
     assert "pip install 'lccodec[tensorboard]'" in stderr
