@@ -125,8 +125,9 @@ def _run(
                 trajectory.add(number, visit.arrays())
             tick()
     checkpoints = [
-        _examined(checkpoint, problems.get(number, []), exact)
+        _examined(checkpoint, problems[number], exact)
         for number, checkpoint in found.checkpoints.items()
+        if number in problems  # others were removed meanwhile
     ]
     notes += map(shortened, trajectory.problems[:_MAX_PROBLEMS])
     flags = [

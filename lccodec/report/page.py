@@ -71,7 +71,7 @@ def drawing_library() -> str:
         import vl_convert  # noqa: F401  # only whether it is there
     except ImportError:
         raise DependencyError("a report needs vl-convert: pip install 'lccodec[report]'") from None
-    command = [sys.executable, "-c", _BUNDLE_PROGRAM]
+    command = [sys.executable, "-P", "-c", _BUNDLE_PROGRAM]  # -P: nothing of the working directory
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(command, capture_output=True, check=False, env=environment)  # noqa: S603
     if done.returncode:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..byteorder import stored_bytes, stored_view
 from ..element_types import Array
 
 MANTISSA_BITS: Final = 17  # relative error at most 2**-18, less than half a unit of five digits
@@ -40,7 +41,7 @@ class Planes:
         table = np.array([[math.nan if x is None else x for x in row] for row in rows], np.float64)
         table = table.reshape(len(rows), -1) if rows else np.empty((0, 0))
         table[~np.isfinite(table)] = math.nan
-        planes = rounded(table).astype(">f8").view(np.uint8).reshape(-1, 8)[:, :4]
+        planes = stored_view(rounded(table)).reshape(-1, 8)[:, :3:-1]  # stored is little-endian
         return self._add(planes.T, table.shape, "number")
 
     def bars(self, rows: Array) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class Planes:
 
     def _add(self, data: Array, shape: tuple[int, ...], form: str) -> dict[str, Any]:
         place = {"at": self._size, "rows": shape[0], "columns": shape[1], "form": form}
-        self._parts.append(data.tobytes())
+        self._parts.append(stored_bytes(data))
         self._size += data.size
         return place
 

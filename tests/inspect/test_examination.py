@@ -168,6 +168,17 @@ def test_arrays_that_come_go_and_change_their_type(tmp_path):
     assert run.figures["rms"] == [[1.0, 1.0, 2.0], [None, 1.0, 1.0], [1.0, None, None]]
 
 
+def test_a_step_that_is_pruned_meanwhile_is_left_out(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(5), keyframe_every=0)
+
+    def prune(*_):
+        checkpoint_path(chain.directory, 20).unlink(missing_ok=True)
+
+    run = only_run(chain.directory, progress=prune)
+    assert run.steps == [each.step for each in run.checkpoints] == [0, 10, 30, 40]
+    assert run.flags == []
+
+
 # --- thinning -------------------------------------------------------------------------------------
 
 

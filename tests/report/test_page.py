@@ -12,7 +12,7 @@ import pytest
 import lccodec
 from benchmarks.pages.large import large
 from lccodec.report import write_page
-from lccodec.report.page import page
+from lccodec.report.page import drawing_library, page
 
 from ..support.documents import hostile, one_run
 
@@ -67,6 +67,12 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path: Path) -> None:
     assert done.stdout.startswith("DependencyError ")
     assert "lccodec[report]" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_of_the_working_directory_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vl_convert.py").write_text("raise SystemExit('harm')")
+    monkeypatch.chdir(tmp_path)
+    assert drawing_library().endswith(";")
 
 
 def test_what_cannot_be_written_is_said(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -100,7 +101,10 @@ def report(
         from ...adapters.tensorboard import write_events
 
         written["events"] = f"{logdir}, {write_events(found.runs[0], logdir):,} scalars and histograms"
-    click.echo(render.dump_json(made) if as_json else report_text(found, written))
+    if as_json:  # one line: a line for each number would be five times as long
+        click.echo(json.dumps(made, allow_nan=False, separators=(",", ":")))
+    else:
+        click.echo(report_text(found, written))
 
 
 def _check_page(target: Path) -> None:

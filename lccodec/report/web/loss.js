@@ -8,8 +8,8 @@ function lossSection(id, run) {
     return { node: result, drawings: [] };
   }
   result.append(paragraph(`Originals: ${visible(loss.against)}.`),
-    paragraph("Error is the root mean square of restored less original, over that of the movement. Bias is the correlation of error "
-      + "and movement: below 0 the restored state trails behind. A run that resumes feels bias rather than error."));
+    paragraph("Error is the root mean square of restored less original, over that of the movement since the step shown before. Bias "
+      + "is the correlation of error and movement: below 0 the restored state trails behind. A run that resumes feels bias more."));
   const roles = Object.keys(loss.roles);
   if (roles.length) {
     result.append(table("Error and bias by role", [{ title: "role" }, { title: "error over movement", number: true }, { title: "bias", number: true }],

@@ -94,7 +94,7 @@ async function main() {
   document.getElementById("waiting").remove();
   document.getElementById("report").append(...parts.map(({ node }) => node));
   document.getElementById("sections").append(sectionLinks(parts));
-  document.getElementById("about").textContent = `Made by lccodec ${visible(report.lccodec)}. Figures have five digits. `
+  document.getElementById("about").textContent = `Made by lccodec${report.lccodec ? ` ${visible(report.lccodec)}` : ""}. Figures have five digits. `
     + "Bars of histograms are rounded to 0.4 % of the highest one; lccodec report --json has their counts.";
   drawAnewOnResize();
   openFoldsToPrint();
