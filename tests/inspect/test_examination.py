@@ -144,7 +144,7 @@ def test_a_chain_of_which_nothing_can_be_read(tmp_path):
     assert (run.arrays, run.steps, run.histograms, run.loss) == ([], [], [], None)
     assert [each.kind for each in run.checkpoints] == ["unreadable"] * 3
     assert run.notes == ["3 of 3 checkpoints cannot be read, and have no figures."]
-    with pytest.raises(lccodec.ArgumentError, match="has none of the steps$"):
+    with pytest.raises(lccodec.ArgumentError, match=r"has none of the steps$"):
         examine(chain.directory, steps=[0])
 
 
