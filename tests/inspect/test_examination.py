@@ -284,6 +284,8 @@ def test_two_runs_are_compared_at_their_newest_common_step(tmp_path):
         (row.relative for row in report.comparison.rows), reverse=True
     )
     assert report.comparison.unchanged == 1  # the step
+    chosen = examine(first.directory, second.directory, steps=[0, 20, 40])
+    assert chosen.comparison.right == f"{second.directory} step 20"
 
 
 def test_runs_without_a_common_step_or_a_sound_one(tmp_path):
