@@ -50,7 +50,7 @@ def examine(
     ----------
     path, other
         Where they lie. Of two runs also the states are compared: those of the newest step that both
-        have, or the newest of each.
+        have, or the newest of each; of `steps` if these are given.
     steps
         Which steps have figures, such as ``range(0, 1000, 10)``; by default all, or evenly spaced
         ones if there are too many. Every checkpoint is listed and decoded, whatever the steps.
@@ -97,7 +97,7 @@ def examine(
             against = ChainOriginals(opened.enter_context(open_source(checked_path(against))))
         runs = [_run(source, steps, against, tick) for source in sources]
         notes = [_NOTE]
-        comparison = _compared(runs, notes) if len(runs) > 1 else None
+        comparison = _compared(runs, steps, notes) if len(runs) > 1 else None
     return Report(version, notes, runs, comparison)
 
 
@@ -203,10 +203,16 @@ def _listed(checkpoints: Sequence[Checkpoint], notes: list[str]) -> list[Checkpo
     return [checkpoints[place] for place in sorted(places)]
 
 
-def _compared(runs: Sequence[Run], notes: list[str]) -> Comparison | None:
+def _compared(runs: Sequence[Run], wanted: Container[int] | None, notes: list[str]) -> Comparison | None:
     """Compare the newest states that both runs have, or the newest of each."""
-    sound = [[each.step for each in run.checkpoints if each.sound] for run in runs]
-    left, right = sound
+    left, right = (
+        [
+            each.step
+            for each in run.checkpoints
+            if each.sound and (wanted is None or each.step is None or each.step in wanted)
+        ]
+        for run in runs
+    )
     common = [step for step in left if step is not None and step in set(right)]
     try:
         if not (left and right):

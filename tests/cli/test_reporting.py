@@ -35,3 +35,8 @@ def test_nothing_reaches_the_terminal_unescaped():
 def test_a_run_of_one_step_has_no_movement():
     run = replace(made_up_report().runs[0], steps=[0], loss=None)
     assert "\nmovement" not in report_text(replace(made_up_report(), runs=[run]), {})
+
+
+def test_a_run_of_which_nothing_can_be_read():
+    run = replace(made_up_report().runs[0], arrays=[], steps=[], figures={"movement": []}, loss=None)
+    assert "\nmovement" not in report_text(replace(made_up_report(), runs=[run]), {})

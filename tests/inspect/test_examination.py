@@ -136,6 +136,18 @@ def test_a_damaged_and_a_missing_step(tmp_path):
     assert run.notes == ["4 of 11 checkpoints cannot be read, and have no figures."]
 
 
+def test_a_chain_of_which_nothing_can_be_read(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(3))
+    for step in chain.steps:
+        checkpoint_path(chain.directory, step).write_bytes(b"")
+    run = only_run(chain.directory)
+    assert (run.arrays, run.steps, run.histograms, run.loss) == ([], [], [], None)
+    assert [each.kind for each in run.checkpoints] == ["unreadable"] * 3
+    assert run.notes == ["3 of 3 checkpoints cannot be read, and have no figures."]
+    with pytest.raises(lccodec.ArgumentError, match=r"has none of the steps$"):
+        examine(chain.directory, steps=[0])
+
+
 def test_a_damaged_frame_takes_its_arrays_along(tmp_path):
     chain = save_run(tmp_path / "run", run_states(6, width=300), policy="lossless")
     path = checkpoint_path(chain.directory, 20)
@@ -272,6 +284,8 @@ def test_two_runs_are_compared_at_their_newest_common_step(tmp_path):
         (row.relative for row in report.comparison.rows), reverse=True
     )
     assert report.comparison.unchanged == 1  # the step
+    chosen = examine(first.directory, second.directory, steps=[0, 20, 40])
+    assert chosen.comparison.right == f"{second.directory} step 20"
 
 
 def test_runs_without_a_common_step_or_a_sound_one(tmp_path):

@@ -12,8 +12,7 @@ from ...container.bundle import is_bundle
 from ...container.system import storage_errors
 from ...container.tree import array_names, flatten
 from ...errors import ArgumentError
-from ...inspect.originals import ChainOriginals, Originals
-from ...inspect.source import open_source
+from ...inspect.originals import Originals
 from .formats import READ, load_file
 from .named_arrays import plain_names, steps_in_names
 
@@ -55,8 +54,10 @@ class FileOriginals:
         return {**plain_names(found), **found}
 
 
-def open_originals(path: Path) -> Originals:
-    """Return the originals in a directory of files, in a chain or in a bundle.
+def open_originals(path: Path) -> Originals | Path:
+    """Return originals as :func:`lccodec.inspect.examination.examine` takes them.
+
+    These are the files of a directory; a chain or a bundle is its own path.
 
     Raises
     ------
@@ -67,4 +68,4 @@ def open_originals(path: Path) -> Originals:
         return FileOriginals(path)
     if not path.is_dir() and not is_bundle(path):
         raise ArgumentError(f"{path}: originals are a directory of files, a chain or a bundle")
-    return ChainOriginals(open_source(path))
+    return path

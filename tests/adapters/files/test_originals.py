@@ -46,7 +46,8 @@ def test_chains_and_bundles(tmp_path):
     chain = save_run(tmp_path / "run", run_states(2))
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
     for path in (chain.directory, tmp_path / "run.lccb"):
-        assert list(open_originals(path).steps) == [0, 10]
+        assert open_originals(path) == path
+        assert examine(chain.directory, against=path).runs[0].loss.steps == [0, 10]
 
 
 def test_what_are_no_originals(tmp_path):
