@@ -1,0 +1,30 @@
+"""A chain of segments of three checkpoints, and whether all of it restores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lccodec import Chain, LccodecError
+
+from .walks import assert_same, walk
+
+STATES = walk(10, shape=(6, 5))
+
+
+def run_of(directory: Path, steps: int = 9, **options: Any) -> Chain:
+    """A chain of segments of three: 0 1 2, 3 4 5, 6 7 8."""
+    chain = Chain(directory, "lossless", keyframe_every=2, **options)
+    for step in range(steps):
+        chain.save(step, STATES[step], {"loss": 10 - step})
+    return chain
+
+
+def all_restore(directory: Path) -> bool:
+    chain = Chain(directory)
+    try:
+        for step in chain.steps:
+            assert_same(chain.restore(step), STATES[step])
+    except (AssertionError, LccodecError):
+        return False
+    return True
