@@ -133,6 +133,7 @@ def temporaries(root: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("name", VERBS)
 def test_faults_at_every_operation(tmp_path: Path, built: Path, name: str, sticky: bool) -> None:

@@ -17,6 +17,8 @@ from lccodec import Chain, Keep, validate
 from ..support.killed_loop import state_of
 from ..support.profiles import LONG
 
+pytestmark = pytest.mark.slow  # processes
+
 READER = "tests.support.reader_loop"
 READERS = 8 if LONG else 3
 SECONDS = 60.0 if LONG else 2.0
