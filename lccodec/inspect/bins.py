@@ -64,6 +64,8 @@ class Bins:
         else:
             numbers = values * 2.0**-exponent
         np.floor(numbers, out=numbers)
+        if exponent > 0 and low < 0:  # what is tiny and negative may have vanished
+            numbers[(numbers == 0) & (values < 0)] = -1
         numbers -= self._start
         row += np.bincount(numbers.astype(np.intp), minlength=MAX_BINS)
 
