@@ -1,6 +1,6 @@
 """Draws the pictures of the page How it works, as SVG files beside this program.
 
-``pip install -e '.[plot]' && python docs/pictures/make.py``. The same program gives the same bytes.
+``pip install -e '.[plot]' && python docs/pictures/draw.py``. The same program gives the same bytes.
 Each picture has a light ground of its own, so that it can be read on a dark page.
 """
 
