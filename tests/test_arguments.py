@@ -43,7 +43,7 @@ def test_presets_that_have_one_meaning(name: str, quantizer: Any) -> None:
 
 @pytest.mark.parametrize("name", ["balanced", "small", "lc-4", ""])
 def test_other_names_tell_which_quantizers_there_are(name: str) -> None:
-    with pytest.raises(ArgumentError, match=r"UniformDeadzone, and the names lossless, lc-2, lc-3"):
+    with pytest.raises(ArgumentError, match=r"UniformDeadzone.*, and the names lossless, lc-2, lc-3"):
         encode(ARRAY, name)
 
 

@@ -182,8 +182,8 @@ PARAMETERS = {
     "load_file": ["path", "dtype"],
     "validate": ["path"],
     "Chain": ["directory", "workers", "newest"],
-    "Chain.restore": ["step", "keys", "dtype", "progress"],
-    "Chain.restore_iter": ["step", "keys", "dtype", "progress"],
+    "Chain.restore": ["step", "keys", "dtype"],
+    "Chain.restore_iter": ["step", "keys", "dtype"],
     "Chain.info": ["step"],
     "CheckpointFile.get": ["name", "dtype"],
     "CheckpointFile.state": ["keys", "dtype"],
@@ -211,6 +211,7 @@ def test_all_of_the_reading_surface_is_tried() -> None:
     left_out = {"self", "policy", "roles", "keyframe_every", "adapter", "keep"}  # of a writer
     left_out |= {"in_flight", "patience"}  # of workers
     left_out |= {"deep", "exact"}  # any truth
+    left_out |= {"progress"}  # what a function raises is not ours (test_progress.py)
     for name, parameters in PARAMETERS.items():
         function: Any = lccodec
         for part in name.split("."):
