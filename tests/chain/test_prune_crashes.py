@@ -88,6 +88,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert all_restore(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignore", ["", "sync", "sync directory"])
 def test_no_crash_loses_what_is_written_anew(tmp_path: Path, ignore: str) -> None:
     run_of(tmp_path / "run", newest="exact")
@@ -125,6 +126,7 @@ def test_a_parent_that_was_deleted_by_hand(tmp_path: Path) -> None:
     assert chain.steps == [5, 6, 7, 8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignore", ["", "sync directory"])
 def test_no_crash_leaves_a_step_that_cannot_be_restored(tmp_path: Path, ignore: str) -> None:
     run_of(tmp_path / "run").pin(1)
@@ -148,6 +150,7 @@ def test_parents_that_go_first_are_found(tmp_path: Path, monkeypatch: pytest.Mon
     assert broken(tmp_path / "run", work, lambda _, place: all_restore(place))[1] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("rewrite", [False, True])
