@@ -7,7 +7,6 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
@@ -23,7 +22,7 @@ from ..container.tree import select, unflatten
 from ..element_types import Array, check_dtype
 from ..errors import ArgumentError, ChainError, StorageError
 from .decoded import DecodedArray
-from .directory import check_name, directory_steps, step_index
+from .directory import check_name, checkpoint_path, step_index, stored_steps
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, check_step, open_parent
 from .place import Place
@@ -273,24 +272,21 @@ def open_step(directory: Path, step: int | None = None) -> CheckpointFile:
 
 def _open_listed(directory: Path, wanted: int | None) -> CheckpointFile | None:
     """Open a step as `open_step`; ``None`` if it was taken away after it was listed."""
-    try:
-        steps, absent = directory_steps(directory), ""
-    except StorageError as error:
-        if error.errno != errno.ENOENT:
-            raise
-        steps, absent = {}, ": there is no such directory"
+    steps = stored_steps(directory)
     if wanted is None:
         if not steps:
+            absent = "" if os.path.lexists(directory) else ": there is no such directory"
             raise ChainError(f"{directory} holds no checkpoint{absent}")
-        wanted = next(reversed(steps))
+        wanted = steps[-1]
     if wanted not in steps:
         nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"
         why = "; it was never saved, or it was pruned" if steps else ""
         raise ChainError(f"{directory} has no step {wanted}; {nearest}{why}")
+    path = checkpoint_path(directory, wanted)
     try:
-        file = open_file(steps[wanted])
+        file = open_file(path)
     except (ChainError, StorageError):
-        if os.path.lexists(steps[wanted]):
+        if os.path.lexists(path):
             raise
         return None
     try:

@@ -8,9 +8,11 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..constants import METHOD_CODEBOOK
@@ -211,11 +213,19 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
     )
 
 
-def _choices(link: Link, heads: Mapping[str, Head]) -> dict[str, Choice]:
+def _choices(link: Link, heads: Mapping[str, Head]) -> Mapping[str, Choice]:
     """Return what the recorded policy of a checkpoint chooses for its arrays."""
-    types = {name: (heads[name].header.kind, math.prod(heads[name].shape)) for name in link.index_names}
+    found = ((name, heads[name]) for name in link.index_names)
+    types = tuple((name, head.header.kind.code, math.prod(head.shape)) for name, head in found)
+    return _choices_of(json.dumps(link.manifest.policy), types)
+
+
+@lru_cache(maxsize=4)  # the checkpoints of a chain have the same policy and arrays
+def _choices_of(policy: str, arrays: tuple[tuple[str, int, int], ...]) -> Mapping[str, Choice]:
+    """Return the choices of a policy, which is JSON, for arrays: name, element type and size."""
+    types = {name: (ELEMENT_TYPES[code], size) for name, code, size in arrays}
     try:
-        return choose(types, read_record(link.manifest.policy))
+        return choose(types, read_record(json.loads(policy)))
     except ArgumentError:  # written by another version or program
         found = choose(types, Record(POLICIES["lossless"]))
         return {name: replace(choice, quantizer="unknown") for name, choice in found.items()}

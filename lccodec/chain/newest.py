@@ -21,7 +21,7 @@ from ..container.reader import open_checkpoint
 from ..container.tree import Flat
 from ..errors import ArgumentError, DataError, LccodecError, StorageError, warn
 from .checkpoint import CheckpointFile, open_file, open_step
-from .directory import directory_steps, step_index
+from .directory import step_index, stored_steps
 from .exact_file import ExactFile, exact_root, link_problem, open_exact, write_exact
 from .info import CheckpointInfo
 from .plan import Plan
@@ -206,7 +206,7 @@ def _find(directory: Path, step: int | None, expected: bool) -> tuple[ExactFile 
 
 def _newest_step(directory: Path) -> int | None:
     try:
-        return max(directory_steps(directory), default=None)
+        return max(stored_steps(directory), default=None)
     except StorageError as error:
         if error.errno != errno.ENOENT:
             raise

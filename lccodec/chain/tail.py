@@ -20,7 +20,7 @@ from ..errors import ArgumentError, ChainError, DataError, LccodecError, Storage
 from ..policy.record import Record, read_record
 from .checkpoint import CheckpointFile, open_file
 from .decoded import DecodedArray
-from .directory import checkpoint_path, directory_steps
+from .directory import checkpoint_path, stored_steps
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def latest_record(directory: Path) -> tuple[Record | None, str | None]:
         is no checkpoint, ``None`` twice.
     """
     problem = None
-    steps = directory_steps(directory) if directory.is_dir() else {}
-    for path in reversed(steps.values()):
+    for step in reversed(stored_steps(directory) if directory.is_dir() else []):
+        path = checkpoint_path(directory, step)
         try:
             with open_checkpoint(path) as reader:
                 return read_record(reader.manifest.policy), None
