@@ -33,7 +33,7 @@ _MAX_SENT_BYTES: Final = 1 << 16
 _MIN_TASK_BYTES: Final = 1 << 21
 
 #: What is decoded lies in segments of at least so many bytes, and of at most about so many.
-_MIN_SEGMENT_BYTES: Final = 1 << 26
+_MIN_SEGMENT_BYTES: Final = 1 << 24
 _MAX_SEGMENTS: Final = 256
 
 #: An array of more components is cut into ranges of about as many.

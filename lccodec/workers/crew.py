@@ -26,7 +26,7 @@ from .memory import Arena, PrivateArena, place_of, shared_empty
 from .process import Worker
 
 #: Tasks that a worker has at a time: it need not wait for the next one when it is done with one.
-_TASKS_AT_A_TIME: Final = 2
+_TASKS_AT_A_TIME: Final = 3
 #: Results per member that wait for an earlier one at the most: each is memory.
 _RESULTS_AHEAD: Final = 4
 
