@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from lccodec.chain import replay
 from lccodec.chain.arrivals import Arrivals
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
+from ..support.descriptors import open_files
 from ..support.directories import entries
 from ..support.strategies import ALL_DTYPES, installed, random_array
 from ..support.walks import assert_same, walk
@@ -51,15 +51,9 @@ def _chain(request: pytest.FixtureRequest, tmp_path: Path) -> Chain:
     return chain
 
 
-def descriptors() -> set[str]:
-    """The files of this process that are open."""
-    found = set()
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            found.add(os.readlink(entry))  # noqa: PTH115 - the link may be gone
-        except OSError:
-            continue
-    return {path for path in found if path.endswith(".lcc.h5")}
+def opened(chain: Chain) -> list[str]:
+    """Its checkpoints that are open."""
+    return [path for path in open_files(chain.directory) if ".lcc.h5" in path]
 
 
 def test_the_leaves_of_the_state_in_its_order(chain: Chain) -> None:
@@ -186,7 +180,7 @@ def test_what_is_wrong_with_the_arguments_is_said_at_once(chain: Chain) -> None:
             chain.restore_iter(**options)
     with pytest.raises(ChainError, match="has no step 9"):
         chain.restore_iter(9)
-    assert not descriptors()
+    assert not opened(chain)
 
 
 def _first(arrivals: Arrivals) -> Iterator[Any]:
@@ -202,19 +196,19 @@ def test_the_files_are_closed(chain: Chain) -> None:
     try:
         for start in (iter, _first):
             arrivals = start(chain.restore_iter())
-            assert descriptors()
+            assert opened(chain)
             arrivals.close()
-            assert not descriptors()
+            assert not opened(chain)
             assert list(arrivals) == []
             arrivals.close()
             arrivals = start(chain.restore_iter())
-            assert descriptors()
+            assert opened(chain)
             del arrivals
-            assert not descriptors()
+            assert not opened(chain)
         with chain.restore_iter() as arrivals:
             for _ in arrivals:
-                assert descriptors()
-            assert not descriptors()
+                assert opened(chain)
+            assert not opened(chain)
         for path in entries(chain.directory):
             data = bytearray(path.read_bytes())
             data[len(data) // 2] ^= 1
@@ -222,7 +216,7 @@ def test_the_files_are_closed(chain: Chain) -> None:
         arrivals = chain.restore_iter()
         with pytest.raises(ChecksumError):
             list(arrivals)
-        assert not descriptors()
+        assert not opened(chain)
     finally:
         gc.enable()
 

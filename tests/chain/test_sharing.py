@@ -20,6 +20,7 @@ from lccodec.chain.sharing import CloseFile, Source, replay_shared
 from lccodec.workers.crew import Crew, Threads
 from lccodec.workers.memory import place_of
 
+from ..support.descriptors import SEGMENTS, open_files
 from ..support.directories import entries
 from ..support.processes import children
 from ..support.walks import assert_same
@@ -92,7 +93,8 @@ def test_leaves_come_in_the_order_asked_for(directory: Path, shared: Chain) -> N
 
 
 def test_arrays_own_their_memory(shared: Chain) -> None:
-    before = len([*Path("/proc/self/fd").iterdir()])
+    gc.collect()
+    before = open_files(SEGMENTS)
     state = shared.restore(3)
     large, small = state["large"]["weight"], state["small"][0]
     place = place_of(large)
@@ -103,7 +105,7 @@ def test_arrays_own_their_memory(shared: Chain) -> None:
     large += 1
     del state, large, small, place
     gc.collect()
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert open_files(SEGMENTS) == before
     for worker in children():  # nobody keeps what was restored
         assert "lccodec" not in Path(f"/proc/{worker}/maps").read_text().replace("lccodec/", "")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +12,8 @@ import pytest
 from lccodec import StorageError
 from lccodec.workers import memory
 from lccodec.workers.memory import Arena, Segment, place_of, shared_empty
+
+from ..support.descriptors import SEGMENTS, open_files
 
 FLOAT = np.dtype(np.float32)
 
@@ -43,11 +44,11 @@ def test_two_mappings_are_one_memory() -> None:
 
 
 def test_descriptors_are_closed() -> None:
-    before = len([*Path("/proc/self/fd").iterdir()])
+    gc.collect()  # of other tests
+    before = open_files(SEGMENTS)
     for _ in range(50):
         shared_empty(10, FLOAT)
-    gc.collect()
-    assert len([*Path("/proc/self/fd").iterdir()]) <= before
+    assert open_files(SEGMENTS) == before
 
 
 def test_an_arena_uses_its_memory_again() -> None:
@@ -81,7 +82,7 @@ def test_no_memory_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> No
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     monkeypatch.setattr(memory.os, name, fail)
-    before = len([*Path("/proc/self/fd").iterdir()])
+    before = open_files(SEGMENTS)
     with pytest.raises(StorageError, match="no room for 4000 bytes of shared memory"):
         shared_empty(1000, FLOAT)
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert open_files(SEGMENTS) == before
