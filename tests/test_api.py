@@ -97,8 +97,11 @@ def test_public_names_of_the_exchange() -> None:
             ],
         ),
         (lccodec.Keep, ["latest", "every", "best", "steps", "newer_than"]),
-        (lccodec.Chain.save, ["self", "step", "state", "metadata", "known"]),
-        (lccodec.Chain.save_async, ["self", "step", "state", "metadata", "known", "when_busy"]),
+        (lccodec.Chain.save, ["self", "step", "state", "metadata", "known", "progress"]),
+        (
+            lccodec.Chain.save_async,
+            ["self", "step", "state", "metadata", "known", "progress", "when_busy"],
+        ),
         (lccodec.Chain.wait, ["self", "timeout"]),
         (lccodec.Chain.plan, ["self", "state", "known"]),
         (lccodec.Chain.restore, ["self", "step", "keys", "dtype", "exact", "progress"]),

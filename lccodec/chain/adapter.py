@@ -10,9 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..container.scalars import metadata_strings
+from ..container.tree import Flat, flatten
 from ..element_types import Array
 from ..errors import ArgumentError
-from ..policy.roles import Assignment
+from ..policy.roles import Assignment, check_known
 
 
 class Room(Protocol):
@@ -50,6 +52,22 @@ def check_adapter(adapter: Adapter | None) -> Adapter | None:
     if adapter is not None and not all(hasattr(adapter, name) for name in functions):
         raise ArgumentError(f"adapter is to be one as lccodec.adapters.torch, not {adapter!r}")
     return adapter
+
+
+def from_framework(
+    adapter: Adapter | None,
+    state: Any,
+    metadata: Mapping[str, Any] | None,
+    known: Mapping[str, Assignment] | None,
+    room: Room | None = None,
+) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
+    """Return a framework's state with NumPy arrays, its metadata, and all known roles."""
+    strings, roles = metadata_strings(metadata), check_known(known or {})
+    if adapter is None:
+        return flatten(state), strings, roles
+    rooms = () if room is None else (room,)
+    arrays, strings = adapter.to_numpy(state, strings, *rooms)
+    return flatten(arrays), strings, {**adapter.roles(state), **roles}
 
 
 def as_framework(adapter: Adapter | None, state: Any, metadata: Mapping[str, str], keys: object) -> Any:

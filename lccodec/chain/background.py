@@ -12,26 +12,23 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-import numpy as np
-
-from ..container.tree import Flat
-from ..element_types import Array, ElementType, components
 from ..errors import ArgumentError, StorageError, WorkerError, warn
 from ..policy.policy import Policy
-from ..policy.roles import Assignment
 from ..workers.crew import Done, has_lock
-from ..workers.memory import Arena, PrivateArena, place_of
+from ..workers.memory import Arena, PrivateArena
 from .claim import Claim
+from .progress import Progress, Tell, telling_of_save
 from .remote import Remote, find_obstacle
 from .saver import Saver
 from .settings import LOG
-from .worker import Opening, Report, Snapshot
+from .snapshot import Snapshot
+from .worker import Opening, Report
 
 #: What a call does while as many saves run as may: it waits, or saves nothing.
 WhenBusy: TypeAlias = Literal["wait", "skip"]
@@ -90,8 +87,14 @@ class Background:
         """The steps of the saves that run or wait."""
         return [step for step, future in list(self._running) if not future.done()]
 
-    def submit(
-        self, make: Callable[[Arena], Snapshot], step: int, when_busy: WhenBusy, *, tell: bool = True
+    def submit(  # what to save, and what to do beside it
+        self,
+        make: Callable[[Arena], Snapshot],
+        step: int,
+        when_busy: WhenBusy,
+        *,
+        progress: Progress = False,
+        raises: bool = True,
     ) -> Future[int | None]:
         """Start a save; return the future of the bytes of its file.
 
@@ -103,7 +106,9 @@ class Background:
             Its step.
         when_busy
             What to do if no more saves may run: with ``"skip"``, the result is ``None``.
-        tell
+        progress
+            Who is told how many arrays are coded, by the thread of the saves.
+        raises
             Whether a failure is raised by the next call, as nobody may ask the future.
 
         Raises the failure of an earlier save; then nothing is saved.
@@ -125,7 +130,7 @@ class Background:
                 arena = self._go_on_alone(f"{error}; saves go on in a thread of this process")
                 snapshot = make(arena)
             self._running.append((step, future))
-            self._pool.submit(self._run, snapshot, arena, future, tell)
+            self._pool.submit(self._run, snapshot, arena, future, progress, raises)
         except BaseException:
             self._release(arena)
             raise
@@ -138,14 +143,17 @@ class Background:
             self._running.popleft()
         return self._running[0][1] if len(self._running) >= self._in_flight else None
 
-    def _run(self, snapshot: Snapshot, arena: Arena, future: Future[int | None], tell: bool) -> None:
+    def _run(
+        self, snapshot: Snapshot, arena: Arena, future: Future[int | None], progress: Progress, raises: bool
+    ) -> None:
         """Save in the pool's thread, and settle the future last."""
         if not future.set_running_or_notify_cancel():
             self._release(arena)
             return
         step = snapshot.step
         try:
-            report = self._ask(snapshot)
+            with telling_of_save(progress, self._warnings.append) as tell:
+                report = self._ask(snapshot, tell)
         except BaseException as error:
             report = Report(Done(error=error))
         del snapshot
@@ -158,21 +166,21 @@ class Background:
             self._after()
             future.set_result(report.done.result)
             return
-        if tell and not self._aborting:
+        if raises and not self._aborting:
             failure.add_note(f"step {step} was not saved, by a save in the background")
             self._failed.append(failure)
         future.set_exception(failure)
 
-    def _ask(self, snapshot: Snapshot) -> Report:
+    def _ask(self, snapshot: Snapshot, tell: Tell) -> Report:
         if self._remote is not None:
             try:
-                return self._remote.request(snapshot)
+                return self._remote.request(snapshot, tell)
             except WorkerError as error:
                 if self._remote.started:
                     raise
                 self._go_on_alone(f"{error}; saves go on in a thread of this process")
         flat, known = snapshot.flat(), snapshot.assignments()
-        return Report(Done(self._saver.save(snapshot.step, flat, snapshot.metadata, known)))
+        return Report(Done(self._saver.save(snapshot.step, flat, snapshot.metadata, known, tell)))
 
     def _go_on_alone(self, warning: str) -> Arena:
         """Save without workers from now on; return an arena in the memory of this process."""
@@ -236,96 +244,6 @@ def open_background(
     if obstacle is not None and has_lock():
         warn(f"{opening.directory}: workers cannot save, a thread of this process does: {obstacle}")
     return Background(None if obstacle else Remote(opening, claim), saver, in_flight, after)
-
-
-class Staging:
-    """Room in an arena for what an adapter copies there itself: it is not copied again."""
-
-    def __init__(self, arena: Arena) -> None:
-        self._arena = arena
-        self._given: dict[int, Array] = {}  # by address; kept, as an address can be used again
-
-    def empty(self, count: int, dtype: np.dtype[Any], more: int = 0) -> Array:
-        """Return a 1-D array of the arena; see `Arena.empty`."""
-        array = self._arena.empty(count, dtype, more)
-        if array.nbytes:
-            self._given[_address(array)] = array
-        return array
-
-    def has(self, bits: Array) -> bool:
-        """Whether components are the whole of an array that was given here."""
-        given = self._given.get(_address(bits))
-        return given is not None and given.nbytes == bits.nbytes
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-def take_snapshot(  # all that a save is told of a state
-    arena: Arena,
-    flat: Flat,
-    *,
-    step: int,
-    metadata: dict[str, str],
-    known: Mapping[str, Assignment],
-    resumed: bool,
-    staging: Staging | None = None,
-) -> Snapshot:
-    """Copy a state into an arena, but for what is staged there; each value is read once."""
-    found: list[tuple[ElementType, Any]] = []
-    for name, array in zip(flat.names, flat.arrays, strict=True):
-        try:
-            found.append(components(array))
-        except ArgumentError as error:
-            raise type(error)(f"array {name!r}: {error}") from None
-    staged = [staging is not None and staging.has(bits) for _, bits in found]
-    more = sum(
-        bits.nbytes + arena.ALIGNMENT_BYTES
-        for (_, bits), there in zip(found, staged, strict=True)
-        if not there
-    )
-    copies, places = [], []
-    for (_, bits), there in zip(found, staged, strict=True):
-        if there and (place := place_of(bits)) is not None:
-            places.append([arena.segments.index(place[0]), place[1]])
-            continue
-        copies.append((arena.empty(bits.size, bits.dtype, more), bits))
-        places.append([*arena.place])
-        more -= bits.nbytes + arena.ALIGNMENT_BYTES
-    _copy(copies)
-    return Snapshot(
-        step,
-        flat.tree,
-        flat.scalars,
-        flat.names,
-        [kind.code for kind, _ in found],
-        [list(array.shape) for array in flat.arrays],
-        arena.memory(),
-        places,
-        metadata,
-        {name: (assigned.role, assigned.why) for name, assigned in known.items()},
-        resumed,
-    )
-
-
-def _copy(pairs: Sequence[tuple[Array, Array]]) -> None:
-    """Copy arrays to others; two threads copy many bytes, as the caller waits for it."""
-    nbytes = np.cumsum([source.nbytes for _, source in pairs])
-    if not pairs or nbytes[-1] < _MIN_BYTES_OF_TWO_THREADS:
-        _copy_each(pairs)
-        return
-    half = int(np.searchsorted(nbytes, nbytes[-1] // 2)) + 1
-    with ThreadPoolExecutor(1) as pool:
-        beside = pool.submit(_copy_each, pairs[half:])
-        _copy_each(pairs[:half])
-        beside.result()
-
-
-def _copy_each(pairs: Sequence[tuple[Array, Array]]) -> None:
-    for target, source in pairs:
-        target[:] = source
 
 
 @atexit.register

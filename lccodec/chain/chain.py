@@ -12,24 +12,23 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self
 
-from ..container.scalars import metadata_strings
-from ..container.tree import Flat, flatten
-from ..errors import ArgumentError, LccodecError
+from ..errors import ArgumentError, LccodecError, warn
 from ..policy.policy import Policy
-from ..policy.roles import Assignment, Role, check_known
+from ..policy.roles import Assignment, Role
 from ..workers.memory import Arena
-from .adapter import Adapter, Room
-from .background import Background, Staging, WhenBusy, check_when_busy, open_background, take_snapshot
+from .adapter import Adapter, from_framework
+from .background import Background, WhenBusy, check_when_busy, open_background
 from .claim import Claim
 from .directory import next_step
 from .keep import Keep, check_keep
 from .lifetime import Lifetime, check_every, thin_out
 from .newest import Kept, Newest
 from .plan import Plan
+from .progress import Progress, check_progress, telling_of_save
 from .remote import PATIENCE_SECONDS, WorkerOptions
 from .saver import Saver
 from .settings import KEYFRAME_EVERY, Settings
-from .worker import Snapshot
+from .snapshot import Snapshot, Staging
 
 
 class Chain(Lifetime):
@@ -156,6 +155,7 @@ class Chain(Lifetime):
         metadata: Mapping[str, Any] | None = None,
         *,
         known: Mapping[str, Assignment] | None = None,
+        progress: Progress = False,
     ) -> int:
         """Store a state as a keyframe or a delta: the whole state, or nothing.
 
@@ -177,6 +177,10 @@ class Chain(Lifetime):
             Strings to store with the state. A number becomes its JSON text.
         known
             Roles of arrays by full name. Adapters give them from a framework's structures.
+        progress
+            ``True`` shows a bar while arrays are coded, if the package `tqdm` is installed and
+            standard error is a terminal. A function is called as ``progress(done, total)`` with
+            numbers of arrays, the last time with all that are coded. An error of it is a warning.
 
         Returns the size of the checkpoint's file in bytes.
 
@@ -191,14 +195,15 @@ class Chain(Lifetime):
         """
         with self._saving:
             self._check_open()
+            check_progress(progress)
             if self._options.workers is None and self._background is None:
-                flat, strings, roles = self._flatten(state, metadata, known)
-                with self._claim.around_save():
-                    size = self._saver.save(step, flat, strings, roles)
+                flat, strings, roles = from_framework(self.adapter, state, metadata, known)
+                with self._claim.around_save(), telling_of_save(progress, warn) as tell:
+                    size = self._saver.save(step, flat, strings, roles, tell)
                 self._thin_out()
                 return size
             background = self._in_background()
-            future = self._submit(background, step, state, metadata, known, "wait", tell=False)
+            future = self._submit(background, step, state, metadata, known, progress=progress, raises=False)
             try:
                 return future.result() or 0
             finally:
@@ -211,12 +216,14 @@ class Chain(Lifetime):
         metadata: Mapping[str, Any] | None = None,
         *,
         known: Mapping[str, Assignment] | None = None,
+        progress: Progress = False,
         when_busy: WhenBusy = "wait",
     ) -> Future[int | None]:
         """Store a state in the background: the call copies it, and worker processes do the rest.
 
         What is stored is the state at the call, whatever becomes of it afterwards. Checkpoints
-        appear in the order of the calls. The parameters are those of `save`.
+        appear in the order of the calls. The parameters are those of `save`; a function for
+        `progress` is called by another thread.
 
         Parameters
         ----------
@@ -240,7 +247,10 @@ class Chain(Lifetime):
         check_when_busy(when_busy)
         with self._saving:
             self._check_open()
-            return self._submit(self._in_background(), step, state, metadata, known, when_busy)
+            background = self._in_background()
+            return self._submit(
+                background, step, state, metadata, known, progress=progress, when_busy=when_busy
+            )
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no save runs in the background, or for so many seconds.
@@ -281,43 +291,29 @@ class Chain(Lifetime):
         state: Any,
         metadata: Mapping[str, Any] | None,
         known: Mapping[str, Assignment] | None,
-        when_busy: WhenBusy,
         *,
-        tell: bool = True,
+        progress: Progress,
+        when_busy: WhenBusy = "wait",
+        raises: bool = True,
     ) -> Future[int | None]:
         """Start a save in the background."""
+        check_progress(progress)
         index = next_step(step, [*self.steps, *background.steps], self.directory)
         self._claim.take(make=True)
 
         def copy(arena: Arena) -> Snapshot:
             staging = Staging(arena)
-            flat, strings, roles = self._flatten(state, metadata, known, staging)
-            resumed = self._settings.resumed
-            return take_snapshot(
-                arena, flat, step=index, metadata=strings, known=roles, resumed=resumed, staging=staging
+            flat, strings, roles = from_framework(self.adapter, state, metadata, known, staging)
+            resumed, watched = self._settings.resumed, progress is not False
+            return staging.snapshot(
+                flat, step=index, metadata=strings, known=roles, resumed=resumed, watched=watched
             )
 
-        return background.submit(copy, index, when_busy, tell=tell)
+        return background.submit(copy, index, when_busy, progress=progress, raises=raises)
 
     def _check_open(self) -> None:
         if self._closed:
             raise ArgumentError(f"{self.directory}: the chain is closed; open it anew to save")
-
-    def _flatten(
-        self,
-        state: Any,
-        metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment] | None,
-        room: Room | None = None,
-    ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
-        """Return a state with NumPy arrays, its metadata, and all known roles."""
-        strings, roles = metadata_strings(metadata), check_known(known or {})
-        if self.adapter is not None:
-            framework_state = state
-            rooms = () if room is None else (room,)
-            state, strings = self.adapter.to_numpy(framework_state, strings, *rooms)
-            roles = {**self.adapter.roles(framework_state), **roles}
-        return flatten(state), strings, roles
 
     def _resumes(self) -> None:
         self._settings.restored()
@@ -343,5 +339,5 @@ class Chain(Lifetime):
         bn/running_var other ('running_var' is exact) Lossless()
         """
         with self._saving:
-            flat, _, roles = self._flatten(state, None, known)
+            flat, _, roles = from_framework(self.adapter, state, None, known)
             return self._saver.plan(flat, roles)

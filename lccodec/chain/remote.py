@@ -19,8 +19,10 @@ from ..workers.crew import Crew, Threads, has_lock, member_count
 from ..workers.process import Worker
 from .claim import Claim
 from .newest import Newest
+from .progress import Tell
 from .settings import LOG, Settings
-from .worker import Beat, Opening, Report, Snapshot, make_crew, start_worker
+from .snapshot import Snapshot
+from .worker import Beat, Opening, Report, make_crew, start_worker
 
 #: A worker that does nothing for so long is taken for dead. An fsync may take minutes.
 PATIENCE_SECONDS: Final = 300.0
@@ -85,24 +87,38 @@ class Remote:
         self._asking = threading.Lock()
         self.started = False  # whether a leader could be started
 
-    def request(self, message: Snapshot) -> Report:
-        """Return the leader's report on a request; raise ``WorkerError`` if it is gone."""
+    def request(self, message: Snapshot, tell: Tell) -> Report:
+        """Return the leader's report on a request; raise ``WorkerError`` if it is gone.
+
+        `tell` is told how many arrays are coded. If it is interrupted, so is the leader.
+        """
         with self._asking:
-            try:
-                worker = self._leader()
-                worker.channel.send(message)
-                reply = worker.channel.receive()
-                while isinstance(reply, Beat):
-                    reply = worker.channel.receive()
-                report: Report = reply
-            except TimeoutError:
-                seconds = self._opening.patience
-                raise self._lost(f"a worker has not answered for {seconds:g} seconds") from None
-            except (EOFError, OSError, ValueError):
-                raise self._lost("a worker is gone") from None
-            if isinstance(report.done.error, WorkerError):
+            reply = self._reply(message)
+            while isinstance(reply, Beat):
+                if reply.total:
+                    try:
+                        tell(reply.done, reply.total)
+                    except BaseException:
+                        self._lost("")
+                        raise
+                reply = self._reply()
+            if isinstance(reply.done.error, WorkerError):
                 self._lost("")
-            return report
+            return reply
+
+    def _reply(self, message: Snapshot | None = None) -> Beat | Report:
+        """Return what the leader says next, after sending it a message, if any."""
+        try:
+            worker = self._leader()
+            if message is not None:
+                worker.channel.send(message)
+            reply: Beat | Report = worker.channel.receive()
+        except TimeoutError:
+            seconds = self._opening.patience
+            raise self._lost(f"a worker has not answered for {seconds:g} seconds") from None
+        except (EOFError, OSError, ValueError):
+            raise self._lost("a worker is gone") from None
+        return reply
 
     def close(self) -> None:
         """Let the workers end; the next request starts fresh ones."""

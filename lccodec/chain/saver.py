@@ -24,6 +24,7 @@ from .coding import encode_plan, plan_manifest
 from .directory import checkpoint_path, next_step, stored_steps
 from .newest import Newest
 from .plan import Plan, candidates, make_plan
+from .progress import Tell, untold
 from .settings import Settings
 from .tail import Tail, TailFile, find_tail
 
@@ -57,8 +58,18 @@ class Saver:
         """Release the reference; the next save reads it from the files."""
         self._tail = None
 
-    def save(self, step: Any, flat: Flat, metadata: dict[str, str], known: Mapping[str, Assignment]) -> int:
-        """Store a state, and return the bytes of its file; see `Chain.save`."""
+    def save(
+        self,
+        step: Any,
+        flat: Flat,
+        metadata: dict[str, str],
+        known: Mapping[str, Assignment],
+        tell: Tell = untold,
+    ) -> int:
+        """Store a state, and return the bytes of its file; see `Chain.save`.
+
+        `tell` is told after each frame how many arrays are coded.
+        """
         start = time.perf_counter()
         steps = stored_steps(self._directory)
         step = next_step(step, steps, self._directory)
@@ -71,7 +82,7 @@ class Saver:
         manifest = plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)
         # Coding overwrites the arrays of the tail. So the tail must not stay if coding fails.
         self._tail = None
-        self._tail = self._write(plan, manifest, flat, tail, record.policy.effort)
+        self._tail = self._write(plan, manifest, flat, tail, record.policy.effort, tell)
         link = self._tail.links[-1]
         self._newest.save(plan, flat, manifest, link.root)
         self._settings.saved(plan, link, time.perf_counter() - start)
@@ -98,17 +109,22 @@ class Saver:
         plan = make_plan(compared, record.policy, parent, self._settings.width)
         return plan, needed_record(record, compared, known)
 
-    def _write(self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort) -> Tail:
+    def _write(  # what is written, and how
+        self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort, tell: Tell
+    ) -> Tail:
         """Write a checkpoint; return it as the reference of the next one."""
         with storage_errors("cannot make the directory", self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
         remove_stale_temporaries(self._directory)
         parents = {} if tail is None else tail.arrays
         arrays, entries, step = dict(parents), [], manifest.step or 0
+        done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
         with CheckpointWriter(checkpoint_path(self._directory, step)) as writer:
             for pieces, decoded in encode_plan(plan, parents, effort, self._crew):
                 entries.append(writer.write_frame(pieces))
                 arrays.update(decoded)
+                done += len(decoded)
+                tell(done, total)
             manifest = replace(manifest, frames=tuple(entries))
             root = writer.commit(manifest, lambda _: self._crew.between())
         before = () if plan.parent is None or tail is None else tail.links

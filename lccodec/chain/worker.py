@@ -10,7 +10,6 @@ and ends. So it leaves nothing behind, and what is committed is a whole checkpoi
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import time
 import warnings
@@ -22,22 +21,23 @@ from typing import Any, Final
 
 from .. import errors
 from ..container.scalars import Json
-from ..container.tree import Flat
-from ..element_types import ELEMENT_TYPES, Array, from_components
 from ..policy.presets import resolve_policy
-from ..policy.roles import Assignment, Role
+from ..policy.roles import Role
 from ..quantizers.registry import QUANTIZERS
 from ..quantizers.weighted import Weighted
 from ..workers.crew import Bench, Crew, Done, Processes, Threads
 from ..workers.messages import Channel
 from ..workers.process import Worker, connect
 from .newest import Kept, Newest
+from .progress import untold
 from .saver import Saver
 from .settings import LOG, Settings
 from .sharing import TASKS as DECODING_TASKS
+from .snapshot import Snapshot
 from .tasks import TASKS as ENCODING_TASKS
 
 _SECONDS_BETWEEN_BEATS: Final = 0.5
+_SECONDS_BETWEEN_NEWS: Final = 0.05  # for eyes
 
 
 @dataclass(frozen=True)
@@ -53,57 +53,12 @@ class Opening:
     patience: float
 
 
-@dataclass(frozen=True, eq=False)
-class Snapshot:
-    """A state to save. All of its arrays are components, in shared memory.
-
-    Parameters
-    ----------
-    step, metadata
-        As for `Chain.save`.
-    tree, scalars, names
-        As in `lccodec.container.tree.Flat`.
-    codes, shapes
-        Of each array the number of its element type, and its shape.
-    memory, places
-        The bytes that arrays lie in; and of each array the number of its memory, and its place
-        there in bytes. There may be thousands of arrays, and numbers are fast to send.
-    known
-        Roles by name, and why.
-    resumed
-        Whether the run goes on from a lossy state that it has restored.
-    """
-
-    step: int
-    tree: Json
-    scalars: list[Json]
-    names: list[str]
-    codes: list[int]
-    shapes: list[list[int]]
-    memory: list[Array]
-    places: list[list[int]]
-    metadata: dict[str, str]
-    known: dict[str, tuple[Role, str]]
-    resumed: bool
-
-    def flat(self) -> Flat:
-        """Return the state as a saver takes it."""
-        arrays = []
-        for code, shape, (number, start) in zip(self.codes, self.shapes, self.places, strict=True):
-            kind = ELEMENT_TYPES[code]
-            nbytes = math.prod(shape) * kind.itemsize
-            bits = self.memory[number][start : start + nbytes].view(kind.bits)
-            arrays.append(from_components(bits, kind, tuple(shape), "bits"))
-        return Flat(self.tree, arrays, self.scalars, self.names)
-
-    def assignments(self) -> dict[str, Assignment]:
-        """Return the known roles."""
-        return {name: Assignment(role, why) for name, (role, why) in self.known.items()}
-
-
 @dataclass(frozen=True)
 class Beat:
-    """A sign of life between two tasks."""
+    """A sign of life between two tasks; or, of so many arrays, how many are coded."""
+
+    done: int = 0
+    total: int = 0
 
 
 @dataclass
@@ -156,15 +111,24 @@ class Leader:
         """Save a state, and return the bytes of its file."""
         if state.resumed:
             self._settings.restored()
-        return self._saver.save(state.step, state.flat(), state.metadata, state.assignments())
+        tell = self._tell if state.watched else untold
+        return self._saver.save(state.step, state.flat(), state.metadata, state.assignments(), tell)
+
+    def _tell(self, done: int, total: int) -> None:
+        """Tell the client how many arrays are coded: not after each, as there may be thousands."""
+        if done == total or time.monotonic() - self._beaten > _SECONDS_BETWEEN_NEWS:
+            self._beat(Beat(done, total))
 
     def _between(self) -> None:
         """Tell the client that work goes on; give it up if the client is gone."""
         if self._channel.is_ended():
             raise Abandoned
-        if (now := time.monotonic()) - self._beaten > _SECONDS_BETWEEN_BEATS:
-            self._beaten = now
-            self._channel.send(Beat())
+        if time.monotonic() - self._beaten > _SECONDS_BETWEEN_BEATS:
+            self._beat(Beat())
+
+    def _beat(self, beat: Beat) -> None:
+        self._beaten = time.monotonic()
+        self._channel.send(beat)
 
 
 def make_crew(members: int, between: Callable[[], None], patience: float) -> Crew:

@@ -76,7 +76,7 @@ def _json(value: Any) -> Any:
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Callable[[int, int], None]]:
+def progress(label: str) -> Iterator[Callable[[float, int], None]]:
     """Yield ``update(done, total)`` for a bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None

@@ -20,7 +20,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, Policy, StorageError, WorkerError, validate
 from lccodec.chain import background
-from lccodec.chain.background import take_snapshot
+from lccodec.chain.snapshot import Staging
 from lccodec.container.tree import flatten
 from lccodec.quantizers import registry
 from lccodec.quantizers.base import Quantizer
@@ -406,7 +406,7 @@ def test_a_quantizer_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_snapshot_in_private_memory() -> None:
     flat = flatten({"a": np.arange(3), "b": 1})
-    taken = take_snapshot(PrivateArena(), flat, step=1, metadata={}, known={}, resumed=False)
+    taken = Staging(PrivateArena()).snapshot(flat, step=1, metadata={}, known={}, resumed=False)
     assert taken.flat().names == ["a"]
     assert taken.flat().arrays[0].tolist() == [0, 1, 2]
 

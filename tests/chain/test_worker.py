@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, WorkerError
-from lccodec.chain.background import take_snapshot
+from lccodec.chain.snapshot import Staging
 from lccodec.chain.tasks import CloseFrame
 from lccodec.chain.worker import ERRORS, TYPES, Beat, Leader, Opening, Report, Snapshot, make_crew, serve
 from lccodec.container.tree import flatten
@@ -51,7 +51,7 @@ def opening(directory: Path, members: int = 1, **options: Any) -> Opening:
 def snapshot(step: int, state: Any, resumed: bool = False) -> Snapshot:
     known = {"layer/weight": Assignment("weight", "as the test says")}
     flat = flatten(state)
-    return take_snapshot(Arena(), flat, step=step, metadata={"n": str(step)}, known=known, resumed=resumed)
+    return Staging(Arena()).snapshot(flat, step=step, metadata={"n": str(step)}, known=known, resumed=resumed)
 
 
 def asked(channel: Channel, message: Snapshot) -> Report:

@@ -102,11 +102,14 @@ def save(  # one parameter for each option: click passes them by name
         policy = "lossless"  # nobody has allowed these files to lose anything
     chain = Chain(directory, policy=policy, workers=workers, newest=newest)
     with chain, render.progress("saving") as update:
-        for done, (number, file) in enumerate(steps.items(), 1):
+        for before, (number, file) in enumerate(steps.items()):
             state, metadata, known = load_with_roles(file)
-            chain.save(number, state, metadata, known=known)
+
+            def tell(done: int, total: int, before: int = before) -> None:
+                update(before + done / total, len(steps))
+
+            chain.save(number, state, metadata, known=known, progress=tell)
             saved.append((file, chain.info(number)))
-            update(done, len(steps))
     if as_json:
         results = [{"file": str(file), **render.checkpoint_document(info)} for file, info in saved]
         click.echo(render.dump_json({"directory": str(directory), "saved": results}))
@@ -149,8 +152,9 @@ def restore(  # one parameter for each option: click passes them by name
     --strip. The newest step comes from the exact file, if the chain has one.
     """
     _check_output(output, keys, strip)
-    with open_state(place, step, history) as file:
+    with open_state(place, step, history) as file, render.progress("restoring") as update:
         info, metadata = file.info(), file.metadata()
+        file.show(update)
         # bfloat16 as bits can be written without ml_dtypes.
         state = file.state(_names(file, keys) or None, dtype or "bits")
     if keys:
