@@ -187,7 +187,8 @@ def test_a_fork_while_a_save_is_in_flight(tmp_path: Path) -> None:
 
 def test_ctrl_c_during_a_save_loses_nothing(tmp_path: Path) -> None:
     text = """
-import sys, numpy as np, lccodec
+import signal, sys, numpy as np, lccodec
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell has none
 chain = lccodec.Chain(sys.argv[1], "lossless", workers=2)
 chain.save(0, {"weight": np.zeros(9), "step": 0})
 print("ready", flush=True)
