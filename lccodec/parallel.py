@@ -15,7 +15,7 @@ from .arguments import as_integer
 from .errors import ArgumentError
 
 #: Components handled at a time, so that they and all that is made of them stay in the cache.
-PIECE: Final = 1 << 16
+PIECE: Final = 1 << 17
 
 #: Calls that wait for a `SideThread`. It bounds the memory of their arguments.
 _MAX_WAITING_CALLS: Final = 4

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..element_types import Array
 from .bits import unpack
+from .masks import true_places
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def as_sparse(run: Form, count: int) -> Sparse:
     """Return the symbols of a run that are not 0, with their positions."""
     if not isinstance(run, Sparse):
         symbols = dense(run, count)
-        positions = np.flatnonzero(symbols != 0)  # of bools: several times as fast
+        positions = true_places(symbols != 0)
         return Sparse(positions, symbols.take(positions))
     if run.values.all():
         return run

@@ -14,6 +14,7 @@ import numpy as np
 from ..byteorder import read_numbers, stored_bytes, stored_view
 from ..element_types import Array, ElementType, add, add_at, unwork, work
 from ..entropy.bits import Cursor, group_symbols
+from ..entropy.masks import true_places
 from ..entropy.runs import Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_places, write_stream
@@ -107,7 +108,7 @@ def reconstruct(values: Array, reference: Array | None, kind: ElementType, out: 
 def apply(symbols: Array, owner: Owner, codebook: Codebook, reference: Array | None, out: Array) -> None:
     """Write the values of symbols into `out`, which may be `reference`; both are components."""
     if reference is not None and np.count_nonzero(symbols) * SPARSE_RATIO <= symbols.size:
-        positions = (symbols != 0).nonzero()[0]
+        positions = true_places(symbols != 0)
         owner = owner if isinstance(owner, int) else owner.take(positions)
         values = codebook.expand(symbols.take(positions), owner)
         _change(reference, positions, values, codebook.kind, out)

@@ -10,7 +10,6 @@ lead are in ``spec/decisions/0010-unbiased-representatives.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -18,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array
-from .residual import Owner, Residual, Zone, array_sums
+from .residual import Inside, Owner, Residual, Zone, array_sums
 
 #: Half the width of the dead zone, in steps (widths of a bin).
 DEAD_ZONE: Final = 0.6
@@ -42,7 +41,7 @@ def fit_grid(
     batch: Residual,
     steps: Array,
     max_error: float | None,
-    widths: Callable[[Array], Array] | None = None,
+    inside: Inside | None = None,
     *,
     leads: bool = False,
 ) -> Grid | None:
@@ -55,7 +54,7 @@ def fit_grid(
         infinite.
     max_error
         As in `Partition`.
-    widths
+    inside
         As in `Zone`.
     leads
         Whether representatives lie beyond the means, so that a chain of deltas does not trail.
@@ -77,7 +76,7 @@ def fit_grid(
     reach = DEAD_ZONE * steps
     if max_error is not None:
         reach[:] = max_error * (1 - 2.0 ** (1 - kind.mantissa))
-    zone = Zone.within(reach * usable, kind.work, widths)
+    zone = Zone.within(reach * usable, kind.work, inside)
     largest = np.zeros(batch.arrays)
     for start in batch.pieces():
         d, owner = batch.finite_outside(start, zone)
@@ -85,7 +84,7 @@ def fit_grid(
             largest[0] = max(largest[0], float(d.max(initial=0)), -float(d.min(initial=0)))
         else:
             np.maximum.at(largest, owner, np.abs(d).astype(np.float64))
-    if widths is not None and largest.any():
+    if inside is not None and largest.any():
         largest = np.maximum(largest, DEAD_ZONE * steps)  # at least one bin
     # Slightly more than the largest difference, so that rounding puts no element past the last bin.
     with np.errstate(over="ignore"):
@@ -147,7 +146,7 @@ class Grid:
         work = reciprocals.dtype
         with np.errstate(over="ignore"):
             scaled = np.multiply(differences, reciprocals, dtype=work)
-        if self.zone.widths is not None:  # differences in a narrowed zone go to the first bin
+        if self.zone.inside is not None:  # differences in a narrowed zone go to the first bin
             np.copysign(np.maximum(np.abs(scaled), DEAD_ZONE), scaled, out=scaled)
         # Round away from zero above the dead zone: add 0.4 with the sign, then truncate. Making the
         # signed constant from bits is several times as fast as copysign.
@@ -220,7 +219,7 @@ def _with_representatives(grid: Grid, batch: Residual, wanted: Array, leads: boo
     kept = grid.codes <= np.repeat(2 * bins, grid.counts)
     zone = grid.zone
     if (exact & ~grid.exact).any():
-        zone = Zone(zone.low * ~exact, zone.high * ~exact, zone.widths)
+        zone = Zone(zone.low * ~exact, zone.high * ~exact, zone.inside)
         batch.forget()  # the zones of the arrays that are exact now became smaller
     grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
     steps, ahead = (np.repeat(lengths * unit, grid.counts) for lengths in (grid.steps, ahead))

@@ -22,14 +22,16 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 
 from ..element_types import Array, ElementType, octaves, subtract
+from ..entropy.masks import true_places
 from ..parallel import PIECE, stretches
 
 _MAX_KEPT_DIFFERENCES: Final = 1 << 22  # 12 bytes each in float32, places included
 _SAMPLE_STRETCHES: Final = 64  # of a large array, evenly spread
 _STRETCH_COMPONENTS: Final = 1 << 12  # of each
 
-#: The smallest factor that `Zone.widths` may multiply a zone by.
-NARROWEST: Final = 0.7
+#: Function from components, by their places or as a slice, the sizes of their differences, and the
+#: upper bound of the zone, to whether they are inside. A size that is NaN or infinite is not.
+Inside: TypeAlias = Callable[[Array | slice, Array, Any], Array]
 
 #: Index of the array of each component of a batch, int64, rising; 0 in a batch of one array.
 Owner: TypeAlias = Array | int
@@ -44,38 +46,36 @@ class Zone:
     low, high
         Bounds of the zone, ``kind.work`` of shape ``(arrays,)``. A difference strictly between them
         is inside.
-    widths
-        Function from the places of components to the factors that their zone is multiplied by, at
-        least `NARROWEST`; ``None`` for a factor of 1. Only for a batch of one array.
+    inside
+        For zones that are wider for some components than for others: says which differences are
+        inside. ``None`` for zones of one width. Only for a symmetric zone of a batch of one array.
     """
 
     low: Array
     high: Array
-    widths: Callable[[Array], Array] | None = None
+    inside: Inside | None = None
 
     @classmethod
-    def within(
-        cls, edges: Array, work: np.dtype[Any], widths: Callable[[Array], Array] | None = None
-    ) -> Self:
+    def within(cls, edges: Array, work: np.dtype[Any], inside: Inside | None = None) -> Self:
         """Return the zone of the differences smaller than each array's edge, in type `work`."""
         with np.errstate(over="ignore", under="ignore"):
             high = np.asarray(edges).astype(work)
-        return cls(-high, high, widths)
+        return cls(-high, high, inside)
 
     @classmethod
     def joined(cls, zones: list[Zone]) -> Self:
         """Return the zone of a batch from the zones of its arrays."""
         return cls(np.concatenate([z.low for z in zones]), np.concatenate([z.high for z in zones]))
 
-    def outside(self, differences: Array, owner: Owner, share: float = 1) -> Array:
+    def outside(self, differences: Array, owner: Owner, components: Array | slice) -> Array:
         """Return the places of the differences outside, NaN included: int64, rising.
 
-        The zone is multiplied by `share` before; `widths` are ignored.
+        `components` are those of the batch that have these differences.
         """
-        low, high = self.low[owner], self.high[owner]
-        if share != 1:
-            low, high = low * share, high * share
-        return self._beyond(differences, low, high)
+        if self.inside is None:
+            return self._beyond(differences, self.low[owner], self.high[owner])
+        inside = self.inside(components, np.abs(differences), self.high[0])
+        return true_places(np.logical_not(inside, out=inside))
 
     def outside_all(self, differences: Array, sizes: Array) -> Array:
         """Return the places of all differences outside, in a batch of several arrays."""
@@ -89,7 +89,7 @@ class Zone:
         else:
             inside = differences < high
             inside &= differences > low
-        return np.flatnonzero(np.logical_not(inside, out=inside))  # a NaN compares false
+        return true_places(np.logical_not(inside, out=inside))  # a NaN compares false
 
     @cached_property
     def symmetric(self) -> bool:
@@ -178,7 +178,7 @@ class Residual:
             known, places, d = self._found[start]
             if known is zone:
                 return places, d
-            chosen = self._still_outside(start, places, d, zone)
+            chosen = zone.outside(d, self.owner(places), places + start)
             places, d = places.take(chosen), d.take(chosen)
             self._kept += d.size - self._found[start][2].size
         else:
@@ -187,12 +187,9 @@ class Residual:
             if self.arrays > 1:
                 places = zone.outside_all(differences, self.sizes)
             else:
-                places = zone.outside(differences, 0, NARROWEST if zone.widths else 1)
+                places = zone.outside(differences, 0, slice(start, start + differences.size))
             every = self.arrays > 1 and places.size == differences.size
             d = differences if every else differences.take(places, mode="clip")
-            if zone.widths:
-                chosen = self._still_outside(start, places, d, zone)
-                places, d = places.take(chosen), d.take(chosen)
             if self._kept + d.size > _MAX_KEPT_DIFFERENCES:
                 return places, d
             self._kept += d.size
@@ -208,12 +205,6 @@ class Residual:
         """Drop the differences that were kept, so that the next zone may be narrower."""
         self._found.clear()
         self._kept = 0
-
-    def _still_outside(self, start: int, places: Array, d: Array, zone: Zone) -> Array:
-        """Return the indices of differences outside a zone; `places` are theirs in the piece."""
-        if zone.widths is not None:
-            d = d / zone.widths(places + start)
-        return zone.outside(d, self.owner(places))
 
     def sample(self) -> Iterator[tuple[Array, Owner]]:
         """Yield differences and their owner: all of several arrays, a sample of a single array."""

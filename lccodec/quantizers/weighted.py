@@ -11,19 +11,22 @@ See ``spec/decisions/0008-joint-pruning.md``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from ..element_types import Array, ElementType, work
 from .base import Quantizer
 from .grid import Grid, fit_grid
-from .residual import NARROWEST, Residual
+from .residual import Residual
 from .uniform import UniformDeadzone
 
-_WIDEST_RATIO: Final = 4.0  # widest dead zone over the zone without moments
+#: The narrowest and the widest dead zone, over the zone without moments.
+_NARROWEST_RATIO: Final = 0.7
+_WIDEST_RATIO: Final = 4.0
 
 
 def weighted(quantizer: Quantizer, moment: Array, kind: ElementType, typical: float) -> Quantizer:
@@ -51,16 +54,31 @@ class Weighted(Quantizer):
 
         The moments belong to one array, so a batch of several arrays has zones of one width.
         """
-        widths = self._widths if batch.arrays == 1 else None
-        return fit_grid(batch, self.then.steps(batch), None, widths, leads=True)
+        inside = self._inside if batch.arrays == 1 else None
+        return fit_grid(batch, self.then.steps(batch), None, inside, leads=True)
 
     def sampled(self, parts: Sequence[slice]) -> Weighted:
         """Return the quantizer for a sample of the array, made of these parts end to end."""
         return replace(self, moment=np.concatenate([self.moment[part] for part in parts]))
 
-    def _widths(self, places: Array) -> Array:
+    def _inside(self, components: Array | slice, sizes: Array, high: Any) -> Array:
+        """Return which differences are inside their zones; see `Inside`.
+
+        Both sides of the comparison are raised to the 8th power: products are faster than roots.
+        """
+        if isinstance(components, slice):
+            moments = work(self.moment[components], self.kind)
+        else:
+            moments = work(self.moment.take(components, mode="clip"), self.kind)
         with np.errstate(all="ignore"):
-            share = work(self.moment.take(places, mode="clip"), self.kind) / self.typical
-            widths: Array = (1 / np.sqrt(np.sqrt(np.sqrt(share)))).clip(NARROWEST, _WIDEST_RATIO)
-        widths[np.isnan(widths)] = 1
-        return widths
+            unit = np.divide(1, high * math.sqrt(math.sqrt(math.sqrt(self.typical))))
+            power = np.multiply(sizes, unit, dtype=np.promote_types(sizes.dtype, np.float32))
+            for _ in range(3):
+                np.square(power, out=power)
+            power *= moments
+            inside: Array = power < 1
+            inside &= sizes < _WIDEST_RATIO * high
+            inside |= sizes < _NARROWEST_RATIO * high
+            if not np.minimum.reduce(moments, initial=0) >= 0:
+                np.copyto(inside, sizes < high, where=np.logical_not(moments >= 0))
+        return inside

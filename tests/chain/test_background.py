@@ -20,13 +20,10 @@ import pytest
 
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, Policy, StorageError, WorkerError, validate
 from lccodec.chain import background
-from lccodec.chain.snapshot import Staging
-from lccodec.container.tree import flatten
 from lccodec.quantizers import registry
 from lccodec.quantizers.base import Quantizer
 from lccodec.quantizers.residual import Residual
 from lccodec.workers import memory
-from lccodec.workers.memory import PrivateArena
 
 from ..support.directories import entries
 from ..support.processes import children, is_running
@@ -402,13 +399,6 @@ def test_a_quantizer_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             chain.save_async(0, {"weight": np.arange(5.0)})
         chain.save_async(1, {"weight": np.arange(5.0) + 1})
     np.testing.assert_array_equal(chain.restore(1)["weight"], np.arange(5.0) + 1)
-
-
-def test_a_snapshot_in_private_memory() -> None:
-    flat = flatten({"a": np.arange(3), "b": 1})
-    taken = Staging(PrivateArena()).snapshot(flat, step=1, metadata={}, known={}, resumed=False)
-    assert taken.flat().names == ["a"]
-    assert taken.flat().arrays[0].tolist() == [0, 1, 2]
 
 
 # --- workers that die -----------------------------------------------------------------------------

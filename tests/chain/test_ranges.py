@@ -21,19 +21,21 @@ from lccodec.element_types import Array, components
 from lccodec.errors import ChecksumError
 from lccodec.frame.content import Content
 from lccodec.frame.raw import RawFrame
+from lccodec.parallel import PIECE
 
 from ..support.directories import entries
 from ..support.links import FakeLink, drift, links_of
 from ..support.strategies import ALL_DTYPES, bits_of, dtype_of, installed, random_array
 
-BLOCK = 1 << 16  # the smallest that the encoder can write
+BLOCK = PIECE  # the smallest that the encoder can write
+BLOCK_LOG2 = BLOCK.bit_length() - 1
 LARGE = 2 * BLOCK + 1500
 QUANTIZERS = [Lossless(), ExponentBuckets(2), UniformDeadzone(relative_step=1), LogSteps(0.5)]
 
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", 16)
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
 
 
 def put_together(ranges: Ranges, count: int) -> Array:
@@ -114,12 +116,12 @@ def test_arrays_that_must_be_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> N
     assert Ranges.of(links, "w0") is None  # in a run
     assert Ranges.of(links, "w3") is None  # empty
     assert Ranges.of(links, "w2") is not None  # type: ignore[arg-type]
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", 17)
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2 + 1)
     other, _ = links_of(states, ExponentBuckets(3))
     assert Ranges.of([links[0], other[1]], "w2") is None  # blocks of two sizes
     ranges = Ranges.of([raw_link("w2", states[0]["w2"]), other[1]], "w2")  # type: ignore[list-item]
     assert ranges is not None
-    assert ranges.block == 1 << 17
+    assert ranges.block == 2 * BLOCK
     shorter, _ = links_of(drift(2, ((30,), (40,), (LARGE - 1,))), ExponentBuckets(3))
     assert Ranges.of([shorter[0], links[1]], "w2") is None  # an error if it is decoded whole
     with pytest.raises(DataError, match="needs a parent"):
@@ -131,7 +133,7 @@ def test_arrays_that_must_be_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> N
 def test_damage_is_found_as_in_the_whole(link: int, place: int, value: int, count: int) -> None:
     """Behind right digests, only by CRC, sum and the rules."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lccodec.frame.encode._BLOCK_LOG2", 16)
+        patch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
         links, _ = links_of(drift(3, ((LARGE,),)), ExponentBuckets(3))
     frame = bytearray(links[link].frames[0])
     frame[place % len(frame)] ^= value

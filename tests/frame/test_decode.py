@@ -26,11 +26,13 @@ from lccodec.frame.content import Content
 from lccodec.frame.decode import check_array_sum, decode_components, decode_range
 from lccodec.frame.header import parse_header
 from lccodec.frame.raw import RawFrame
+from lccodec.parallel import PIECE
 
 from ..support.frames import sealed
 from ..support.strategies import ALL_DTYPES, dtype_of, installed, random_array
 
-BLOCK = 1 << 16  # the smallest that the encoder can write
+BLOCK = PIECE  # the smallest that the encoder can write
+BLOCK_LOG2 = BLOCK.bit_length() - 1
 QUANTIZERS = [
     Lossless(),
     ExponentBuckets(2),
@@ -44,7 +46,7 @@ QUANTIZERS = [
 def frames(draw: st.DrawFn) -> tuple[bytes, Array | None]:
     """A frame of several blocks, and the components of its reference."""
     name, seed = draw(st.sampled_from(installed(ALL_DTYPES))), draw(st.integers(0, 99))
-    size = draw(st.sampled_from([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 150_000, 2 * BLOCK]))
+    size = draw(st.sampled_from([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 300_000, 2 * BLOCK]))
     array = random_array(name, (size,), seed, draw(st.sampled_from([0.0, 0.1, 1.0])))
     if draw(st.booleans()):
         array[size // 3 :] = array[:1]  # so that planes are smaller than raw values
@@ -58,7 +60,7 @@ def frames(draw: st.DrawFn) -> tuple[bytes, Array | None]:
         return b"".join(raw.pieces()), None
     effort = draw(st.sampled_from(["normal", "high"]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lccodec.frame.encode._BLOCK_LOG2", 16)
+        patch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
         frame = encode(array, draw(st.sampled_from(QUANTIZERS)), reference, effort=effort)  # type: ignore[arg-type]
     return frame, None if reference is None else components(reference)[1]
 
@@ -158,7 +160,7 @@ class Counted:
 
 @pytest.mark.parametrize("quantizer", [Lossless(), ExponentBuckets(8)])
 def test_only_what_is_needed_is_read(quantizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", 16)
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
     reference = random_array("float32", (16 * BLOCK,), 1, 0)
     for base in (None, reference):
         frame = encode(reference + random_array("float32", reference.shape, 2, 0), quantizer, base)
@@ -171,32 +173,32 @@ def test_only_what_is_needed_is_read(quantizer: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_parts_that_are_not_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", 16)
-    array = np.arange(150_000, dtype=np.float32)
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    array = np.arange(300_000, dtype=np.float32)
     frame = memoryview(encode(array, ExponentBuckets(3), array + 1))
     bits = array.view("u4").copy()
     for start, stop in (
         (1, BLOCK),
         (0, 1000),
-        (BLOCK, 149_999),
+        (BLOCK, 299_999),
         (2 * BLOCK, 3 * BLOCK),
         (BLOCK, 0),
         (-BLOCK, BLOCK),
     ):
-        with pytest.raises(ArgumentError, match=r"are not blocks of 2\*\*16"):
+        with pytest.raises(ArgumentError, match=r"are not blocks of 2\*\*17"):
             decode_range(frame, slice(start, stop), bits, bits)
     for reference, out in ((bits[:BLOCK], bits[:1000]), (None, bits[:BLOCK]), (bits[:5], bits[:BLOCK])):
-        with pytest.raises(ArgumentError, match="must have 65536 components"):
+        with pytest.raises(ArgumentError, match=f"must have {BLOCK} components"):
             decode_range(frame, slice(0, BLOCK), reference, out)
 
 
 def test_a_wrong_reference_shows_in_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", 16)
-    array = np.arange(150_000, dtype=np.float32)
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+    array = np.arange(300_000, dtype=np.float32)
     frame = encode(array, UniformDeadzone(max_error=0.1), array + 1)
     reference = (array + 1).view("u4")
-    parts = [slice(0, 2 * BLOCK), slice(2 * BLOCK, 150_000)]
+    parts = [slice(0, 2 * BLOCK), slice(2 * BLOCK, 300_000)]
     in_parts(frame, reference, parts, in_place=False)
-    reference[149_999] ^= 1
+    reference[299_999] ^= 1
     with pytest.raises(ChecksumError, match="the reference is not the one it was coded against"):
         in_parts(frame, reference, parts, in_place=False)
