@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -84,7 +84,7 @@ def examine(
     if against is not None and len(paths) > 1:
         raise ArgumentError("originals are those of one run: give one path with them")
     with ExitStack() as opened:
-        sources = [opened.enter_context(open_source(each)) for each in paths]
+        sources = [opened.enter_context(closing(open_source(each))) for each in paths]
         total, done = sum(len(source.steps) for source in sources), 0
 
         def tick() -> None:
@@ -94,7 +94,7 @@ def examine(
                 progress(done, total)
 
         if isinstance(against, str | os.PathLike):
-            against = ChainOriginals(opened.enter_context(open_source(checked_path(against))))
+            against = ChainOriginals(opened.enter_context(closing(open_source(checked_path(against)))))
         runs = [_run(source, steps, against, tick) for source in sources]
         notes = [_NOTE]
         comparison = _compared(runs, steps, notes) if len(runs) > 1 else None
@@ -116,7 +116,7 @@ def _run(
     with ExitStack() as opened:
         exact = ExactOriginals.of(source.place, found.newest[1]) if source.place else None
         if exact is not None:
-            opened.enter_context(exact)
+            opened.enter_context(closing(exact))
         trajectory = Trajectory(rows, originals or exact)
         problems: dict[int, list[str]] = {}
         for number, visit in source.visits(decode=True):

@@ -7,8 +7,6 @@ chain itself. Files of other formats are read by :mod:`lccodec.adapters.files.or
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -65,7 +63,7 @@ class ChainOriginals:
         return {}  # it is gone
 
 
-class ExactOriginals(AbstractContextManager["ExactOriginals"]):
+class ExactOriginals:
     """The newest state, from the exact file of the chain or the bundle."""
 
     def __init__(self, file: CheckpointFile, step: int) -> None:
@@ -77,12 +75,8 @@ class ExactOriginals(AbstractContextManager["ExactOriginals"]):
         """Return the leaves of the state; each array is decoded when it is asked for."""
         return Leaves(self._file)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     @classmethod

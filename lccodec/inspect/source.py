@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from ..chain.bundled import describe_exact_in
@@ -20,7 +18,7 @@ from ..errors import ArgumentError
 
 
 @dataclass(frozen=True)
-class Source(AbstractContextManager["Source"]):
+class Source:
     """Checkpoints, by the numbers that stand for them in a report.
 
     Attributes
@@ -36,12 +34,8 @@ class Source(AbstractContextManager["Source"]):
     place: Place | None
     steps: Mapping[int, Path]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the bundle, if it is one."""
         if isinstance(self.place, Bundle):
             self.place.close()
 
@@ -86,6 +80,6 @@ def open_source(path: Path) -> Source:
     kind: Literal["chain", "bundle"] = "chain" if isinstance(place, Path) else "bundle"
     source = Source(path, kind, place, place_steps(place))
     if not source.steps:
-        source.__exit__(None, None, None)
+        source.close()
         raise ArgumentError(f"{path} holds no checkpoint: it is no chain")
     return source

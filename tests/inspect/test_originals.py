@@ -1,5 +1,7 @@
 """Where originals come from, and what is made of those that do not fit."""
 
+from contextlib import closing
+
 import numpy as np
 
 import lccodec
@@ -51,7 +53,7 @@ def test_the_exact_file_of_a_chain_and_a_bundle(tmp_path):
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
     with Bundle(tmp_path / "run.lccb") as bundle:
         for place in (chain.directory, bundle):
-            with ExactOriginals.of(place, newest) as originals:
+            with closing(ExactOriginals.of(place, newest)) as originals:
                 assert list(originals.steps) == [20]
                 found = originals.state(20)
                 for name, array in arrays_of(states[-1]).items():

@@ -1,5 +1,7 @@
 """What is examined: directories, bundles and files."""
 
+from contextlib import closing
+
 import pytest
 
 import lccodec
@@ -20,11 +22,11 @@ def test_a_chain_a_bundle_and_a_file(tmp_path):
         (chain.directory, "chain", {10}),
         (tmp_path / "run.lccb", "bundle", set()),
     ):
-        with open_source(path) as source:
+        with closing(open_source(path)) as source:
             assert (source.kind, list(source.steps), source.pins()) == (kind, [0, 10, 20], pins)
             assert [number for number, _ in source.visits(decode=False)] == [0, 10, 20]
             assert source.exact_bytes() == exact
-    with open_source(checkpoint_path(chain.directory, 20)) as source:
+    with closing(open_source(checkpoint_path(chain.directory, 20))) as source:
         assert (source.kind, list(source.steps), source.pins(), source.exact_bytes()) == (
             "file",
             [20],
@@ -39,7 +41,7 @@ def test_without_an_exact_file(tmp_path):
     chain = save_run(tmp_path / "run", run_states(2))
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
     for path in (chain.directory, tmp_path / "run.lccb"):
-        with open_source(path) as source:
+        with closing(open_source(path)) as source:
             assert source.exact_bytes() == 0
 
 
