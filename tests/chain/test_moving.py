@@ -187,7 +187,7 @@ def test_differences_that_are_not_kept(quantizer: Any, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("quantizer", QUANTIZERS.values(), ids=QUANTIZERS)
 def test_several_blocks(quantizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder, "_BLOCK_LOG2", 16)
+    monkeypatch.setattr(encoder, "_BLOCK_LOG2", PIECE.bit_length() - 1)
     check("float32", quantizer, 3 * PIECE + 100, relative=True)
 
 
