@@ -20,8 +20,9 @@ from typing import Final, Literal, TypeAlias
 
 from ..errors import ArgumentError, StorageError, WorkerError, warn
 from ..policy.policy import Policy
-from ..workers.crew import Done, has_lock
+from ..workers.crew import has_lock
 from ..workers.memory import Arena, PrivateArena
+from ..workers.task import Done
 from .claim import Claim
 from .progress import Progress, Tell, telling_of_save
 from .remote import Remote, find_obstacle

@@ -90,7 +90,7 @@ class Ranges:
         part
             One of what `cut` returns.
         out
-            Components of the whole array. Only those of the range are written.
+            Where the components of the range go.
         verified
             Positions in `frames` of those whose digest and CRC-32 are checked here. Each frame must
             be checked by one of those who decode a range.
@@ -101,14 +101,13 @@ class Ranges:
             If a stored byte breaks a rule. What is not verified here may break another rule than
             its digest first.
         """
-        target = out[part]
         for position, (link, number) in enumerate(self.frames):
             check = position in verified
             try:
-                decode_range(link.frame(number, verify=check), part, target, target, check_crc=check)
+                decode_range(link.frame(number, verify=check), part, out, out, check_crc=check)
             except DataError as error:
                 raise self._placed(error, link) from None
-        return array_sum(target, part.start * target.itemsize // 8)
+        return array_sum(out, part.start * out.itemsize // 8)
 
     def verify(self) -> None:
         """Raise the error of the first frame whose digest is wrong."""

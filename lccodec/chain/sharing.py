@@ -1,6 +1,6 @@
 """Decoding divided among the members of a crew: groups of arrays, and ranges of large arrays.
 
-Members open the files themselves. What they decode lies in memory that all of them see.
+Members open the files themselves. What a worker decodes comes through memory that it shares.
 
 Source: SPEC 9.
 """
@@ -11,13 +11,17 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import numpy as np
 
 from ..element_types import Array
 from ..errors import ChainError, DataError, WorkerError
 from ..parallel import batches
-from ..workers.crew import Bench, Crew, Task
+from ..workers.crew import Crew
+from ..workers.memory import Arena
+from ..workers.task import Bench, Task
 from .checkpoint import CheckpointFile, open_file
 from .decoded import DecodedArray
 from .info import Head
@@ -31,10 +35,6 @@ _MAX_SENT_BYTES: Final = 1 << 16
 
 #: Arrays of fewer bytes are decoded together: to hand them out one by one takes long.
 _MIN_TASK_BYTES: Final = 1 << 21
-
-#: What is decoded lies in segments of at least so many bytes, and of at most about so many.
-_MIN_SEGMENT_BYTES: Final = 1 << 24
-_MAX_SEGMENTS: Final = 256
 
 #: An array of more components is cut into ranges of about as many.
 _RANGE_COMPONENTS: Final = 1 << 22
@@ -87,6 +87,18 @@ class DecodeGroup:
     indices: list[int]
     out: list[Array | None]
 
+    def staged(self, arena: Arena) -> DecodeGroup:
+        """Return the task with its output in an arena."""
+        more = sum(out.nbytes + arena.ALIGNMENT_BYTES for out in self.out if out is not None)
+        places = [None if out is None else arena.empty(out.size, out.dtype, more) for out in self.out]
+        return replace(self, out=places)
+
+    def take(self, staged: DecodeGroup) -> None:
+        """Copy the output."""
+        for out, found in zip(self.out, staged.out, strict=True):
+            if out is not None:
+                out[:] = found
+
     def run(self, bench: Bench) -> list[Array | None]:
         """Do the task."""
         file = self.source.open(bench)
@@ -111,6 +123,14 @@ class DecodeRange:
     number: int  # of the range
     count: int  # of all ranges
     out: Array
+
+    def staged(self, arena: Arena) -> DecodeRange:
+        """Return the task with its output in an arena."""
+        return replace(self, out=arena.empty(self.out.size, self.out.dtype))
+
+    def take(self, staged: DecodeRange) -> None:
+        """Copy the output."""
+        self.out[:] = staged.out
 
     def run(self, bench: Bench) -> int:
         """Do the task."""
@@ -139,7 +159,7 @@ def replay_shared(file: CheckpointFile, source: Source, indices: Sequence[int], 
     groups: dict[int, list[int]] = {}
     for index in indices:
         groups.setdefault(id(file.together[index]), []).append(index)
-    sharing = _Sharing(file, source, crew, [heads[names[index]] for index in indices])
+    sharing = _Sharing(file, source)
     jobs: deque[_Job] = deque()  # those whose tasks were handed out, and whose results were not taken
 
     def size(group: list[int]) -> int:
@@ -151,15 +171,15 @@ def replay_shared(file: CheckpointFile, source: Source, indices: Sequence[int], 
             jobs.append(sharing.job(group, [heads[names[index]] for index in group]))
             yield from jobs[-1].tasks
 
+    results = crew.ordered(tasks())
     try:
-        results = crew.ordered(tasks())
         ready: dict[int, DecodedArray] = {}
         for index in indices:
             while index not in ready:
                 ready.update(_decoded(jobs, results))
             yield index, ready.pop(index)
     finally:
-        crew.release(sharing.arena)
+        results.close()
         with suppress(WorkerError):
             crew.everywhere(CloseFile(), begun=True)
 
@@ -178,13 +198,9 @@ class _Job:
 class _Sharing:
     """Makes the tasks of a checkpoint, and memory for what is decoded."""
 
-    def __init__(self, file: CheckpointFile, source: Source, crew: Crew, heads: Sequence[Head]) -> None:
+    def __init__(self, file: CheckpointFile, source: Source) -> None:
         self._file = file
         self._source = source
-        self._left = sum(map(_nbytes, heads))
-        # One array keeps the memory of a segment. Each segment needs a descriptor.
-        self._segment = max(_MIN_SEGMENT_BYTES, self._left // _MAX_SEGMENTS)
-        self.arena = crew.arena()
 
     def job(self, group: list[int], heads: Sequence[Head]) -> _Job:
         """Return what is to be done for a group."""
@@ -195,7 +211,7 @@ class _Sharing:
             if (ranges := Ranges.of(self._file.links, name)) is not None:
                 parts = ranges.cut(-(-size // _RANGE_COMPONENTS))
                 tasks = [
-                    DecodeRange(self._source, name, part.start, part.stop, number, len(parts), out[0])
+                    DecodeRange(self._source, name, part.start, part.stop, number, len(parts), out[0][part])
                     for number, part in enumerate(parts)
                 ]
                 return _Job(group, heads, out, tasks, ranges)
@@ -203,11 +219,7 @@ class _Sharing:
 
     def _memory(self, head: Head) -> Array | None:
         nbytes, kind = _nbytes(head), head.header.kind
-        self._left -= nbytes
-        if nbytes <= _MAX_SENT_BYTES:
-            return None
-        more = min(self._left + nbytes, self._segment)
-        return self.arena.empty(nbytes // kind.size, kind.bits, more)
+        return None if nbytes <= _MAX_SENT_BYTES else np.empty(nbytes // kind.size, kind.bits)
 
 
 def _nbytes(head: Head) -> int:

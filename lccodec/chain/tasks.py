@@ -12,7 +12,7 @@ from ..frame.content import Content
 from ..frame.encode import Effort, FrameCoder, encode_content
 from ..frame.header import Shape
 from ..quantizers.base import Quantizer
-from ..workers.crew import Bench
+from ..workers.task import Bench
 
 _FRAME: Final = "frame"  # where the coder of a frame lies on the bench
 

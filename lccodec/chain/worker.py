@@ -25,9 +25,10 @@ from ..policy.presets import resolve_policy
 from ..policy.roles import Role
 from ..quantizers.registry import QUANTIZERS
 from ..quantizers.weighted import Weighted
-from ..workers.crew import Bench, Crew, Done, Processes, Threads
+from ..workers.crew import Crew, Processes, Threads
 from ..workers.messages import Channel
 from ..workers.process import Worker, connect
+from ..workers.task import Bench, Done
 from .newest import Kept, Newest
 from .progress import untold
 from .saver import Saver

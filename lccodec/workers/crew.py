@@ -8,22 +8,22 @@ so what is made of them does not depend on the number of members.
 from __future__ import annotations
 
 import os
-import queue
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 
 from ..arguments import as_integer
 from ..element_types import Array
-from ..errors import ArgumentError, WorkerError
+from ..errors import ArgumentError, StorageError, WorkerError
 from ..parallel import ordered
-from .memory import Arena, PrivateArena, place_of, shared_empty
+from .memory import place_of, shared_empty
+from .peer import Peer
 from .process import Worker
+from .task import Bench, Done, Task
 
 #: Tasks that a worker has at a time: it need not wait for the next one when it is done with one.
 _TASKS_AT_A_TIME: Final = 3
@@ -32,15 +32,6 @@ _RESULTS_AHEAD: Final = 4
 
 #: While workers begin, the call between tasks is made so often.
 _BEAT_SECONDS: Final = 1.0
-
-Bench = dict[str, Any]
-
-
-class Task(Protocol):
-    """Something that any member of a crew can do."""
-
-    def run(self, bench: Bench, /) -> Any:
-        """Do it, and return the result."""
 
 
 class Crew(Protocol):
@@ -63,7 +54,7 @@ class Crew(Protocol):
     def everywhere(self, task: Task, *, begun: bool = False) -> None:
         """Let every member do a task; of a crew that still begins, only those that have `begun`."""
 
-    def ordered(self, tasks: Iterable[Task]) -> Iterator[Any]:
+    def ordered(self, tasks: Iterable[Task]) -> Generator[Any, None, None]:
         """Yield the results of tasks in their order; each task is done by one member."""
 
     def empty(self, count: int, dtype: np.dtype[Any]) -> Array:
@@ -71,12 +62,6 @@ class Crew(Protocol):
 
     def shared(self, array: Array) -> Array:
         """Return an array in memory that all members see: the array itself, or a copy."""
-
-    def arena(self) -> Arena:
-        """Return an arena in memory that all members see."""
-
-    def release(self, arena: Arena) -> None:
-        """Let the other members unmap the memory of an arena; it cannot be shared any more."""
 
     def between(self) -> None:
         """Do what is to be done between two tasks; it may raise an error to end the work."""
@@ -116,7 +101,7 @@ class Threads:
         task.run(self.bench)
         self._between()
 
-    def ordered(self, tasks: Iterable[Task]) -> Iterator[Any]:
+    def ordered(self, tasks: Iterable[Task]) -> Generator[Any, None, None]:
         """Yield the results of tasks in their order."""
         for result in ordered(lambda task: task.run(self.bench), tasks, self.members):
             self._between()
@@ -129,13 +114,6 @@ class Threads:
     def shared(self, array: Array) -> Array:
         """Return the array itself."""
         return array
-
-    def arena(self) -> Arena:
-        """Return an arena in the memory of this process."""
-        return PrivateArena()
-
-    def release(self, arena: Arena) -> None:
-        """Do nothing: nobody else has the memory."""
 
 
 def has_lock() -> bool:
@@ -150,55 +128,6 @@ def member_count(workers: int) -> int:
         raise ArgumentError(f"workers must be a non-negative integer, not {workers!r}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return count or max(cores - 1, 1)
-
-
-@dataclass(frozen=True)
-class Done:
-    """The result of a task, or the error that it has raised."""
-
-    result: Any = None
-    error: BaseException | None = None
-
-    @classmethod
-    def of(cls, task: Task, bench: Bench) -> Done:
-        """Do a task."""
-        try:
-            return cls(task.run(bench))
-        except Exception as error:
-            return cls(error=error)
-
-    def value(self) -> Any:
-        """Return the result, or raise the error."""
-        if self.error is not None:
-            raise self.error
-        return self.result
-
-
-class _Peer:
-    """A worker of a crew. A thread receives its results, so that the worker does not wait.
-
-    `bell` is released when the worker has begun, with each of its results, and when it is gone.
-    """
-
-    def __init__(self, worker: Worker, bell: threading.Semaphore) -> None:
-        self.worker = worker
-        self.begun = False
-        self.waiting: deque[list[Done]] = deque()  # a place for each result that is to come
-        self.results: queue.SimpleQueue[Done | None] = queue.SimpleQueue()
-        self._bell = bell
-        threading.Thread(target=self._receive, daemon=True).start()
-
-    def _receive(self) -> None:
-        try:
-            self.worker.ready()
-            self.begun = True
-            self._bell.release()
-            while True:
-                self.results.put(self.worker.channel.receive())
-                self._bell.release()
-        except (EOFError, OSError, ValueError, WorkerError):
-            self.results.put(None)
-        self._bell.release()
 
 
 class Processes:
@@ -224,7 +153,7 @@ class Processes:
         self._between = between
         self._patience = patience
         self._bell = threading.Semaphore(0)
-        self._peers = [_Peer(worker, self._bell) for worker in peers]
+        self._peers = [Peer(worker, self._bell) for worker in peers]
 
     def between(self) -> None:
         """Make the call that is made between two tasks."""
@@ -250,7 +179,7 @@ class Processes:
         for place in places:
             self._await(place).value()
 
-    def ordered(self, tasks: Iterable[Task]) -> Iterator[Any]:
+    def ordered(self, tasks: Iterable[Task]) -> Generator[Any, None, None]:
         """Yield the results of tasks in their order."""
         coming = iter(tasks)
         places: deque[list[Done]] = deque()  # of the results to be yielded, in order
@@ -278,11 +207,17 @@ class Processes:
         except WorkerError:
             raise
         except BaseException:
-            # Nothing of an abandoned round may be taken for a result of the next one.
-            for peer in self._peers:
-                while peer.waiting:
-                    self._await(peer.waiting[0])
+            self._drain()
             raise
+        finally:
+            for peer in self._peers:
+                peer.release()
+
+    def _drain(self) -> None:
+        """Wait for all results: none of an abandoned round may be taken for one of the next."""
+        for peer in self._peers:
+            while peer.waiting:
+                self._await(peer.waiting[0].place)
 
     def empty(self, count: int, dtype: np.dtype[Any]) -> Array:
         """Return a 1-D array with undefined values."""
@@ -297,25 +232,13 @@ class Processes:
         copy[:] = array
         return copy
 
-    def arena(self) -> Arena:
-        """Return an arena in shared memory."""
-        return Arena()
-
-    def release(self, arena: Arena) -> None:
-        """Let the workers unmap the memory of an arena, with the next task."""
-        for segment in arena.segments:
-            for peer in self._peers:
-                peer.worker.channel.drop(segment.identity)
-            segment.close_descriptor()
-
-    def _give(self, peer: _Peer, task: Task) -> list[Done]:
-        place: list[Done] = []
+    def _give(self, peer: Peer, task: Task) -> list[Done]:
         try:
-            peer.worker.channel.send(task)
+            return peer.give(task)
         except EOFError:
             raise self._lost(f"a worker is gone: it {peer.worker.state()}") from None
-        peer.waiting.append(place)
-        return place
+        except StorageError:  # there is no memory to share
+            return [Done.of(task, self.bench)]
 
     def _lost(self, message: str) -> WorkerError:
         self.broken = True
@@ -334,7 +257,7 @@ class Processes:
                 elif done is None:
                     raise self._lost(f"a worker is gone: it {peer.worker.state()}")
                 else:
-                    peer.waiting.popleft().append(done)
+                    peer.waiting.popleft().take(done)
 
     def _await(self, place: list[Done]) -> Done:
         self._collect()

@@ -43,7 +43,7 @@ def put_together(ranges: Ranges, count: int) -> Array:
     out = np.full(ranges.header.components, 7, ranges.header.kind.bits)
     parts = ranges.cut(count)
     sums = [
-        ranges.decode(part, out, range(number, len(ranges.frames), len(parts)))
+        ranges.decode(part, out[part], range(number, len(ranges.frames), len(parts)))
         for number, part in enumerate(parts)
     ]
     ranges.check(sums)

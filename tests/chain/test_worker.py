@@ -18,9 +18,10 @@ from lccodec.chain.tasks import CloseFrame
 from lccodec.chain.worker import ERRORS, TYPES, Beat, Leader, Opening, Report, Snapshot, make_crew, serve
 from lccodec.container.tree import flatten
 from lccodec.policy.roles import Assignment
-from lccodec.workers.crew import Done, Processes, Threads
+from lccodec.workers.crew import Processes, Threads
 from lccodec.workers.memory import Arena
 from lccodec.workers.messages import Channel
+from lccodec.workers.task import Done
 
 from ..support.walks import assert_same, walk
 

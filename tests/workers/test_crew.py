@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from lccodec.chain.sharing import CloseFile
 from lccodec.chain.tasks import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame
 from lccodec.chain.worker import start_worker
 from lccodec.element_types import components
-from lccodec.workers.crew import Bench, Crew, Done, Processes, Threads, has_lock, member_count
+from lccodec.workers.crew import Crew, Processes, Threads, has_lock, member_count
 from lccodec.workers.memory import place_of
 
 PEERS = 2
@@ -133,18 +132,6 @@ def test_between_tasks_a_call_is_made() -> None:
     crew.everywhere(OpenFrame(frame(crew, 1)))
     list(crew.ordered(EncodeFrames([frame(crew, 1)]) for _ in range(3)))
     assert len(calls) == 4
-
-
-@dataclass(frozen=True)
-class _Nothing:
-    def run(self, bench: Bench) -> int:
-        return len(bench)
-
-
-def test_a_result_or_an_error() -> None:
-    assert Done.of(_Nothing(), {}).value() == 0
-    with pytest.raises(TypeError):
-        Done.of(_Nothing(), None).value()  # type: ignore[arg-type]
 
 
 def test_numbers_of_members() -> None:
