@@ -16,6 +16,8 @@ from .errors import ArgumentError
 
 #: Components handled at a time, so that they and all that is made of them stay in the cache.
 PIECE: Final = 1 << 17
+#: The same where all is computed in float64.
+WIDE_PIECE: Final = 1 << 16
 
 #: Calls that wait for a `SideThread`. It bounds the memory of their arguments.
 _MAX_WAITING_CALLS: Final = 4

@@ -38,7 +38,7 @@ import numpy as np
 from ..container.tree import select, unflatten
 from ..element_types import ELEMENT_TYPES, Array, check_dtype, unwork, work
 from ..errors import ArgumentError
-from ..parallel import slices
+from ..parallel import WIDE_PIECE, slices
 from ..policy.roles import ROLES, Role
 from .checkpoint import CheckpointFile, checked_names, open_step, without_spare
 from .decoded import DecodedArray
@@ -251,7 +251,7 @@ def _add(sums: dict[str, Array], name: str, array: DecodedArray, share: float) -
     if total is None:
         sums[name] = np.empty(array.bits.size)
     with np.errstate(all="ignore"):
-        for part in slices(array.bits.size):
+        for part in slices(array.bits.size, WIDE_PIECE):
             values = np.multiply(work(array.bits[part], array.kind), share, dtype=np.float64)
             if total is None:
                 sums[name][part] = values
@@ -262,5 +262,5 @@ def _add(sums: dict[str, Array], name: str, array: DecodedArray, share: float) -
 def _round(total: Array, array: DecodedArray) -> None:
     """Write a mean over the decoded values of an array."""
     with np.errstate(all="ignore"):
-        for part in slices(total.size):
+        for part in slices(total.size, WIDE_PIECE):
             array.bits[part] = unwork(total[part].astype(array.kind.work), array.kind)

@@ -19,7 +19,7 @@ from ..chain.checkpoint import CheckpointFile
 from ..chain.decoded import DecodedArray
 from ..container.tree import array_names, select
 from ..element_types import Array, components, element_type
-from ..parallel import slices
+from ..parallel import WIDE_PIECE, slices
 from .summary import numbers
 
 
@@ -184,7 +184,7 @@ def _compare_arrays(name: str, old: Array, new: Array) -> ArrayChange | None:
             yield finite, left[finite], right[finite]
 
     count = broken = 0
-    for part, (finite, *_) in zip(slices(new.size), finite_pairs(), strict=True):
+    for part, (finite, *_) in zip(slices(new.size, WIDE_PIECE), finite_pairs(), strict=True):
         count += int(finite.sum())
         broken += int((differs[part] & ~finite).sum())
     peak, rms = _peak_and_rms(lambda: (distance(left, right) for _, left, right in finite_pairs()), count)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..element_types import ELEMENT_TYPES, Array, ElementType
 from ..errors import ArgumentError
-from ..parallel import PIECE
+from ..parallel import WIDE_PIECE
 from ..policy.policy import Policy
 from ..policy.record import read_record
 from ..quantizers.base import Quantizer
@@ -87,7 +87,7 @@ def _wide(bits: Array, kind: ElementType) -> Iterable[Array]:
 
 
 def _every_none(bits: Array) -> Iterable[None]:
-    return (None for _ in range(0, bits.size, PIECE))
+    return (None for _ in range(0, bits.size, WIDE_PIECE))
 
 
 def _product(left: Array, right: Array) -> float:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..element_types import Array, ElementType, work
-from ..parallel import slices
+from ..parallel import WIDE_PIECE, slices
 from .bins import Bins
 from .difference import distance, magnitude
 from .summary import numbers
@@ -169,7 +169,7 @@ def _squares(values: Array) -> float:
 
 
 def _real_pieces(bits: Array, before: Array | None, kind: ElementType) -> Iterator[_Piece]:
-    for part in slices(bits.size):
+    for part in slices(bits.size, WIDE_PIECE):
         values = work(bits[part], kind).astype(np.float64)
         if before is None:
             yield _Piece(values, None, None)

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array, ElementType, components, work
-from ..parallel import PIECE, slices
+from ..parallel import WIDE_PIECE, slices
 
 _DEFAULT_BINS: Final = 16
 
@@ -134,11 +134,11 @@ def _distribution(
 
 
 def numbers(bits: Array, kind: ElementType) -> Iterator[Array]:
-    """Yield components as numbers to compute with, in pieces of `PIECE` elements.
+    """Yield components as numbers to compute with, in pieces of `WIDE_PIECE` elements.
 
     These are float64, complex128, or integers as they are (bool as uint8).
     """
-    for part in slices(bits.size, PIECE * kind.components):
+    for part in slices(bits.size, WIDE_PIECE * kind.components):
         piece = bits[part]
         if not kind.is_float:
             yield piece.view(np.uint8 if kind.kind == "b" else kind.native)
