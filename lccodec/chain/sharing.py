@@ -179,8 +179,8 @@ def replay_shared(file: CheckpointFile, source: Source, indices: Sequence[int], 
                 ready.update(_decoded(jobs, results))
             yield index, ready.pop(index)
     finally:
-        results.close()
         with suppress(WorkerError):
+            results.close()
             crew.everywhere(CloseFile(), begun=True)
 
 

@@ -124,6 +124,7 @@ def _run(
             if number in shown and visit.error is None:
                 trajectory.add(number, visit.arrays())
             tick()
+    figures = trajectory.finish()
     checkpoints = [
         _examined(checkpoint, problems[number], exact)
         for number, checkpoint in found.checkpoints.items()
@@ -132,7 +133,7 @@ def _run(
     notes += map(shortened, trajectory.problems[:_MAX_PROBLEMS])
     flags = [
         *checkpoint_flags(checkpoints, found.lacking),
-        *array_flags(rows, trajectory.steps, trajectory.figures),
+        *array_flags(rows, trajectory.steps, figures),
     ]
     return Run(
         path=str(source.path),
@@ -141,7 +142,7 @@ def _run(
         checkpoints=_listed(checkpoints, notes),
         arrays=rows,
         steps=trajectory.steps,
-        figures=trajectory.figures,
+        figures=figures,
         histograms=trajectory.histograms(),
         streams=found.streams | {"exact file": source.exact_bytes()},
         flags=in_order(flags),

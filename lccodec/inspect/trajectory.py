@@ -7,6 +7,8 @@ a copy of the one before.
 
 from __future__ import annotations
 
+import math
+from array import array as packed
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +24,8 @@ from .originals import Originals, original_bits
 from .rank import change_rank
 from .report import FIGURES, ArrayRow, Histogram
 
-_MEASURED = ("movement", "rms", "zeros", "minimum", "maximum", "not_finite")
+_COUNT = "not_finite"  # elements; all else is measured
+_MEASURED = ("movement", "rms", "zeros", "minimum", "maximum", _COUNT)
 
 
 class Trajectory:
@@ -39,8 +42,6 @@ class Trajectory:
     ----------
     steps
         The steps that were added.
-    figures
-        For each of `FIGURES` one list for each array, with one number for each step.
     losses
         What was lost.
     problems
@@ -49,7 +50,8 @@ class Trajectory:
 
     def __init__(self, rows: Sequence[ArrayRow], originals: Originals | None = None) -> None:
         self.steps: list[int] = []
-        self.figures: dict[str, list[list[float | None]]] = {name: [[] for _ in rows] for name in FIGURES}
+        # Eight bytes a number: as Python objects, those of a long run take as much as a state.
+        self._series = {name: [packed("d") for _ in rows] for name in FIGURES}
         self.losses = LossTable(originals.label if originals else "", rows)
         self.problems: list[str] = []
         self._rows = rows
@@ -114,7 +116,21 @@ class Trajectory:
 
     def _append(self, index: int, values: Mapping[str, float | None]) -> None:
         for name in FIGURES:
-            self.figures[name][index].append(values.get(name))
+            value = values.get(name)
+            self._series[name][index].append(math.nan if value is None else value)
+
+    def finish(self) -> dict[str, list[list[float | None]]]:
+        """Return the figures, and give up the states that were kept for the next step.
+
+        For each of `FIGURES` there is one list for each array, with one number for each step.
+        """
+        self._before.clear()
+        self._originals_before.clear()
+        found: dict[str, list[list[float | None]]] = {}
+        for name, rows in self._series.items():
+            kind = int if name == _COUNT else float
+            found[name] = [[None if math.isnan(x) else kind(x) for x in series] for series in rows]
+        return found
 
     def histograms(self) -> list[Histogram | None]:
         """Return the histogram of each array over the steps."""

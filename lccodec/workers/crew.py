@@ -133,8 +133,8 @@ def member_count(workers: int) -> int:
 class Processes:
     """A crew of this process and some workers.
 
-    Starting a worker takes a third of a second. Until then the others do its tasks. A worker that
-    does not begin is not missed.
+    Starting a worker takes a fifth to a third of a second. Until then the others do its tasks. A
+    worker that does not begin is not missed.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ class Processes:
     def shared(self, array: Array) -> Array:
         """Return an array that all members see."""
         place = place_of(array)
-        if place is not None and place[0].descriptor >= 0:  # or it was released
+        if place is not None and place[0].descriptor >= 0:  # or it cannot be passed on
             return array
         copy = shared_empty(array.size, array.dtype)
         copy[:] = array

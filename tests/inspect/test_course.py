@@ -26,11 +26,11 @@ def test_figures_are_those_of_an_examination(tmp_path):
     seen = []
     found = course(chain.directory, row, lambda done, total: seen.append((done, total)))
     assert found.steps == chain.steps
-    assert {name: series[0] for name, series in found.figures.items()} == figures
+    assert {name: series[0] for name, series in found.finish().items()} == figures
     assert seen == [(number, 8) for number in range(1, 9)]
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
     with Bundle(tmp_path / "run.lccb") as bundle:
-        assert course(bundle, row).figures == found.figures
+        assert course(bundle, row).finish() == found.finish()
 
 
 def test_only_its_own_frames_are_decoded(tmp_path, monkeypatch):

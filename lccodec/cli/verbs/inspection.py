@@ -146,7 +146,7 @@ def _course(path: Path, array: ArrayInfo) -> Trajectory:
 
 
 def _series(found: Trajectory) -> dict[str, Sequence[float | None]]:
-    return {name: series[0] for name, series in found.figures.items()}
+    return {name: series[0] for name, series in found.finish().items()}
 
 
 @verb
