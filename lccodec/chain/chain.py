@@ -245,6 +245,7 @@ class Chain(Lifetime):
             is raised once: by the next call of `save_async`, `save`, `wait` or `close`.
         """
         check_when_busy(when_busy)
+        check_progress(progress)
         with self._saving:
             self._check_open()
             background = self._in_background()
@@ -297,7 +298,6 @@ class Chain(Lifetime):
         raises: bool = True,
     ) -> Future[int | None]:
         """Start a save in the background."""
-        check_progress(progress)
         index = next_step(step, [*self.steps, *background.steps], self.directory)
         self._claim.take(make=True)
 

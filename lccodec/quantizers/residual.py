@@ -29,8 +29,9 @@ _MAX_KEPT_DIFFERENCES: Final = 1 << 22  # 12 bytes each in float32, places inclu
 _SAMPLE_STRETCHES: Final = 64  # of a large array, evenly spread
 _STRETCH_COMPONENTS: Final = 1 << 12  # of each
 
-#: Function from components, by their places or as a slice, the sizes of their differences, and the
-#: upper bound of the zone, to whether they are inside. A size that is NaN or infinite is not.
+#: Function that says which components are inside a zone, bool of shape ``(n,)``. It gets n of them,
+#: by their places (int64) or as a slice; the sizes of their differences, ``kind.work`` of shape
+#: ``(n,)``; and the upper bound of the zone. A size that is NaN or infinite is not inside.
 Inside: TypeAlias = Callable[[Array | slice, Array, Any], Array]
 
 #: Index of the array of each component of a batch, int64, rising; 0 in a batch of one array.
