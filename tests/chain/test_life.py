@@ -19,13 +19,24 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lccodec import Chain, Keep, LccodecWarning, LogSteps, Policy, StorageError, UniformDeadzone
+from lccodec import (
+    ArgumentError,
+    Chain,
+    Keep,
+    LccodecWarning,
+    LogSteps,
+    Policy,
+    StorageError,
+    UniformDeadzone,
+)
 from lccodec.chain import coding
 from lccodec.chain.directory import checkpoint_path
+from lccodec.chain.pins import pinned_steps
 from lccodec.container.system import System
 from lccodec.container.tree import flatten
 
@@ -230,6 +241,11 @@ class Life(RuleBasedStateMachine):
         """To a step that is sound; and there and back again."""
         step = data.draw(st.sampled_from(sorted(self.saved)))
         steps = self.chain.steps
+        if purge and any(pinned > step for pinned in pinned_steps(self.chain.directory)):
+            with pytest.raises(ArgumentError, match="is pinned"):
+                self.chain.rollback(step, purge=True)
+            assert self.chain.steps == steps
+            return
         gone = self.chain.rollback(step, purge=purge)
         assert list(gone.steps) == [later for later in steps if later > step]
         assert self.chain.steps == [other for other in steps if other <= step]
