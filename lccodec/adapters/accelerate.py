@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.keep import Keep
-from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..errors import DependencyError
 from ..policy.policy import Policy
+from ..policy.record import Kept
 from .options import ChainOptions
 
 try:

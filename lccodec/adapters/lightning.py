@@ -40,11 +40,11 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.keep import Keep
-from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
+from ..policy.record import Kept
 from .link import open_linked
 from .link_saver import LinkSaver
 from .options import ChainOptions

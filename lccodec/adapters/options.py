@@ -9,12 +9,13 @@ from pathlib import Path
 from ..chain.adapter import Adapter
 from ..chain.chain import Chain
 from ..chain.keep import Keep, check_keep
-from ..chain.newest import Kept, check_newest
+from ..chain.newest import check_newest
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path
 from ..errors import ArgumentError
 from ..policy.policy import Policy
 from ..policy.presets import resolve_policy
+from ..policy.record import Kept
 
 __all__ = ["ChainOptions"]
 

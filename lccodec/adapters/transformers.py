@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.keep import Keep
-from ..chain.newest import Kept
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
+from ..policy.record import Kept
 from .options import ChainOptions
 
 try:

@@ -16,14 +16,17 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from ..errors import ArgumentError, StorageError, WorkerError, warn
+from ..container.system import SYSTEM, sync_directory
+from ..errors import ArgumentError, LccodecError, StorageError, WorkerError, warn
 from ..policy.policy import Policy
 from ..workers.crew import has_lock
 from ..workers.memory import Arena, PrivateArena
 from ..workers.task import Done
 from .claim import Claim
+from .directory import chain_steps
 from .progress import Progress, Tell, telling_of_save
 from .remote import Remote, find_obstacle
 from .saver import Saver
@@ -51,6 +54,8 @@ class Background:
 
     Parameters
     ----------
+    directory
+        Directory of the chain.
     remote
         The workers; ``None`` if there can be none.
     saver
@@ -62,9 +67,15 @@ class Background:
     """
 
     def __init__(
-        self, remote: Remote | None, saver: Saver, in_flight: int, after: Callable[[], None] = lambda: None
+        self,
+        directory: Path,
+        remote: Remote | None,
+        saver: Saver,
+        in_flight: int,
+        after: Callable[[], None] = lambda: None,
     ) -> None:
         self.process = os.getpid()
+        self._directory = directory
         self._remote = remote
         self._saver = saver
         self._in_flight = in_flight
@@ -162,15 +173,29 @@ class Background:
         for level, text in report.records:
             LOG.log(level, "%s", text)
         self._warnings.extend(report.warnings)
-        failure = report.done.error
+        failure, result = report.done.error, report.done.result
+        if isinstance(failure, WorkerError) and (result := self._kept(step)) is not None:
+            self._warnings.append(f"step {step} is on the disk, but its save did not end: {failure}")
+            failure = None
         if failure is None:
             self._after()
-            future.set_result(report.done.result)
+            future.set_result(result)
             return
         if raises and not self._aborting:
             failure.add_note(f"step {step} was not saved, by a save in the background")
             self._failed.append(failure)
         future.set_exception(failure)
+
+    def _kept(self, step: int) -> int | None:
+        """Return the bytes of the file of a step whose worker is gone, if it was committed."""
+        try:
+            path = chain_steps(self._directory).get(step)
+            if path is None:
+                return None
+            sync_directory(self._directory, SYSTEM)  # the worker may not have come to that
+            return path.stat().st_size
+        except (LccodecError, OSError):
+            return None
 
     def _ask(self, snapshot: Snapshot, tell: Tell) -> Report:
         if self._remote is not None:
@@ -244,7 +269,8 @@ def open_background(
     obstacle = find_obstacle(policy)
     if obstacle is not None and has_lock():
         warn(f"{opening.directory}: workers cannot save, a thread of this process does: {obstacle}")
-    return Background(None if obstacle else Remote(opening, claim), saver, in_flight, after)
+    remote = None if obstacle else Remote(opening, claim)
+    return Background(Path(opening.directory), remote, saver, in_flight, after)
 
 
 @atexit.register

@@ -41,9 +41,11 @@ class BundledExact(ExactFile):
         super().__init__(reader, self._history)
 
     def _history(self, error: LccodecError) -> CheckpointFile:
-        path = self._bundle.path
+        path, newest = self._bundle.path, self._bundle.steps[-1]
+        if self.links[-1].manifest.step != newest:
+            raise error
         warn(f"{path}: the exact file is damaged, the history's newest is returned: {error}")
-        return open_path(path, step=self._bundle.steps[-1], exact=False)
+        return open_path(path, step=newest, exact=False)
 
     def close(self) -> None:
         """Close the file. Closing again does nothing."""
@@ -84,7 +86,7 @@ def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: b
     bundle = Bundle(checked)
     try:
         reader = _open_step(bundle, step, exact)
-        made = BundledCheckpoint if reader.manifest.exact is None else BundledExact
+        made = BundledExact if reader.manifest.is_exact else BundledCheckpoint
         return made(bundle, reader)
     except BaseException:
         bundle.close()
@@ -94,21 +96,24 @@ def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: b
 def _open_step(bundle: Bundle, step: int | None, exact: bool) -> CheckpointReader:
     newest = bundle.steps[-1]
     wanted = newest if step is None else step_index(step)
+    if exact and (step is None or wanted >= newest):
+        reader, problem = open_exact_in(bundle)
+        if reader is not None and wanted in (newest, reader.manifest.step):
+            if problem is not None:
+                warn(f"{bundle.path}: {problem}")
+            return reader
+        if reader is not None:
+            reader.close()
+        elif problem is not None and wanted == newest:
+            warn(f"{bundle.path}: {problem}; the history's newest is returned")
     if wanted not in bundle.index.checkpoints:
         nearest = min(bundle.steps, key=lambda s: abs(s - wanted))
         raise ChainError(f"{bundle.path} has no step {wanted}; the nearest is {nearest}")
-    if exact and wanted == newest:
-        reader, problem = open_exact_in(bundle)
-        if problem is not None:
-            message = f"{bundle.path}: {problem}; the history's newest is returned"
-            warn(message)
-        if reader is not None:
-            return reader
     return bundle.open(wanted)
 
 
 def open_exact_in(bundle: Bundle) -> tuple[CheckpointReader | None, str | None]:
-    """Open the exact file of a bundle if it is that of its newest checkpoint (LCC-EXA-04).
+    """Open the exact file of a bundle if it is of its newest step (LCC-EXA-04).
 
     Returns
     -------
@@ -122,20 +127,26 @@ def open_exact_in(bundle: Bundle) -> tuple[CheckpointReader | None, str | None]:
         return None, f"the exact file cannot be used: {error}"
     if reader is None:
         return None, None
-    if reader.manifest.step == newest and reader.manifest.exact in _newest_roots(bundle):
+    try:
+        with bundle.open(newest) as checkpoint:
+            named = checkpoint.manifest.exact
+    except LccodecError as error:
+        if reader.manifest.is_exact and reader.manifest.step == newest:
+            return reader, f"the checkpoint of step {newest} is damaged, and its exact file is not: {error}"
+        named = None
+    if is_newest_exact(reader, newest, named):
         return reader, None
     reader.close()
     return None, f"its exact file is not that of step {newest}"
 
 
-def _newest_roots(bundle: Bundle) -> frozenset[bytes]:
-    """Return the roots by which others name the newest checkpoint, also if it is damaged."""
-    newest = bundle.steps[-1]
-    try:
-        with bundle.open(newest) as reader:
-            return reader.roots
-    except LccodecError:
-        return frozenset((bundle.index.checkpoints[newest].root,))
+def is_newest_exact(reader: CheckpointReader, newest: int, named: bytes | None) -> bool:
+    """Return whether a file is the exact file of the newest checkpoint, or of a newer step.
+
+    `named` is the root that the checkpoint names.
+    """
+    step = reader.manifest.step or 0
+    return reader.manifest.is_exact and (step > newest or (step == newest and reader.root == named))
 
 
 def describe_exact_in(bundle: Bundle) -> dict[str, Any] | None:
@@ -155,5 +166,6 @@ def with_exact_in(info: CheckpointInfo, path: Path) -> CheckpointInfo:
         reader, _ = open_exact_in(opened)
         if reader is None:
             return info
+        step = reader.manifest.step
         reader.close()
-        return replace(info, exact=info.step == opened.steps[-1])
+        return replace(info, exact=info.step == step)

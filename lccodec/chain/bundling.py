@@ -20,7 +20,7 @@ from ..container.reader import CheckpointReader, open_checkpoint, read_root
 from ..container.system import SYSTEM, checked_path, storage_errors
 from ..container.whole_file import WholeFile, remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, LccodecError, warn
-from .bundled import open_exact_in
+from .bundled import is_newest_exact, open_exact_in
 from .directory import check_name, checkpoint_path, directory_steps, in_chain, step_index
 from .links import check_step
 
@@ -30,7 +30,8 @@ def bundle(
 ) -> int:
     """Copy the checkpoints of a chain into one file, atomically; an existing file is replaced.
 
-    The files are copied as they are, with the exact file of the newest step. Their roots and the
+    The files are copied as they are, with the exact file of the newest step, if it has one. Their
+    roots and the
     links between them are verified, not their frames: `lccodec.validate` does that.
 
     Parameters
@@ -66,6 +67,7 @@ def bundle(
     check_index_size(len(chosen) + 1)
     entries: dict[int, BundledFile] = {}
     roots: dict[int, frozenset[bytes]] = {}
+    named: bytes | None = None  # the exact file of the last
     if target.parent.is_dir():
         remove_stale_temporaries(target.parent, SYSTEM)
     with BundleWriter(target, system=SYSTEM) as writer:
@@ -73,9 +75,9 @@ def bundle(
             with open_checkpoint(found[step]) as reader:
                 check_name(found[step].name, reader.manifest.step)
                 _check_link(reader, source, roots)
-                roots[step] = reader.roots
+                roots[step], named = reader.roots, reader.manifest.exact
                 entries[step] = writer.add(reader.source, reader.root)
-        exact = _add_exact(writer, source, chosen[-1], roots) if chosen[-1] == max(found) else None
+        exact = _add_exact(writer, source, chosen[-1], named) if chosen[-1] == max(found) else None
         writer.commit_index(BundleIndex(entries, exact))
     return writer.size
 
@@ -116,10 +118,11 @@ def _check_link(reader: CheckpointReader, directory: Path, roots: Mapping[int, f
         raise ChainError(f"{reader.name}: {path.name} is not the parent it was taken against")
 
 
-def _add_exact(
-    writer: BundleWriter, directory: Path, newest: int, roots: Mapping[int, frozenset[bytes]]
-) -> BundledFile | None:
-    """Add the exact file if there is one of the newest step; warn if it is of no use."""
+def _add_exact(writer: BundleWriter, directory: Path, newest: int, named: bytes | None) -> BundledFile | None:
+    """Add the exact file if there is one of the newest step; warn if it is of no use.
+
+    `named` is the root that the newest checkpoint names. A newer file stands for itself.
+    """
     path = directory / EXACT_NAME
     if not os.path.lexists(path):
         return None
@@ -129,7 +132,7 @@ def _add_exact(
         problem = str(error)
     else:
         with reader:
-            if reader.manifest.step == newest and reader.manifest.exact in roots[newest]:
+            if is_newest_exact(reader, newest, named):
                 return writer.add(reader.source, reader.root)
         problem = f"not that of step {newest}"
     warn(f"{path} is left out: {problem}")

@@ -14,15 +14,15 @@ from typing import Any, Self
 
 from ..errors import ArgumentError, LccodecError, warn
 from ..policy.policy import Policy
+from ..policy.record import Kept
 from ..policy.roles import Assignment, Role
 from ..workers.memory import Arena
 from .adapter import Adapter, from_framework
 from .background import Background, WhenBusy, check_when_busy, open_background
 from .claim import Claim
-from .directory import next_step
 from .keep import Keep, check_keep
 from .lifetime import Lifetime, check_every, thin_out
-from .newest import Kept, Newest
+from .newest import check_exact_every, check_newest, next_of
 from .plan import Plan
 from .progress import Progress, check_progress, telling_of_save
 from .remote import PATIENCE_SECONDS, WorkerOptions
@@ -58,8 +58,13 @@ class Chain(Lifetime):
         The adapter of the states' framework, such as ``lccodec.adapters.torch``. Without one,
         states hold NumPy arrays.
     newest
-        ``"exact"`` also keeps the newest state bit for bit, in one file that each save replaces.
-        ``"history"`` keeps the checkpoints alone. By default, as in the directory so far.
+        ``"exact"``, the default of a new chain, also keeps the newest state bit for bit, in one
+        file that each save replaces. Unless it is asked for, states that lose nothing have no such
+        file. ``"history"`` keeps the checkpoints alone: a run that resumes may lose something. By
+        default, as the chain was saved before.
+    exact_every
+        Every how many saves the exact file is replaced, where a full state each time is too much
+        for the disk. Meanwhile it holds an earlier step.
     keep
         Which steps stay after each save, as for `prune`. By default all.
     in_flight
@@ -95,19 +100,20 @@ class Chain(Lifetime):
         workers: int | None = None,
         adapter: Adapter | None = None,
         newest: Kept | None = None,
+        exact_every: int = 1,
         keep: Keep | None = None,
         in_flight: int = 1,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         options = WorkerOptions(workers, in_flight, patience)
-        super().__init__(directory, adapter, newest, options)
+        super().__init__(directory, adapter, options)
         self._thin_out = partial(thin_out, self.directory, check_keep(keep), self._ancestry)
         every = check_every(keyframe_every)
         self.keyframe_every = every
-        self._settings = Settings(self.directory, policy, roles)
-        self._newest = Newest(self.directory, newest)
+        self.exact_every = check_exact_every(exact_every)
+        self._settings = Settings(self.directory, policy, roles, check_newest(newest))
         crew = self._options.threads()
-        self._saver = Saver(self.directory, self._settings, self._newest, every, crew)
+        self._saver = Saver(self.directory, self._settings, every, self.exact_every, crew)
         self._background: Background | None = None
         self._claim = Claim(self.directory)  # released last
         self._closed = False
@@ -162,9 +168,13 @@ class Chain(Lifetime):
         The values of arrays may change during the call: each stored value is the value at some
         moment of the call. Their memory must stay, and dicts, lists and scalars must not change.
 
+        With ``newest="exact"`` and a lossy policy, the exact file is committed first, then the
+        checkpoint. If one of the two cannot be written, the state is kept in the other, and an
+        `LccodecWarning` says so. A step that only the exact file has is a step of the chain, and
+        the next save adds it to the history.
+
         If the latest checkpoint cannot be the reference of a delta, for example because its file is
-        damaged, a keyframe is written, and an `LccodecWarning` says what is wrong. So it does if
-        the exact file cannot be written: the checkpoint is saved, and the exact file as before.
+        damaged, a keyframe is written, and an `LccodecWarning` says what is wrong.
 
         Parameters
         ----------
@@ -191,7 +201,8 @@ class Chain(Lifetime):
         ChainError
             If another process saves to the directory.
         StorageError
-            If the operating system refuses to write. In all cases no file is left behind.
+            If the operating system refuses to write. In all cases the state is not stored, and no
+            file is left behind.
         """
         with self._saving:
             self._check_open()
@@ -272,7 +283,10 @@ class Chain(Lifetime):
         return None if self._background is None else self._background.failure
 
     def abort(self) -> None:
-        """Give up all saves in the background that are not done. They leave nothing behind."""
+        """Give up all saves in the background that are not done.
+
+        What is on the disk already stays: the exact file of such a save is a step of the chain.
+        """
         if self._background is not None:
             self._background.abort()
 
@@ -280,7 +294,8 @@ class Chain(Lifetime):
         """Return what saves in the background; it has the reference from now on."""
         if self._background is None or self._background.process != os.getpid():  # a fork has copied it
             self._saver.forget()
-            opening = self._options.opening(self.directory, self._settings, self._newest, self.keyframe_every)
+            every = self.keyframe_every, self.exact_every
+            opening = self._options.opening(self.directory, self._settings, *every)
             count, after = self._options.in_flight, self._thin_out
             self._background = open_background(opening, self._claim, self.policy, self._saver, count, after)
         return self._background
@@ -298,7 +313,7 @@ class Chain(Lifetime):
         raises: bool = True,
     ) -> Future[int | None]:
         """Start a save in the background."""
-        index = next_step(step, [*self.steps, *background.steps], self.directory)
+        index = next_of(self.directory, step, background.steps)
         self._claim.take(make=True)
 
         def copy(arena: Arena) -> Snapshot:

@@ -22,7 +22,7 @@ from ..container.tree import select, unflatten
 from ..element_types import Array, check_dtype
 from ..errors import ArgumentError, ChainError, StorageError
 from .decoded import DecodedArray
-from .directory import check_name, checkpoint_path, step_index, stored_steps
+from .directory import chain_steps, check_name, step_index
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, check_step, open_parent
 from .place import Place
@@ -253,6 +253,8 @@ def open_file(path: str | os.PathLike[str]) -> CheckpointFile:
 def open_step(directory: Path, step: int | None = None) -> CheckpointFile:
     """Open a step of a chain, the latest by default.
 
+    It is the step's checkpoint, or the exact file if only that has the step.
+
     Raises
     ------
     ArgumentError
@@ -272,17 +274,17 @@ def open_step(directory: Path, step: int | None = None) -> CheckpointFile:
 
 def _open_listed(directory: Path, wanted: int | None) -> CheckpointFile | None:
     """Open a step as `open_step`; ``None`` if it was taken away after it was listed."""
-    steps = stored_steps(directory)
+    steps = chain_steps(directory)
     if wanted is None:
         if not steps:
             absent = "" if os.path.lexists(directory) else ": there is no such directory"
             raise ChainError(f"{directory} holds no checkpoint{absent}")
-        wanted = steps[-1]
+        wanted = max(steps)
     if wanted not in steps:
         nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"
         why = "; it was never saved, or it was pruned" if steps else ""
         raise ChainError(f"{directory} has no step {wanted}; {nearest}{why}")
-    path = checkpoint_path(directory, wanted)
+    path = steps[wanted]
     try:
         file = open_file(path)
     except (ChainError, StorageError):

@@ -1,7 +1,8 @@
 """The files of a chain's directory: their names, and the step of each.
 
-The name of a checkpoint is its step in at least twelve digits, and a suffix (LCC-CHN-01). Other
-files are never touched.
+The name of a checkpoint is its step in at least twelve digits, and a suffix (LCC-CHN-01). The
+exact file has a step, too: a crash may leave it as the only file of that step. Other files are
+never touched.
 
 Source: SPEC 9.
 """
@@ -16,8 +17,9 @@ from typing import Final
 
 from ..arguments import as_integer
 from ..constants import CHECKPOINT_SUFFIX, EXACT_NAME, MAX_STEP
+from ..container.reader import open_checkpoint
 from ..container.system import storage_errors
-from ..errors import ArgumentError, FormatError, StorageError
+from ..errors import ArgumentError, DataError, FormatError, StorageError
 
 _FILE_NAME: Final = re.compile(r"([0-9]{12}|[1-9][0-9]{12,15})" + re.escape(CHECKPOINT_SUFFIX))
 
@@ -71,9 +73,50 @@ def directory_steps(directory: Path) -> dict[int, Path]:
 
 
 def stored_steps(directory: Path) -> list[int]:
-    """Return the steps of a directory, rising; none if there is no such directory."""
+    """Return the steps of the history, rising; none if there is no such directory."""
     names = directory_names(directory) if os.path.lexists(directory) else []
     return sorted(int(match[1]) for name in names if (match := _FILE_NAME.fullmatch(name)))
+
+
+def exact_step(directory: Path) -> int | None:
+    """Return the step of a directory's exact file; ``None`` without one that can be opened."""
+    path = directory / EXACT_NAME
+    if not os.path.lexists(path):
+        return None
+    try:
+        with open_checkpoint(path) as reader:
+            return reader.manifest.step if reader.manifest.is_exact else None
+    except (DataError, StorageError):
+        return None
+
+
+def chain_steps(directory: Path) -> dict[int, Path]:
+    """Return the file of every step of a chain, by rising step; none without such a directory.
+
+    That is the checkpoint, or the exact file of a step that the history does not have.
+    """
+    names = directory_names(directory) if os.path.lexists(directory) else []
+    found = steps_of(directory, names)
+    if EXACT_NAME in names and (step := exact_step(directory)) is not None and step not in found:
+        found[step] = directory / EXACT_NAME
+    return dict(sorted(found.items()))
+
+
+def step_path(directory: Path, step: int) -> Path:
+    """Return the file of a step as `chain_steps`; the name of its checkpoint if there is none."""
+    path = checkpoint_path(directory, step)
+    if not os.path.lexists(path) and exact_step(directory) == step:
+        return directory / EXACT_NAME
+    return path
+
+
+def unfinished_step(directory: Path) -> int | None:
+    """Return the newest step of a chain if only the exact file has it; ``None`` otherwise.
+
+    The save of that step was cut short, or its checkpoint could not be written.
+    """
+    newest, exact = max(stored_steps(directory), default=-1), exact_step(directory)
+    return exact if exact is not None and exact > newest else None
 
 
 def in_chain(path: Path) -> bool:

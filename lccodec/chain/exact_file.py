@@ -1,8 +1,8 @@
 """The exact file: the newest state of a chain bit for bit, in one file beside the checkpoints.
 
-It is a checkpoint file of its own: a keyframe whose frames hold the values as they are. Its
-manifest names the root of the checkpoint whose state it holds. A save replaces it after its own
-commit. So it may be older than the chain for a moment, and for good after a crash.
+It is a checkpoint file of its own: a keyframe whose frames hold the values as they are. A save
+commits it first; then it commits the checkpoint, whose manifest names the root of the exact file.
+So after a crash, the exact file may be the only file of the newest step.
 
 Source: SPEC 9 (LCC-EXA).
 """
@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..constants import EXACT_NAME
 from ..container.manifest import Manifest
-from ..container.reader import CheckpointReader, open_checkpoint, read_root
+from ..container.reader import CheckpointReader, open_checkpoint
 from ..container.system import OPEN_FLAGS, WINDOWS, flag
 from ..container.tree import Flat
 from ..container.writer import CheckpointWriter
-from ..errors import DataError, FormatError, LccodecError, StorageError
+from ..errors import DataError, FormatError, LccodecError, StorageError, warn
 from ..parallel import thread_count
 from ..policy.presets import POLICIES
-from .checkpoint import CheckpointFile
+from .checkpoint import CheckpointFile, open_file
 from .coding import plan_manifest, raw_frames
 from .decoded import DecodedArray
 from .directory import checkpoint_path
@@ -47,7 +47,8 @@ class ExactFile(CheckpointFile):
     reader
         The open file.
     spare
-        Opens the history's checkpoint, and warns of the error that made it necessary.
+        Opens the history's checkpoint, and warns of the error that made it necessary. It raises
+        that error if there is no such checkpoint.
     """
 
     def __init__(self, reader: CheckpointReader, spare: Callable[[LccodecError], CheckpointFile]) -> None:
@@ -94,7 +95,7 @@ class ExactFile(CheckpointFile):
                 yield known[place], array
 
 
-def open_exact(directory: Path, spare: Callable[[LccodecError], CheckpointFile]) -> ExactFile:
+def open_exact(directory: Path) -> ExactFile:
     """Open the exact file of a directory.
 
     Raises
@@ -106,46 +107,42 @@ def open_exact(directory: Path, spare: Callable[[LccodecError], CheckpointFile])
     """
     reader = open_checkpoint(directory / EXACT_NAME)
     try:
-        exact_root(reader)
+        check_exact(reader)
     except BaseException:
         reader.close()
         raise
+
+    def spare(error: LccodecError) -> CheckpointFile:
+        path = checkpoint_path(directory, reader.manifest.step or 0)
+        if not os.path.lexists(path):
+            raise error
+        warn(f"{directory}: the exact file is damaged, the history's state is returned: {error}")
+        return open_file(path)
+
     return ExactFile(reader, spare)
 
 
-def exact_root(reader: CheckpointReader) -> bytes:
-    """Return the root of the checkpoint that an exact file belongs to (LCC-EXA-01)."""
-    if reader.manifest.exact is None:
+def check_exact(reader: CheckpointReader) -> None:
+    """Raise ``FormatError`` if a file of that name is not an exact file (LCC-EXA-01)."""
+    if not reader.manifest.is_exact:
         raise FormatError("LCC-EXA-01", reader.name, "has the name of an exact file, and is another file")
-    return reader.manifest.exact
 
 
-def link_problem(manifest: Manifest, directory: Path, newest: int | None) -> tuple[bool, str | None]:
-    """Return whether an exact file is that of the newest checkpoint, and what is wrong.
+def link_problem(exact: CheckpointReader, directory: Path) -> tuple[bool, str | None]:
+    """Return whether an exact file holds the state of its step, and what is wrong (LCC-EXA-04).
 
-    Parameters
-    ----------
-    manifest
-        Of the exact file.
-    newest
-        The newest step of the chain; ``None`` without a checkpoint.
+    If the history has a checkpoint of the step, it must name the file.
     """
-    step = manifest.step
-    if newest is None:
-        return True, f"the chain has no checkpoint, only the exact file of step {step}"
-    if step != newest:
-        return False, f"the exact file is of step {step}, and the newest checkpoint of step {newest}"
-    path = checkpoint_path(directory, newest)
+    step = exact.manifest.step or 0
+    path = checkpoint_path(directory, step)
+    if not os.path.lexists(path):
+        return True, None
     try:
-        root, _ = read_root(path)
-        if root != manifest.exact:
-            with open_checkpoint(path) as reader:
-                belongs = manifest.exact in reader.manifest.replaces
-        else:
-            belongs = True
+        with open_checkpoint(path) as reader:
+            named = reader.manifest.exact
     except LccodecError as error:
-        return True, f"the checkpoint of step {newest} is damaged, and its exact file is not: {error}"
-    if not belongs:
+        return True, f"the checkpoint of step {step} is damaged, and its exact file is not: {error}"
+    if named != exact.root:
         return False, f"the exact file belongs to another checkpoint of step {step}"
     return True, None
 
@@ -168,22 +165,24 @@ def check_values(reader: CheckpointReader, lossy: Iterable[str]) -> None:
         raise FormatError("LCC-EXA-03", f"{reader.name}: array {name!r}", "has representatives, not values")
 
 
-def write_exact(directory: Path, plan: Plan, flat: Flat, checkpoint: Manifest, root: bytes) -> int:
+class ExactRoot(NamedTuple):
+    """The root of an exact file that was committed, and its size in bytes."""
+
+    root: bytes
+    size: int
+
+
+def write_exact(directory: Path, plan: Plan, flat: Flat, checkpoint: Manifest) -> ExactRoot:
     """Write the exact file, and replace the one before it (LCC-EXA-05).
 
     Parameters
     ----------
     plan
-        What was saved. Its arrays are read again, each value once.
+        What is saved. Each value of its arrays is read once.
     flat
         The state.
-    checkpoint, root
-        Manifest and root of the checkpoint that was just committed.
-
-    Returns
-    -------
-    int
-        Bytes of the file.
+    checkpoint
+        Manifest of the checkpoint that is to come, without its frames.
 
     Raises
     ------
@@ -193,17 +192,17 @@ def write_exact(directory: Path, plan: Plan, flat: Flat, checkpoint: Manifest, r
     """
     arrays = [replace(c, reference=None) for c in plan.candidates]
     raw = make_plan(arrays, POLICIES["lossless"], None)
-    metadata = checkpoint.metadata
-    manifest = plan_manifest(raw, flat, step=checkpoint.step, policy="lossless", metadata=metadata)
-    manifest = replace(manifest, exact=root)
+    step, policy, metadata = checkpoint.step, checkpoint.policy, checkpoint.metadata
+    manifest = plan_manifest(raw, flat, step=step, policy=policy, metadata=metadata)
+    manifest = replace(manifest, is_exact=True)
     frames = raw_frames(raw)
     # SHA-256, checksums and system calls release the interpreter's lock.
     many = sum(frame.length for frame in frames) >= _MIN_BYTES_OF_THREADS
     threads = min(thread_count(0), _MAX_THREADS) if many else 1
     path = directory / EXACT_NAME
     with _freed_beside(path), CheckpointWriter(path, overwrite=True) as writer:
-        writer.commit(replace(manifest, frames=writer.write_frames(frames, threads)))
-    return writer.size
+        root = writer.commit(replace(manifest, frames=writer.write_frames(frames, threads)))
+    return ExactRoot(root, writer.size)
 
 
 @contextmanager

@@ -18,16 +18,15 @@ from ..container.system import SYSTEM, System, storage_errors, sync_directory
 from ..container.whole_file import remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, LccodecError
 from .checkpoint import open_step
-from .directory import checkpoint_path, directory_names, directory_steps, step_index, steps_of
+from .directory import checkpoint_path, directory_names, directory_steps, exact_step, step_index, steps_of
 from .exact_file import link_problem
-from .newest import exact_manifest
 
 
 def fork(directory: Path, target: Path, step: int, system: System = SYSTEM) -> list[int]:
     """Start a new chain from a step, and return the steps of the new chain.
 
-    These are the step and all that it needs. If it is the newest step, and the exact file belongs
-    to it, the new chain has that too.
+    These are the step and all that it needs. If the exact file is of the step, the new chain has
+    that too, or that alone if no checkpoint has the step.
 
     Raises
     ------
@@ -40,9 +39,10 @@ def fork(directory: Path, target: Path, step: int, system: System = SYSTEM) -> l
     """
     step = step_index(step)
     with open_step(directory, step) as file:
-        roots = {link.manifest.step or 0: link.reader.root for link in file.links}
+        links = [] if file.links[-1].manifest.is_exact else file.links
+        roots = {link.manifest.step or 0: link.reader.root for link in links}
     link_all(directory, target, roots, _has_exact(directory, step), system)
-    return list(roots)
+    return list(roots) or [step]
 
 
 def duplicate_chain(directory: Path, target: Path, system: System = SYSTEM) -> None:
@@ -54,7 +54,7 @@ def duplicate_chain(directory: Path, target: Path, system: System = SYSTEM) -> N
     if not steps:
         raise ChainError(f"{directory} holds no checkpoint")
     roots = {step: read_root(path)[0] for step, path in steps.items()}
-    link_all(directory, target, roots, _has_exact(directory, max(steps)), system)
+    link_all(directory, target, roots, _has_exact(directory, exact_step(directory)), system)
 
 
 def link_all(
@@ -88,13 +88,12 @@ def _make(target: Path, system: System) -> None:
         sync_directory(target.parent, system)
 
 
-def _has_exact(directory: Path, step: int) -> bool:
+def _has_exact(directory: Path, step: int | None) -> bool:
     """Return whether the exact file of a chain is sound as a link, and of a step."""
-    manifest = exact_manifest(directory)
-    if manifest is None or manifest.step != step:
+    if step is None or exact_step(directory) != step:
         return False
-    newest = max(steps_of(directory, directory_names(directory)), default=None)
-    return link_problem(manifest, directory, newest) == (True, None)
+    with open_checkpoint(directory / EXACT_NAME) as reader:
+        return reader.manifest.step == step and link_problem(reader, directory) == (True, None)
 
 
 def _root(path: Path) -> bytes | None:

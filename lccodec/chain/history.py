@@ -16,10 +16,10 @@ from .adapter import Adapter, as_framework, check_adapter
 from .arrivals import Arrivals
 from .average import average
 from .checkpoint import CheckpointFile, open_step
-from .directory import checkpoint_path, stored_steps
+from .directory import chain_steps, checkpoint_path, exact_step
 from .exact_file import ExactFile
 from .info import CheckpointInfo
-from .newest import Kept, check_newest, open_newest, with_exact
+from .newest import open_newest, with_exact
 from .progress import Progress, check_progress
 from .remote import WorkerOptions
 from .restorers import Restorers
@@ -31,7 +31,7 @@ class History:
 
     Parameters
     ----------
-    directory, adapter, newest
+    directory, adapter
         As for `Chain`.
     options
         How workers are used.
@@ -41,14 +41,12 @@ class History:
         self,
         directory: str | os.PathLike[str],
         adapter: Adapter | None = None,
-        newest: Kept | None = None,
         options: WorkerOptions = WorkerOptions(),  # noqa: B008 - it is immutable
     ) -> None:
         self._options = options
         self._restorers = None if options.workers is None else Restorers(options)
         self.directory = checked_path(directory)
         self.adapter = check_adapter(adapter)
-        self._asked = check_newest(newest)
         self._bits: Literal["bits"] | None = None if adapter is None else "bits"
         with storage_errors("cannot read the directory", self.directory):
             if self.directory.exists() and not self.directory.is_dir():
@@ -61,8 +59,16 @@ class History:
 
     @property
     def steps(self) -> list[int]:
-        """The steps that have a checkpoint, in rising order."""
-        return stored_steps(self.directory)
+        """The steps that can be restored, in rising order."""
+        return list(chain_steps(self.directory))
+
+    @property
+    def exact_step(self) -> int | None:
+        """The step of the exact file, which holds the state bit for bit; ``None`` without one.
+
+        The states of a lossless policy are all exact, and need no exact file.
+        """
+        return exact_step(self.directory)
 
     def restore(
         self,
@@ -86,8 +92,8 @@ class History:
             ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`. An
             adapter returns its framework's bfloat16.
         exact
-            Whether to take the newest state from the exact file, if there is one. If it is damaged
-            or not of that step, an `LccodecWarning` says so, and the history's state is returned.
+            Whether to take the state from the exact file, if that is of the step. If the newest
+            state is not returned bit for bit, an `LccodecWarning` says why.
         progress
             ``True`` shows a bar while arrays are decoded, if the package `tqdm` is installed and
             standard error is a terminal. A function is called as ``progress(done, total)`` after
@@ -151,9 +157,7 @@ class History:
     def _open(self, step: int | None, exact: bool, progress: Progress, *, whole: bool) -> CheckpointFile:
         """Open a step to restore it, all of it or a part."""
         check_progress(progress)
-        expected = self._asked == "exact"
-        opened = open_newest(self.directory, step, expected=expected) if exact else None
-        file = opened or open_step(self.directory, step)
+        file = (open_newest if exact else open_step)(self.directory, step)
         file.show(progress)
         if isinstance(file, ExactFile):
             return file

@@ -144,6 +144,8 @@ class CheckpointInfo:
         In the order of the state.
     exact
         Whether an exact file holds its state bit for bit: this file, or the one beside the chain.
+    exact_root
+        The root of the exact file that was committed with it, hexadecimal; ``None`` without one.
     replaces
         Roots of the checkpoints that this one took the place of, with the same state.
     """
@@ -158,6 +160,7 @@ class CheckpointInfo:
     nbytes: int
     arrays: tuple[ArrayInfo, ...]
     exact: bool = False
+    exact_root: str | None = None
     replaces: tuple[str, ...] = ()
 
     @property
@@ -208,7 +211,8 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
         file_bytes=link.reader.file_size,
         nbytes=sum(a.nbytes for a in arrays),
         arrays=tuple(arrays),
-        exact=manifest.exact is not None,
+        exact=manifest.is_exact,
+        exact_root=None if manifest.exact is None else manifest.exact.hex(),
         replaces=tuple(root.hex() for root in manifest.replaces),
     )
 

@@ -15,6 +15,7 @@ from ..arguments import as_integer
 from ..container.system import checked_path
 from ..errors import ArgumentError, LccodecError, warn
 from ..policy.policy import Policy
+from ..policy.record import Kept
 from .adapter import Adapter
 from .ancestry import Ancestry
 from .background import Background
@@ -23,7 +24,6 @@ from .compact import Compaction, code_anew, compact
 from .fork import duplicate_chain, fork
 from .history import History
 from .keep import Keep
-from .newest import Kept, Newest
 from .pins import pin, pinned_steps, unpin
 from .prune import Pruning, prune
 from .remote import WorkerOptions
@@ -38,7 +38,6 @@ class Lifetime(History):
     keyframe_every: int
     _background: Background | None
     _claim: Claim
-    _newest: Newest
     _settings: Settings
     _saving: threading.RLock
 
@@ -46,16 +45,15 @@ class Lifetime(History):
         self,
         directory: str | os.PathLike[str],
         adapter: Adapter | None,
-        newest: Kept | None,
         options: WorkerOptions,
     ) -> None:
-        super().__init__(directory, adapter, newest, options)
+        super().__init__(directory, adapter, options)
         self._ancestry = Ancestry()
 
     @property
     def newest(self) -> Kept:
         """What saves keep of the newest state: ``"exact"`` beside the history, or ``"history"``."""
-        return self._newest.kept
+        return self._settings.record.newest
 
     def _release(self) -> None:
         """Wait for saves in the background, and release the reference that is kept in memory."""
@@ -75,15 +73,13 @@ class Lifetime(History):
         """Take all later steps out of the chain, which then goes on from `step`.
 
         They are set aside in ``.rolled-back`` in the directory, or removed with `purge`. So is an
-        exact file, which was of a later step; this `Chain` goes on to write one. Errors are those
-        of `lccodec.chain.rollback.rollback`.
+        exact file of a later step; the next save writes one. Errors are those of
+        `lccodec.chain.rollback.rollback`.
         """
         with self._saving:
             self._release()
             gone = rollback(self.directory, step, purge=purge)
             self._settings.forget_saves()
-            if gone.exact:
-                self._newest.asked = "exact"
             return gone
 
     @property

@@ -1,7 +1,8 @@
 """The newest state: whether it is kept bit for bit, and what a restore of it returns.
 
-The history's commit comes first, then the exact file. So nothing is lost if the exact file cannot
-be written. A restore takes the exact file if it is sound and belongs to the newest checkpoint;
+The exact file is committed first, then the history's checkpoint. So a run that was killed goes on
+from the newest state that is on the disk, bit for bit, and a save that cannot be kept in one of the
+two is kept in the other. A restore takes the exact file if it is sound and of the step asked for;
 otherwise the history's checkpoint, with a warning that says why.
 
 Source: SPEC 9 (LCC-EXA-04, LCC-EXA-05).
@@ -9,108 +10,134 @@ Source: SPEC 9 (LCC-EXA-04, LCC-EXA-05).
 
 from __future__ import annotations
 
-import errno
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any
 
+from ..arguments import as_integer
 from ..constants import EXACT_NAME
 from ..container.manifest import Manifest
 from ..container.reader import open_checkpoint
 from ..container.tree import Flat
 from ..errors import ArgumentError, DataError, LccodecError, StorageError, warn
-from .checkpoint import CheckpointFile, open_file, open_step
-from .directory import step_index, stored_steps
-from .exact_file import ExactFile, exact_root, link_problem, open_exact, write_exact
+from ..policy.record import KEPT, Kept, read_record
+from .checkpoint import CheckpointFile, open_step
+from .directory import chain_steps, exact_step, next_step, step_index, stored_steps, unfinished_step
+from .exact_file import ExactFile, ExactRoot, check_exact, link_problem, open_exact, write_exact
 from .info import CheckpointInfo
 from .plan import Plan
-
-#: What is kept of the newest state: the history's checkpoint, and beside it the exact file or not.
-Kept: TypeAlias = Literal["exact", "history"]
-_KNOWN: Final = ("exact", "history")
 
 
 def check_newest(newest: Kept | None) -> Kept | None:
     """Return the parameter `newest` of a chain; raise ``ArgumentError`` if it is unknown."""
-    if newest is not None and (not isinstance(newest, str) or newest not in _KNOWN):
-        raise ArgumentError(f"newest is one of {', '.join(_KNOWN)}, or None to go on; not {newest!r}")
+    if newest is not None and (not isinstance(newest, str) or newest not in KEPT):
+        raise ArgumentError(f"newest is one of {', '.join(KEPT)}, or None to go on; not {newest!r}")
     return newest
 
 
+def check_exact_every(every: object) -> int:
+    """Return the parameter `exact_every` of a chain; raise ``ArgumentError`` for another value."""
+    count = as_integer(every)
+    if count is None or count < 1:
+        raise ArgumentError(f"exact_every must be a positive integer, not {every!r}")
+    return count
+
+
 class Newest:
-    """What the saves of a chain keep of the newest state.
+    """The exact file of a chain, as its saves write it.
 
     Parameters
     ----------
     directory
         Directory of the chain.
-    newest
-        As in `Chain`.
+    asked
+        Whether the user has asked for the file. Otherwise it is written where something may be
+        lost, and where it is there already.
+    every
+        Every how many saves it is written.
     """
 
-    def __init__(self, directory: Path, newest: Kept | None) -> None:
-        self.asked = check_newest(newest)
+    def __init__(self, directory: Path, asked: bool, every: int) -> None:
         self._directory = directory
+        self._asked = asked
+        self._every = every
+        self._path = directory / EXACT_NAME
         self._checked = False  # whether the file to replace is an exact file
 
-    @property
-    def kept(self) -> Kept:
-        """What is asked for; otherwise ``"exact"`` where there is an exact file, sound or not."""
-        return self.asked or ("history" if _is_free(self._directory) else "exact")
+    def write(self, plan: Plan, flat: Flat, checkpoint: Manifest) -> tuple[ExactRoot | None, str | None]:
+        """Write the exact file of a checkpoint that is to come, if it is needed.
 
-    def save(self, plan: Plan, flat: Flat, checkpoint: Manifest, root: bytes) -> None:
-        """Write the exact file of a checkpoint that was committed, or take away an older one.
-
-        It warns where that is not possible: the checkpoint is saved all the same.
+        Returns
+        -------
+        tuple
+            What was committed, or ``None`` if nothing was; and what went wrong, or ``None``.
         """
-        path, kept = self._directory / EXACT_NAME, self.kept
-        if kept == "exact" and not self._checked and _is_foreign(path):
-            warn(f"{path} is not an exact file, and stays: no exact file is written")
-            return
+        foreign = not self._checked and _is_foreign(self._path)
+        there = os.path.lexists(self._path) and not foreign
+        if not (self._asked or there or any(quantizer.lossy for quantizer in plan.quantizers)):
+            return None, None
+        if foreign:
+            return None, f"{self._path} is not an exact file, and stays: no exact file is written"
         self._checked = True
+        if there and not self._is_due():
+            return None, None
         try:
-            if kept == "exact":
-                write_exact(self._directory, plan, flat, checkpoint, root)
-            elif not _is_free(self._directory):
-                path.unlink()  # it belongs to an older checkpoint
+            return write_exact(self._directory, plan, flat, checkpoint), None
         except (LccodecError, OSError, MemoryError) as error:
-            failed = "writing its exact file" if kept == "exact" else "removing an older exact file"
-            warn(f"step {checkpoint.step} is saved, but {failed} failed: {str(error) or 'no memory'}")
+            return None, f"writing its exact file failed: {_text(error)}"
+
+    def _is_due(self) -> bool:
+        """Return whether the next save writes the file, counted by the steps since the last."""
+        if self._every == 1:
+            return True
+        exact = exact_step(self._directory)
+        return exact is None or sum(step > exact for step in stored_steps(self._directory)) >= self._every - 1
+
+    def remove(self, step: int) -> None:
+        """Remove an exact file of an earlier step than the one that was saved without it."""
+        if not os.path.lexists(self._path) or _is_foreign(self._path):
+            return
+        try:
+            self._path.unlink()
+        except OSError as error:
+            warn(f"step {step} is saved, but removing an older exact file failed: {_text(error)}")
 
 
-def _is_free(directory: Path) -> bool:
-    """Return whether a directory has no exact file, sound or damaged."""
-    path = directory / EXACT_NAME
-    return not os.path.lexists(path) or _is_foreign(path)
+def next_of(directory: Path, step: object, running: Iterable[int] = ()) -> int:
+    """Return a step as an int; raise ``ArgumentError`` if it does not come after all of a chain.
+
+    `running` are the steps of saves that are not done. A step that only the exact file has, because
+    its save was cut short, may be saved again.
+    """
+    there, begun = list(chain_steps(directory)), list(running)
+    unfinished = unfinished_step(directory)
+    if unfinished is not None and unfinished not in begun and step_index(step) == unfinished:
+        there.remove(unfinished)
+    return next_step(step, [*there, *begun], directory)
 
 
 def _is_foreign(path: Path) -> bool:
     """Return whether a file that has the name of an exact file is a sound file of another kind."""
+    if not os.path.lexists(path):
+        return False
     try:
         with open_checkpoint(path) as reader:
-            return reader.manifest.exact is None
+            return not reader.manifest.is_exact
     except (DataError, StorageError):
         return False
 
 
-def exact_manifest(directory: Path) -> Manifest | None:
-    """Return the manifest of the exact file; ``None`` if there is none, or it is damaged."""
-    path = directory / EXACT_NAME
-    if not os.path.lexists(path):
-        return None
-    try:
-        with open_checkpoint(path) as reader:
-            return reader.manifest if reader.manifest.exact is not None else None
-    except (DataError, StorageError):
-        return None
-
-
 def with_exact(info: CheckpointInfo, directory: Path) -> CheckpointInfo:
     """Return what is known of a checkpoint; `exact` also for the exact file beside it."""
-    manifest = exact_manifest(directory)
-    roots = (info.root, *info.replaces)
-    found = manifest is not None and manifest.exact is not None and manifest.exact.hex() in roots
+    if info.exact_root is None:
+        return info
+    try:
+        with open_checkpoint(directory / EXACT_NAME) as reader:
+            found = reader.manifest.is_exact and reader.root.hex() == info.exact_root
+    except (DataError, StorageError):
+        found = False
     return replace(info, exact=info.exact or found)
 
 
@@ -120,94 +147,108 @@ def describe_exact(directory: Path) -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        ``step`` and ``bytes`` of the file, and ``problem``: why a restore does not take it, or
-        ``None``. Step and bytes are ``None`` if it cannot be opened.
+        ``step`` and ``bytes`` of the file, and ``problem``: why a restore of the newest state does
+        not take it, or ``None``. Step and bytes are ``None`` if it cannot be opened.
     """
     path = directory / EXACT_NAME
     if not os.path.lexists(path):
         return None
     try:
         with open_checkpoint(path) as reader:
-            exact_root(reader)
-            _, problem = link_problem(reader.manifest, directory, _newest_step(directory))
-            return {"step": reader.manifest.step, "bytes": reader.file_size, "problem": problem}
+            check_exact(reader)
+            step, newest = reader.manifest.step or 0, max(stored_steps(directory), default=0)
+            problem = _older(step, newest) if step < newest else link_problem(reader, directory)[1]
+            return {"step": step, "bytes": reader.file_size, "problem": problem}
     except (DataError, StorageError) as error:
         return {"step": None, "bytes": None, "problem": str(error)}
 
 
-def open_newest(directory: Path, step: int | None = None, *, expected: bool = False) -> CheckpointFile:
+def open_newest(directory: Path, step: int | None = None) -> CheckpointFile:
     """Open a step of a chain, the latest by default: the exact file if it is of that step.
 
     An `LccodecWarning` says why an exact file is not used, or what is wrong beside it.
-
-    Parameters
-    ----------
-    expected
-        Whether to warn if there is no exact file.
 
     Raises
     ------
     ArgumentError, ChainError, DataError, StorageError
         As `open_step`.
     """
-    file, problem = _find(directory, step, expected)
+    file, problem = _find(directory, step)
+    if file is not None:
+        if problem is not None:
+            warn(f"{directory}: {problem}")
+        return file
+    checkpoint = open_step(directory, step)
     if problem is not None:
-        warn(f"{directory}: {problem}" + ("" if file else "; the history's newest is returned"))
-    return file or open_step(directory, step)
+        warn(f"{directory}: {problem}; the history's newest is returned")
+    elif not os.path.lexists(directory / EXACT_NAME) and _is_missed(checkpoint, directory):
+        warn(f"{directory}: there is no exact file; the history's newest, which lost something, is returned")
+    return checkpoint
+
+
+def _is_missed(file: CheckpointFile, directory: Path) -> bool:
+    """Return whether the newest checkpoint lost something, though its exact state was to be kept."""
+    manifest = file.links[-1].manifest
+    if manifest.policy == "lossless":  # as of most chains that have no exact file
+        return False
+    if manifest.step != max(stored_steps(directory), default=None):
+        return False
+    try:
+        return read_record(manifest.policy).newest == "exact" and file.info().lossy
+    except LccodecError:
+        return False
 
 
 def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
-    """Open the exact file of a checkpoint, given by its path and its root in hexadecimal.
+    """Open the exact file of a checkpoint, given by its path and a root in hexadecimal.
 
     Returns
     -------
     ExactFile or None
         ``None`` if there is none, or it is damaged or of another checkpoint.
     """
-    manifest = exact_manifest(checkpoint.parent)
-    if manifest is None or manifest.exact is None or manifest.exact.hex() != root:
-        return None
-
-    def spare(error: LccodecError) -> CheckpointFile:
-        warn(f"{checkpoint}: its exact file is damaged, its own state is returned: {error}")
-        return open_file(checkpoint)
-
     try:
-        return open_exact(checkpoint.parent, spare)
-    except (DataError, StorageError):  # it was replaced meanwhile
-        return None
-
-
-def _find(directory: Path, step: int | None, expected: bool) -> tuple[ExactFile | None, str | None]:
-    """Return the exact file if it is to be used, and what is to be warned of."""
-    newest = _newest_step(directory)
-    wanted = newest if step is None else step_index(step)
-    if wanted != newest and newest is not None:
-        return None, None
-    if not os.path.lexists(directory / EXACT_NAME):
-        return None, "there is no exact file" if expected and newest is not None else None
-
-    def spare(error: LccodecError) -> CheckpointFile:
-        warn(f"{directory}: the exact file is damaged, the history's newest is returned: {error}")
-        return open_step(directory, wanted)
-
-    try:
-        file = open_exact(directory, spare)
-    except (DataError, StorageError) as error:
-        return None, f"the exact file cannot be used: {error}"
-    manifest = file.links[-1].manifest
-    # Listed anew: a save may have come in between. It replaces the exact file last.
-    usable, problem = link_problem(manifest, directory, _newest_step(directory))
-    if usable and (step is None or wanted == manifest.step):
-        return file, problem
-    file.close()
-    return None, None if usable else problem
-
-
-def _newest_step(directory: Path) -> int | None:
-    try:
-        return max(stored_steps(directory), default=None)
-    except StorageError as error:
-        if error.errno != errno.ENOENT:
+        file = open_exact(checkpoint.parent)
+        try:
+            with open_checkpoint(checkpoint) as reader:
+                roots, named = {each.hex() for each in reader.roots}, reader.manifest.exact
+            if root in roots and named == file.links[-1].reader.root:
+                return file
+        except BaseException:
+            file.close()
             raise
-        return None
+        file.close()
+    except (DataError, StorageError):  # or it was replaced meanwhile
+        pass
+    return None
+
+
+def _find(directory: Path, step: int | None) -> tuple[ExactFile | None, str | None]:
+    """Return the exact file if it is to be used, and what is to be warned of."""
+    wanted = None if step is None else step_index(step)
+    # Listed first: a save that comes in between has replaced the exact file by a newer one.
+    newest = max(stored_steps(directory), default=None)
+    if not os.path.lexists(directory / EXACT_NAME):
+        return None, None
+    try:
+        file = open_exact(directory)
+    except (DataError, StorageError) as error:
+        return None, f"the exact file cannot be used: {error}" if wanted in (None, newest) else None
+    found = file.links[-1].manifest.step or 0
+    problem = None
+    if newest is not None and found < newest and wanted in (None, newest):
+        problem = _older(found, newest)
+    elif wanted in (None, found):
+        usable, problem = link_problem(file.links[-1].reader, directory)
+        if usable:
+            return file, problem
+    file.close()
+    return None, problem
+
+
+def _older(step: int, newest: int) -> str:
+    return f"the exact file is of step {step}, and the newest checkpoint of step {newest}"
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or "no memory"

@@ -18,7 +18,6 @@ from ..quantizers.registry import QUANTIZERS
 from ..workers.crew import Crew, Threads, has_lock, member_count
 from ..workers.process import Worker
 from .claim import Claim
-from .newest import Newest
 from .progress import Tell
 from .settings import LOG, Settings
 from .snapshot import Snapshot
@@ -58,13 +57,13 @@ class WorkerOptions:
         """Return the crew for restores in this process."""
         return make_crew(self.members, lambda: None, self.patience) if has_lock() else self.threads()
 
-    def opening(self, directory: Path, settings: Settings, newest: Newest, keyframe_every: int) -> Opening:
+    def opening(self, directory: Path, settings: Settings, keyframe_every: int, exact_every: int) -> Opening:
         """Return what a leader must know of a chain."""
-        policy, roles = settings.given
+        policy, roles, newest = settings.given
         written = None if policy is None else policy.to_json()
-        where = str(directory.absolute())
+        every = keyframe_every, exact_every
         return Opening(
-            where, written, roles, newest.asked, keyframe_every, self.members, float(self.patience)
+            str(directory.absolute()), written, roles, newest, *every, self.members, float(self.patience)
         )
 
 

@@ -104,7 +104,7 @@ def rewrite(
             parents = dict(zip(above.index_names, file.decoded(), strict=True))
     plan = _plan(state, parents, parent)
     manifest = plan_manifest(plan, flat, step=step, policy=kept.policy, metadata=metadata, parent=link)
-    manifest = replace(manifest, replaces=(*kept.replaces, old.reader.root))
+    manifest = replace(manifest, exact=kept.exact, replaces=(*kept.replaces, old.reader.root))
 
     def check(temporary: Path) -> None:
         with CheckpointFile(open_checkpoint(temporary), directory) as new:

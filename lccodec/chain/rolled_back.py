@@ -208,4 +208,4 @@ def exact_step(directory: Path) -> int | None:
     if not path.exists():
         return None
     with open_checkpoint(path) as reader:
-        return reader.manifest.step if reader.manifest.exact is not None else None
+        return reader.manifest.step if reader.manifest.is_exact else None

@@ -1,6 +1,10 @@
 """Saving the states of one chain: plan, code, commit; and the reference that the next delta needs.
 
-Source: SPEC 9.
+A save commits the exact file, if it writes one, and then the checkpoint. If one of them cannot be
+written, the state is kept in the other. A step that only the exact file has is added to the history
+by the next save.
+
+Source: SPEC 9 (LCC-EXA-05).
 """
 
 from __future__ import annotations
@@ -13,16 +17,18 @@ from typing import Any
 
 from ..container.manifest import Manifest
 from ..container.system import storage_errors
-from ..container.tree import Flat
+from ..container.tree import Flat, flatten
 from ..container.whole_file import remove_stale_temporaries
 from ..container.writer import CheckpointWriter
+from ..errors import DataError, LccodecError, StorageError, warn
 from ..frame.encode import Effort
-from ..policy.record import Record, needed_record, write_record
+from ..policy.record import Record, needed_record, read_record, write_record
 from ..policy.roles import Assignment
 from ..workers.crew import Crew
 from .coding import encode_plan, plan_manifest
-from .directory import checkpoint_path, next_step, stored_steps
-from .newest import Newest
+from .directory import checkpoint_path, stored_steps, unfinished_step
+from .exact_file import ExactRoot, open_exact
+from .newest import Newest, next_of
 from .plan import Plan, candidates, make_plan
 from .progress import Tell, untold
 from .settings import Settings
@@ -36,20 +42,20 @@ class Saver:
     ----------
     directory
         Directory of the chain.
-    settings, newest
-        Policy and roles; and what is kept of the newest state.
-    keyframe_every
+    settings
+        Policy, roles, and what is kept of the newest state.
+    keyframe_every, exact_every
         As in `Chain`.
     crew
         Who codes.
     """
 
     def __init__(
-        self, directory: Path, settings: Settings, newest: Newest, keyframe_every: int, crew: Crew
+        self, directory: Path, settings: Settings, keyframe_every: int, exact_every: int, crew: Crew
     ) -> None:
         self._directory = directory
         self._settings = settings
-        self._newest = newest
+        self._newest = Newest(directory, settings.given[2] == "exact", exact_every)
         self._keyframe_every = keyframe_every
         self._crew = crew
         self._tail: Tail | None = None
@@ -71,22 +77,57 @@ class Saver:
         `tell` is told after each frame how many arrays are coded.
         """
         start = time.perf_counter()
-        steps = stored_steps(self._directory)
-        step = next_step(step, steps, self._directory)
+        step = next_of(self._directory, step)
+        unfinished = unfinished_step(self._directory)
+        if unfinished is not None and unfinished < step:
+            self._finish(unfinished)
         record = self._settings.record
-        tail = self._find_reference(steps)
+        tail = self._find_reference(stored_steps(self._directory))
         plan, needed = self._plan(flat, record, known, tail)
         self._settings.examine(plan, record)
-        parent = None if plan.parent is None or tail is None else (tail.links[-1].root, tail.tree)
-        written = write_record(needed)
-        manifest = plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)
-        # Coding overwrites the arrays of the tail. So the tail must not stay if coding fails.
-        self._tail = None
-        self._tail = self._write(plan, manifest, flat, tail, record.policy.effort, tell)
-        link = self._tail.links[-1]
-        self._newest.save(plan, flat, manifest, link.root)
+        manifest = _manifest(plan, flat, step, needed, metadata, tail)
+        with storage_errors("cannot make the directory", self._directory):
+            self._directory.mkdir(parents=True, exist_ok=True)
+        remove_stale_temporaries(self._directory)
+        exact: ExactRoot | None = None
+        problem: str | None = None
+        if record.newest == "exact":
+            exact, problem = self._newest.write(plan, flat, manifest)
+            manifest = replace(manifest, exact=None if exact is None else exact.root)
+        try:
+            link = self._write(plan, manifest, flat, tail, record.policy.effort, tell)
+        except (StorageError, DataError, MemoryError) as error:
+            if exact is None:
+                raise
+            why = str(error) or "no memory"
+            warn(
+                f"step {step} is saved, but only in the exact file; the next save adds it to the rest: {why}"
+            )
+            return exact.size
+        if problem is not None:
+            warn(f"step {step} is saved, but {problem}")
+        if record.newest == "history":
+            self._newest.remove(step)
         self._settings.saved(plan, link, time.perf_counter() - start)
         return link.size
+
+    def _finish(self, step: int) -> None:
+        """Add the step that only the exact file has to the history."""
+        try:
+            with open_exact(self._directory) as file:
+                manifest, root = file.links[-1].manifest, file.links[-1].reader.root
+                flat = flatten(file.state(dtype="bits"))
+            record = read_record(manifest.policy)
+            tail = self._find_reference(stored_steps(self._directory))
+            plan, needed = self._plan(flat, record, record.known_of(flat.names), tail)
+            manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, tail), exact=root)
+            self._write(plan, manifest, flat, tail, record.policy.effort, untold)
+        except (LccodecError, OSError, MemoryError) as error:
+            why = str(error) or "no memory"
+            warn(
+                f"{self._directory}: step {step}, which only the exact file has, cannot be added to the"
+                f" history, and may be lost: {why}"
+            )
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> Plan:
         """Return what the next save would do with a state."""
@@ -111,11 +152,9 @@ class Saver:
 
     def _write(  # what is written, and how
         self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort, tell: Tell
-    ) -> Tail:
-        """Write a checkpoint; return it as the reference of the next one."""
-        with storage_errors("cannot make the directory", self._directory):
-            self._directory.mkdir(parents=True, exist_ok=True)
-        remove_stale_temporaries(self._directory)
+    ) -> TailFile:
+        """Write a checkpoint, and keep it as the reference of the next one."""
+        self._tail = None  # coding overwrites its arrays, so it must not stay if coding fails
         parents = {} if tail is None else tail.arrays
         arrays, entries, step = dict(parents), [], manifest.step or 0
         done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
@@ -128,5 +167,15 @@ class Saver:
             manifest = replace(manifest, frames=tuple(entries))
             root = writer.commit(manifest, lambda _: self._crew.between())
         before = () if plan.parent is None or tail is None else tail.links
-        links = (*before, TailFile(step, root, writer.size))
-        return Tail(links, flat.tree, {name: arrays[name] for name in flat.names})
+        link = TailFile(step, root, writer.size)
+        self._tail = Tail((*before, link), flat.tree, {name: arrays[name] for name in flat.names})
+        return link
+
+
+def _manifest(  # what is saved, and after which checkpoint
+    plan: Plan, flat: Flat, step: int, record: Record, metadata: dict[str, str], tail: Tail | None
+) -> Manifest:
+    """Return the manifest of a planned checkpoint, without its frames."""
+    parent = None if plan.parent is None or tail is None else (tail.links[-1].root, tail.tree)
+    written = write_record(record)
+    return plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)

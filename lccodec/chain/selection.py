@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..arguments import as_integer, as_number
 from ..errors import ArgumentError, ChainError
-from .directory import step_index, stored_steps
+from .directory import chain_steps, step_index
 
 
 def select_shares(
@@ -68,7 +68,7 @@ def _steps(directory: Path, steps: Iterable[int] | None, last: int | None) -> li
         count = as_integer(last)
         if count is None or count < 1:
             raise ArgumentError(f"last is a positive integer, not {last!r}")
-        there = stored_steps(directory) if directory.is_dir() else []
+        there = list(chain_steps(directory)) if directory.is_dir() else []
         if not there:
             raise ChainError(f"{directory} holds no checkpoint")
         return there[-count:]

@@ -1,4 +1,6 @@
-"""Settings of the saves of a chain: policy and roles, given by the user or recorded before.
+"""Settings of the saves of a chain, given by the user or recorded before.
+
+They are the policy, roles, and what is kept of the newest state.
 
 The first save checks them on its plan, before anything is written, and warns about possible
 surprises. Later saves do not.
@@ -15,7 +17,7 @@ from typing import Final
 from ..errors import warn
 from ..policy.policy import Policy
 from ..policy.presets import POLICIES, resolve_policy
-from ..policy.record import Record
+from ..policy.record import Kept, Record
 from ..policy.roles import UNNAMED, Role, check_matches, check_roles
 from .plan import Plan
 from .tail import TailFile, latest_record
@@ -34,14 +36,19 @@ _LARGE_ARRAY_ELEMENTS: Final = 1 << 12  # as many are worth a word if no name sa
 
 
 class Settings:
-    """Policy and roles of the saves of a chain, given as to `Chain`; ``None`` for recorded ones."""
+    """Settings of the saves of a chain, given as to `Chain`; ``None`` for recorded ones."""
 
     def __init__(
-        self, directory: Path, policy: str | Policy | None, roles: Mapping[str, Role] | None
+        self,
+        directory: Path,
+        policy: str | Policy | None,
+        roles: Mapping[str, Role] | None,
+        newest: Kept | None = None,
     ) -> None:
         self._directory = directory
         self._policy = None if policy is None else resolve_policy(policy)
         self._roles = None if roles is None else dict(check_roles(roles))
+        self._newest = newest
         self._record: Record | None = None  # set by the first save
         self._before: Record | None = None  # the recorded one, as the first save finds it
         self._shortfall_reported = False
@@ -54,9 +61,9 @@ class Settings:
         return _RESUMED_WIDTHS[self._saves] if narrow else 1.0
 
     @property
-    def given(self) -> tuple[Policy | None, Mapping[str, Role] | None]:
-        """Policy and roles as they were given."""
-        return self._policy, self._roles
+    def given(self) -> tuple[Policy | None, Mapping[str, Role] | None, Kept | None]:
+        """Policy, roles, and what is kept of the newest state, as they were given."""
+        return self._policy, self._roles, self._newest
 
     @property
     def resumed(self) -> bool:
@@ -83,7 +90,7 @@ class Settings:
 
     @property
     def record(self) -> Record:
-        """Policy and roles: the given ones, else the recorded ones, else those of a new chain."""
+        """The given settings, else the recorded ones, else those of a new chain."""
         return self._record or self._settle(*latest_record(self._directory))
 
     def _settle(self, recorded: Record | None, problem: str | None) -> Record:
@@ -92,7 +99,8 @@ class Settings:
             warn(f"the policy of {self._directory} is not known, it goes on lossless: {problem}")
             policy = POLICIES["lossless"]
         recorded = recorded or Record(POLICIES["balanced"])
-        return Record(policy or recorded.policy, recorded.roles if self._roles is None else self._roles)
+        roles = recorded.roles if self._roles is None else self._roles
+        return Record(policy or recorded.policy, roles, newest=self._newest or recorded.newest)
 
     def examine(self, plan: Plan, record: Record) -> None:
         """Check the plan of a save: the first in full, later ones for a target that is missed."""

@@ -20,7 +20,7 @@ from ..errors import ArgumentError, ChainError, DataError, LccodecError, Storage
 from ..policy.record import Record, read_record
 from .checkpoint import CheckpointFile, open_file
 from .decoded import DecodedArray
-from .directory import checkpoint_path, stored_steps
+from .directory import chain_steps, checkpoint_path
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,7 @@ def latest_record(directory: Path) -> tuple[Record | None, str | None]:
         is no checkpoint, ``None`` twice.
     """
     problem = None
-    for step in reversed(stored_steps(directory) if directory.is_dir() else []):
-        path = checkpoint_path(directory, step)
+    for path in reversed(chain_steps(directory).values() if directory.is_dir() else ()):
         try:
             with open_checkpoint(path) as reader:
                 return read_record(reader.manifest.policy), None

@@ -17,9 +17,9 @@ from ..container.reader import CheckpointReader, check_skeleton, open_checkpoint
 from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
 from .bundled import open_exact_in
-from .checkpoint import CheckpointFile, open_file, open_step
-from .directory import directory_names, directory_steps, steps_of
-from .exact_file import check_state, check_values, exact_root, link_problem
+from .checkpoint import CheckpointFile, open_file
+from .directory import checkpoint_path, directory_names, steps_of
+from .exact_file import check_exact, check_state, check_values, link_problem
 from .place import Place, place_steps
 from .survey import Visit, survey, visit_file
 
@@ -82,7 +82,7 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     except LccodecError as error:
         return [_problem(error, target.name)]
     steps = steps_of(target, names)
-    problems = [] if steps else [Problem("chain", target.name, "holds no checkpoint")]
+    problems = [] if steps or EXACT_NAME in names else [Problem("chain", target.name, "holds no checkpoint")]
     problems += _validate_steps(target, steps, deep)
     if EXACT_NAME in names:
         problems += _validate_exact(target, deep)
@@ -129,8 +129,11 @@ def _validate_exact_in(bundle: Bundle, deep: bool) -> list[Problem]:
     if exact is None:
         return [Problem("chain", path.name, problem or "")]
     newest = bundle.steps[-1]
-    with CheckpointFile(exact, None) as file, CheckpointFile(bundle.open(newest), bundle) as checkpoint:
-        return _problems([_error(partial(check_state, file, checkpoint))], path)
+    with CheckpointFile(exact, None) as file:
+        if problem is not None or exact.manifest.step != newest:  # the checkpoint is damaged, or comes later
+            return []
+        with CheckpointFile(bundle.open(newest), bundle) as checkpoint:
+            return _problems([_error(partial(check_state, file, checkpoint))], path)
 
 
 def _validate_file(path: Path, deep: bool) -> list[Problem]:
@@ -150,16 +153,16 @@ def _validate_exact(directory: Path, deep: bool) -> list[Problem]:
         return problems
     try:
         with open_file(path) as exact:
-            newest = max(directory_steps(directory), default=None)  # a save may have come in between
-            _, message = link_problem(exact.links[-1].manifest, directory, newest)
-            if newest is not None and message is None:
-                with open_step(directory, newest) as checkpoint:
-                    check_state(exact, checkpoint)
+            _, message = link_problem(exact.links[-1].reader, directory)
+            checkpoint = checkpoint_path(directory, exact.links[-1].manifest.step or 0)
+            if message is None and os.path.lexists(checkpoint):
+                with open_file(checkpoint) as opened:
+                    check_state(exact, opened)
     except FormatError as error:
         return _problems([error], path) if error.rule == "LCC-EXA-03" else []  # the others are told
     except LccodecError:
         return []
-    return [Problem("chain", EXACT_NAME, message)] if message and newest is not None else []
+    return [Problem("chain", EXACT_NAME, message)] if message else []
 
 
 def _byte_problems(reader: CheckpointReader, path: Path) -> list[Problem]:
@@ -180,7 +183,7 @@ def _link_problems(visit: Visit, deep: bool) -> list[Problem]:
 def _check_exact(visit: Visit) -> None:
     """Check what an exact file alone shows (LCC-EXA-01, LCC-EXA-03)."""
     if visit.reader is not None and visit.path.name == EXACT_NAME:
-        exact_root(visit.reader)
+        check_exact(visit.reader)
     if visit.reader is not None and (info := visit.info()).exact:
         check_values(visit.reader, [array.name for array in info.arrays if array.lossy])
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 from .. import errors
 from ..container.scalars import Json
 from ..policy.presets import resolve_policy
+from ..policy.record import Kept
 from ..policy.roles import Role
 from ..quantizers.registry import QUANTIZERS
 from ..quantizers.weighted import Weighted
@@ -29,7 +30,6 @@ from ..workers.crew import Crew, Processes, Threads
 from ..workers.messages import Channel
 from ..workers.process import Worker, connect
 from ..workers.task import Bench, Done
-from .newest import Kept, Newest
 from .progress import untold
 from .saver import Saver
 from .settings import LOG, Settings
@@ -50,6 +50,7 @@ class Opening:
     roles: Mapping[str, Role] | None
     newest: Kept | None
     keyframe_every: int
+    exact_every: int
     members: int
     patience: float
 
@@ -100,9 +101,9 @@ class Leader:
         self._crew = make_crew(opening.members, self._between, opening.patience)
         directory = Path(opening.directory)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
-        self._settings = Settings(directory, policy, opening.roles)
-        newest = Newest(directory, opening.newest)
-        self._saver = Saver(directory, self._settings, newest, opening.keyframe_every, self._crew)
+        self._settings = Settings(directory, policy, opening.roles, opening.newest)
+        every = opening.keyframe_every, opening.exact_every
+        self._saver = Saver(directory, self._settings, *every, self._crew)
 
     def close(self) -> None:
         """End the other workers."""

@@ -67,7 +67,9 @@ class Manifest:
     frames
         An entry for each frame, in the order of the payload.
     exact
-        Of an exact file: the root of the checkpoint whose state it holds (LCC-EXA-02).
+        The root of the exact file that was committed with the checkpoint (LCC-EXA-02).
+    is_exact
+        Whether it is the manifest of an exact file.
     replaces
         Roots of the checkpoints that it took the place of (LCC-MAN-12).
     """
@@ -82,6 +84,7 @@ class Manifest:
     frames: tuple[FrameEntry, ...]
     minor: int = FORMAT_MINOR
     exact: bytes | None = None
+    is_exact: bool = False
     replaces: tuple[bytes, ...] = ()
 
     @property
@@ -115,7 +118,7 @@ class Manifest:
             "step": self.step,
             "parent": parent,
             "replaces": [write_base64(root) for root in self.replaces],
-            "exact": self.exact and write_base64(self.exact),
+            "exact": self.is_exact or (self.exact and write_base64(self.exact)),
             "policy": self.policy,
             "metadata": self.metadata,
             "tree": self.tree,
@@ -125,7 +128,7 @@ class Manifest:
         }
         if not self.replaces:
             del document["replaces"]
-        if self.exact is None:
+        if self.exact is None and not self.is_exact:
             del document["exact"]
         if not self.metadata:
             del document["metadata"]
@@ -195,12 +198,12 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     # The specification fixes the order of these checks.
     named = None if parent is None else _parse_parent(parent, version[1], f"{where}: parent")
     replaces = _parse_replaces(document, f"{where}: replaces") if "replaces" in document else ()
-    exact = None
-    if "exact" in document:
-        exact = parse_base64(document["exact"], ROOT_SIZE)
-        if exact is None or parent is not None or step is None or version[1] == 0:
-            message = "an exact file has the root of a checkpoint, a step, no parent, and version 1.1"
-            raise FormatError("LCC-EXA-02", f"{where}: exact", message)
+    is_exact = document.get("exact") is True
+    exact = parse_base64(document.get("exact"), ROOT_SIZE)
+    named_or_marked = parent is None if is_exact else exact is not None
+    if "exact" in document and (not named_or_marked or step is None or version[1] == 0):
+        message = "not true in a keyframe or the root of an exact file, or no step, or version 1.0"
+        raise FormatError("LCC-EXA-02", f"{where}: exact", message)
     scalars = document.get("scalars", [])
     if scalars == [] and "scalars" in document and version[1]:
         raise FormatError("LCC-MAN-11", f"{where}: scalars", "empty, and should be left out")
@@ -217,6 +220,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         frames=frames,
         minor=version[1],
         exact=exact,
+        is_exact=is_exact,
         replaces=replaces,
     )
     return manifest.inherit(document["tree"], where) if "tree" in document else manifest
@@ -269,7 +273,7 @@ def _parse_parent(parent: Json, minor: int, where: str) -> Parent:
 
 def _parse_replaces(document: dict[str, Json], where: str) -> tuple[bytes, ...]:
     """Return the roots that a checkpoint replaces (LCC-MAN-12)."""
-    if document["step"] is None or "exact" in document or document["lccodec"][1] == 0:
+    if document["step"] is None or document.get("exact") is True or document["lccodec"][1] == 0:
         raise FormatError("LCC-MAN-12", where, "not of a step, of an exact file, or of version 1.0")
     texts = document["replaces"]
     found = [parse_base64(text, ROOT_SIZE) for text in texts] if type(texts) is list else []

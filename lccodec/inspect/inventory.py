@@ -34,7 +34,7 @@ class Inventory:
     policies
         The policies that were recorded, each once, by their JSON texts.
     newest
-        The step of the newest checkpoint that can be read, and its roots.
+        The step of the newest checkpoint that can be read, and the root of its exact file.
     lacking
         Steps that cannot be restored because a parent is missing.
     """
@@ -42,7 +42,7 @@ class Inventory:
     pins: frozenset[int] = frozenset()
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     policies: dict[str, Any] = field(default_factory=dict)
-    newest: tuple[int | None, frozenset[bytes]] = (None, frozenset())
+    newest: tuple[int | None, bytes | None] = (None, None)
     lacking: set[int] = field(default_factory=set)
     streams: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAMS, 0))
     _arrays: dict[str, ArrayInfo] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Inventory:
             return
         if visit.reader is not None:
             self._add_bytes(visit.reader, methods)
-            self.newest = info.step, visit.reader.roots
+            self.newest = info.step, visit.reader.manifest.exact
         self._add_arrays(info.arrays)
         self.policies.setdefault(json.dumps(info.policy), info.policy)
         self.checkpoints[number] = Checkpoint(

@@ -80,10 +80,10 @@ class ExactOriginals:
         self._file.close()
 
     @classmethod
-    def of(cls, place: Place, roots: frozenset[bytes]) -> Self | None:
+    def of(cls, place: Place, named: bytes | None) -> Self | None:
         """Open the exact file of a place; ``None`` without one of its newest checkpoint.
 
-        `roots` are those of the newest checkpoint.
+        `named` is the root that the newest checkpoint names.
         """
         try:
             if isinstance(place, Bundle):
@@ -94,11 +94,10 @@ class ExactOriginals:
             return None
         if reader is None:
             return None
-        manifest = reader.manifest
-        if manifest.exact not in roots or manifest.step is None:
+        if reader.root != named:
             reader.close()
             return None
-        return cls(CheckpointFile(reader, None), manifest.step)
+        return cls(CheckpointFile(reader, None), reader.manifest.step or 0)
 
 
 def original_bits(state: Mapping[str, Any], name: str, like: DecodedArray) -> Array | None:

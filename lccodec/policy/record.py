@@ -7,9 +7,9 @@ Only roles that names do not say are recorded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias
 
 from ..element_types import ElementType
 from ..errors import ArgumentError
@@ -17,6 +17,10 @@ from ..quantizers.registry import quantizer_text
 from .policy import Candidate, Policy
 from .presets import POLICIES, resolve_policy
 from .roles import ROLES, Assignment, Role, assign_roles, check_roles
+
+#: What is kept of the newest state: the exact file and the history's checkpoint, or that alone.
+Kept: TypeAlias = Literal["exact", "history"]
+KEPT: Final = ("exact", "history")
 
 _WHY_RECORDED: Final = "from a framework's structures when it was saved"
 
@@ -28,6 +32,11 @@ class Record:
     policy: Policy
     roles: Mapping[str, Role] = field(default_factory=dict)  # from the user, by name or pattern
     known: Mapping[int, Role] = field(default_factory=dict)  # other roles that names do not say, by index
+    newest: Kept = "exact"
+
+    def known_of(self, names: Sequence[str]) -> dict[str, Assignment]:
+        """Return the known roles by name; `names` are those of all arrays, by index."""
+        return {names[i]: Assignment(r, _WHY_RECORDED) for i, r in self.known.items() if i < len(names)}
 
 
 @dataclass(frozen=True)
@@ -51,8 +60,7 @@ def choose(
     framework's structures.
     """
     names = list(arrays)
-    recorded = {names[i]: Assignment(r, _WHY_RECORDED) for i, r in record.known.items() if i < len(names)}
-    assigned = assign_roles(names, record.roles, {**recorded, **(known or {})})
+    assigned = assign_roles(names, record.roles, {**record.known_of(names), **(known or {})})
     found: dict[str, Choice] = {}
     made: dict[object, Choice] = {}  # thousands of arrays may share a choice
     for name, (kind, size) in arrays.items():
@@ -79,7 +87,7 @@ def needed_record(record: Record, arrays: Iterable[Candidate], known: Collection
         for name, role in record.roles.items()
         if name not in by_name or by_name[name].role != role  # most roles follow from names
     }
-    return Record(record.policy, given, find_known(assigned, given) if known else {})
+    return replace(record, roles=given, known=find_known(assigned, given) if known else {})
 
 
 def find_known(assigned: Mapping[str, Role], given: Mapping[str, Role]) -> dict[int, Role]:
@@ -90,13 +98,15 @@ def find_known(assigned: Mapping[str, Role], given: Mapping[str, Role]) -> dict[
 
 
 def write_record(record: Record) -> Any:
-    """Return a record as JSON: the policy alone or, if there are roles too, an object of all."""
+    """Return a record as JSON: the policy alone or, if there is more, an object of all."""
     policy = record.policy
     written = policy.name if POLICIES.get(policy.name) == policy else policy.to_json()
     indices: dict[str, list[int]] = {}
     for index, role in record.known.items():
         indices.setdefault(role, []).append(index)
-    more = {name: value for name, value in (("roles", dict(record.roles)), ("known", indices)) if value}
+    newest = None if record.newest == "exact" else record.newest  # the default is not written
+    members = (("roles", dict(record.roles)), ("known", indices), ("newest", newest))
+    more = {name: value for name, value in members if value}
     return {"policy": written, **more} if more else written
 
 
@@ -104,11 +114,13 @@ def read_record(value: Any) -> Record:
     """Return the record that :func:`write_record` wrote; refuse what this version does not know."""
     if not isinstance(value, dict) or "policy" not in value:
         return Record(resolve_policy(value))
-    roles, known = value.get("roles", {}), value.get("known", {})
+    roles, known, newest = value.get("roles", {}), value.get("known", {}), value.get("newest", "exact")
+    if newest not in KEPT:
+        raise ArgumentError(f"{newest!r:.100} is not what is kept of the newest state")
     if not isinstance(known, dict) or not all(
         role in ROLES and type(indices) is list and all(type(index) is int for index in indices)
         for role, indices in known.items()
     ):
         raise ArgumentError(f"{known!r:.100} is not a record of roles")
     by_index = {index: role for role, indices in known.items() for index in indices}
-    return Record(resolve_policy(value["policy"]), check_roles(roles), by_index)
+    return Record(resolve_policy(value["policy"]), check_roles(roles), by_index, newest)

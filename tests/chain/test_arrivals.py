@@ -17,6 +17,7 @@ from lccodec.chain import replay
 from lccodec.chain.arrivals import Arrivals
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
+from ..support.chains import HistoryChain
 from ..support.descriptors import open_files
 from ..support.directories import entries
 from ..support.strategies import ALL_DTYPES, installed, random_array
@@ -45,7 +46,7 @@ NAMES = [
 
 @pytest.fixture(name="chain", params=["lossless", "lc-3", "balanced"])
 def _chain(request: pytest.FixtureRequest, tmp_path: Path) -> Chain:
-    chain = Chain(tmp_path, request.param)
+    chain = HistoryChain(tmp_path, request.param)
     for step in range(4):
         chain.save(step, many(step))
     return chain
@@ -107,7 +108,7 @@ def test_every_type(tmp_path: Path) -> None:
         "none": np.zeros((3, 0)),
         "one": np.ones(()),
     }
-    with Chain(tmp_path, "lossless") as chain:
+    with HistoryChain(tmp_path, "lossless") as chain:
         chain.save(0, state)
         assert_same(dict(chain.restore_iter()), state)
         for dtype in ("bits", "float32", None):
@@ -124,7 +125,7 @@ def test_the_outline_of_keys_and_of_large_arrays(chain: Chain) -> None:
     part = chain.restore_iter(keys=["rate", "layers/0"]).outline()
     assert list(part) == ["rate", "layers/0/weight", "layers/0/bias"]
     tall = np.zeros((1 << 12, 3))
-    with Chain(chain.directory / "tall", "lossless") as other:
+    with HistoryChain(chain.directory / "tall", "lossless") as other:
         other.save(0, tall)
         outline = other.restore_iter().outline()
         assert outline.shape == tall.shape
@@ -132,7 +133,7 @@ def test_the_outline_of_keys_and_of_large_arrays(chain: Chain) -> None:
 
 
 def test_a_state_that_is_one_leaf(tmp_path: Path) -> None:
-    with Chain(tmp_path, "lossless") as chain:
+    with HistoryChain(tmp_path, "lossless") as chain:
         chain.save(0, np.arange(3))
         chain.save(1, 2.5)
         ((name, array),) = chain.restore_iter(0)
@@ -142,7 +143,7 @@ def test_a_state_that_is_one_leaf(tmp_path: Path) -> None:
 
 def test_an_array_in_two_places_is_one_array(tmp_path: Path) -> None:
     tied = np.arange(6.0)
-    with Chain(tmp_path, "lossless") as chain:
+    with HistoryChain(tmp_path, "lossless") as chain:
         chain.save(0, {"a": tied, "b": np.ones(2), "c": [tied, {"d": tied}]})
         found = dict(chain.restore_iter())
         assert list(found) == ["a", "b", "c/0", "c/1/d"]
@@ -164,7 +165,7 @@ def test_a_framework_s_leaves(tmp_path: Path) -> None:
         def roles(self, _: Any, /) -> Any:
             return {}
 
-    with Chain(tmp_path, "lossless", adapter=Adapter()) as chain:
+    with HistoryChain(tmp_path, "lossless", adapter=Adapter()) as chain:
         chain.save(0, {"n": 1, "m": {"w": np.ones(2)}}, {"by": "me"})
         arrivals = chain.restore_iter()
         assert arrivals.metadata == {"by": "me", "kind": "adapter"}
@@ -235,7 +236,7 @@ def test_an_iterator_holds_no_array_that_it_has_yielded(chain: Chain) -> None:
 
 def test_the_newest_state_is_exact(tmp_path: Path) -> None:
     states = walk(3)
-    chain = Chain(tmp_path, "lc-3", newest="exact")
+    chain = HistoryChain(tmp_path, "lc-3", newest="exact")
     for step, state in enumerate(states):
         chain.save(step, state)
     assert_same(dict(chain.restore_iter()), chain.restore(keys=[""]) | {"epoch": 2})
@@ -248,7 +249,7 @@ def test_the_newest_state_is_exact(tmp_path: Path) -> None:
 def test_what_is_damaged_in_the_exact_file_and_behind_comes_from_the_history(
     tmp_path: Path, damaged: int
 ) -> None:
-    chain = Chain(tmp_path, "lc-3", newest="exact")
+    chain = HistoryChain(tmp_path, "lc-3", newest="exact")
     for step in range(3):
         chain.save(step, {"layers": many(step)["layers"]})
     exact, history = dict(chain.restore_iter()), dict(chain.restore_iter(exact=False))

@@ -20,6 +20,7 @@ from lccodec.chain.average import average
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.policy.roles import Assignment
 
+from ..support.chains import HistoryChain
 from ..support.strategies import bits_of, installed, random_array
 from ..support.walks import assert_same
 
@@ -60,7 +61,7 @@ def test_an_average_is_numpys(tmp_path_factory: pytest.TempPathFactory, data: st
     steps = np.cumsum(gaps).tolist()
     changes = {name: data.draw(st.sets(st.sampled_from(steps))) for name in MEANS}
     values = {name: random_array(dtypes[name], shapes[name], 1, 0) for name in MEANS}
-    with Chain(directory, policy, keyframe_every=every) as chain:
+    with HistoryChain(directory, policy, keyframe_every=every) as chain:
         for step in steps:
             for name in MEANS:
                 if step in changes[name]:
@@ -89,7 +90,7 @@ def test_an_average_is_numpys(tmp_path_factory: pytest.TempPathFactory, data: st
 
 
 def saved(directory: Path, states: list[Any], **options: Any) -> Chain:
-    with Chain(directory, **{"policy": "lossless", **options}) as chain:
+    with HistoryChain(directory, **{"policy": "lossless", **options}) as chain:
         for step, state in enumerate(states):
             chain.save(step, state)
     return chain
@@ -212,7 +213,7 @@ def test_branches(tmp_path: Path) -> None:
     """Two steps with the same parent, as two writers leave them."""
     chain = saved(tmp_path, [{"weight": W}, {"weight": W * 2}])
     aside = (tmp_path / f"{1:012d}.lcc.h5").rename(tmp_path / "aside")
-    Chain(tmp_path).save(2, {"weight": W * 6})
+    HistoryChain(tmp_path).save(2, {"weight": W * 6})
     aside.rename(tmp_path / f"{1:012d}.lcc.h5")
     assert (chain.info(1).parent, chain.info(2).parent) == (0, 0)
     assert (chain.average([0, 1, 2])["weight"] == 3).all()
@@ -249,7 +250,7 @@ def test_memory(tmp_path: Path, arrays: int, states: float) -> None:
     size = 6_000_000 // arrays
     weights = {f"{i}/weight": rng.standard_normal(size).astype("f4") for i in range(arrays)}
     nbytes = 4 * size * arrays
-    with Chain(tmp_path, "lc-3", keyframe_every=3) as chain:
+    with HistoryChain(tmp_path, "lc-3", keyframe_every=3) as chain:
         for step in range(20):
             for weight in weights.values():
                 weight[:: step + 2] += np.float32(0.01)
@@ -285,7 +286,7 @@ class Listed:
 
 
 def test_with_an_adapter_the_state_is_the_frameworks(tmp_path: Path) -> None:
-    with Chain(tmp_path, "lossless", adapter=Listed()) as chain:
+    with HistoryChain(tmp_path, "lossless", adapter=Listed()) as chain:
         for step in range(3):
             chain.save(step, [np.full(2, step, "f4")])
     name, note, state = chain.average(last=3)
@@ -303,7 +304,7 @@ def test_bfloat16_without_its_package(tmp_path: Path) -> None:
 
 def test_what_is_told(tmp_path: Path) -> None:
     states = [{"a.weight": W, "x": B, "a.bias": B.copy()}] * 2
-    with Chain(tmp_path) as chain:
+    with HistoryChain(tmp_path) as chain:
         for step, state in enumerate(states):
             chain.save(step, state, {"loss": str(step)})
     found = average(tmp_path, {0: 0.5, 1: 0.5})

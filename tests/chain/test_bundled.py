@@ -40,7 +40,7 @@ def test_every_step_is_opened_in_place(tmp_path: Path) -> None:
 def test_a_file_of_one_checkpoint_is_opened_too(tmp_path: Path) -> None:
     chain = lossy_chain(tmp_path / "run", steps=2)
     with lccodec.open(chain.directory / "000000000010.lcc.h5") as file:
-        assert_same(file.state(), chain.restore(10))
+        assert_same(file.state(), chain.restore(10, exact=False))
     with pytest.raises(ArgumentError, match="is not a bundle"):
         lccodec.open(chain.directory / "000000000010.lcc.h5", step=10)
     for name in ("none.lcc", "run"):

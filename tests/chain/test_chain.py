@@ -25,6 +25,7 @@ from lccodec import (
 from lccodec.container.system import System
 from lccodec.policy.record import Record, read_record
 
+from ..support.chains import HistoryChain
 from ..support.directories import entries
 from ..support.oracle import lc_reconstruct
 from ..support.strategies import ALL_DTYPES, bits_of, installed, random_array
@@ -33,7 +34,7 @@ from ..support.walks import assert_same, chain_of, walk
 
 def test_every_step_of_a_lossless_chain(tmp_path: Path) -> None:
     states = walk(12)
-    with Chain(tmp_path, policy="lossless") as chain:
+    with HistoryChain(tmp_path, policy="lossless") as chain:
         for step, state in enumerate(states):
             chain.save(10 * step, state)
         assert chain.steps == [10 * step for step in range(12)]
@@ -48,7 +49,7 @@ def test_states_of_every_dtype_and_form(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """Arrays appear, disappear, change shape and dtype, or stay: lossless restores them all."""
-    with Chain(
+    with HistoryChain(
         tmp_path_factory.mktemp("chain"), policy="lossless", keyframe_every=data.draw(st.integers(0, 4))
     ) as chain:
         states = []
@@ -73,7 +74,7 @@ def test_states_of_every_dtype_and_form(
 def test_lc_chains_are_the_papers_closed_loop(tmp_path: Path, bits: int) -> None:
     states = walk(6)
     expected = states[0]["layer"]["weight"]
-    with Chain(tmp_path, policy=f"lc-{bits}") as chain:
+    with HistoryChain(tmp_path, policy=f"lc-{bits}") as chain:
         for step, state in enumerate(states):
             chain.save(step, state)
             if chain.info(step).parent is None:
@@ -90,7 +91,7 @@ def test_the_error_does_not_grow_along_a_chain(
 ) -> None:
     states = walk(8, seed, (20, 10))
     policy = Policy("bounded", {"weight": UniformDeadzone(max_error=bound)})
-    with Chain(tmp_path_factory.mktemp("chain"), policy=policy) as chain:
+    with HistoryChain(tmp_path_factory.mktemp("chain"), policy=policy) as chain:
         for step, state in enumerate(states):
             chain.save(step, state)
         for step, state in enumerate(states):
@@ -122,14 +123,14 @@ with lccodec.Chain(sys.argv[2], policy="lc-3", keyframe_every=4) as chain:
                 cwd=root,
             )
     files = {name: {p.name: p.read_bytes() for p in entries(tmp_path / name)} for name in ("one", "three")}
-    assert len(files["one"]) == 9
+    assert len(files["one"]) == 10  # one is the exact file
     assert files["one"] == files["three"]
 
 
 @pytest.mark.slow
 def test_a_restore_never_replays_more_deltas_than_it_may(tmp_path: Path) -> None:
     states = walk(80, shape=(300, 200))
-    with Chain(tmp_path, policy=Policy("rough", {"weight": ExponentBuckets(1)})) as chain:
+    with HistoryChain(tmp_path, policy=Policy("rough", {"weight": ExponentBuckets(1)})) as chain:
         for step, state in enumerate(states):
             chain.save(step, state)
         deltas = [chain.info(step).deltas for step in chain.steps]
@@ -140,7 +141,7 @@ def test_a_restore_never_replays_more_deltas_than_it_may(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["lossless", "balanced"])
 def test_a_keyframe_ends_32_deltas_whatever_they_take(tmp_path: Path, policy: str) -> None:
-    with Chain(tmp_path, policy) as chain:
+    with HistoryChain(tmp_path, policy) as chain:
         for step, state in enumerate(walk(68, shape=(20, 20))):
             chain.save(step, state)
         assert [step for step in chain.steps if chain.info(step).parent is None] == [0, 33, 66]
@@ -153,12 +154,12 @@ def test_the_tree_may_change_from_step_to_step(tmp_path: Path, policy: str) -> N
     rng = np.random.default_rng(0)
     values = {name: rng.standard_normal(300, np.float32) for name in "abcdef"}
     trees = ["ab", "abc", "abc", "cab", "cab", "fab", "abcdef", "fedcba", "bd", "abd", "abd"]
-    chain, saved = Chain(tmp_path, policy=policy, roles={"*": "weight"}), []
+    chain, saved = HistoryChain(tmp_path, policy=policy, roles={"*": "weight"}), []
     for step, names in enumerate(trees):
         values = {name: value + 0.01 * rng.standard_normal(300, np.float32) for name, value in values.items()}
         chain.save(step, {name: values[name] for name in names})
         # What goes on in memory and what goes on from the files are the same.
-        saved.append(Chain(tmp_path, policy=policy).restore())
+        saved.append(HistoryChain(tmp_path, policy=policy).restore())
         assert list(saved[-1]) == list(names)
         for name in names:
             np.testing.assert_allclose(saved[-1][name], values[name], atol=0.2)
@@ -173,7 +174,7 @@ def test_the_tree_may_change_from_step_to_step(tmp_path: Path, policy: str) -> N
 def test_a_role_is_that_of_the_names_of_the_step(tmp_path: Path) -> None:
     """``m`` is a moment where there is ``v`` beside it."""
     policy = Policy("mine", {"first_moment": UniformDeadzone(step=10.0)})
-    chain = Chain(tmp_path, policy=policy)
+    chain = HistoryChain(tmp_path, policy=policy)
     still = np.random.default_rng(0).standard_normal(5000)  # that deltas stay smaller than the keyframe
     for step, names in enumerate(["m", "m", "mv", "m", "mv"]):
         moving = {name: np.full(300, step, np.float32) for name in names}
@@ -181,12 +182,12 @@ def test_a_role_is_that_of_the_names_of_the_step(tmp_path: Path) -> None:
         exact = step == 0 or "v" not in names
         assert bool((chain.restore()["m"] == step).all()) == exact
     with pytest.raises(ArgumentError, match="unknown role 'no role' of 'm'"):
-        Chain(tmp_path, roles={"m": "no role"})  # type: ignore[dict-item]
+        HistoryChain(tmp_path, roles={"m": "no role"})  # type: ignore[dict-item]
 
 
 def test_a_state_may_change_in_place_between_saves(tmp_path: Path) -> None:
     state = {"w": np.zeros(100, np.float32)}
-    with Chain(tmp_path, policy="lossless") as chain:
+    with HistoryChain(tmp_path, policy="lossless") as chain:
         for step in range(5):
             state["w"] += step
             chain.save(step, state)
@@ -199,7 +200,7 @@ def test_a_state_may_change_in_place_between_saves(tmp_path: Path) -> None:
 
 def test_only_what_is_asked_for(tmp_path: Path) -> None:
     states = walk(4)
-    with Chain(tmp_path, policy="lossless") as chain:
+    with HistoryChain(tmp_path, policy="lossless") as chain:
         for step, state in enumerate(states):
             chain.save(step, state)
         part = chain.restore(2, keys=["layer/bias", "epoch"])
@@ -242,7 +243,7 @@ def test_bad_calls_are_refused_and_nothing_is_lost(tmp_path: Path, act: Any, err
 
 
 def test_a_step_before_the_latest_is_out_of_order(tmp_path: Path) -> None:
-    with Chain(tmp_path) as chain:
+    with HistoryChain(tmp_path) as chain:
         chain.save(10, {"a": 1})
         with pytest.raises(ArgumentError, match="step 5 is before the latest"):
             chain.save(5, {"a": 1})
@@ -250,15 +251,15 @@ def test_a_step_before_the_latest_is_out_of_order(tmp_path: Path) -> None:
 
 def test_an_empty_directory(tmp_path: Path) -> None:
     with pytest.raises(ChainError, match="holds no checkpoint"):
-        Chain(tmp_path / "new").restore()
+        HistoryChain(tmp_path / "new").restore()
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="not a directory"):
-        Chain(tmp_path / "file")
+        HistoryChain(tmp_path / "file")
 
 
 def test_another_writer_is_noticed(tmp_path: Path) -> None:
     states = walk(4)
-    with Chain(tmp_path, policy="lossless") as one, Chain(tmp_path, policy="lossless") as two:
+    with HistoryChain(tmp_path, policy="lossless") as one, HistoryChain(tmp_path, policy="lossless") as two:
         one.save(0, states[0])
         two.save(1, states[1])
         with pytest.warns(LccodecWarning, match="step 1 was saved by another writer"):
@@ -308,7 +309,7 @@ def test_roles_and_the_policy_of_a_checkpoint(tmp_path: Path) -> None:
     for step, (state, roles) in enumerate(zip(states, ({}, {}, {"w": "other"}), strict=True)):
         with Chain(tmp_path, policy=rough, roles=roles) as chain:
             chain.save(step, state)
-            restored = chain.restore(step)
+            restored = chain.restore(step, exact=False)
             exact.append([name for name in names if np.array_equal(state[name], restored[name])])
             assert read_record(chain.info().policy) == Record(rough, roles)
     assert exact == [names, ["opt/m", "count"], ["w", "opt/m", "count"]]

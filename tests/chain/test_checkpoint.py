@@ -18,6 +18,7 @@ import lccodec
 from lccodec import ArgumentError, Chain, ChainError, ChecksumError, LccodecError
 from lccodec.constants import PAYLOAD_OFFSET
 
+from ..support.chains import HistoryChain
 from ..support.walks import chain_of
 
 
@@ -25,7 +26,7 @@ from ..support.walks import chain_of
 def _directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A chain whose small arrays share frames."""
     directory = tmp_path_factory.mktemp("chain")
-    with Chain(directory, "lossless") as chain:
+    with HistoryChain(directory, "lossless") as chain:
         for step in (10, 20):
             small = {f"a{i}": np.full(500, step + i, np.float32) for i in range(30)}
             halves = {f"h{i}": np.full(300, step + i, ml_dtypes.bfloat16) for i in range(30)}
@@ -51,7 +52,11 @@ def test_a_small_array_does_not_keep_its_run(directory: Path) -> None:
             assert held(file.state([name])[name]) == nbytes
             assert held(file.get(name, "bits")) == nbytes
         assert held(file.get("m/h3", "float32")) == 1200
-    for state in (Chain(directory).restore(), lccodec.load_file(path), Chain(directory).restore(10)):
+    for state in (
+        HistoryChain(directory).restore(),
+        lccodec.load_file(path),
+        HistoryChain(directory).restore(10),
+    ):
         assert {held(array) for array in state["m"].values()} == {2000, 600}
         state["m"]["a3"] += 1  # it is the caller's own
     data = lccodec.save({f"a{i}": np.full(500, i) for i in range(30)})
@@ -70,7 +75,7 @@ def test_nothing_is_copied_that_has_its_own_memory(directory: Path) -> None:
 
 
 def test_a_string_is_one_key(directory: Path) -> None:
-    chain = Chain(directory)
+    chain = HistoryChain(directory)
     assert list(chain.restore(keys="m/a3")) == ["m/a3"]
     assert len(chain.restore(keys="m")) == 60
     assert chain.restore(keys="lr") == {"lr": 0.5}
@@ -78,8 +83,8 @@ def test_a_string_is_one_key(directory: Path) -> None:
 
 @pytest.mark.parametrize("step", [np.int64(20), np.array(20), np.uint8(20)])
 def test_whatever_counts_is_a_step(directory: Path, step: Any) -> None:
-    assert Chain(directory).info(step).step == 20
-    assert Chain(directory).restore(step, keys="lr") == {"lr": 0.5}
+    assert HistoryChain(directory).info(step).step == 20
+    assert HistoryChain(directory).restore(step, keys="lr") == {"lr": 0.5}
 
 
 REFUSED: dict[str, tuple[Callable[[Chain], object], type[LccodecError], str]] = {
@@ -104,11 +109,11 @@ def test_what_a_chain_refuses(
 ) -> None:
     call, error, words = case
     with pytest.raises(error, match=words):
-        call(Chain(directory))
+        call(HistoryChain(directory))
 
 
 def test_a_typo_makes_no_directory(tmp_path: Path) -> None:
-    chain = Chain(tmp_path / "typo")
+    chain = HistoryChain(tmp_path / "typo")
     assert chain.steps == []
     with pytest.raises(ChainError, match="holds no checkpoint: there is no such directory"):
         chain.restore()
@@ -157,7 +162,7 @@ def using(path: Path, method: str) -> Callable[..., Any]:
 def surface(directory: Path) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     """All public functions that read, with arguments for those that they need."""
     path = directory / "000000000010.lcc.h5"
-    chain = Chain(directory)
+    chain = HistoryChain(directory)
     functions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         "open": (lambda *a, **o: lccodec.open(*a, **o).close(), (path,)),
         "load": (lccodec.load, (path.read_bytes(),)),
@@ -208,7 +213,7 @@ def test_odd_arguments_are_refused_as_ours(
 
 
 def test_all_of_the_reading_surface_is_tried() -> None:
-    left_out = {"self", "policy", "roles", "keyframe_every", "adapter", "keep"}  # of a writer
+    left_out = {"self", "policy", "roles", "keyframe_every", "exact_every", "adapter", "keep"}  # of a writer
     left_out |= {"in_flight", "patience"}  # of workers
     left_out |= {"deep", "exact"}  # any truth
     left_out |= {"progress"}  # what a function raises is not ours (test_progress.py)
@@ -237,7 +242,7 @@ def test_open_reads_one_array(tmp_path: Path) -> None:
 def test_bfloat16_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bits = np.array([0x3F80, 0x4000], np.uint16).view(lccodec.BFLOAT16_BITS)
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    with Chain(tmp_path) as chain:
+    with HistoryChain(tmp_path) as chain:
         chain.save(0, {"w": bits})
         with pytest.raises(lccodec.DependencyError, match=r"lccodec\[bfloat16\]"):
             chain.restore()

@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lccodec import Chain, ChainError, Keep
+from lccodec import ChainError, Keep
 from lccodec.chain import claim
 from lccodec.chain.claim import Claim, claimed
 from lccodec.constants import WRITER_NAME
 from lccodec.container.system import System
 
+from ..support.chains import HistoryChain
 from ..support.directories import entries
 from ..support.processes import children
 from ..support.walks import assert_same, walk
@@ -64,7 +65,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("how", ["", "async"])
 def test_a_second_writer_is_told_who_the_first_is(tmp_path: Path, how: str) -> None:
     run = tmp_path / "run"
-    with Chain(run) as chain, writer(run, how) as other:
+    with HistoryChain(run) as chain, writer(run, how) as other:
         for save in (chain.save, chain.save_async):
             with pytest.raises(ChainError, match=f"process {other.pid} on .* saves to this chain"):
                 save(101, STATES[0])
@@ -79,7 +80,7 @@ def test_a_second_writer_is_told_who_the_first_is(tmp_path: Path, how: str) -> N
 @pytest.mark.usefixtures("impatient")
 def test_what_others_may_do_meanwhile(tmp_path: Path) -> None:
     """Read, pin, thin out, fork; but not take away what the writer goes on from."""
-    with Chain(tmp_path / "run", "lossless") as chain:
+    with HistoryChain(tmp_path / "run", "lossless") as chain:
         for step in range(5):
             chain.save(step, STATES[step])
         chain.rollback(3)
@@ -106,7 +107,7 @@ def test_a_writer_that_is_killed_has_no_claim(tmp_path: Path, how: str) -> None:
     with writer(tmp_path, how) as other:
         other.send_signal(signal.SIGKILL)
         other.wait()
-        with Chain(tmp_path) as chain:
+        with HistoryChain(tmp_path) as chain:
             chain.save(101, STATES[0])
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{step:012d}.lcc.h5" for step in (100, 101)]
 
@@ -120,7 +121,7 @@ def test_a_worker_that_outlives_its_client_keeps_the_claim(
         os.kill(worker, signal.SIGSTOP)
         other.send_signal(signal.SIGKILL)
         other.wait()
-        with Chain(tmp_path) as chain:
+        with HistoryChain(tmp_path) as chain:
             with monkeypatch.context() as patch:
                 patch.setattr(claim, "_SECONDS_TO_WAIT", 0.1)
                 with pytest.raises(ChainError, match=f"process {other.pid}"):
@@ -147,7 +148,7 @@ time.sleep(1000)
 """
     with writer(tmp_path, save=fork) as other:
         forked = Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text().split()
-        with Chain(tmp_path) as chain:
+        with HistoryChain(tmp_path) as chain:
             with pytest.raises(ChainError, match=f"process {other.pid} "):
                 chain.save(102, STATES[0])
             other.send_signal(signal.SIGKILL)
@@ -158,7 +159,7 @@ time.sleep(1000)
 
 
 def test_all_of_one_process_share_it(tmp_path: Path) -> None:
-    one, two = Chain(tmp_path, "lossless"), Chain(tmp_path, "lossless")
+    one, two = HistoryChain(tmp_path, "lossless"), HistoryChain(tmp_path, "lossless")
     one.save(0, STATES[0])
     two.save(1, STATES[1])
     assert (tmp_path / WRITER_NAME).read_text().startswith(f"process {os.getpid()} on ")
@@ -172,8 +173,8 @@ def test_all_of_one_process_share_it(tmp_path: Path) -> None:
 
 
 def test_reading_takes_no_claim(tmp_path: Path) -> None:
-    Chain(tmp_path).save(0, STATES[0])
-    chain = Chain(tmp_path)
+    HistoryChain(tmp_path).save(0, STATES[0])
+    chain = HistoryChain(tmp_path)
     chain.restore()
     chain.plan(STATES[1])
     assert [path.name for path in tmp_path.iterdir()] == ["000000000000.lcc.h5"]
@@ -185,7 +186,7 @@ def test_without_locks_saves_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(System, "lock", staticmethod(refuse))
-    with Chain(tmp_path) as chain:
+    with HistoryChain(tmp_path) as chain:
         chain.save(0, STATES[0])
         chain.save_async(1, STATES[1])
         chain.wait()
@@ -199,7 +200,7 @@ def test_a_file_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
     held.take()
     assert held.descriptors == []
     (tmp_path / WRITER_NAME).mkdir()
-    with Chain(tmp_path) as chain:
+    with HistoryChain(tmp_path) as chain:
         chain.save(0, STATES[0])
     assert chain.steps == [0]
 
@@ -208,7 +209,7 @@ def test_a_file_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("harm", ["file", "directory"])
 def test_a_claim_whose_file_is_gone_is_taken_anew(tmp_path: Path, harm: str) -> None:
     run = tmp_path / "run"
-    with Chain(run, "lossless") as chain:
+    with HistoryChain(run, "lossless") as chain:
         chain.save(0, STATES[0])
         if harm == "file":
             (run / WRITER_NAME).unlink()
@@ -249,7 +250,7 @@ def test_a_file_that_another_removes_at_once(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_first_save_makes_the_directory_and_takes_it(tmp_path: Path) -> None:
-    with Chain(tmp_path / "run") as chain:
+    with HistoryChain(tmp_path / "run") as chain:
         with pytest.raises(ValueError, match="set"):
             chain.save(0, {"a": {1}})
         assert not (tmp_path / "run").exists()
@@ -258,7 +259,7 @@ def test_the_first_save_makes_the_directory_and_takes_it(tmp_path: Path) -> None
 
 
 def test_a_wait_for_the_end_of_another(tmp_path: Path) -> None:
-    with writer(tmp_path) as other, Chain(tmp_path) as chain:
+    with writer(tmp_path) as other, HistoryChain(tmp_path) as chain:
         start = time.monotonic()
         assert other.stdin is not None
         other.stdin.close()
@@ -271,7 +272,7 @@ def test_a_wait_for_the_end_of_another(tmp_path: Path) -> None:
 def test_a_directory_that_is_moved_away_and_back(tmp_path: Path) -> None:
     """The worker of this process has the lock as well, and keeps it meanwhile."""
     run = tmp_path / "run"
-    with Chain(run, "lossless") as chain:
+    with HistoryChain(run, "lossless") as chain:
         chain.save_async(0, STATES[0]).result()
         run.rename(tmp_path / "moved")
         chain.save_async(1, STATES[1]).result()
@@ -284,7 +285,7 @@ def test_a_directory_that_is_moved_away_and_back(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("how", ["", "async"])
 def test_a_chain_that_gives_way(tmp_path: Path, how: str) -> None:
-    with Chain(tmp_path, "lossless") as chain:
+    with HistoryChain(tmp_path, "lossless") as chain:
         chain.save(0, STATES[0])
         if how:
             chain.save_async(1, STATES[1])

@@ -13,6 +13,7 @@ from lccodec import ArgumentError, Chain, ChainError, LccodecError, LccodecWarni
 from lccodec.chain.compact import compact
 from lccodec.constants import EXACT_NAME
 
+from ..support.chains import HistoryChain
 from ..support.crashes import broken
 from ..support.directories import entries
 from ..support.systems import Faulty
@@ -22,7 +23,7 @@ STATES = walk(9, shape=(40, 30))
 
 
 def run_of(directory: Path, policy: str = "lc-3", every: int = 2, **options: Any) -> Chain:
-    chain = Chain(directory, policy, keyframe_every=every, **options)
+    chain = HistoryChain(directory, policy, keyframe_every=every, **options)
     for step, state in enumerate(STATES):
         chain.save(step, state, {"loss": step})
     return chain
@@ -72,7 +73,7 @@ def test_into_a_new_directory(tmp_path: Path) -> None:
     before, expected = content(chain.directory), history(chain)
     found = chain.compact(keyframe_every=1, directory=tmp_path / "new" / "run")
     assert content(chain.directory) == before
-    other = Chain(tmp_path / "new" / "run")
+    other = HistoryChain(tmp_path / "new" / "run")
     assert_same(history(other), expected)
     assert (other.directory / EXACT_NAME).samefile(chain.directory / EXACT_NAME)
     assert other.info(8).exact
@@ -81,7 +82,7 @@ def test_into_a_new_directory(tmp_path: Path) -> None:
     assert chain.compact(keyframe_every=1, directory=tmp_path / "new" / "run").rewritten == ()  # again
     for place in (chain.directory.parent, chain.directory):
         with pytest.raises(ArgumentError, match="a fork needs a directory of its own"):
-            Chain(run_of(tmp_path / f"{place.name}-2").directory).compact(directory=place)
+            HistoryChain(run_of(tmp_path / f"{place.name}-2").directory).compact(directory=place)
 
 
 def test_with_a_policy_it_says_what_is_lost(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_with_a_policy_it_says_what_is_lost(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="not empty"):
         chain.compact("lc-2", directory=chain.directory)
     found = chain.compact("balanced", directory=tmp_path / "new")
-    other = Chain(tmp_path / "new")
+    other = HistoryChain(tmp_path / "new")
     assert (other.steps, other.policy.name) == (chain.steps, "balanced")
     assert found.after == sum(other.info(step).file_bytes for step in other.steps) < found.before
     lost = had = 0.0
@@ -110,7 +111,7 @@ def test_with_a_policy_it_says_what_is_lost(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises((ChainError, StorageError)):
-        Chain(tmp_path / "nothing").compact()
+        HistoryChain(tmp_path / "nothing").compact()
     with pytest.raises(ArgumentError, match="keyframe_every must be a non-negative integer"):
         run_of(tmp_path / "run").compact(keyframe_every=-1)
 

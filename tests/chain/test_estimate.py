@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import Chain, Policy, Triggered, UniformDeadzone
+from lccodec import Policy, Triggered, UniformDeadzone
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
+from ..support.chains import HistoryChain
 from ..support.estimates import check_estimates
 
 
@@ -51,7 +52,7 @@ def test_arrays_without_a_frame(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weight = rng.normal(size=20_000).astype(np.float32)
     still = weight[:50].copy()
-    with Chain(tmp_path, policy) as chain:
+    with HistoryChain(tmp_path, policy) as chain:
         chain.save(0, {"weight": weight, "same": still, "none": np.zeros((0, 3))})
         plan = chain.plan({"weight": weight + np.float32(1e-3), "same": still, "none": np.zeros((0, 3))})
         assert [array.stored for array in plan] == ["waits", "unchanged", "unchanged"]
@@ -65,7 +66,7 @@ def test_values_that_are_not_finite_and_complex_numbers(tmp_path: Path) -> None:
     large = np.full(10 * MAX_SHARED_COMPONENTS, 1 + 2j, np.complex64)
     large[:100] = np.nan
     state = {"weight": np.full(100, np.nan, np.float32), "large": large, "empty": np.ones((3, 0))}
-    estimates = Chain(tmp_path, "balanced").plan(state).estimates()
+    estimates = HistoryChain(tmp_path, "balanced").plan(state).estimates()
     assert [each.error for each in estimates] == [0.0, 0.0, 0.0]
     assert estimates[1].sampled
     assert all(each.stored_bytes > 0 for each in estimates)

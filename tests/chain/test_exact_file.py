@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec import Chain, FormatError, LccodecError, validate
-from lccodec.chain.exact_file import ExactFile, link_problem, open_exact
-from lccodec.container.manifest import parse_manifest
+from lccodec import Chain, FormatError, validate
+from lccodec.chain.exact_file import link_problem, open_exact
 from lccodec.container.reader import open_checkpoint
+from lccodec.container.writer import to_bytes
 
 from ..support.background import repeated
 from ..support.strategies import ALL_DTYPES, STATES, installed, random_array
@@ -29,13 +29,6 @@ def saved(directory: Path, *states: Any, **options: Any) -> Path:
         for step, state in enumerate(states):
             chain.save(step, state)
     return directory / "exact.lcc.h5"
-
-
-def opened(directory: Path) -> ExactFile:
-    def spare(error: LccodecError) -> Any:
-        raise error
-
-    return open_exact(directory, spare)
 
 
 @given(STATES, STATES)
@@ -115,65 +108,59 @@ def test_its_manifest(tmp_path: Path) -> None:
     with Chain(tmp_path, "lc-3", newest="exact") as chain:
         chain.save(5, states[0])
         chain.save(8, states[1], {"loss": 1.5})
-        root = chain.info().root
-    with opened(tmp_path) as file:
+        info = chain.info()
+    with open_exact(tmp_path) as file:
         manifest = file.links[-1].manifest
         assert (manifest.step, manifest.parent, manifest.minor) == (8, None, 1)
-        assert manifest.exact is not None
-        assert manifest.exact.hex() == root
+        assert (manifest.is_exact, manifest.exact, manifest.policy) == (True, None, "lc-3")
+        assert b'"exact":true' in manifest.to_bytes()
+        assert file.links[-1].reader.root.hex() == info.exact_root
         assert file.metadata() == {"loss": "1.5"}
         assert file.info().exact
         assert file.info().lossy is False
     for path in tmp_path.glob("0*.lcc.h5"):
         with open_checkpoint(path) as reader:
-            assert b'"exact"' not in reader.manifest.to_bytes()
+            assert not reader.manifest.is_exact
+            assert reader.manifest.exact is not None
 
 
 def test_another_file_of_that_name_is_refused(tmp_path: Path) -> None:
     lccodec.save_file({"x": 1}, tmp_path / "exact.lcc.h5")
     with pytest.raises(FormatError, match="and is another file") as caught:
-        opened(tmp_path)
+        open_exact(tmp_path)
     assert caught.value.rule == "LCC-EXA-01"
 
 
 def test_links(tmp_path: Path) -> None:
     saved(tmp_path, *walk(3), policy="lc-3")
-    with opened(tmp_path) as file:
-        manifest = file.links[-1].manifest
-    assert link_problem(manifest, tmp_path, 2) == (True, None)
-    for step, usable, message in (
-        (None, True, "no checkpoint"),
-        (1, False, "of step 2"),
-        (7, False, "step 7"),
-    ):
-        found = link_problem(manifest, tmp_path, step)
-        assert found[0] == usable
-        assert message in str(found[1])
-    found = link_problem(replace(manifest, exact=bytes(32)), tmp_path, 2)
-    assert found == (False, "the exact file belongs to another checkpoint of step 2")
     newest = tmp_path / "000000000002.lcc.h5"
-    newest.write_bytes(newest.read_bytes()[:-1])
-    usable, message = link_problem(manifest, tmp_path, 2)
-    assert usable
-    assert message is not None
-    assert "is damaged" in message
+    with open_checkpoint(tmp_path / "exact.lcc.h5") as exact:
+        assert link_problem(exact, tmp_path) == (True, None)
+        saved(tmp_path / "other", *walk(3), policy="lc-2")
+        sound = newest.read_bytes()
+        newest.write_bytes((tmp_path / "other" / newest.name).read_bytes())
+        assert link_problem(exact, tmp_path) == (
+            *(False, "the exact file belongs to another checkpoint of step 2"),
+        )
+        newest.write_bytes(sound[:-1])
+        usable, message = link_problem(exact, tmp_path)
+        assert usable
+        assert message is not None
+        assert "is damaged" in message
+        newest.unlink()
+        assert link_problem(exact, tmp_path) == (True, None)
 
 
 def changed(directory: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Replace the exact file by that of a changed state, with the old link."""
-    path = directory / "exact.lcc.h5"
-    with open_checkpoint(path) as reader:
-        root = reader.manifest.exact
-    other = directory / "other"
-    saved(other, *[change(state) for state in walk(3)])
-    with open_checkpoint(other / "exact.lcc.h5") as reader:
+    """Replace the exact file by that of a changed state, and let the checkpoint name it."""
+    other, newest = directory / "other", directory / "000000000002.lcc.h5"
+    path = saved(other, *[change(state) for state in walk(3)])
+    with open_checkpoint(path) as exact, open_checkpoint(newest) as reader:
         frames = [bytes(reader.frame(number)[:]) for number in range(len(reader.manifest.frames))]
-        manifest = replace(reader.manifest, exact=root)
-    from lccodec.container.writer import to_bytes
-
+        manifest = replace(reader.manifest, exact=exact.root)
+    shutil.copy(path, directory)
     shutil.rmtree(other)
-    path.write_bytes(to_bytes(frames, manifest))
-    assert parse_manifest(manifest.to_bytes(), "").exact == root
+    newest.write_bytes(to_bytes(frames, manifest))
 
 
 @pytest.mark.parametrize(
@@ -201,9 +188,15 @@ def test_the_validator_tells_what_is_wrong(tmp_path: Path) -> None:
     assert not path.exists()  # it would be of an older step
     assert validate(tmp_path) == []
     path.write_bytes(sound)
+    assert validate(tmp_path) == []  # of an older step, as with exact_every
+    with Chain(tmp_path / "other", newest="exact") as chain:
+        for step in range(3):
+            chain.save(step, walk(3, 1)[step])
+    path.write_bytes((tmp_path / "other" / path.name).read_bytes())
     (problem,) = validate(tmp_path)
     assert (problem.rule, problem.where) == ("chain", "exact.lcc.h5")
-    assert "of step 2, and the newest checkpoint of step 3" in problem.message
+    assert "belongs to another checkpoint of step 2" in problem.message
+    shutil.rmtree(tmp_path / "other")
     for data, rule in ((sound[:-1], "LCC-H5-01"), (sound[:2000] + b"!" + sound[2001:], "LCC-MAN-08")):
         path.write_bytes(data)
         assert {problem.rule for problem in validate(tmp_path)} == {rule}
@@ -212,6 +205,8 @@ def test_the_validator_tells_what_is_wrong(tmp_path: Path) -> None:
     path.write_bytes(sound)
     for checkpoint in tmp_path.glob("0*.lcc.h5"):
         checkpoint.unlink()
+    assert validate(tmp_path) == []  # a chain of one step
+    path.unlink()
     assert [problem.message for problem in validate(tmp_path)] == ["holds no checkpoint"]
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import Chain
 from lccodec.chain.info import array_heads
 from lccodec.frame.header import FrameHeader
 
+from ..support.chains import HistoryChain
 from ..support.links import FakeLink, drift, links_of
 from ..support.walks import walk
 
@@ -52,12 +52,12 @@ def test_lossy_is_what_the_newest_frame_of_an_array_is(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     first, second, third = (rng.standard_normal(3000).astype(np.float32) for _ in range(3))
     still = rng.standard_normal(20_000).astype(np.float32)
-    with Chain(tmp_path, "lc-3", roles={"w": "weight", "n": "weight"}) as chain:
+    with HistoryChain(tmp_path, "lc-3", roles={"w": "weight", "n": "weight"}) as chain:
         chain.save(1, {"w": first, "n": still, "count": np.arange(3)})
         chain.save(2, {"w": second, "n": still, "count": np.arange(3) + 1})
         restored = chain.restore()
         chain.save(3, {"w": restored["w"], "n": still, "count": np.arange(3) + 2})
-    with Chain(tmp_path, "lossless") as chain, pytest.warns(lccodec.LccodecWarning):
+    with HistoryChain(tmp_path, "lossless") as chain, pytest.warns(lccodec.LccodecWarning):
         chain.save(4, {"w": third, "n": still, "count": np.arange(3) + 2})
     lossy = {step: {a.name: (a.lossy, a.method) for a in chain.info(step).arrays} for step in (1, 2, 3, 4)}
     assert not any(found for found, _ in lossy[1].values())
@@ -69,7 +69,7 @@ def test_lossy_is_what_the_newest_frame_of_an_array_is(tmp_path: Path) -> None:
 
 
 def test_metadata_and_info(tmp_path: Path) -> None:
-    with Chain(tmp_path, policy="lc-3") as chain:
+    with lccodec.Chain(tmp_path, policy="lc-3") as chain:
         states = walk(2)
         chain.save(5, states[0], metadata={"run": "first"})
         size = chain.save(7, states[1])

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import POLICIES, Balanced, Chain, LogSteps, Policy, UniformDeadzone
+from lccodec import POLICIES, Balanced, LogSteps, Policy, UniformDeadzone
 from lccodec.quantizers.keyframe import KeyframeSteps
 
 from ..support.adam import adam_states
+from ..support.chains import HistoryChain
 from ..support.directories import entries
 from ..support.strategies import INTEGERS, arrays, bits_of, dtype_of, installed, random_array
 from ..support.walks import assert_same
@@ -85,10 +86,10 @@ def test_any_state_of_any_type(name: str, seed: int, special: float, second: str
     states = [state_of(name, seed, special), state_of(name, seed, special, 1.001)]
     states.append(states[1] | {"new": {"weight": random_array(name, (400,), seed, special)}})
     with tempfile.TemporaryDirectory() as directory:
-        chain = Chain(directory, LOSSY, keyframe_every=0 if second == "keyframes" else 9)
+        chain = HistoryChain(directory, LOSSY, keyframe_every=0 if second == "keyframes" else 9)
         for step, state in enumerate(states):
             chain.save(step, state)
-            reopened = Chain(directory).restore(step)
+            reopened = HistoryChain(directory).restore(step)
             assert_same(chain.restore(step), reopened)
             for part in ("other", "empty"):
                 assert_same(reopened[part], state[part])
@@ -112,14 +113,14 @@ def test_any_state_of_any_type(name: str, seed: int, special: float, second: str
 def test_keyframes_among_deltas(tmp_path: Path, every: int, policy: str) -> None:
     """A chain restores the same after it was opened anew, and goes on as if it had not been."""
     states = adam_states(6)
-    kept = Chain(tmp_path / "kept", policy, keyframe_every=every)
+    kept = HistoryChain(tmp_path / "kept", policy, keyframe_every=every)
     for step, state in enumerate(states):
         kept.save(step, state)
-        with Chain(tmp_path / "anew", policy, keyframe_every=every) as chain:
+        with HistoryChain(tmp_path / "anew", policy, keyframe_every=every) as chain:
             chain.save(step, state)
     assert [kept.info(step).deltas for step in kept.steps] == [step % (every + 1) for step in range(6)]
     for step in kept.steps:
-        assert_same(Chain(tmp_path / "anew").restore(step), kept.restore(step))
+        assert_same(HistoryChain(tmp_path / "anew").restore(step), kept.restore(step))
     files = [sorted(entries(tmp_path / name)) for name in ("kept", "anew")]
     for one, other in zip(*files, strict=True):
         assert one.read_bytes() == other.read_bytes()
@@ -127,7 +128,7 @@ def test_keyframes_among_deltas(tmp_path: Path, every: int, policy: str) -> None
 
 def test_a_later_keyframe_is_as_exact_as_a_delta_and_smaller_than_the_first(tmp_path: Path) -> None:
     states = adam_states(12)
-    with Chain(tmp_path, "balanced", keyframe_every=9) as chain:
+    with HistoryChain(tmp_path, "balanced", keyframe_every=9) as chain:
         sizes = [chain.save(step, state) for step, state in enumerate(states)]
         errors = [
             np.std(chain.restore(step)["model"]["large"] - states[step]["model"]["large"])
@@ -145,7 +146,7 @@ def test_arrays_that_the_parent_does_not_have_are_as_in_a_keyframe(tmp_path: Pat
     old = {"weight": rng.standard_normal(5000)}
     new = {"weight": rng.standard_normal(5000), "bias": rng.standard_normal(100)}
     for number, policy in enumerate((POLICIES["balanced"], Balanced(error=0.5), LOSSY)):
-        with Chain(tmp_path / str(number), policy) as chain:
+        with HistoryChain(tmp_path / str(number), policy) as chain:
             chain.save(0, {"old": old})
             chain.save(1, {"old": old, "new": new, "count": np.arange(5000)})
             assert chain.info(1).parent == 0
@@ -160,7 +161,9 @@ def test_arrays_that_the_parent_does_not_have_are_as_in_a_keyframe(tmp_path: Pat
 def test_a_plan_tells_of_arrays_that_only_keyframes_lose_of(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     state = {"weight": rng.standard_normal(5000), "table": rng.standard_normal(5000)}
-    with Chain(tmp_path, Policy("x", keyframes={"weight": KeyframeSteps()}), keyframe_every=1) as chain:
+    with HistoryChain(
+        tmp_path, Policy("x", keyframes={"weight": KeyframeSteps()}), keyframe_every=1
+    ) as chain:
         assert {array.name: array.lossy for array in chain.plan(state)} == {"weight": True, "table": False}
         chain.save(0, state)
         assert {array.name: array.lossy for array in chain.info().arrays} == {"weight": True, "table": False}
@@ -172,7 +175,7 @@ def test_a_plan_tells_of_arrays_that_only_keyframes_lose_of(tmp_path: Path) -> N
 @pytest.mark.parametrize("policy", ["lossless", "lc-2", "lc-3"])
 def test_the_other_presets_have_exact_keyframes(tmp_path: Path, policy: str) -> None:
     states = adam_states(3)
-    with Chain(tmp_path, policy, keyframe_every=1) as chain:
+    with HistoryChain(tmp_path, policy, keyframe_every=1) as chain:
         for step, state in enumerate(states):
             chain.save(step, state)
         for step in (0, 2):
@@ -185,7 +188,7 @@ def test_layers_that_rest_take_part(tmp_path: Path) -> None:
     for state in states:
         state["model"]["flat"] = states[0]["model"]["flat"].copy()
     states[2]["model"]["flat"][7] += 1
-    with Chain(tmp_path, "balanced", keyframe_every=2) as chain:
+    with HistoryChain(tmp_path, "balanced", keyframe_every=2) as chain:
         for step, state in enumerate(states):
             chain.save(step, state)
             flat = chain.restore(step)["model"]["flat"]
@@ -194,9 +197,9 @@ def test_layers_that_rest_take_part(tmp_path: Path) -> None:
 
 @given(arrays(FLOATS, special=0.0))
 def test_one_weight(array: np.ndarray) -> None:
-    with tempfile.TemporaryDirectory() as directory, Chain(directory, "balanced") as chain:
+    with tempfile.TemporaryDirectory() as directory, HistoryChain(directory, "balanced") as chain:
         chain.save(0, {"weight": array})
         chain.save(1, {"weight": array * array.dtype.type(2)})
-        restored = Chain(directory).restore(1)["weight"]
+        restored = HistoryChain(directory).restore(1)["weight"]
     assert (restored.shape, restored.dtype) == (array.shape, array.dtype)
     assert np.isfinite(restored).all()

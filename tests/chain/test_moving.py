@@ -36,6 +36,7 @@ from lccodec.parallel import PIECE
 from lccodec.quantizers.weighted import Weighted
 
 from ..support.background import repeated
+from ..support.chains import HistoryChain
 from ..support.frames import encode_components
 from ..support.strategies import bits_of, dtype_of, installed
 
@@ -279,7 +280,7 @@ def test_a_chain_of_what_moves_between_reads(
     monkeypatch.setattr(plan, "components", read)
     rng = np.random.default_rng(0)
     state = state_of(rng)
-    with Chain(tmp_path, policy_of(name), keyframe_every=2) as chain:
+    with HistoryChain(tmp_path, policy_of(name), keyframe_every=2) as chain:
         for step in range(4):
             chain.save(step, state)
             check_chain(chain)
@@ -292,7 +293,7 @@ def test_a_chain_of_what_moves_between_reads(
 def test_a_chain_of_a_run_that_trains(name: str, tmp_path: Path) -> None:
     state = state_of(np.random.default_rng(0))
     arrays = [array for part in state.values() for array in part.values()]
-    with Chain(tmp_path, policy_of(name), keyframe_every=2) as chain:
+    with HistoryChain(tmp_path, policy_of(name), keyframe_every=2) as chain:
         with training(arrays):
             for step in range(4):
                 chain.save(step, state)

@@ -13,13 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
+from lccodec import ArgumentError, ChainError, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain import checkpoint as checkpoint_module
 from lccodec.chain import prune as module
 from lccodec.chain.checkpoint import open_step
+from lccodec.chain.directory import checkpoint_path
 from lccodec.chain.prune import prune
 from lccodec.container.system import directory_lock
 
+from ..support.chains import HistoryChain
 from ..support.directories import entries
 from ..support.segments import STATES, all_restore, run_of
 from ..support.walks import assert_same
@@ -89,7 +91,7 @@ def test_a_rule_that_keeps_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("empty", "nothing"):
         with pytest.raises((ChainError, StorageError)):
-            Chain(tmp_path / name).prune(Keep(latest=1))
+            HistoryChain(tmp_path / name).prune(Keep(latest=1))
 
 
 def test_other_files_stay(tmp_path: Path) -> None:
@@ -162,6 +164,9 @@ def test_what_is_pruned_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.M
     rules = iter([Keep(latest=3), Keep(latest=2), Keep(latest=1)])
     real = checkpoint_module.open_parent
 
+    def listed_as(*steps: int) -> dict[int, Path]:
+        return {step: checkpoint_path(tmp_path, step) for step in steps}
+
     def prune_first(*arguments: Any) -> Any:
         if (rule := next(rules, None)) is not None:
             with monkeypatch.context() as inner:
@@ -173,11 +178,11 @@ def test_what_is_pruned_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.M
     assert_same(chain.restore(), STATES[8])
     assert chain.steps == [8]
     monkeypatch.setattr(checkpoint_module, "open_parent", real)
-    listed: Any = checkpoint_module.stored_steps
-    monkeypatch.setattr(checkpoint_module, "stored_steps", lambda place: stale.pop() or listed(place))
-    stale: list[Any] = [None, [8, 9]]
+    listed: Any = checkpoint_module.chain_steps
+    monkeypatch.setattr(checkpoint_module, "chain_steps", lambda place: stale.pop() or listed(place))
+    stale: list[Any] = [None, listed_as(8, 9)]
     assert_same(chain.restore(), STATES[8])
-    stale = [None, [5]]
+    stale = [None, listed_as(5)]
     with pytest.raises(ChainError, match="no step 5; the nearest is 8; it was never saved, or it was pruned"):
         chain.restore(5)
 
@@ -194,7 +199,7 @@ def test_a_writer_goes_on(tmp_path: Path) -> None:
 
 
 def test_after_each_save(tmp_path: Path) -> None:
-    chain = Chain(tmp_path, "lossless", keyframe_every=2, keep=Keep(latest=2, every=4))
+    chain = HistoryChain(tmp_path, "lossless", keyframe_every=2, keep=Keep(latest=2, every=4))
     left = []
     for step in range(9):
         chain.save(step, STATES[step])
@@ -204,11 +209,11 @@ def test_after_each_save(tmp_path: Path) -> None:
     assert left[4] == [0, 3, 4]
     assert left[8] == [0, 3, 4, 6, 7, 8]
     with pytest.raises(ArgumentError, match=r"lccodec\.Keep"):
-        Chain(tmp_path, keep=3)  # type: ignore[arg-type]
+        HistoryChain(tmp_path, keep=3)  # type: ignore[arg-type]
 
 
 def test_a_save_stands_if_pruning_fails(tmp_path: Path) -> None:
-    chain = Chain(tmp_path, "lossless", keep=Keep(best=(2, "loss", "min")))
+    chain = HistoryChain(tmp_path, "lossless", keep=Keep(best=(2, "loss", "min")))
     with pytest.warns(
         LccodecWarning, match="the state is saved, but thinning out the chain failed"
     ) as caught:
@@ -218,7 +223,7 @@ def test_a_save_stands_if_pruning_fails(tmp_path: Path) -> None:
 
 
 def test_beside_another_prune_a_save_does_not_wait(tmp_path: Path) -> None:
-    chain = Chain(tmp_path, "lossless", keyframe_every=0, keep=Keep(latest=1))
+    chain = HistoryChain(tmp_path, "lossless", keyframe_every=0, keep=Keep(latest=1))
     chain.save(0, STATES[0])
     with directory_lock(tmp_path):
         chain.save(1, STATES[1])

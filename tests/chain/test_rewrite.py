@@ -17,6 +17,7 @@ from lccodec.chain.rewrite import rewrite
 from lccodec.container.reader import open_checkpoint
 from lccodec.container.writer import CheckpointWriter
 
+from ..support.chains import HistoryChain
 from ..support.crashes import broken
 from ..support.directories import entries
 from ..support.systems import Faulty
@@ -28,7 +29,7 @@ NAME = "{:012d}.lcc.h5"
 
 @pytest.fixture(name="chain")
 def _chain(tmp_path: Path) -> Chain:
-    chain = Chain(tmp_path / "run", "lc-3", newest="exact")
+    chain = HistoryChain(tmp_path / "run", "lc-3", newest="exact")
     for step in range(5):
         chain.save(step, STATES[step], {"loss": step})
     return chain
@@ -63,8 +64,8 @@ def test_the_state_and_all_that_names_it_stay(chain: Chain, step: int, parent: i
     for name, data in others.items():
         assert (chain.directory / name).read_bytes() == data
     assert chain.info(4).exact
-    assert_same(Chain(chain.directory).restore(), STATES[4])
-    Chain(chain.directory).save(5, STATES[5])
+    assert_same(HistoryChain(chain.directory).restore(), STATES[4])
+    HistoryChain(chain.directory).save(5, STATES[5])
     assert chain.info(5).parent == 4
 
 
@@ -87,7 +88,7 @@ def test_what_is_lossy_stays_known_as_lossy(chain: Chain) -> None:
 
 def test_a_delta_of_another_process_meanwhile(chain: Chain) -> None:
     """A writer that had looked at its parent before goes on: the new file takes its place."""
-    delta = Chain(shutil.copytree(chain.directory, chain.directory.parent / "copy"))
+    delta = HistoryChain(shutil.copytree(chain.directory, chain.directory.parent / "copy"))
     delta.save(5, STATES[5])
     rewrite(chain.directory, 4, None)
     shutil.copy(delta.directory / NAME.format(5), chain.directory)
@@ -105,7 +106,7 @@ def test_files_of_version_1_0(tmp_path: Path) -> None:
     vectors = Path(__file__).parents[2] / "spec" / "vectors" / "valid"
     for step in (10, 11, 12, 13):
         shutil.copy(vectors / NAME.format(step), tmp_path)
-    chain = Chain(tmp_path)
+    chain = HistoryChain(tmp_path)
     before, parents = history(chain), {chain.info(step).parent for step in chain.steps}
     assert parents == {None, 10, 11}
     for step in chain.steps:
@@ -118,7 +119,7 @@ def test_files_of_version_1_0(tmp_path: Path) -> None:
 
 
 def test_another_file_in_its_place_is_still_noticed(chain: Chain) -> None:
-    other = Chain(chain.directory.parent / "other", "lc-3")
+    other = HistoryChain(chain.directory.parent / "other", "lc-3")
     for step in range(4):
         other.save(step, STATES[5 - step])
     rewrite(other.directory, 3, None)
@@ -132,7 +133,7 @@ def test_a_state_that_is_a_liar_is_found(chain: Chain) -> None:
     path = chain.directory / NAME.format(0)
     with open_checkpoint(path) as reader:
         root = reader.root
-    liar = Chain(chain.directory.parent / "liar", "lc-3")
+    liar = HistoryChain(chain.directory.parent / "liar", "lc-3")
     liar.save(0, {**STATES[0], "layer": {**STATES[0]["layer"], "weight": np.zeros((20, 30), "f4")}})
     with open_checkpoint(liar.directory / NAME.format(0)) as reader:
         frames = [reader.frame(number) for number in range(len(reader.manifest.frames))]
@@ -184,8 +185,8 @@ def test_no_crash_changes_a_state(chain: Chain, ignore: str) -> None:
 
     def check(_: bool, place: Path) -> bool:
         try:
-            assert_same(history(Chain(place)), expected)
-            assert_same(Chain(place).restore(), STATES[4])
+            assert_same(history(HistoryChain(place)), expected)
+            assert_same(HistoryChain(place).restore(), STATES[4])
         except (AssertionError, LccodecError):
             return False
         return True

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lccodec import ArgumentError, Chain, ChainError, DataError, StorageError, validate
+from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
 from lccodec.chain.rollback import rollback
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
 
@@ -93,10 +93,11 @@ def test_the_exact_file_goes_with_the_steps(tmp_path: Path, purge: bool) -> None
 
 def test_a_chain_that_was_exact_goes_on_exact(tmp_path: Path) -> None:
     run_of(tmp_path / "run", newest="exact")
-    chain = Chain(tmp_path / "run")
+    chain = Chain(tmp_path / "run", "lc-3")
     chain.rollback(2)
     assert chain.newest == "exact"
-    chain.save(3, STATES[7])
+    with pytest.warns(LccodecWarning, match="goes on with 'lc-3'"):
+        chain.save(3, STATES[7])
     assert (chain.directory / EXACT_NAME).exists()
 
 

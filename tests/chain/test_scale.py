@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from lccodec import Chain, Keep
+from lccodec import Keep
 from lccodec.chain.directory import checkpoint_path
 from lccodec.cli.verbs import ls
 from lccodec.container.system import System
 
+from ..support.chains import HistoryChain
 from ..support.walks import assert_same, walk
 
 COUNT = 10_000
@@ -27,7 +28,7 @@ STATES = walk(6)
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A keyframe and two deltas behind files that nobody may open: names of one damaged file."""
     directory = tmp_path_factory.mktemp("many")
-    with Chain(directory, "lossless") as chain:
+    with HistoryChain(directory, "lossless") as chain:
         for step in range(3):
             chain.save(COUNT + step, STATES[step])
     other = directory / "damaged"
@@ -52,12 +53,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 
 def test_nothing_is_opened_to_list_steps(many: Path, opened: Counter[str]) -> None:
-    assert Chain(many).steps == list(range(COUNT + 3))
+    assert HistoryChain(many).steps == list(range(COUNT + 3))
     assert not opened
 
 
 def test_the_newest_needs_its_parents_alone(many: Path, opened: Counter[str]) -> None:
-    chain = Chain(many)
+    chain = HistoryChain(many)
     assert_same(chain.restore(), STATES[2])
     assert_same(chain.restore(COUNT + 1), STATES[1])
     assert chain.info().deltas == 2
@@ -66,7 +67,7 @@ def test_the_newest_needs_its_parents_alone(many: Path, opened: Counter[str]) ->
 
 
 def test_a_save_reads_no_more(many: Path, opened: Counter[str]) -> None:
-    with Chain(many) as chain:
+    with HistoryChain(many) as chain:
         chain.save(COUNT + 3, STATES[3])
         opened.clear()
         chain.save(COUNT + 4, STATES[4])
@@ -79,7 +80,7 @@ def test_ls_and_prune_open_each_file_a_few_times(
     tmp_path: Path, opened: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(System, "fsync", staticmethod(lambda _: None))
-    with Chain(tmp_path, "lossless", keyframe_every=10) as chain:
+    with HistoryChain(tmp_path, "lossless", keyframe_every=10) as chain:
         for step in range(200):
             chain.save(step, {"a": np.full(3, step)})
     opened.clear()
@@ -87,6 +88,6 @@ def test_ls_and_prune_open_each_file_a_few_times(
     assert "200 checkpoints, 19 of them keyframes" in shown.output
     assert set(opened.values()) == {2}
     opened.clear()
-    assert len(Chain(tmp_path).prune(Keep(latest=5)).removed) == 187
+    assert len(HistoryChain(tmp_path).prune(Keep(latest=5)).removed) == 187
     assert max(opened.values()) <= 2
     assert sum(opened.values()) < 2 * 200

@@ -9,7 +9,9 @@ import pytest
 
 from lccodec import Balanced, Chain, LccodecWarning, Policy, UniformDeadzone
 from lccodec.policy.presets import POLICIES
+from lccodec.policy.record import read_record
 
+from ..support.chains import HistoryChain
 from ..support.walks import NAMES, assert_same, walk
 
 
@@ -18,12 +20,12 @@ from ..support.walks import NAMES, assert_same, walk
 )
 def test_without_a_policy_a_chain_goes_on_with_the_one_it_has(tmp_path: Path, policy: str | Policy) -> None:
     states = walk(6)
-    with Chain(tmp_path, policy=policy, roles={"layer/bias": "other"}) as chain:
+    with HistoryChain(tmp_path, policy=policy, roles={"layer/bias": "other"}) as chain:
         chain.save(0, states[0])
         chain.save(1, states[1])
         recorded, roles = chain.policy, chain.roles
     for step in (2, 3):
-        with Chain(tmp_path) as chain:
+        with HistoryChain(tmp_path) as chain:
             assert (chain.policy, chain.roles) == (recorded, roles)
             chain.save(step, states[step])
             np.testing.assert_array_equal(chain.restore()["layer"]["bias"], states[step]["layer"]["bias"])
@@ -34,51 +36,51 @@ def test_without_a_policy_a_chain_goes_on_with_the_one_it_has(tmp_path: Path, po
 
 def test_another_policy_is_said_aloud(tmp_path: Path) -> None:
     states = walk(6)
-    Chain(tmp_path, policy="lossless").save(0, states[0])
-    chain = Chain(tmp_path, policy="lc-3")
+    HistoryChain(tmp_path, policy="lossless").save(0, states[0])
+    chain = HistoryChain(tmp_path, policy="lc-3")
     with pytest.warns(LccodecWarning, match="with the policy 'lossless', and goes on with 'lc-3'") as told:
         chain.save(1, states[1])
     assert told[0].filename == __file__
     chain.save(2, states[2])  # once
-    Chain(tmp_path, policy="lc-3").save(3, states[3])
-    Chain(tmp_path, policy=POLICIES["lc-3"]).save(4, states[4])
+    HistoryChain(tmp_path, policy="lc-3").save(3, states[3])
+    HistoryChain(tmp_path, policy=POLICIES["lc-3"]).save(4, states[4])
 
 
 def test_a_new_chain_is_balanced(tmp_path: Path) -> None:
-    assert Chain(tmp_path).policy == Chain(tmp_path / "new").policy == POLICIES["balanced"]
+    assert HistoryChain(tmp_path).policy == HistoryChain(tmp_path / "new").policy == POLICIES["balanced"]
 
 
 def test_the_policy_is_that_of_the_newest_checkpoint_that_can_be_read(tmp_path: Path) -> None:
     states = walk(4)
-    with Chain(tmp_path, policy="lossless") as chain:
+    with HistoryChain(tmp_path, policy="lossless") as chain:
         chain.save(0, states[0])
         chain.save(1, states[1])
     (tmp_path / NAMES[1]).write_bytes(b"damaged")
-    assert Chain(tmp_path).policy.name == "lossless"
+    assert HistoryChain(tmp_path).policy.name == "lossless"
     (tmp_path / NAMES[0]).write_bytes(b"damaged")
     with pytest.warns(LccodecWarning, match=f"not known, it goes on lossless: .*{NAMES[1]}"):
-        assert Chain(tmp_path).policy.name == "lossless"
+        assert HistoryChain(tmp_path).policy.name == "lossless"
 
 
 def test_a_policy_that_is_given_needs_none_that_can_be_read(tmp_path: Path) -> None:
     """Nothing is said of lossless, nor of a policy that the chain never had."""
     states = walk(3)
-    Chain(tmp_path, policy="lc-3").save(0, states[0])
+    HistoryChain(tmp_path, policy="lc-3").save(0, states[0])
     (tmp_path / NAMES[0]).write_bytes(b"damaged")
-    chain = Chain(tmp_path, policy="lc-3")
+    chain = HistoryChain(tmp_path, policy="lc-3")
     with pytest.warns(LccodecWarning) as told:
         chain.save(1, states[1])
     assert [f"{NAMES[0]}" in str(warning.message) for warning in told] == [True]
     assert "goes on with a keyframe" in str(told[0].message)
-    assert chain.info().policy == "lc-3"
+    assert read_record(chain.info().policy).policy == POLICIES["lc-3"]
 
 
 def test_a_policy_of_another_version_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     states = walk(3)
     with monkeypatch.context() as patch:
         patch.setattr("lccodec.chain.saver.write_record", lambda _: {"quantizer": "of the future"})
-        Chain(tmp_path, policy="lc-3").save(0, states[0])
-    chain = Chain(tmp_path)
+        HistoryChain(tmp_path, policy="lc-3").save(0, states[0])
+    chain = HistoryChain(tmp_path)
     with pytest.warns(LccodecWarning, match="goes on lossless"):
         chain.save(1, states[1])
     assert_same(chain.restore(), states[1])
@@ -86,7 +88,7 @@ def test_a_policy_of_another_version_is_not_guessed(tmp_path: Path, monkeypatch:
 
 def test_a_target_out_of_reach_is_told_once(tmp_path: Path) -> None:
     states = walk(5, shape=(300, 40))
-    with Chain(tmp_path, Balanced(ratio=1e6)) as chain:
+    with HistoryChain(tmp_path, Balanced(ratio=1e6)) as chain:
         chain.save(0, states[0])
         with pytest.warns(LccodecWarning, match=r"ratio=1000000\.0 cannot be met") as told:
             chain.save(1, states[1])
@@ -113,8 +115,7 @@ def test_steps_are_narrow_after_a_run_goes_on_from_a_lossy_state(
     """For three deltas, each wider than the one before."""
     rng = np.random.default_rng(0)
     weight = rng.standard_normal(100_000).astype(np.float32)
-    newest = "exact" if how == "exact" else None
-    chain = Chain(tmp_path, "balanced", newest=newest)
+    chain = Chain(tmp_path, "balanced", newest="exact" if how == "exact" else "history")
     sizes = []
     for step in range(12):
         if (step, how) == (6, "rollback"):  # the same chain, which has saved before

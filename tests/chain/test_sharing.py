@@ -22,6 +22,7 @@ from lccodec.workers import memory
 from lccodec.workers.crew import Crew, Threads
 from lccodec.workers.memory import place_of
 
+from ..support.chains import HistoryChain
 from ..support.descriptors import SEGMENTS, open_files
 from ..support.directories import entries
 from ..support.processes import children
@@ -59,7 +60,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "empty": np.zeros((0, 5)),
         "epoch": 1,
     }
-    with Chain(place, "lc-3") as chain:
+    with HistoryChain(place, "lc-3") as chain:
         for step in range(STEPS):
             chain.save(step, state)
             state["large"]["weight"] += rng.standard_normal(9_000_000).astype(np.float32) * np.float32(0.01)
@@ -71,27 +72,27 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(directory: Path) -> Iterator[Chain]:
-    with Chain(directory, workers=3) as chain:
+    with HistoryChain(directory, workers=3) as chain:
         yield chain
 
 
 def test_states_are_the_same(directory: Path, shared: Chain) -> None:
     for step in range(STEPS):
-        assert_same(shared.restore(step), Chain(directory).restore(step))
+        assert_same(shared.restore(step), HistoryChain(directory).restore(step))
     assert len(children()) == 2
 
 
 def test_leaves_come_in_the_order_asked_for(directory: Path, shared: Chain) -> None:
-    expected = list(Chain(directory).restore_iter(2))
+    expected = list(HistoryChain(directory).restore_iter(2))
     found = list(shared.restore_iter(2))
     assert [name for name, _ in found] == [name for name, _ in expected]
     assert_same(dict(found), dict(expected))
     keys = ["small/5", "large", "epoch", "middle/n", "small/2"]
-    assert_same(shared.restore(3, keys), Chain(directory).restore(3, keys))
+    assert_same(shared.restore(3, keys), HistoryChain(directory).restore(3, keys))
     arrivals = shared.restore_iter(3)  # given up on the way
     next(arrivals)
     arrivals.close()
-    assert_same(shared.restore(1), Chain(directory).restore(1))
+    assert_same(shared.restore(1), HistoryChain(directory).restore(1))
 
 
 def test_nothing_is_shared_after_a_restore(shared: Chain) -> None:
@@ -108,7 +109,7 @@ def test_nothing_is_shared_after_a_restore(shared: Chain) -> None:
 
 def test_no_memory_to_share(directory: Path, shared: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     """This process decodes all by itself then."""
-    expected = Chain(directory).restore(3)
+    expected = HistoryChain(directory).restore(3)
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -122,7 +123,7 @@ def test_no_memory_to_share(directory: Path, shared: Chain, monkeypatch: pytest.
 def test_damage_is_found_wherever_it_is(directory: Path, tmp_path: Path) -> None:
     for path in entries(directory):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    with Chain(tmp_path, workers=2) as chain:
+    with HistoryChain(tmp_path, workers=2) as chain:
         good = chain.restore()
         path = tmp_path / "000000000001.lcc.h5"
         data = path.read_bytes()
@@ -154,7 +155,7 @@ def test_a_crew_of_threads(directory: Path) -> None:
 
 
 def test_a_worker_that_is_gone(directory: Path) -> None:
-    with Chain(directory, workers=2) as chain:
+    with HistoryChain(directory, workers=2) as chain:
         expected = chain.restore()
         (worker,) = children()[-1:]
         os.kill(worker, signal.SIGKILL)
@@ -164,8 +165,8 @@ def test_a_worker_that_is_gone(directory: Path) -> None:
 
 
 def test_small_states_are_decoded_here(tmp_path: Path) -> None:
-    with Chain(tmp_path, workers=2) as chain:
-        Chain(tmp_path).save(0, {"a": np.arange(1000)})
+    with HistoryChain(tmp_path, workers=2) as chain:
+        HistoryChain(tmp_path).save(0, {"a": np.arange(1000)})
         before = children()
         assert chain.restore()["a"].sum() == 499500
         assert children() == before
@@ -174,8 +175,8 @@ def test_small_states_are_decoded_here(tmp_path: Path) -> None:
 def test_what_is_sent_and_what_is_shared(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restorers, "_MIN_SHARED_BYTES", 0)
     keys = ["middle", "small"]
-    expected = Chain(directory).restore(3, keys)
+    expected = HistoryChain(directory).restore(3, keys)
     for limit in (0, 1 << 30):
         monkeypatch.setattr(sharing, "_MAX_SENT_BYTES", limit)
-        with Chain(directory, workers=2) as chain:
+        with HistoryChain(directory, workers=2) as chain:
             assert_same(chain.restore(3, keys), expected)

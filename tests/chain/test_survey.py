@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import Chain, ChainError, DataError, LccodecError, Lossless, validate
+from lccodec import ChainError, DataError, LccodecError, Lossless, validate
 from lccodec.chain.decoded import DecodedArray
 from lccodec.chain.survey import survey
 from lccodec.constants import PAYLOAD_OFFSET
@@ -26,6 +26,8 @@ from lccodec.container.writer import CheckpointWriter
 from lccodec.frame.decode import decode_components
 from lccodec.frame.header import parse_header
 from lccodec.inspect.difference import Leaves, compare_states
+
+from ..support.chains import HistoryChain
 
 resource = pytest.importorskip("resource")
 
@@ -55,7 +57,7 @@ def small_arrays(directory: Path, arrays: int, steps: int, every: int = 1000) ->
     rng = np.random.default_rng(0)
     big = rng.standard_normal(30_000)  # so that deltas are smaller than their keyframe for long
     frames = 0
-    with Chain(directory, "lossless", keyframe_every=every) as chain:
+    with HistoryChain(directory, "lossless", keyframe_every=every) as chain:
         for step in range(steps):
             state = {f"a{i}": np.full(8, step + i, np.float32) for i in range(arrays)}
             chain.save(step, {"big": big, **state, "n": np.arange(step + 1)})
@@ -121,7 +123,7 @@ def test_a_difference_decodes_each_frame_once(tmp_path: Path, counts: Counter[st
 def test_a_long_chain_needs_few_descriptors(tmp_path: Path) -> None:
     small_arrays(tmp_path, 2, 90)
     with few_descriptors(40):
-        chain = Chain(tmp_path)
+        chain = HistoryChain(tmp_path)
         assert chain.info().deltas == 89
         assert chain.restore()["a1"][0] == 90
         assert validate(tmp_path, deep=True) == []
@@ -134,7 +136,7 @@ def test_a_long_chain_needs_few_descriptors(tmp_path: Path) -> None:
 def test_the_latest_of_many_checkpoints_is_read_alone(tmp_path: Path, counts: Counter[str]) -> None:
     small_arrays(tmp_path, 2, 50, every=0)
     counts.clear()
-    chain = Chain(tmp_path)
+    chain = HistoryChain(tmp_path)
     assert chain.steps == list(range(50))
     chain.restore()
     assert (counts["parsed"], counts["opened"]) == (1, 1)
@@ -144,7 +146,7 @@ def test_the_latest_of_many_checkpoints_is_read_alone(tmp_path: Path, counts: Co
 def test_a_deep_check_holds_one_state(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     state = {f"w{i}": rng.standard_normal(100_000) for i in range(10)}
-    with Chain(tmp_path, "lossless") as chain:
+    with HistoryChain(tmp_path, "lossless") as chain:
         for step in range(5):
             chain.save(step, state)
             state = {name: array + 1e-9 for name, array in state.items()}
@@ -338,7 +340,7 @@ def test_problems_are_in_the_order_of_the_steps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_check_beside_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deep: bool) -> None:
     small_arrays(tmp_path, 2, 3)
-    chain = Chain(tmp_path, "lossless")
+    chain = HistoryChain(tmp_path, "lossless")
     listed = os.listdir
 
     def list_and_write(path: Path) -> list[str]:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Chain, Keep, LccodecWarning, StorageError
+from lccodec import ArgumentError, Keep, LccodecWarning, StorageError
 from lccodec.chain import saver
 from lccodec.chain.plan import Plan
 
+from ..support.chains import HistoryChain
 from ..support.walks import NAMES, assert_same, walk
 
 
@@ -27,11 +28,11 @@ def flip(path: Path, place: float = 0.5) -> None:
 def test_another_file_in_the_place_of_the_latest_is_noticed(tmp_path: Path) -> None:
     """Another process saves a step anew: this one remembers a step that is gone."""
     states = walk(4)
-    one = Chain(tmp_path, policy="lossless")
+    one = HistoryChain(tmp_path, policy="lossless")
     one.save(0, states[0])
     one.save(1, states[1])
     (tmp_path / NAMES[1]).unlink()
-    Chain(tmp_path, policy="lossless").save(1, states[3])
+    HistoryChain(tmp_path, policy="lossless").save(1, states[3])
     with pytest.warns(LccodecWarning, match=f"keyframe, because step 1 was replaced: {NAMES[1]} is not"):
         one.save(2, states[2])
     one.save(3, states[3])
@@ -42,9 +43,9 @@ def test_another_file_in_the_place_of_the_latest_is_noticed(tmp_path: Path) -> N
 
 def test_a_step_of_another_writer_is_not_what_is_in_memory(tmp_path: Path) -> None:
     states = walk(5)
-    one = Chain(tmp_path, policy="lossless")
+    one = HistoryChain(tmp_path, policy="lossless")
     one.save(0, states[0])
-    Chain(tmp_path, policy="lossless").save(1, states[1])
+    HistoryChain(tmp_path, policy="lossless").save(1, states[1])
     with pytest.warns(LccodecWarning, match="keyframe, because step 1 was saved by another writer"):
         one.plan(states[2])
     with pytest.warns(LccodecWarning, match="keyframe, because step 1 was saved by another writer"):
@@ -57,10 +58,10 @@ def test_a_step_of_another_writer_is_not_what_is_in_memory(tmp_path: Path) -> No
 
 def test_steps_that_were_rolled_back_elsewhere_are_missed(tmp_path: Path) -> None:
     states = walk(6)
-    one = Chain(tmp_path, policy="lossless")
+    one = HistoryChain(tmp_path, policy="lossless")
     for step in range(4):
         one.save(step, states[step])
-    Chain(tmp_path).rollback(1)
+    HistoryChain(tmp_path).rollback(1)
     with pytest.warns(LccodecWarning, match="keyframe, because step 3, which was saved last, is missing"):
         one.save(4, states[4])
     one.rollback(1)  # what this chain does itself is no surprise
@@ -73,11 +74,11 @@ def test_steps_that_were_rolled_back_elsewhere_are_missed(tmp_path: Path) -> Non
 def test_a_latest_checkpoint_that_was_written_anew_is_as_good(tmp_path: Path, policy: str, how: str) -> None:
     """The files have changed, and the state has not: what is in memory is still the reference."""
     states = walk(6)
-    chain = Chain(tmp_path, policy)
+    chain = HistoryChain(tmp_path, policy)
     for step in range(4):
         chain.save(step, states[step])
     arrays = chain._saver._tail.arrays if chain._saver._tail else None
-    other = Chain(tmp_path)
+    other = HistoryChain(tmp_path)
     other.prune(Keep(latest=1), rewrite=True) if how == "prune" else other.compact(keyframe_every=1)
     before = other.restore(3)
     chain.save(4, states[4])
@@ -96,12 +97,12 @@ def test_a_damaged_latest_checkpoint_does_not_stop_a_run(
     tmp_path: Path, place: float, reopened: bool
 ) -> None:
     states = walk(5)
-    chain = Chain(tmp_path, policy="lossless")
+    chain = HistoryChain(tmp_path, policy="lossless")
     for step in range(2):
         chain.save(step, states[step])
     chain.close() if reopened else chain._saver.forget()
     flip(tmp_path / NAMES[1], place)
-    chain = Chain(tmp_path, policy="lossless") if reopened else chain
+    chain = HistoryChain(tmp_path, policy="lossless") if reopened else chain
     with pytest.warns(LccodecWarning, match=rf"(?s)keyframe.*{NAMES[1]}"):
         chain.save(2, states[2])
     chain.save(3, states[3])  # and goes on from there
@@ -116,8 +117,8 @@ def test_a_damaged_latest_checkpoint_does_not_stop_a_run(
 def test_a_link_that_changes_under_an_open_chain_is_noticed(tmp_path: Path, step: int, harm: str) -> None:
     """Keyframe, middle or parent: what would be a delta against it could not be restored."""
     states = walk(6)
-    chain = Chain(tmp_path / "run", policy="lc-3")
-    other = Chain(tmp_path / "other", policy="lc-3")
+    chain = HistoryChain(tmp_path / "run", policy="lc-3")
+    other = HistoryChain(tmp_path / "other", policy="lc-3")
     for s in range(3):
         chain.save(s, states[s])
         other.save(s, walk(3, seed=1)[s])
@@ -143,7 +144,7 @@ def test_looking_at_the_links_takes_one_small_read_of_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states = walk(6, shape=(100, 100))
-    chain = Chain(tmp_path, policy="lc-3")
+    chain = HistoryChain(tmp_path, policy="lc-3")
     for step in range(5):
         chain.save(step, states[step])
     reads: list[int] = []
@@ -158,7 +159,7 @@ def test_looking_at_the_links_takes_one_small_read_of_each(
 def test_threads_may_save_on_one_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Saves wait for each other; those that come too late with their step are refused."""
     rng = np.random.default_rng(0)
-    chain = Chain(tmp_path, policy="lc-3")
+    chain = HistoryChain(tmp_path, policy="lc-3")
     states = {step: {"weight": rng.standard_normal(3000).astype(np.float32)} for step in range(60)}
     make_plan = saver.make_plan
 
@@ -192,7 +193,7 @@ def test_threads_may_save_on_one_chain(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_committed_save_is_reported_though_its_file_cannot_be_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chain, states = Chain(tmp_path, policy="lossless"), walk(2)
+    chain, states = HistoryChain(tmp_path, policy="lossless"), walk(2)
     stat = Path.stat
 
     def blind(path: Path, **options: Any) -> os.stat_result:
@@ -208,7 +209,7 @@ def test_a_committed_save_is_reported_though_its_file_cannot_be_looked_at(
 
 
 def test_looking_for_a_chain_makes_no_directory(tmp_path: Path) -> None:
-    chain = Chain(tmp_path / "typo")
+    chain = HistoryChain(tmp_path / "typo")
     assert chain.steps == []
     with pytest.raises(LookupError, match="holds no checkpoint"):
         chain.restore()
@@ -219,14 +220,14 @@ def test_looking_for_a_chain_makes_no_directory(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    chain = Chain(tmp_path / "file" / "run")
+    chain = HistoryChain(tmp_path / "file" / "run")
     with pytest.raises(StorageError, match="cannot"):
         chain.save(0, {"a": 1})
 
 
 @pytest.mark.parametrize("step", [np.int64(3), np.uint8(3)])
 def test_anything_with_an_index_is_a_step(tmp_path: Path, step: Any) -> None:
-    with Chain(tmp_path) as chain:
+    with HistoryChain(tmp_path) as chain:
         chain.save(step, {"a": 1})
         assert chain.steps == [3]
         assert type(chain.info().step) is int
@@ -234,7 +235,7 @@ def test_anything_with_an_index_is_a_step(tmp_path: Path, step: Any) -> None:
 
 def test_one_line_is_logged_for_each_save(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="lccodec")
-    with Chain(tmp_path, policy="lc-3") as chain:
+    with HistoryChain(tmp_path, policy="lc-3") as chain:
         sizes = [chain.save(step, state) for step, state in enumerate(walk(2))]
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2
@@ -243,7 +244,7 @@ def test_one_line_is_logged_for_each_save(tmp_path: Path, caplog: pytest.LogCapt
 
 
 def test_what_no_reader_accepts_is_not_committed(tmp_path: Path) -> None:
-    with Chain(tmp_path) as chain:
+    with HistoryChain(tmp_path) as chain:
         chain.save(0, {"w": np.ones(3)})
         before = chain._saver._tail
         for bad in ({"w": np.empty((0, 2**41))}, {"w": np.ones(3), "x" * 20: {"y" * (1 << 24): 1}}):

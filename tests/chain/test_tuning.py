@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Chain, tune
+from lccodec import ArgumentError, tune
 
 from ..support.adam import State, adam_states
+from ..support.chains import HistoryChain
 from ..support.directories import entries
 
 STATES = adam_states(3)
@@ -30,7 +31,7 @@ def test_a_bound_is_kept_and_used() -> None:
 
 
 def test_a_chain_as_well(tmp_path: Path) -> None:
-    with Chain(tmp_path, "lossless") as chain:
+    with HistoryChain(tmp_path, "lossless") as chain:
         for step, state in enumerate(STATES):
             chain.save(step, state)
         before = entries(tmp_path)

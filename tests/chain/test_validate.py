@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec import ArgumentError, Chain, validate
+from lccodec import ArgumentError, validate
 from lccodec.constants import PAYLOAD_OFFSET
 
+from ..support.chains import HistoryChain
 from ..support.walks import walk
 
 
 def chain(directory: Path) -> list[Path]:
-    with Chain(directory, policy="lc-3", keyframe_every=3) as made:
+    with HistoryChain(directory, policy="lc-3", keyframe_every=3) as made:
         for step, state in enumerate(walk(6)):
             made.save(step, state)
     return sorted(directory.iterdir())
@@ -58,7 +59,7 @@ def test_deep_finds_what_the_hashes_cannot(tmp_path: Path) -> None:
     from lccodec.container.writer import CheckpointWriter
 
     before = np.random.default_rng(0).standard_normal(100).astype(np.float32)
-    with Chain(tmp_path, policy="lossless") as made:
+    with HistoryChain(tmp_path, policy="lossless") as made:
         made.save(0, {"w": before})
     with open_checkpoint(tmp_path / "000000000000.lcc.h5") as reader:
         root = reader.root

@@ -11,7 +11,6 @@ from lccodec import (
     POLICIES,
     ArgumentError,
     Balanced,
-    Chain,
     LogSteps,
     Lossless,
     Policy,
@@ -25,10 +24,11 @@ from lccodec.policy.record import Record, write_record
 from lccodec.policy.roles import Role, assign_roles, find_curvatures
 
 from ..support.adam import ARRAYS, State, adam_states
+from ..support.chains import HistoryChain
 
 
 def deltas(policy: Policy, directory: Path, states: list[State]) -> tuple[list[int], State]:
-    with Chain(directory, policy, roles={"model/*": "weight"}, keyframe_every=100) as chain:
+    with HistoryChain(directory, policy, roles={"model/*": "weight"}, keyframe_every=100) as chain:
         sizes = [chain.save(step, state) for step, state in enumerate(states)]
         return sizes[1:], chain.restore()
 
@@ -176,7 +176,7 @@ def test_second_moments_of_another_type(tmp_path: Path, dtype: type) -> None:
 
 def test_states_without_anything_to_balance(tmp_path: Path) -> None:
     for number, state in enumerate(({"n": np.arange(5)}, {}, {"w": np.ones(3)}, {"w": np.zeros(1000)})):
-        with Chain(tmp_path / str(number), Balanced(error=1.0)) as chain:
+        with HistoryChain(tmp_path / str(number), Balanced(error=1.0)) as chain:
             chain.save(0, state)
             chain.save(1, {name: array + 1 for name, array in state.items()})
             for name, array in chain.restore().items():

@@ -15,6 +15,7 @@ from lccodec.policy.balanced import STEPS
 from lccodec.policy.record import Record, read_record
 from lccodec.policy.roles import Assignment
 
+from ..support.chains import HistoryChain
 from ..support.walks import walk
 
 
@@ -51,7 +52,7 @@ class Adapter:
 
 
 def test_a_plan_says_of_every_array_what_becomes_of_it(tmp_path: Path) -> None:
-    chain = Chain(tmp_path / "run", policy="lc-3", roles={"table": "other"}, adapter=Adapter())
+    chain = HistoryChain(tmp_path / "run", policy="lc-3", roles={"table": "other"}, adapter=Adapter())
     plan = chain.plan(state())
     assert [array.name for array in plan] == [
         *("fc/weight", "fc/steps", "opt/exp_avg", "opt/exp_avg_sq", "opt/strange", "table", "norm"),
@@ -77,7 +78,7 @@ def test_a_plan_says_of_every_array_what_becomes_of_it(tmp_path: Path) -> None:
     assert plan.parent is None
     assert {array.stored for array in plan} == {"whole"}
     assert not (tmp_path / "run").exists()  # nothing is written
-    assert not any(array.lossy for array in Chain(tmp_path / "run", policy="lossless").plan(state()))
+    assert not any(array.lossy for array in HistoryChain(tmp_path / "run", policy="lossless").plan(state()))
 
 
 def test_what_was_planned_is_what_is_stored(tmp_path: Path) -> None:
@@ -111,9 +112,9 @@ def test_a_plan_is_what_the_next_save_does(tmp_path: Path) -> None:
     first, second = state(), state(1)
     second["opt"]["strange"] = first["opt"]["strange"]
     second["table"] = first["table"] * 1.01
-    with Chain(tmp_path, policy) as chain:
+    with HistoryChain(tmp_path, policy) as chain:
         chain.save(0, first)
-    with Chain(tmp_path) as chain:
+    with HistoryChain(tmp_path) as chain:
         for plan in (chain.plan(second), chain.plan(second)):  # planning changes nothing
             stored = {array.name: (array.stored, array.frame) for array in plan}
             assert plan.parent == 0
@@ -152,12 +153,13 @@ def test_a_record_takes_no_room_where_names_tell_all(tmp_path: Path) -> None:
         {"policy": "lc-3", "known": {"weight": ["a"]}},
         {"policy": "lc-3", "known": {"x": [1]}},
         {"policy": "lc-3", "roles": ["x"]},
+        {"policy": "lc-3", "newest": "best"},
     ],
 )
 def test_info_of_a_record_that_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: Any
 ) -> None:
-    with Chain(tmp_path) as chain:
+    with HistoryChain(tmp_path) as chain:
         with monkeypatch.context() as patch:
             patch.setattr("lccodec.chain.saver.write_record", lambda _: recorded)
             chain.save(0, walk(1)[0])
@@ -170,7 +172,7 @@ def test_info_of_a_record_that_is_not_known(
 def test_large_arrays_that_nothing_names_are_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Chain(tmp_path / "a", policy="lc-3") as chain:
+    with HistoryChain(tmp_path / "a", policy="lc-3") as chain:
         for step in range(3):
             chain.save(step, state(step))
     messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -178,25 +180,27 @@ def test_large_arrays_that_nothing_names_are_told_once(
     assert "2 large arrays are stored exactly" in messages[0]
     assert "'table', 'norm'" in messages[0]
     caplog.clear()
-    with Chain(tmp_path / "b", policy="lossless") as chain:  # where all is exact there is nothing to tell
+    with HistoryChain(
+        tmp_path / "b", policy="lossless"
+    ) as chain:  # where all is exact there is nothing to tell
         chain.save(0, state())
-    with Chain(tmp_path / "c", policy="lc-3", roles={"table": "other", "norm": "weight"}) as chain:
+    with HistoryChain(tmp_path / "c", policy="lc-3", roles={"table": "other", "norm": "weight"}) as chain:
         chain.save(0, state())
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_a_typing_error_is_told_at_the_first_save(tmp_path: Path) -> None:
-    chain = Chain(tmp_path / "a", roles={"fc/wieght": "weight"})
+    chain = HistoryChain(tmp_path / "a", roles={"fc/wieght": "weight"})
     with pytest.raises(ArgumentError, match=r"roles: .*\n.*'fc/wieght' \(is it 'fc/weight'"):
         chain.save(0, state())
-    chain = Chain(tmp_path / "b", Policy("mine", patterns={"*/exp_avgs": Lossless()}))
+    chain = HistoryChain(tmp_path / "b", Policy("mine", patterns={"*/exp_avgs": Lossless()}))
     with pytest.raises(ArgumentError, match=r"policy 'mine': .*\n.*'\*/exp_avgs' \(is it 'opt/exp_avg"):
         chain.save(0, state())
     assert not list(tmp_path.iterdir())
     policy = Policy("mine", {"weight": UniformDeadzone(step=1.0)}, patterns={"*/exp_avg": Lossless()})
-    with Chain(tmp_path / "c", policy, roles={"opt/str*": "weight"}) as chain:
+    with HistoryChain(tmp_path / "c", policy, roles={"opt/str*": "weight"}) as chain:
         chain.save(0, state())
         chain.save(1, {"epoch": 1})  # an array that is not there any more is no typing error
         assert chain.steps == [0, 1]
-    with Chain(tmp_path / "c") as chain:
+    with HistoryChain(tmp_path / "c") as chain:
         chain.save(2, {"fc": {"weight": np.ones(9)}})

@@ -29,6 +29,7 @@ from lccodec.policy.presets import resolve_policy
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json
 
 from ..support.adam import adam_states
+from ..support.chains import HistoryChain
 from ..support.strategies import dtype_of
 
 FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
@@ -61,7 +62,10 @@ def test_the_error_of_what_waits_is_carried_and_bounded(
     rng = np.random.default_rng(seed)
     walk = rng.standard_normal(size).astype(np.float32)
     stored = None
-    with tempfile.TemporaryDirectory() as directory, Chain(directory, calm(threshold, Lossless())) as chain:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        HistoryChain(directory, calm(threshold, Lossless())) as chain,
+    ):
         for step, move in enumerate([0.0, *moves]):
             walk = (walk + move * rng.standard_normal(size)).astype(np.float32)
             state = (walk * scale).astype(np.float32)
@@ -76,7 +80,7 @@ def test_the_error_of_what_waits_is_carried_and_bounded(
 def test_a_quiet_array_takes_nothing_until_its_drift_adds_up(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     start = {name: rng.standard_normal(50_000).astype(np.float32) for name in ("quiet", "loud")}
-    with Chain(tmp_path, calm(0.035), roles={"*": "weight"}) as chain:
+    with HistoryChain(tmp_path, calm(0.035), roles={"*": "weight"}) as chain:
         stored = []
         for step in range(5):
             state = {
@@ -94,7 +98,7 @@ def test_a_quiet_array_takes_nothing_until_its_drift_adds_up(tmp_path: Path) -> 
 
 def test_small_arrays_wait_one_by_one(tmp_path: Path) -> None:
     state = {name: np.linspace(1, 2, 30) for name in "abc"}
-    with Chain(tmp_path, calm(0.01), roles={"*": "weight"}) as chain:
+    with HistoryChain(tmp_path, calm(0.01), roles={"*": "weight"}) as chain:
         chain.save(0, state)
         chain.save(1, state | {"b": state["b"] * 1.2, "c": state["c"] * 1.001})
         assert [array.stored_bytes > 0 for array in chain.info().arrays] == [False, True, False]
@@ -117,7 +121,7 @@ def test_what_is_not_finite_does_not_wait(hard: float, place: int, tmp_path: Pat
     assert waits(before, before)
     assert not waits(after, before)
     assert not waits(before, after)
-    with Chain(tmp_path, calm(0.5)) as chain:
+    with HistoryChain(tmp_path, calm(0.5)) as chain:
         for step, array in enumerate([before, after]):
             chain.save(step, {"w": array})
         np.testing.assert_array_equal(chain.restore()["w"], after)
@@ -152,7 +156,7 @@ def test_balanced_spends_nothing_on_what_waits(tmp_path: Path) -> None:
         max_bytes=60_000,
     )
     assert resolve_policy(json.loads(json.dumps(policy.to_json()))) == policy
-    with Chain(tmp_path, policy, keyframe_every=100) as chain:
+    with HistoryChain(tmp_path, policy, keyframe_every=100) as chain:
         sizes = [chain.save(step, state) for step, state in enumerate(states)]
         assert 44_000 < max(sizes[1:]) < 70_000
         stored = {array.name: array.stored_bytes for array in chain.info().arrays}
@@ -225,17 +229,17 @@ def test_second_moments_do_not_wait(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="second moments are not to be Triggered"):
         Balanced("x", {"second_moment": trigger}, error=1)
     state = {"exp_avg_sq": np.ones(9), "w": np.ones(9)}
-    with Chain(tmp_path, Policy("x", patterns={"*": trigger})) as chain:
+    with HistoryChain(tmp_path, Policy("x", patterns={"*": trigger})) as chain:
         with pytest.raises(ArgumentError, match="'exp_avg_sq': second moments"):
             chain.save(0, state)  # at once, not when a run has trained up to its first delta
         assert chain.steps == []
     late = {"exp_avg_sq": np.ones(9), "w": np.ones(9)}
-    with Chain(tmp_path / "late", Policy("x", patterns={"*": trigger})) as chain:
+    with HistoryChain(tmp_path / "late", Policy("x", patterns={"*": trigger})) as chain:
         chain.save(0, {"w": late["w"]})
         for step in (1, 2, 3):  # moments that come with the first step of an optimizer cost no checkpoint
             late = {name: array * 1.01 for name, array in late.items()}
             chain.save(step, late)
             np.testing.assert_array_equal(chain.restore()["exp_avg_sq"], late["exp_avg_sq"])
-    with Chain(tmp_path, Policy("y", patterns={"*sq": LogSteps(), "*": trigger})) as chain:
+    with HistoryChain(tmp_path, Policy("y", patterns={"*sq": LogSteps(), "*": trigger})) as chain:
         chain.save(0, state)
         chain.save(1, {name: array * 2 for name, array in state.items()})

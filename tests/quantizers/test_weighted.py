@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Balanced, Chain, Triggered, UniformDeadzone, decode, encode
+from lccodec import ArgumentError, Balanced, Triggered, UniformDeadzone, decode, encode
 from lccodec.element_types import components
 from lccodec.parallel import PIECE
 from lccodec.policy import rate_distortion
@@ -15,6 +15,7 @@ from lccodec.quantizers import grid
 from lccodec.quantizers.weighted import Weighted
 
 from ..support.adam import adam_states
+from ..support.chains import HistoryChain
 from ..support.strategies import dtype_of
 
 STEP = UniformDeadzone(relative_step=2.0)
@@ -87,9 +88,11 @@ def test_balanced_weighs_with_moments(tmp_path: Path, monkeypatch: pytest.Monkey
     sizes, damages = [], []
     for policy in (Balanced(error=0.9), Balanced(error=0.83, joint=True)):
         directory = tmp_path / str(policy.joint)
-        with Chain(directory, policy, keyframe_every=100) as chain:
+        with HistoryChain(directory, policy, keyframe_every=100) as chain:
             sizes.append(sum([chain.save(step, state) for step, state in enumerate(states)][1:]))
-        error = Chain(directory).restore()["model"]["large"] - states[-1]["model"]["large"].astype(float)
+        error = HistoryChain(directory).restore()["model"]["large"] - states[-1]["model"]["large"].astype(
+            float
+        )
         damages.append(np.sum(error**2 * np.sqrt(states[-1]["exp_avg_sq"]["large"])))
     assert sizes[1] < 1.01 * sizes[0]
     assert damages[1] < 0.95 * damages[0]
@@ -101,7 +104,7 @@ def test_small_arrays_and_those_without_moments_are_as_before(tmp_path: Path, er
     files = []
     for joint in (False, True):
         policy = Balanced("x", error=error, joint=joint)
-        with Chain(tmp_path / str(joint), policy, roles={"model/*": "weight"}) as chain:
+        with HistoryChain(tmp_path / str(joint), policy, roles={"model/*": "weight"}) as chain:
             for step, state in enumerate(states):
                 chain.save(step, state)
             files.append(chain.restore()["model"])
@@ -114,7 +117,7 @@ def test_a_trigger_goes_first(tmp_path: Path) -> None:
     states = adam_states(2)
     states[1]["model"]["flat"] = states[0]["model"]["flat"] * np.float32(1.0001)
     policy = Balanced(error=0.8, joint=True, roles={"weight": Triggered(STEP, 0.005)}, keyframes="exact")
-    with Chain(tmp_path, policy) as chain:
+    with HistoryChain(tmp_path, policy) as chain:
         for step, state in enumerate(states):
             chain.save(step, state)
         methods = {array.name: array.method for array in chain.info().arrays}

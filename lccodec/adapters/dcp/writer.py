@@ -16,13 +16,13 @@ from torch.futures import Future
 from ...chain.chain import Chain
 from ...chain.directory import checkpoint_path
 from ...chain.keep import Keep, check_keep
-from ...chain.newest import Kept
 from ...chain.settings import KEYFRAME_EVERY
 from ...container.reader import open_checkpoint
 from ...container.system import StrPath, checked_path
 from ...element_types import Array
 from ...errors import ArgumentError, LccodecError, warn
 from ...policy.policy import Policy
+from ...policy.record import Kept
 from ...policy.roles import Assignment
 from .. import torch as adapter
 from ..named import prune_together

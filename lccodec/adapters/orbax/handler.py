@@ -14,10 +14,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from ...chain.keep import Keep
-from ...chain.newest import Kept
 from ...chain.settings import KEYFRAME_EVERY
 from ...container.system import checked_path
 from ...policy.policy import Policy
+from ...policy.record import Kept
 from ..link_saver import LinkSaver
 from ..options import ChainOptions
 from .parts import part_path

@@ -14,9 +14,9 @@ from ...chain.average import average as average_steps
 from ...chain.chain import Chain
 from ...chain.checkpoint import CheckpointFile
 from ...chain.directory import directory_steps
-from ...chain.newest import Kept
 from ...chain.selection import select_shares
 from ...policy.presets import POLICIES
+from ...policy.record import Kept
 from ...policy.roles import ROLES, Role
 from .. import render
 from ..program import verb
