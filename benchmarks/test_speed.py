@@ -102,7 +102,7 @@ def test_save(benchmark: Benchmark, tmp_path: Path) -> None:
     """Every save after the first makes a delta."""
     states = itertools.cycle([WALK.state(step, VALUES, VALUES // 4) for step in (0, 1)])
     steps = itertools.count()
-    chain = lccodec.Chain(tmp_path, policy="lc-3", keyframe_every=1_000_000)
+    chain = lccodec.Chain(tmp_path, policy="lc-3", keyframe_every=1_000_000, newest="history")
     chain.save(next(steps), next(states))
     benchmark(lambda: chain.save(next(steps), next(states)))
     assert chain.info().parent == chain.steps[-2]
@@ -112,7 +112,7 @@ def test_save(benchmark: Benchmark, tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [0, 8])
 def test_restore(benchmark: Benchmark, tmp_path: Path, depth: int) -> None:
     """A chain opened anew gives what the latest state was decoded to."""
-    with lccodec.Chain(tmp_path, policy="lc-3") as chain:
+    with lccodec.Chain(tmp_path, policy="lc-3", newest="history") as chain:
         for step in range(depth + 1):
             chain.save(step, WALK.state(step, VALUES, VALUES // 4))
     state = benchmark(lambda: lccodec.Chain(tmp_path).restore())

@@ -93,7 +93,7 @@ def test_public_names_of_the_exchange() -> None:
             lccodec.Chain,
             [
                 *("directory", "policy", "roles", "keyframe_every", "workers", "adapter", "newest"),
-                *("keep", "in_flight", "patience"),
+                *("exact_every", "keep", "in_flight", "patience"),
             ],
         ),
         (lccodec.Keep, ["latest", "every", "best", "steps", "newer_than"]),

@@ -62,7 +62,9 @@ class Saves:
     """A chain that alternates between two states: every save after the first is a delta."""
 
     def __init__(self, directory: Path, policy: str, workers: int | None, states: list[State]) -> None:
-        self.chain = lccodec.Chain(directory, policy, workers=workers, keyframe_every=ONE_CHAIN)
+        self.chain = lccodec.Chain(
+            directory, policy, workers=workers, keyframe_every=ONE_CHAIN, newest="history"
+        )
         self.states = itertools.cycle(states)
         self.steps = itertools.count()
         self.save()
@@ -82,7 +84,7 @@ def restore(directory: Path, step: int, workers: int | None) -> object:
 def write_deep(directory: Path, policy: str, adam: Adam, depth: int) -> None:
     """Write a chain of a keyframe and so many deltas, with two workers."""
     state = adam.state(0)
-    with lccodec.Chain(directory, policy, workers=2, keyframe_every=depth) as chain:
+    with lccodec.Chain(directory, policy, workers=2, keyframe_every=depth, newest="history") as chain:
         for step in range(depth + 1):
             adam.fill(step % len(adam), state)
             chain.save(step, state)

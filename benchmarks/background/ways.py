@@ -114,7 +114,7 @@ class Blocking(Way):
 
     def open(self) -> lccodec.Chain:
         """Return the chain."""
-        return lccodec.Chain(self.directory, POLICY, keyframe_every=ONE_CHAIN)
+        return lccodec.Chain(self.directory, POLICY, keyframe_every=ONE_CHAIN, newest="history")
 
     def begin(self, step: int, state: State) -> Future[Any] | None:
         """Save."""
@@ -156,7 +156,9 @@ class Async(Blocking):
 
     def open(self) -> lccodec.Chain:
         """Return the chain."""
-        return lccodec.Chain(self.directory, POLICY, keyframe_every=ONE_CHAIN, workers=self.workers)
+        return lccodec.Chain(
+            self.directory, POLICY, keyframe_every=ONE_CHAIN, workers=self.workers, newest="history"
+        )
 
     def begin(self, step: int, state: State) -> Future[Any]:
         """Save in the background."""

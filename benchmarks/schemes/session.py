@@ -227,7 +227,7 @@ class LccodecSession:
 
     def __init__(self, policy: Any) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="lccodec-training-"))
-        self.chain = lccodec.Chain(self.directory, policy=policy)
+        self.chain = lccodec.Chain(self.directory, policy=policy, newest="history")
         self.policy = policy
         self.step = 0
         self.is_keyframe = False

@@ -126,7 +126,7 @@ class DeltaSaves:
     """A chain that alternates between two real states: every save after the first is a delta."""
 
     def __init__(self, directory: Path, policy: str, states: tuple[State, State]) -> None:
-        self.chain = lccodec.Chain(directory, policy=policy, keyframe_every=1_000_000)
+        self.chain = lccodec.Chain(directory, policy=policy, keyframe_every=1_000_000, newest="history")
         self.states = itertools.cycle(states)
         self.steps = itertools.count()
         self.save()
@@ -183,7 +183,7 @@ def restore(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:
         root = Path(name)
         for policy in POLICIES:
             path = root / policy
-            with lccodec.Chain(path, policy=policy) as chain:
+            with lccodec.Chain(path, policy=policy, newest="history") as chain:
                 for step in range(DEPTH):
                     state = walk.state(len(walk.layer) - DEPTH + step, plan.chain, plan.tensor)
                     chain.save(step, state)

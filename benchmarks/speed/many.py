@@ -55,7 +55,7 @@ def seconds(action: Callable[[], object], rounds: int = ROUNDS) -> float:
 
 def measure(directory: Path, count: int) -> dict[str, float]:
     """Save a chain, and return the seconds of each action."""
-    with lccodec.Chain(directory, "lc-3") as chain:
+    with lccodec.Chain(directory, "lc-3", newest="history") as chain:
         for step in range(0, 10 * (count - 1), 10):
             chain.save(step, state(step))
         found = {"save the last of them": seconds(lambda: chain.save(10 * count, state(count)), 1)}

@@ -56,10 +56,10 @@ def _main() -> None:
     walk = load_walk(Path(states[0]) if states else None)
     # What is loaded on first use belongs to the library, not to the save.
     with TemporaryDirectory() as scratch:
-        lccodec.Chain(scratch, policy=policy).save(0, walk.state(0, 1_000, 1_000))
+        lccodec.Chain(scratch, policy=policy, newest="history").save(0, walk.state(0, 1_000, 1_000))
         lccodec.Chain(scratch, policy=policy).restore(0)
     before = _high_water()
-    with lccodec.Chain(name, policy=policy) as chain:
+    with lccodec.Chain(name, policy=policy, newest="history") as chain:
         if action == "restore":
             chain.restore()
             print(_high_water() - before - 4 * int(values))

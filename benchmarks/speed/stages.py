@@ -218,7 +218,7 @@ def _chains(plan: Plan, walk: Walk) -> list[Figure]:
         root = Path(directory)
         save = {p: Job(DeltaSaves(root / p, p, states).save) for p in POLICIES}
         deep = root / "deep"
-        with lccodec.Chain(deep, policy="lc-3") as chain:
+        with lccodec.Chain(deep, policy="lc-3", newest="history") as chain:
             for step in range(DEPTH):
                 chain.save(step, walk.state(len(walk.layer) - DEPTH + step, plan.chain, plan.tensor))
             deepest = max(chain.steps, key=lambda step: chain.info(step).deltas)

@@ -95,12 +95,12 @@ def measure(
     import lccodec
 
     begin = time.perf_counter()
-    with lccodec.Chain(directory, policy=policy) as chain:
+    with lccodec.Chain(directory, policy=policy, newest="history") as chain:
         for step, state in enumerate(states, 1):
             chain.save(step, state)
     saved = time.perf_counter()
     # Opened anew, so that nothing comes from the memory of the chain that wrote.
-    with lccodec.Chain(directory, policy=policy) as chain:
+    with lccodec.Chain(directory, policy=policy, newest="history") as chain:
         restored = [chain.restore(step) for step in range(1, len(states) + 1)]
         done = time.perf_counter()
         infos = [chain.info(step) for step in range(1, len(states) + 1)]

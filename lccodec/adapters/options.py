@@ -41,8 +41,9 @@ class ChainOptions:
     workers
         The number of worker processes that code, as for `Chain`; by default this process does.
     newest
-        ``"exact"`` also keeps the newest state bit for bit, as for `Chain`. It needs a chain. What
-        names a checkpoint of the chain restores the exact state while that is its newest.
+        What a chain keeps of the newest state, as for `Chain`: by default also bit for bit, if the
+        policy is lossy. What names a checkpoint of the chain restores the exact state while that is
+        its newest. ``"exact"`` needs a chain.
     background
         Whether a save copies the state, returns, and lets workers do the rest, as
         `Chain.save_async` does. It needs a chain. What names a checkpoint is written when the

@@ -187,7 +187,7 @@ def open_newest(directory: Path, step: int | None = None) -> CheckpointFile:
 
 
 def _is_missed(file: CheckpointFile, directory: Path) -> bool:
-    """Return whether the newest checkpoint lost something, though its exact state was to be kept."""
+    """Return whether the newest checkpoint lost something, and its exact state was to be kept."""
     manifest = file.links[-1].manifest
     if manifest.policy == "lossless":  # as of most chains that have no exact file
         return False

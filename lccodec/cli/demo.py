@@ -203,7 +203,7 @@ def _run_until_failure(
     task: Task, directory: Path, policy: str, failure: int, tick: Callable[[], None]
 ) -> Network:
     """Train and save up to the failure; return the network that is lost then."""
-    with lccodec.Chain(directory, policy=policy, newest="exact") as chain:
+    with lccodec.Chain(directory, policy=policy) as chain:
         network = Network.initial()
         chain.save(0, network.to_state(0))
         _train(task, network, range(1, failure + 1), chain, tick)

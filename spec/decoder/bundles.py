@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from .files import Checkpoint, Place, load, open_regular, pread, replay, roots_of
+from .files import Checkpoint, Place, load, names, open_regular, pread, replay
 from .manifests import MAX_STEP, is_integer, parse_json
 from .streams import Refused
 
@@ -98,10 +98,11 @@ def read_bundle(path: str | os.PathLike[str], step: int | None = None) -> Any:
             except Refused:
                 return replay(find(step), find)
             try:
-                roots = roots_of(find(step))
+                named = names(find(step), newest)
             except Refused:  # a damaged checkpoint, whose exact file may be sound
-                roots = [checkpoints[step][1]]
-            wanted = base64.urlsafe_b64decode(newest.manifest.get("exact", "") + "=")
-            if newest.root == exact[1] and newest.step == step and wanted in roots:
+                named = True
+            found = -1 if newest.step is None else newest.step
+            is_exact = newest.root == exact[1] and newest.manifest.get("exact") is True
+            if is_exact and (found > step or (found == step and named)):
                 return replay(newest, find)
     return replay(find(step), find)

@@ -228,9 +228,9 @@ def read_newest(directory: str | os.PathLike[str]) -> Any:
     newest = steps[max(steps)] if steps else None
     try:
         exact = load(Place(Path(directory, "exact.lcc.h5")))
-        if "exact" not in exact.manifest:
+        if exact.manifest.get("exact") is not True or exact.step is None:
             raise Refused("LCC-EXA-01", "not an exact file")
-        if newest is None or (exact.step == max(steps) and belongs(exact, newest)):
+        if newest is None or exact.step > max(steps) or (exact.step == max(steps) and belongs(exact, newest)):
             return read_checkpoint(exact.place.path)
     except (FileNotFoundError, Refused):
         if newest is None:
@@ -239,8 +239,14 @@ def read_newest(directory: str | os.PathLike[str]) -> Any:
 
 
 def belongs(exact: Checkpoint, newest: Path) -> bool:
-    """Whether an exact file is that of a checkpoint, or the checkpoint is damaged."""
+    """Whether a checkpoint names an exact file as its own, or is damaged."""
     try:
-        return base64.urlsafe_b64decode(exact.manifest["exact"] + "=") in roots_of(load(Place(newest)))
+        return names(load(Place(newest)), exact)
     except Refused:
         return True
+
+
+def names(checkpoint: Checkpoint, exact: Checkpoint) -> bool:
+    """Whether a checkpoint has the root of an exact file in its manifest (LCC-EXA-02)."""
+    root = checkpoint.manifest.get("exact")
+    return isinstance(root, str) and base64.urlsafe_b64decode(root + "=") == exact.root

@@ -117,21 +117,23 @@ def check_arrays(arrays: Any, frames: int, least: int) -> None:
 
 
 def check_links(manifest: dict[str, Any], minor: int) -> None:
-    """Check what a file says of the checkpoints that it replaces, or is the exact file of."""
+    """Check what a file says of the checkpoints that it replaces, and of an exact file."""
     form = "[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]"
     step, roots, root = manifest["step"], manifest.get("replaces"), manifest.get("exact")
     if "replaces" in manifest:
-        if step is None or "exact" in manifest or minor == 0:
+        if step is None or root is True or minor == 0:
             raise Refused("LCC-MAN-12", "it has no step, is an exact file, or is of version 1.0")
         if not isinstance(roots, list) or not roots or not all(isinstance(text, str) for text in roots):
             raise Refused("LCC-MAN-12", "the replaced roots are not a list of texts")
         if len(set(roots)) < len(roots) or not all(re.fullmatch(form, text) for text in roots):
             raise Refused("LCC-MAN-12", "a replaced root is there twice, or not 43 characters of base64url")
     if "exact" in manifest:
-        if manifest["parent"] is not None or step is None or minor == 0:
-            raise Refused("LCC-EXA-02", "an exact file has no step, a parent, or version 1.0")
-        if not isinstance(root, str) or not re.fullmatch(form, root):
-            raise Refused("LCC-EXA-02", "the root of the checkpoint is not 43 characters of base64url")
+        if step is None or minor == 0:
+            raise Refused("LCC-EXA-02", "it is or names an exact file, without a step or of version 1.0")
+        if root is True and manifest["parent"] is not None:
+            raise Refused("LCC-EXA-02", "an exact file has a parent")
+        if root is not True and not (isinstance(root, str) and re.fullmatch(form, root)):
+            raise Refused("LCC-EXA-02", "neither true nor a root of 43 characters of base64url")
 
 
 def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]:

@@ -12,10 +12,11 @@ from broken_checkpoints import COUNTS, SOUND_1_1, WEIGHT, base64_of, delta_1_1, 
 
 MAGIC = b"LCCBNDL\x1a"
 
-#: Step 1, a delta of it, and its exact file.
+#: Step 1 and a delta of it; an exact file, and a checkpoint that names it.
 SOUND = SOUND_1_1
 CHILD = file_of(text_of(delta_1_1(parent=[1, base64_of(SOUND[-32:])])), b"")
-EXACT = file_of(text_of(exact_file(exact=base64_of(SOUND[-32:]))), WEIGHT + COUNTS)
+EXACT = file_of(text_of(exact_file()), WEIGHT + COUNTS)
+NAMING = file_of(text_of(exact_file(exact=base64_of(EXACT[-32:]))), WEIGHT + COUNTS)
 FILES = [SOUND, CHILD]
 
 
@@ -39,7 +40,7 @@ def bundle_of(content: Sequence[bytes], document: Any, **fields: int | bytes) ->
 
 INDEX = {"checkpoints": [listed(1, SOUND), listed(2, CHILD)]}
 WHOLE = bundle_of(FILES, INDEX)
-WITH_EXACT = bundle_of([SOUND, EXACT], {"checkpoints": [listed(1, SOUND)], "exact": listed(0, EXACT)[1:]})
+WITH_EXACT = bundle_of([NAMING, EXACT], {"checkpoints": [listed(1, NAMING)], "exact": listed(0, EXACT)[1:]})
 
 
 def broken_bundles() -> Iterator[Broken]:

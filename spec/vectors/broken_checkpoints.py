@@ -308,14 +308,14 @@ def _references() -> Iterator[Broken]:
 
 
 def exact_file(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> Document:
-    """Return the manifest of the exact file of `SOUND`; members as in `keyframe`."""
+    """Return the manifest of an exact file; members as in `keyframe`.
+
+    With a root as `exact`, it is the manifest of a checkpoint whose exact file has that root.
+    """
     document = keyframe(payload, **{"lccodec": [1, 1], **members})
-    head = [(name, document.pop(name)) for name in ("lccodec", "step", "parent")]
-    exact = {"exact": base64_of(SOUND[-32:])} | {
-        key: value for key, value in members.items() if key == "exact"
-    }
-    document.pop("exact", None)
-    return dict(head) | exact | document
+    head = {name: document.pop(name) for name in ("lccodec", "step", "parent")}
+    exact = document.pop("exact", True)
+    return {**head, "exact": exact, **document}
 
 
 def _replacing() -> Iterator[Broken]:
@@ -341,29 +341,35 @@ def _replacing() -> Iterator[Broken]:
     for name, why, members in (
         ("no-step", "a checkpoint that replaces another has no step", {"step": None}),
         ("version", "a checkpoint of version 1.0 replaces another", {"lccodec": [1, 0]}),
-        ("exact", "an exact file replaces a checkpoint", {"exact": base64_of(SOUND[-32:])}),
+        ("exact", "an exact file replaces a checkpoint", {"exact": True}),
     ):
         yield _case(rule, name, why, data([root], **members), sound=sound)
 
 
 def _exact_files() -> Iterator[Broken]:
-    """Yield exact files with a wrong link, of lossy arrays, and another file of that name."""
+    """Yield faults of exact files, and of checkpoints that name one; another file of that name."""
     payload, root = WEIGHT + COUNTS, base64_of(SOUND[-32:])
-    sound = file_of(text_of(exact_file()), payload)
+    sound, naming = (file_of(text_of(exact_file(exact=value)), payload) for value in (True, root))
     rule, name = "LCC-EXA-01", "LCC-EXA-01-another-file/exact.lcc.h5"
     why = "a file with the name of the exact file does not have the member exact"
     yield _case(rule, "another-file", why, SOUND, file=name, reported_by="validator")
     rule = "LCC-EXA-02"
     for name, why, members in (
-        ("hexadecimal", "the root of the checkpoint is in hexadecimal", {"exact": SOUND[-32:].hex()}),
-        ("short", "the root of the checkpoint has 42 characters", {"exact": root[:-1]}),
-        ("null", "the root of the checkpoint is null", {"exact": None}),
+        ("hexadecimal", "the root of the exact file is in hexadecimal", {"exact": SOUND[-32:].hex()}),
+        ("short", "the root of the exact file has 42 characters", {"exact": root[:-1]}),
+        ("null", "the root of the exact file is null", {"exact": None}),
+        ("false", "a file says that it is not an exact file", {"exact": False}),
+        ("one", "a file has 1 for true", {"exact": 1}),
+        ("named-no-step", "a checkpoint that names an exact file has no step", {"exact": root, "step": None}),
+        ("named-version", "a checkpoint of 1.0 names an exact file", {"exact": root, "lccodec": [1, 0]}),
+    ):
+        yield _case(rule, name, why, file_of(text_of(exact_file(**members)), payload), sound=naming)
+    for name, why, members in (
         ("no-step", "an exact file has no step", {"step": None}),
         ("parent", "an exact file has a parent", {"parent": [0, root]}),
+        ("version", "an exact file has the version 1.0", {"lccodec": [1, 0]}),
     ):
         yield _case(rule, name, why, file_of(text_of(exact_file(**members)), payload), sound=sound)
-    why = "an exact file has the version 1.0"
-    yield _case(rule, "version", why, file_of(text_of(exact_file(lccodec=[1, 0])), payload), sound=sound)
     values = np.array([2, 0, 2], "<f4")
     lossy = _codebook(values)
     document = text_of(exact_file((lossy, COUNTS)))

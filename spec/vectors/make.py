@@ -258,6 +258,9 @@ def old_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
 #: newest of all.
 _EXACT = 140
 
+#: What chains keep of the newest state, by their first steps.
+_NEWEST: dict[int, Any] = {120: "history", _EXACT: "exact"}
+
 
 def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
     """Write the checkpoint files; yield the name of each, a description and the state in it."""
@@ -277,10 +280,9 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
         (140, "lc-3", " of runs", small_states),
     ]
     for first_step, policy, what, steps in chains:
-        newest: Any = "exact" if first_step == _EXACT else None
         with (
             tempfile.TemporaryDirectory() as own,
-            lccodec.Chain(own, policy, newest=newest) as chain,
+            lccodec.Chain(own, policy, newest=_NEWEST.get(first_step)) as chain,
         ):
             if first_step == 13:
                 shutil.copy(directory / "000000000010.lcc.h5", own)
@@ -383,6 +385,7 @@ BUNDLES = {
     "chain-1.1": ([140, 141], True),
     "mixed-1.1": ([10, 11, 12, 13], False),
     "keyframe-1.1": ([110], False),
+    "unfinished-1.1": ([140], True),  # the exact file is of a later step
 }
 
 

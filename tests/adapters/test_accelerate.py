@@ -103,7 +103,7 @@ class Gated(torch.nn.Module):
 def test_the_models_tell_what_is_trained(tmp_path):
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(Gated())
-    register(accelerator, chain=tmp_path / "chain", policy="lc-3")
+    register(accelerator, chain=tmp_path / "chain", policy="lc-3", newest="history")
     for step in range(2):
         with torch.no_grad():
             model.gate += torch.rand(300)

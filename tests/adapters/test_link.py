@@ -148,7 +148,7 @@ def test_the_newest_link_restores_the_exact_file(tmp_path):
     data = bytearray(exact.read_bytes())
     data[1500] ^= 1
     exact.write_bytes(data)
-    with pytest.warns(lccodec.LccodecWarning, match="its exact file is damaged"):
+    with pytest.warns(lccodec.LccodecWarning, match="the exact file is damaged"):
         assert error(2) > 0
     exact.unlink()
     assert error(2) > 0

@@ -35,8 +35,8 @@ def test_nothing_is_made_before_the_first_save(tmp_path):
     chain = options.open()
     assert not (tmp_path / "run").exists()
     assert (chain.directory, chain.policy.name) == (tmp_path / "run", "lc-2")
-    assert (chain.keyframe_every, chain.workers, chain.newest) == (5, 2, "history")
-    assert ChainOptions(tmp_path / "run", newest="exact").open().newest == "exact"
+    assert (chain.keyframe_every, chain.workers, chain.newest) == (5, 2, "exact")
+    assert ChainOptions(tmp_path / "run", newest="history").open().newest == "history"
     chain.save(0, {"x": np.ones(3)})
     assert (tmp_path / "run").is_dir()
     chain.close()

@@ -139,7 +139,10 @@ class Gated(GPT2LMHeadModel):
 
 def test_the_model_tells_what_is_trained(tmp_path):
     """Also where the optimizer has nothing of the form of its parameters."""
-    callback, options = LCCallback(tmp_path / "chain", policy="lc-3"), {"remove_unused_columns": False}
+    callback, options = (
+        LCCallback(tmp_path / "chain", policy="lc-3", newest="history"),
+        {"remove_unused_columns": False},
+    )
     run = trainer(tmp_path / "run", 12, callback, optim="sgd", **options)
     torch.manual_seed(0)
     run.model = Gated(run.model.config)

@@ -12,7 +12,7 @@ from ..support.commands import state
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     directory = tmp_path_factory.mktemp("cli") / "run"
-    with lccodec.Chain(directory, policy="lc-3") as chain:
+    with lccodec.Chain(directory, policy="lc-3", newest="history") as chain:
         for step in (10, 20, 30):
             chain.save(step, state(step), {"author": "me"})
     return directory

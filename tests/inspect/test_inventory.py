@@ -58,4 +58,4 @@ def test_a_missing_parent(tmp_path):
     checkpoint_path(chain.directory, 0).unlink()
     found = inventory_of(chain.directory)
     assert found.lacking == {10, 20}
-    assert found.newest == (None, frozenset())
+    assert found.newest == (None, None)

@@ -49,29 +49,29 @@ def test_a_damaged_original_is_told_and_left_out(tmp_path):
 def test_the_exact_file_of_a_chain_and_a_bundle(tmp_path):
     states = run_states(3)
     chain = save_run(tmp_path / "run", states, newest="exact")
-    newest = roots(checkpoint_path(chain.directory, 20))
+    named = bytes.fromhex(chain.info(20).exact_root)
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
     with Bundle(tmp_path / "run.lccb") as bundle:
         for place in (chain.directory, bundle):
-            with closing(ExactOriginals.of(place, newest)) as originals:
+            with closing(ExactOriginals.of(place, named)) as originals:
                 assert list(originals.steps) == [20]
                 found = originals.state(20)
                 for name, array in arrays_of(states[-1]).items():
                     np.testing.assert_array_equal(found[name], array)
-            assert ExactOriginals.of(place, frozenset()) is None
+            assert ExactOriginals.of(place, None) is None
 
 
 def test_without_a_sound_exact_file_there_is_no_original(tmp_path):
     chain = save_run(tmp_path / "run", run_states(3), newest="exact")
-    newest = roots(checkpoint_path(chain.directory, 20))
+    named = bytes.fromhex(chain.info(20).exact_root)
     path = chain.directory / EXACT_NAME
     path.write_bytes(path.read_bytes()[:-1])
-    assert ExactOriginals.of(chain.directory, newest) is None
+    assert ExactOriginals.of(chain.directory, named) is None
     path.unlink()
-    assert ExactOriginals.of(chain.directory, newest) is None
+    assert ExactOriginals.of(chain.directory, named) is None
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
     with Bundle(tmp_path / "run.lccb") as bundle:
-        assert ExactOriginals.of(bundle, newest) is None
+        assert ExactOriginals.of(bundle, named) is None
 
 
 def test_an_original_must_fit():

@@ -45,7 +45,7 @@ def run_states(count: int = 8, seed: int = 0, width: int = 60) -> list[State]:
 
 def save_run(directory: Path, states: list[State], every: int = 10, **options: Any) -> lccodec.Chain:
     """Save states at steps 0, `every`, ... into a new chain."""
-    with lccodec.Chain(directory, **options) as chain:
+    with lccodec.Chain(directory, **{"newest": "history", **options}) as chain:
         for number, state in enumerate(states):
             chain.save(every * number, state, {"loss": 1 / (1 + number)})
     return lccodec.Chain(directory)

@@ -70,7 +70,8 @@ _dtype_option = click.option(
 @click.option(
     "--newest",
     type=click.Choice(["exact", "history"]),
-    help="Whether to keep the newest state bit for bit in one more file.  [default: as the chain does]",
+    help="Whether to keep the newest state bit for bit in one more file, where something is lost."
+    "  [default: as the chain was saved before; exact for a new one]",
 )
 @workers_option
 def save(  # one parameter for each option: click passes them by name

@@ -210,7 +210,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, asynchr
 
 
 def test_a_chain_shared_by_checkpoints_holds_deltas_and_each_can_go(tmp_path):
-    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain", policy="lc-2")
+    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain", policy="lc-2", newest="history")
     weight = torch.randn(300, 300)
     for step in range(3):
         weight += 0.01 * torch.randn(300, 300)
@@ -246,7 +246,7 @@ def test_buffers_of_a_lossy_checkpoint_are_exact_and_parameters_need_no_known_na
     torch.manual_seed(0)
     model = Codebook()
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.01)
-    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain", policy="lc-3")
+    writer = LCStorageWriter(tmp_path / "x", chain=tmp_path / "chain", policy="lc-3", newest="history")
     for step in range(2):
         model.table.sum().backward()
         optimizer.step()

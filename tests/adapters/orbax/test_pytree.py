@@ -74,7 +74,7 @@ class Network(flax.nnx.Module):
 
 @pytest.mark.parametrize("form", ["nnx", "optax"])
 def test_of_a_lossy_chain_only_what_structures_tell_is_inexact(tmp_path, form):
-    handler = LCCheckpointHandler(tmp_path / "chain", policy="lc-3")
+    handler = LCCheckpointHandler(tmp_path / "chain", policy="lc-3", newest="history")
     model = Network(flax.nnx.Rngs(0))
     optimizer = flax.nnx.Optimizer(model, optax.adam(1e-2), wrt=flax.nnx.Param)
     with manager(tmp_path / "steps", handler) as steps:

@@ -45,7 +45,7 @@ def test_roles_come_from_the_structure_whatever_the_names_are(tmp_path):
                 model.weight += torch.rand_like(model.weight)
             exact = {name: t.clone() for name, t in optimizer.state[model.weight].items()}
         chain.save(2, train_state)
-        back = chain.restore()
+        back = chain.restore(exact=False)
     assert_same(back["trainer"]["inner"]["state"][0], exact)
     assert not torch.equal(back["net"]["weight"], model.weight)
 
@@ -93,7 +93,7 @@ def test_statistics_and_codebooks_are_exact(tmp_path, policy, keep_vars):
     with lccodec.Chain(tmp_path, policy, adapter=adapter) as chain:
         for step, (_, state) in enumerate(quantized_states(torch.optim.AdamW, keep_vars)):
             chain.save(step, state)
-        back = chain.restore()
+        back = chain.restore(exact=False)
     differ = {name for name, tensor in state["net"].items() if not torch.equal(tensor, back["net"][name])}
     assert {"theta"} <= differ <= {"theta", "norm.weight", "norm.bias"}  # a few may fall on a bin's mean
     assert not torch.equal(
@@ -161,7 +161,7 @@ def test_a_module_tells_the_roles_for_a_chain(tmp_path):
         for step in range(2):
             state["net"] = {name: tensor * (1 + step) for name, tensor in state["net"].items()}
             chain.save(step, state)
-        back = chain.restore()["net"]
+        back = chain.restore(exact=False)["net"]
     assert {n for n, t in state["net"].items() if not torch.equal(t, back[n])} == {
         "theta", "norm.weight", "norm.bias",
     }  # fmt: skip

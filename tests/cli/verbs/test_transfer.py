@@ -88,7 +88,10 @@ def test_save_and_info_say_what_is_lossy(tmp_path):
         values = values * 1.5
     stdout, _ = run("save", tmp_path / "run", *files, "--policy", "lc-3")
     line = "2 other exact; 1 second moment lossy; 1 weight lossy; exact as nothing names them: x"
-    assert stdout.splitlines()[-1] == f"policy lc-3: {line}"
+    assert stdout.splitlines()[-2:] == [
+        f"policy lc-3: {line}",
+        "the newest state, step 2, is also there bit for bit",
+    ]
     stdout, _ = run("info", tmp_path / "run")
     assert re.search(rf"^arrays +{line}$", stdout, re.MULTILINE)
     assert re.search(r"fc~1weight .* weight +named 'weight' .* codebook, delta +lossy ", stdout)
