@@ -108,12 +108,11 @@ class Chain(Lifetime):
         options = WorkerOptions(workers, in_flight, patience)
         super().__init__(directory, adapter, options)
         self._thin_out = partial(thin_out, self.directory, check_keep(keep), self._ancestry)
-        every = check_every(keyframe_every)
-        self.keyframe_every = every
+        self.keyframe_every = check_every(keyframe_every)
         self.exact_every = check_exact_every(exact_every)
         self._settings = Settings(self.directory, policy, roles, check_newest(newest))
-        crew = self._options.threads()
-        self._saver = Saver(self.directory, self._settings, every, self.exact_every, crew)
+        every = self.keyframe_every, self.exact_every
+        self._saver = Saver(self.directory, self._settings, *every, self._options.threads())
         self._background: Background | None = None
         self._claim = Claim(self.directory)  # released last
         self._closed = False
@@ -168,13 +167,10 @@ class Chain(Lifetime):
         The values of arrays may change during the call: each stored value is the value at some
         moment of the call. Their memory must stay, and dicts, lists and scalars must not change.
 
-        With ``newest="exact"`` and a lossy policy, the exact file is committed first, then the
-        checkpoint. If one of the two cannot be written, the state is kept in the other, and an
-        `LccodecWarning` says so. A step that only the exact file has is a step of the chain, and
-        the next save adds it to the history.
-
-        If the latest checkpoint cannot be the reference of a delta, for example because its file is
-        damaged, a keyframe is written, and an `LccodecWarning` says what is wrong.
+        The exact file, if there is one, is committed before the checkpoint. If one of the two
+        cannot be written, the state is kept in the other, and an `LccodecWarning` says so. If the
+        latest checkpoint cannot be the reference of a delta, for example because its file is
+        damaged, a keyframe is written, with a warning too.
 
         Parameters
         ----------
@@ -201,8 +197,7 @@ class Chain(Lifetime):
         ChainError
             If another process saves to the directory.
         StorageError
-            If the operating system refuses to write. In all cases the state is not stored, and no
-            file is left behind.
+            If the operating system refuses to write. In all cases no file is left behind.
         """
         with self._saving:
             self._check_open()

@@ -200,8 +200,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     replaces = _parse_replaces(document, f"{where}: replaces") if "replaces" in document else ()
     is_exact = document.get("exact") is True
     exact = parse_base64(document.get("exact"), ROOT_SIZE)
-    named_or_marked = parent is None if is_exact else exact is not None
-    if "exact" in document and (not named_or_marked or step is None or version[1] == 0):
+    fits = parent is None if is_exact else exact is not None
+    if "exact" in document and not (fits and step is not None and version[1]):
         message = "not true in a keyframe or the root of an exact file, or no step, or version 1.0"
         raise FormatError("LCC-EXA-02", f"{where}: exact", message)
     scalars = document.get("scalars", [])

@@ -1,7 +1,7 @@
 """A loop that saves, prunes and rolls back until it is killed; it prints what it was told is done.
 
-``python killed_loop.py DIRECTORY``: it goes on from the newest step. The state of a step is a
-function of the step.
+``python killed_loop.py DIRECTORY POLICY``: it goes on from the newest step. The state of a step is
+a function of the step.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from lccodec import Chain, Keep
 def state_of(step: int) -> dict[str, Any]:
     """The state of a step."""
     rng = np.random.default_rng(step)
-    return {"weight": rng.standard_normal((30, 40)).astype("f4"), "bias": np.full(9, step), "step": step}
+    weight = rng.standard_normal((300, 100)).astype("f4")
+    return {"weight": weight, "bias": np.full(9, step), "step": step}
 
 
-def main(directory: str) -> None:
-    chain = Chain(
-        directory, "lossless", keyframe_every=5, newest="exact", keep=Keep(latest=6, every=7), in_flight=2
-    )
+def main(directory: str, policy: str) -> None:
+    chain = Chain(directory, policy, keyframe_every=5, workers=2, keep=Keep(latest=6, every=7), in_flight=2)
     steps = chain.steps
     generator = random.Random(len(steps) + (steps[-1] if steps else 0))
     if steps:
@@ -52,4 +51,4 @@ def main(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
