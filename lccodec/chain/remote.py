@@ -63,9 +63,8 @@ class WorkerOptions:
         policy, roles = settings.given
         written = None if policy is None else policy.to_json()
         where = str(directory.absolute())
-        return Opening(
-            where, written, roles, newest.asked, keyframe_every, self.members, float(self.patience)
-        )
+        members, patience = self.members, float(self.patience)
+        return Opening(where, written, roles, newest.asked, keyframe_every, members, patience, settings.first)
 
 
 class Remote:

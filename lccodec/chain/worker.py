@@ -23,6 +23,7 @@ from .. import errors
 from ..container.scalars import Json
 from ..policy.presets import resolve_policy
 from ..policy.roles import Role
+from ..quantizers.base import Quantizer
 from ..quantizers.registry import QUANTIZERS
 from ..quantizers.weighted import Weighted
 from ..workers.crew import Crew, Processes, Threads
@@ -52,6 +53,7 @@ class Opening:
     keyframe_every: int
     members: int
     patience: float
+    first: Mapping[str, Quantizer]
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Leader:
         directory = Path(opening.directory)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
         self._settings = Settings(directory, policy, opening.roles)
+        self._settings.first = opening.first
         newest = Newest(directory, opening.newest)
         self._saver = Saver(directory, self._settings, newest, opening.keyframe_every, self._crew)
 
