@@ -41,9 +41,10 @@ def test_save_and_restore(tmp_path, adapter):
 @pytest.mark.parametrize(
     ("names", "options", "steps"),
     [
-        (["a1b20.npz", "x3.npz"], [], [3, 20]),
-        (["a1.npz", "b.npz"], [], [0, 1]),
+        (["a20.npz", "x3.npz"], [], [3, 20]),
+        (["b.npz", "a.npz"], [], [0, 1]),
         (["a7.npz", "a2.npz"], ["--step", 5], [5, 6]),
+        (["a7.npz", "final.npz"], ["--steps", "900, 100"], [100, 900]),
     ],
 )
 def test_the_steps_of_files(tmp_path, names, options, steps):
@@ -54,15 +55,15 @@ def test_the_steps_of_files(tmp_path, names, options, steps):
     assert [entry["step"] for entry in document["saved"]] == steps
     npz.save_file({"x": np.ones(2)}, tmp_path / "next.npz")
     stdout, _ = run("save", tmp_path / "run", tmp_path / "next.npz")
-    assert stdout.startswith(f"step {steps[-1] + 1}, delta to {steps[-1]}: ")
+    assert stdout.splitlines()[2].startswith(f"step {steps[-1] + 1}, delta to {steps[-1]}: ")
 
 
 def test_two_files_of_one_step_are_refused_before_anything_is_written(tmp_path):
-    files = [tmp_path / f"part{i}-of-2.npz" for i in (1, 2)]
+    files = [tmp_path / f"{name}.npz" for name in ("a2", "b2")]
     for file in files:
         npz.save_file({"x": np.ones(2)}, file)
     _, stderr = run("save", tmp_path / "run", *files, code=2)
-    assert "both of step 2" in stderr
+    assert "both of step 2; say the steps: --steps" in stderr
     assert not (tmp_path / "run").exists()
 
 
