@@ -55,6 +55,11 @@ class Pruning:
         """Bytes that the steps that are written anew take more than before."""
         return sum(each.after - each.before for each in self.rewritten)
 
+    @property
+    def net(self) -> int:
+        """Bytes that the chain takes more than before; negative if it takes less."""
+        return self.cost - self.freed
+
 
 def prune(
     directory: Path,
