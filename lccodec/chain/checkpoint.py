@@ -22,7 +22,7 @@ from ..container.tree import select, unflatten
 from ..element_types import Array, check_dtype
 from ..errors import ArgumentError, ChainError, StorageError
 from .decoded import DecodedArray
-from .directory import check_name, checkpoint_path, step_index, stored_steps
+from .directory import check_name, checkpoint_path, no_checkpoint, step_index, stored_steps
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, check_step, open_parent
 from .place import Place
@@ -276,7 +276,7 @@ def _open_listed(directory: Path, wanted: int | None) -> CheckpointFile | None:
     if wanted is None:
         if not steps:
             absent = "" if os.path.lexists(directory) else ": there is no such directory"
-            raise ChainError(f"{directory} holds no checkpoint{absent}")
+            raise ChainError(f"{no_checkpoint(directory)}{absent}")
         wanted = steps[-1]
     if wanted not in steps:
         nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"

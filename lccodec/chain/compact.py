@@ -26,7 +26,7 @@ from ..policy.roles import Assignment
 from .ancestry import Ancestry
 from .checkpoint import CheckpointFile, open_step
 from .claim import claimed
-from .directory import directory_steps
+from .directory import directory_steps, no_checkpoint
 from .rewrite import Rewriting, rewrite
 
 
@@ -87,7 +87,7 @@ def compact(
     ):
         steps = directory_steps(directory)
         if not steps:
-            raise ChainError(f"{directory} holds no checkpoint")
+            raise ChainError(no_checkpoint(directory))
         if not dry_run:
             remove_stale_temporaries(directory, system)
         before = sum(path.stat().st_size for path in steps.values())

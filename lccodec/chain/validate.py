@@ -18,7 +18,7 @@ from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
 from .bundled import open_exact_in
 from .checkpoint import CheckpointFile, open_file, open_step
-from .directory import directory_names, directory_steps, steps_of
+from .directory import directory_names, directory_steps, no_checkpoint, steps_of
 from .exact_file import check_state, check_values, exact_root, link_problem
 from .place import Place, place_steps
 from .survey import Visit, survey, visit_file
@@ -82,7 +82,8 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     except LccodecError as error:
         return [_problem(error, target.name)]
     steps = steps_of(target, names)
-    problems = [] if steps else [Problem("chain", target.name, "holds no checkpoint")]
+    nothing = no_checkpoint(target).removeprefix(f"{target} ")
+    problems = [] if steps else [Problem("chain", target.name, nothing)]
     of_exact = _validate_exact(target, deep) if EXACT_NAME in names else []
     sound = EXACT_NAME in names and not of_exact
     problems += [
