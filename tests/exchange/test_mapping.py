@@ -307,7 +307,8 @@ def test_a_linear_that_may_follow_an_image_needs_a_rule(linear, unclear):
         with pytest.raises(ArgumentError) as caught:
             convert(source, (), like)
         (problem,) = str(caught.value).split(": ", 1)[1].split("; ")
-        rule = f'[[rule]] torch = "{unclear[0]}.weight" flax = "{unclear[0]}/kernel" layout = "flattened" size = 16'
+        name = unclear[0]
+        rule = f'[[rule]] torch = "{name}.weight" flax = "{name}/kernel" layout = "flattened" size = 16'
         assert rule in problem
         sized = [Rule(f"{name}.weight", f"{name}/kernel", "flattened", size=16) for name in unclear]
         convert(source, sized, like)
