@@ -42,7 +42,7 @@ _output_option = click.option(
     metavar="FILE",
     type=NEW,
     required=True,
-    help="A .npz, .safetensors, .h5 or .lcc.h5 file.",
+    help="A .npz, .safetensors, .pt, .h5 or .lcc.h5 file.",
 )
 _key_option = click.option(
     "--key",
@@ -198,7 +198,7 @@ def restore(  # one parameter for each option: click passes them by name
 ) -> None:
     """Restore a step of a chain or a bundle into a file, replacing it.
 
-    The suffix gives the format: .npz, .safetensors, .safetensors.index.json, .h5, .lcc.h5.
+    The suffix gives the format: .npz, .safetensors, .safetensors.index.json, .pt, .h5, .lcc.h5.
 
     A --key is an array, an entry with everything below it, or the part of names before a dot:
     'model' also means 'model.weight'. For only the weights of a training state: --key model

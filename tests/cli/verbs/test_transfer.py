@@ -257,6 +257,20 @@ def test_average_refuses(chain, tmp_path):
     ]:
         _, stderr = run("average", chain, *words, "-o", output, code=code)
         assert message in stderr
-    _, stderr = run("average", chain, "--last", 2, "-o", tmp_path / "avg.pt", code=2)
+    _, stderr = run("average", chain, "--last", 2, "-o", tmp_path / "avg.ckpt", code=2)
     assert "not one of .npz" in stderr
     assert not output.exists()
+
+
+def test_a_file_of_torch_is_restored(chain, tmp_path):
+    stdout, _ = run("restore", chain, "--step", 10, "--key", "model", "-o", tmp_path / "x.pt")
+    assert stdout.startswith("step 10: ")
+    found = torch.load(tmp_path / "x.pt", weights_only=True)
+    expected = {f"model/{name}": a for name, a in lccodec.Chain(chain).restore(10)["model"].items()}
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {
+        name: array.tolist() for name, array in expected.items()
+    }
+    run("save", tmp_path / "again", tmp_path / "x.pt")
+    np.testing.assert_array_equal(
+        lccodec.Chain(tmp_path / "again").restore()["model/weight"], expected["model/weight"]
+    )
