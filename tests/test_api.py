@@ -97,7 +97,7 @@ def test_public_names_of_the_exchange() -> None:
             ],
         ),
         (lccodec.Keep, ["latest", "every", "best", "steps", "newer_than"]),
-        (lccodec.Chain.save, ["self", "step", "state", "metadata", "known", "progress"]),
+        (lccodec.Chain.save, ["self", "step", "state", "metadata", "known", "progress", "following"]),
         (
             lccodec.Chain.save_async,
             ["self", "step", "state", "metadata", "known", "progress", "when_busy"],

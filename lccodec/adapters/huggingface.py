@@ -89,16 +89,17 @@ def pack_with(
     *,
     keep_weights: bool = False,
     models: Iterable[torch.nn.Module] = (),
+    step: int | None = None,
 ) -> None:
     """Do the same as `pack`, with the chain of a saver, which may do it in the background.
 
     The large files are removed when the checkpoint is on the disk. Until then they must stay as
-    they are.
+    they are. `step` is the trainer's, for the chain.
     """
     found = _read(checked_path(folder), models)
     if found is not None:
         remove = partial(found.remove, keep_weights=keep_weights)
-        saver.save(found.plain, found.path, found.metadata, found.known, remove)
+        saver.save(found.plain, found.path, found.metadata, found.known, remove, step)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@
 holds: tensors and plain values (:mod:`lccodec.adapters.tree.values`) in dicts and lists, but no
 objects. With `LCCheck` among the callbacks of the trainer, a checkpoint that holds more is refused
 before the first step. Without a chain each checkpoint is a lossless file. With a chain it is a link
-(`lccodec.adapters.link`); Lightning deletes links, never files of the chain.
-``Module.load_from_checkpoint`` ignores plugins: use what `load_checkpoint` returns. Needs the extra
-``lightning``.
+(`lccodec.adapters.link`) to a step of the chain, which is the trainer's ``global_step``; Lightning
+deletes links, never files of the chain. ``Module.load_from_checkpoint`` ignores plugins: use what
+`load_checkpoint` returns. Needs the extra ``lightning``.
 
 With ``background=True`` a save only copies the state, and worker processes do the rest. What a new
 checkpoint replaces is deleted when the new one is on the disk. The trainer's teardown waits:
@@ -39,6 +39,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..arguments import as_integer
 from ..chain.keep import Keep
 from ..chain.settings import KEYFRAME_EVERY
 from ..container.system import checked_path, storage_errors
@@ -123,7 +124,8 @@ class LCCheckpointIO(CheckpointIO):
         target = checked_path(path)
         with storage_errors("cannot create", target.parent):
             target.parent.mkdir(parents=True, exist_ok=True)
-        self._saver.save(checkpoint, target)
+        step = checkpoint.get("global_step") if isinstance(checkpoint, dict) else None
+        self._saver.save(checkpoint, target, step=as_integer(step))
 
     def load_checkpoint(
         self,

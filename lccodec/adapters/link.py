@@ -19,13 +19,15 @@ from ..chain.chain import Chain
 from ..chain.checkpoint import CheckpointFile, open_file
 from ..chain.directory import checkpoint_path
 from ..chain.newest import open_exact_of
+from ..chain.settings import LOG
 from ..chain.single_file import save_file
+from ..constants import MAX_STEP
 from ..container.reader import open_checkpoint
 from ..container.system import checked_path
 from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 
-__all__ = ["LINK_KEY", "open_linked", "open_named", "read_link", "save_linked", "write_link"]
+__all__ = ["LINK_KEY", "chain_step", "open_linked", "open_named", "read_link", "save_linked", "write_link"]
 
 #: The key of a link in the metadata. Errors name it as their rule.
 LINK_KEY: Final = "lccodec.link"
@@ -37,11 +39,18 @@ def save_linked(
     metadata: dict[str, str],
     chain: Chain | None,
     roles: Mapping[str, Assignment] | None = None,
+    step: int | None = None,
 ) -> None:
-    """Write a state to a lossless file; with a chain, to its next step, and a link to the file.
+    """Write a state to a lossless file; with a chain, to a step of it, and a link to the file.
 
-    An existing file is replaced after the state is on the disk. `roles` are the roles that the
-    framework knows, by the names of the arrays in `state`.
+    An existing file is replaced after the state is on the disk.
+
+    Parameters
+    ----------
+    roles
+        The roles that the framework knows, by the names of the arrays in `state`.
+    step
+        The trainer's step; see `chain_step`.
 
     Raises
     ------
@@ -53,9 +62,24 @@ def save_linked(
     if chain is None:
         save_file(state, path, metadata)
         return
-    step = max(chain.steps, default=-1) + 1
+    step = chain_step(step, max(chain.steps, default=-1))
     chain.save(step, state, metadata, known=roles)
     write_link(chain, step, path)
+
+
+def chain_step(wanted: int | None, latest: int) -> int:
+    """Return the step of the chain for a state: the trainer's, if the chain can take it.
+
+    A chain only grows. If a trainer saves a step twice, or went back to an earlier one, the state
+    gets the step after the latest. The log says so; the link names it.
+    """
+    if wanted is not None and latest < wanted <= MAX_STEP:
+        return wanted
+    if wanted is not None:
+        LOG.info(
+            "the trainer's step %d is step %d of the chain, whose latest is %d", wanted, latest + 1, latest
+        )
+    return latest + 1
 
 
 def write_link(chain: Chain, step: int, path: str | os.PathLike[str]) -> None:

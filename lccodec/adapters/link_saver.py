@@ -26,7 +26,7 @@ from ..chain.lifetime import thin_out
 from ..chain.settings import LOG
 from ..errors import ArgumentError
 from ..policy.roles import Assignment
-from .link import save_linked, write_link
+from .link import chain_step, save_linked, write_link
 from .options import ChainOptions
 
 __all__ = ["Begun", "LinkSaver"]
@@ -94,8 +94,9 @@ class LinkSaver:
         metadata: Mapping[str, str] | None = None,
         roles: Mapping[str, Assignment] | None = None,
         then: Callable[[], object] | None = None,
+        step: int | None = None,
     ) -> None:
-        """Save a state to the next step of the chain, and a link to a file.
+        """Save a state to a step of the chain, and a link to a file.
 
         Without a chain, the file is the state.
 
@@ -103,6 +104,8 @@ class LinkSaver:
         ----------
         then
             Called when the file is on the disk.
+        step
+            The trainer's step, if it is known; see `lccodec.adapters.link.chain_step`.
 
         Raises
         ------
@@ -111,7 +114,7 @@ class LinkSaver:
             saved. A failure of this save is raised by the next call.
         """
         if self._options.background:
-            begun = self.begin(state, metadata, roles)
+            begun = self.begin(state, metadata, roles, step)
             done: Future[None] = Future()
             self._running.append(done)
             begun.future.add_done_callback(partial(self._finish, begun, path, then, done))
@@ -121,12 +124,16 @@ class LinkSaver:
             state, strings = self._adapter.to_numpy(state, strings)
         chain = self._opened()
         self._thin_out()
-        save_linked(state, path, strings, chain, roles)
+        save_linked(state, path, strings, chain, roles, step)
         if then is not None:
             then()
 
     def begin(
-        self, state: Any, metadata: Mapping[str, str] | None, roles: Mapping[str, Assignment] | None
+        self,
+        state: Any,
+        metadata: Mapping[str, str] | None,
+        roles: Mapping[str, Assignment] | None,
+        step: int | None = None,
     ) -> Begun:
         """Save a state in the background. The caller writes the link, by `Begun.link`."""
         chain = self._opened()
@@ -135,7 +142,7 @@ class LinkSaver:
             raise ArgumentError("a save in the background needs a chain")
         self._thin_out()
         last = -1 if self._last is None or self._last.future.done() else self._last.step
-        step = max([*chain.steps, last], default=-1) + 1
+        step = chain_step(step, max([*chain.steps, last], default=-1))
         self._last = Begun(chain, step, chain.save_async(step, state, metadata, known=roles))
         return self._last
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..chain.checkpoint import open_file
-from ..chain.directory import directory_steps
+from ..chain.directory import chains_in, directory_steps
 from ..chain.keep import Keep
 from ..chain.prune import Pruning, prune
 from ..container.reader import open_checkpoint
@@ -102,9 +102,7 @@ def chains_below(directory: Path) -> list[Path]:
     """
     if directory_steps(directory):
         return [directory]
-    with storage_errors("cannot list", directory):
-        inner = sorted(path for path in directory.iterdir() if path.is_dir() and path.name[0] != ".")
-    found = [path for path in inner if directory_steps(path)]
+    found = chains_in(directory)
     if not found:
         raise ArgumentError(f"{directory} is no chain, and holds none")
     return found

@@ -16,8 +16,8 @@
 
 The trainer saves as usual. Then the weights and the optimizer's state move into ``lccodec.lcc.h5``
 in the checkpoint's folder, or into the chain, where the trainer's rotation of checkpoints deletes
-nothing (`lccodec.adapters.huggingface`). Everything else in the folder stays. To resume, unpack the
-folder. Needs the extra ``transformers``.
+nothing (`lccodec.adapters.huggingface`). Steps of the chain are those of the trainer. Everything
+else in the folder stays. To resume, unpack the folder. Needs the extra ``transformers``.
 
 With ``LCCallback(..., background=True)`` training goes on as soon as the tensors are read and
 copied. Worker processes store them, and only then the trainer's files are removed. The callback
@@ -87,7 +87,7 @@ class LCCallback(TrainerCallback):
         # At the end the trainer loads the best weights from its own files.
         keep = args.load_best_model_at_end
         models = () if model is None else [model]
-        pack_with(self._saver, folder, keep_weights=keep, models=models)
+        pack_with(self._saver, folder, keep_weights=keep, models=models, step=state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - the trainer passes them
         """Before the trainer saves, wait for the save in the background: it may delete folders.

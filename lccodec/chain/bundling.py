@@ -21,7 +21,7 @@ from ..container.system import SYSTEM, checked_path, storage_errors
 from ..container.whole_file import WholeFile, remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, LccodecError, warn
 from .bundled import is_newest_exact, open_exact_in
-from .directory import check_name, checkpoint_path, directory_steps, in_chain, step_index
+from .directory import check_name, checkpoint_path, directory_steps, in_chain, no_checkpoint, step_index
 from .links import check_step
 
 
@@ -62,7 +62,7 @@ def bundle(
         raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
     found = directory_steps(source)
     if not found:
-        raise ChainError(f"{source} holds no checkpoint")
+        raise ChainError(no_checkpoint(source))
     chosen = sorted(found) if steps is None else _with_parents(source, found, steps)
     check_index_size(len(chosen) + 1)
     entries: dict[int, BundledFile] = {}

@@ -20,6 +20,7 @@ from ..workers.memory import Arena
 from .adapter import Adapter, from_framework
 from .background import Background, WhenBusy, check_when_busy, open_background
 from .claim import Claim
+from .foresight import foresee
 from .keep import Keep, check_keep
 from .lifetime import Lifetime, check_every, thin_out
 from .newest import check_exact_every, check_newest, next_of
@@ -161,6 +162,7 @@ class Chain(Lifetime):
         *,
         known: Mapping[str, Assignment] | None = None,
         progress: Progress = False,
+        following: Any = None,
     ) -> int:
         """Store a state as a keyframe or a delta: the whole state, or nothing.
 
@@ -187,6 +189,9 @@ class Chain(Lifetime):
             ``True`` shows a bar while arrays are coded, if the package `tqdm` is installed and
             standard error is a terminal. A function is called as ``progress(done, total)`` with
             numbers of arrays, the last time with all that are coded. An error of it is a warning.
+        following
+            The state that is to be saved next, if it is known. A lossy first keyframe of a chain is
+            then as fine as the values move (:mod:`lccodec.chain.foresight`).
 
         Returns the size of the checkpoint's file in bytes.
 
@@ -202,6 +207,8 @@ class Chain(Lifetime):
         with self._saving:
             self._check_open()
             check_progress(progress)
+            if following is not None and self._background is None and not self.steps:
+                self._settings.first = foresee((state, following), self.adapter, known, self._settings.record)
             if self._options.workers is None and self._background is None:
                 flat, strings, roles = from_framework(self.adapter, state, metadata, known)
                 with self._claim.around_save(), telling_of_save(progress, warn) as tell:

@@ -22,7 +22,7 @@ from ..container.tree import select, unflatten
 from ..element_types import Array, check_dtype
 from ..errors import ArgumentError, ChainError, StorageError
 from .decoded import DecodedArray
-from .directory import chain_steps, check_name, step_index
+from .directory import chain_steps, check_name, no_checkpoint, step_index
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, check_step, open_parent
 from .place import Place
@@ -278,7 +278,7 @@ def _open_listed(directory: Path, wanted: int | None) -> CheckpointFile | None:
     if wanted is None:
         if not steps:
             absent = "" if os.path.lexists(directory) else ": there is no such directory"
-            raise ChainError(f"{directory} holds no checkpoint{absent}")
+            raise ChainError(f"{no_checkpoint(directory)}{absent}")
         wanted = max(steps)
     if wanted not in steps:
         nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"

@@ -26,7 +26,7 @@ from ..policy.roles import Assignment
 from .ancestry import Ancestry
 from .checkpoint import CheckpointFile, open_step
 from .claim import claimed
-from .directory import directory_steps
+from .directory import directory_steps, no_checkpoint
 from .rewrite import Rewriting, rewrite
 
 
@@ -87,7 +87,7 @@ def compact(
     ):
         steps = directory_steps(directory)
         if not steps:
-            raise ChainError(f"{directory} holds no checkpoint")
+            raise ChainError(no_checkpoint(directory))
         if not dry_run:
             remove_stale_temporaries(directory, system)
         before = sum(path.stat().st_size for path in steps.values())
@@ -147,14 +147,21 @@ def code_anew(directory: Path, target: Path, save: Callable[..., int]) -> Compac
     steps = directory_steps(directory)
     before, after = sum(path.stat().st_size for path in steps.values()), 0
     sums: dict[str, list[float]] = {}
-    for step in steps:
+    for place, step in enumerate(steps):
+        following = _state(directory, list(steps)[1]) if place == 0 and len(steps) > 1 else None
         with open_step(directory, step) as old:
             known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}
-            after += save(step, old.state(dtype="bits"), old.metadata(), known=known)
+            state = old.state(dtype="bits")
+            after += save(step, state, old.metadata(), known=known, following=following)
             with open_step(target, step) as new:
                 _add_errors(sums, old, new, known)
     errors = {role: math.sqrt(lost / had) if had else 0.0 for role, (lost, had) in sums.items()}
     return Compaction(len(steps), before, after, (), errors)
+
+
+def _state(directory: Path, step: int) -> Any:
+    with open_step(directory, step) as file:
+        return file.state(dtype="bits")
 
 
 def _add_errors(

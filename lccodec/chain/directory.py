@@ -21,6 +21,7 @@ from ..container.reader import open_checkpoint
 from ..container.system import storage_errors
 from ..errors import ArgumentError, DataError, FormatError, StorageError
 
+_MAX_NAMES_SHOWN: Final = 5  # in one message
 _FILE_NAME: Final = re.compile(r"([0-9]{12}|[1-9][0-9]{12,15})" + re.escape(CHECKPOINT_SUFFIX))
 
 
@@ -70,6 +71,22 @@ def steps_of(directory: Path, names: Sequence[str]) -> dict[int, Path]:
 def directory_steps(directory: Path) -> dict[int, Path]:
     """Return the checkpoint files of a directory; raise ``StorageError`` if it cannot be listed."""
     return steps_of(directory, directory_names(directory))
+
+
+def chains_in(directory: Path) -> list[Path]:
+    """Return the subdirectories of a directory that are chains, such as those of ranks."""
+    try:
+        inner = sorted(path for path in directory.iterdir() if path.is_dir() and path.name[0] != ".")
+        return [path for path in inner if directory_steps(path)]
+    except (OSError, StorageError):  # what is asked for is only a hint
+        return []
+
+
+def no_checkpoint(directory: Path) -> str:
+    """Return that a directory holds no checkpoint, and which chains are below it."""
+    names = [path.name for path in chains_in(directory)]
+    shown = ", ".join(names[:_MAX_NAMES_SHOWN]) + (", ..." if names[_MAX_NAMES_SHOWN:] else "")
+    return f"{directory} holds no checkpoint" + (f", but these chains: {shown}" if names else "")
 
 
 def stored_steps(directory: Path) -> list[int]:

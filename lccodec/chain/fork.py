@@ -18,7 +18,15 @@ from ..container.system import SYSTEM, System, storage_errors, sync_directory
 from ..container.whole_file import remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, LccodecError
 from .checkpoint import open_step
-from .directory import checkpoint_path, directory_names, directory_steps, exact_step, step_index, steps_of
+from .directory import (
+    checkpoint_path,
+    directory_names,
+    directory_steps,
+    exact_step,
+    no_checkpoint,
+    step_index,
+    steps_of,
+)
 from .exact_file import link_problem
 
 
@@ -52,7 +60,7 @@ def duplicate_chain(directory: Path, target: Path, system: System = SYSTEM) -> N
     """
     steps = directory_steps(directory)
     if not steps:
-        raise ChainError(f"{directory} holds no checkpoint")
+        raise ChainError(no_checkpoint(directory))
     roots = {step: read_root(path)[0] for step, path in steps.items()}
     link_all(directory, target, roots, _has_exact(directory, exact_step(directory)), system)
 

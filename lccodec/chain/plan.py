@@ -214,14 +214,22 @@ def candidates(
     return found
 
 
-def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None, width: float = 1.0) -> Plan:
+def make_plan(
+    arrays: Sequence[Candidate],
+    policy: Policy,
+    parent: int | None,
+    width: float = 1.0,
+    first: Mapping[str, Quantizer] | None = None,
+) -> Plan:
     """Choose for each array of a state whether it is stored, its quantizer, reference and frame.
 
     `parent` is the step of the parent; ``None`` for a keyframe. The references of a keyframe's
-    arrays only show how far they moved. `width` is as in `Policy.settle`.
+    arrays only show how far they moved. `width` is as in `Policy.settle`. `first` has
+    quantizers of arrays without a reference by name, in place of the policy's.
     """
     if parent is not None:
         policy = policy.settle(arrays, width)
+    first = first or {}
     quantizers, waiting = [], []
     frames: list[FramePlan] = []
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
@@ -231,6 +239,7 @@ def make_plan(arrays: Sequence[Candidate], policy: Policy, parent: int | None, w
         relative = False
         if parent is None or c.reference is None:
             coder = policy.choose_keyframe(c.name, c.role, c.kind, c.bits.size // c.kind.components)
+            coder = first.get(c.name, coder) if c.reference is None else coder
             coder = coder.settled(c.bits, c.reference, c.kind)
         else:
             if _equal(c.bits, c.reference):

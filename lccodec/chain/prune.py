@@ -18,7 +18,7 @@ from ..container.system import SYSTEM, System, directory_lock, storage_errors
 from ..container.whole_file import remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, DataError, warn
 from .ancestry import Ancestry
-from .directory import directory_names, steps_of
+from .directory import directory_names, no_checkpoint, steps_of
 from .keep import Keep, check_keep
 from .pins import pinned_among, pinned_steps
 from .removal import remove_files, waves
@@ -54,6 +54,11 @@ class Pruning:
     def cost(self) -> int:
         """Bytes that the steps that are written anew take more than before."""
         return sum(each.after - each.before for each in self.rewritten)
+
+    @property
+    def net(self) -> int:
+        """Bytes that the chain takes more than before; negative if it takes less."""
+        return self.cost - self.freed
 
 
 def prune(
@@ -161,7 +166,7 @@ def _plan(directory: Path, keep: Keep, ancestry: Ancestry) -> tuple[Pruning, dic
     names = directory_names(directory)
     steps = steps_of(directory, names)
     if not steps:
-        raise ChainError(f"{directory} holds no checkpoint")
+        raise ChainError(no_checkpoint(directory))
     ancestry.unreadable.clear()
     kept = keep.choose(steps, lambda step: ancestry.metadata(step, steps))
     if not kept:

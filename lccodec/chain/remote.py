@@ -61,10 +61,9 @@ class WorkerOptions:
         """Return what a leader must know of a chain."""
         policy, roles, newest = settings.given
         written = None if policy is None else policy.to_json()
-        every = keyframe_every, exact_every
-        return Opening(
-            str(directory.absolute()), written, roles, newest, *every, self.members, float(self.patience)
-        )
+        where, every = str(directory.absolute()), (keyframe_every, exact_every)
+        members, patience = self.members, float(self.patience)
+        return Opening(where, written, roles, newest, *every, members, patience, settings.first)
 
 
 class Remote:

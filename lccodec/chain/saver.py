@@ -147,7 +147,8 @@ class Saver:
         compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
         keyframe = tail is None or tail.deltas >= self._keyframe_every
         parent = None if keyframe or tail is None else tail.step
-        plan = make_plan(compared, record.policy, parent, self._settings.width)
+        settings = self._settings
+        plan = make_plan(compared, record.policy, parent, settings.width, settings.first)
         return plan, needed_record(record, compared, known)
 
     def _write(  # what is written, and how

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..arguments import as_integer, as_number
 from ..errors import ArgumentError, ChainError
-from .directory import chain_steps, step_index
+from .directory import chain_steps, no_checkpoint, step_index
 
 
 def select_shares(
@@ -70,7 +70,7 @@ def _steps(directory: Path, steps: Iterable[int] | None, last: int | None) -> li
             raise ArgumentError(f"last is a positive integer, not {last!r}")
         there = list(chain_steps(directory)) if directory.is_dir() else []
         if not there:
-            raise ChainError(f"{directory} holds no checkpoint")
+            raise ChainError(no_checkpoint(directory))
         return there[-count:]
     try:
         chosen = [step_index(step) for step in iter(steps or ())]

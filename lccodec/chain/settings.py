@@ -19,6 +19,7 @@ from ..policy.policy import Policy
 from ..policy.presets import POLICIES, resolve_policy
 from ..policy.record import Kept, Record
 from ..policy.roles import UNNAMED, Role, check_matches, check_roles
+from ..quantizers.base import Quantizer
 from .plan import Plan
 from .tail import TailFile, latest_record
 
@@ -53,6 +54,8 @@ class Settings:
         self._before: Record | None = None  # the recorded one, as the first save finds it
         self._shortfall_reported = False
         self._saves, self._resumed = 0, False
+        #: Quantizers of the first keyframe by name, where it is known what follows.
+        self.first: Mapping[str, Quantizer] = {}
 
     @property
     def width(self) -> float:
@@ -81,6 +84,7 @@ class Settings:
     def saved(self, plan: Plan, link: TailFile, seconds: float) -> None:
         """Count a save, and log one line about it."""
         self._saves += 1
+        self.first = {}
         kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
         ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
         LOG.info(

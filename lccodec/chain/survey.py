@@ -11,7 +11,7 @@ Source: SPEC 4 (Validator), 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from .checkpoint import CheckpointFile
 from .decoded import DecodedArray
 from .directory import check_name
 from .info import CheckpointInfo, Head, checkpoint_info, next_heads
-from .links import Link, check_parent, check_step, missing_parent, open_parent, value_or_raise
+from .links import Link, check_parent, check_step, member_names, missing_parent, open_parent, value_or_raise
 from .place import Place, is_gone, open_at, peek_at, place_path
 from .replay import Decoded, next_decoded, without_traceback
 
@@ -52,6 +52,16 @@ class Visit:
         left = self._whole()
         found = [] if left.decoded is None else [left.decoded.arrays[name] for name in left.link.index_names]
         return [error for error in found if isinstance(error, LccodecError)]
+
+    def lacking(self, frames: Container[int], above: Set[str]) -> set[str]:
+        """Return the arrays that need one of these frames, or one of these arrays of the parent."""
+        link, found = self._whole().link, set[str]()
+        for number in range(len(link.manifest.frames)):
+            members = member_names(link, number)
+            if number in frames or (not above.isdisjoint(members) and link.header(number).relative):
+                found.update(members)  # a run is decoded whole
+        found.update(name for name in above if name in link.names and link.frame_of(link.names[name]) is None)
+        return found
 
     def arrays(self) -> Mapping[str, DecodedArray | LccodecError]:
         """Return the decoded arrays by name, those that cannot be decoded as errors.

@@ -6,8 +6,8 @@ Source: SPEC 4 (Validator).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
 from .bundled import open_exact_in
 from .checkpoint import CheckpointFile, open_file
-from .directory import checkpoint_path, directory_names, steps_of
+from .directory import checkpoint_path, directory_names, exact_step, no_checkpoint, steps_of
 from .exact_file import check_exact, check_state, check_values, link_problem
 from .place import Place, place_steps
 from .survey import Visit, survey, visit_file
@@ -82,10 +82,14 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     except LccodecError as error:
         return [_problem(error, target.name)]
     steps = steps_of(target, names)
-    problems = [] if steps or EXACT_NAME in names else [Problem("chain", target.name, "holds no checkpoint")]
-    problems += _validate_steps(target, steps, deep)
-    if EXACT_NAME in names:
-        problems += _validate_exact(target, deep)
+    nothing = no_checkpoint(target).removeprefix(f"{target} ")
+    problems = [] if steps or EXACT_NAME in names else [Problem("chain", target.name, nothing)]
+    of_exact = _validate_exact(target, deep) if EXACT_NAME in names else []
+    sound = EXACT_NAME in names and not of_exact
+    problems += [
+        *_validate_steps(target, steps, deep, exact_step(target) if sound else None),
+        *of_exact,
+    ]
     known = {EXACT_NAME, *(checkpoint.name for checkpoint in steps.values())}
     for name in sorted(names):
         if name.endswith(CHECKPOINT_SUFFIX) and name not in known and not name.startswith(TEMPORARY_PREFIX):
@@ -93,21 +97,85 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
     return problems
 
 
-def _validate_steps(place: Place, steps: Mapping[int, Path], deep: bool) -> list[Problem]:
-    """Return what is wrong with the checkpoints of a place, by rising step."""
-    found = {}
-    for visit in survey(place, steps, decode=deep):
-        of_bytes = _byte_problems(visit.reader, visit.path) if visit.reader else []
-        found[visit.path] = of_bytes or _link_problems(visit, deep)
+def _validate_steps(place: Place, steps: Mapping[int, Path], deep: bool, exact: int | None) -> list[Problem]:
+    """Return what is wrong with the checkpoints of a place, by rising step.
+
+    `exact` is the step that a sound exact file holds, if there is one.
+    """
+    numbers = {path: step for step, path in steps.items()}
+    examined = _Examined(deep, exact)
+    found = {
+        visit.path: examined.add(numbers[visit.path], visit) for visit in survey(place, steps, decode=deep)
+    }
     return [problem for path in steps.values() for problem in found.get(path, ())]
+
+
+class _Examined:
+    """The checkpoints that were examined so far; each problem is told once, where it is.
+
+    A step that cannot be restored because of another one is a problem of its own, which names that
+    one.
+    """
+
+    def __init__(self, deep: bool, exact: int | None) -> None:
+        self._deep, self._exact = deep, exact
+        self._told: set[Problem] = set()
+        self._lost: dict[int, set[str] | None] = {}  # arrays that cannot be decoded; None: all of them
+        self._cause: dict[int, int] = {}
+
+    def add(self, step: int, visit: Visit) -> list[Problem]:
+        """Return what is wrong with a checkpoint. Its parent was added before."""
+        frames = _damaged_frames(visit.reader) if visit.reader else {}
+        of_bytes = _byte_problems(visit.reader, visit.path, frames) if visit.reader else []
+        of_link = _link_problems(visit, self._deep)
+        parent = visit.reader.manifest.parent if visit.reader else None
+        above = parent.step if parent is not None and parent.step in self._lost else None
+        needs = above is not None and self._needs(visit, above, of_link)
+        fresh = of_bytes or [p for p in of_link if above is None or _anywhere(p) not in self._told]
+        self._told.update(map(_anywhere, (*of_bytes, *of_link)))
+        lost = self._lacking(visit, frames, above)
+        if lost is None or lost:
+            self._lost[step] = lost
+            self._cause[step] = self._cause[above] if needs and above is not None else step
+        if needs:
+            what = "in the history (the exact file is sound) " if step == self._exact else ""
+            message = f"cannot be restored {what}as it needs step {self._cause[step]}"
+            fresh.append(Problem("chain", visit.path.name, message))
+        return fresh
+
+    def _needs(self, visit: Visit, above: int, of_link: Sequence[Problem]) -> bool:
+        """Return whether a checkpoint cannot be restored because its parent cannot."""
+        lost = self._lost[above]
+        if visit.error is not None or lost is None:
+            return all(_anywhere(problem) in self._told for problem in of_link)
+        return bool(visit.lacking((), lost))
+
+    def _lacking(self, visit: Visit, frames: Collection[int], above: int | None) -> set[str] | None:
+        """Return the arrays that cannot be decoded, ``None`` for all."""
+        if visit.error is not None:
+            return None
+        lost = set[str]() if above is None else self._lost[above]
+        if lost is None:
+            return None
+        found = visit.lacking(frames, lost) if frames or lost else set[str]()
+        if self._deep:
+            arrays = visit.arrays().items()
+            found.update(name for name, array in arrays if isinstance(array, LccodecError))
+        return found
+
+
+def _anywhere(problem: Problem) -> Problem:
+    """Return what is compared: what a chain lacks is told again for each file that needs it."""
+    return replace(problem, where="") if problem.rule == "chain" else problem
 
 
 def _validate_bundle(path: Path, deep: bool) -> list[Problem]:
     """Return what is wrong with a bundle, and with the files in it."""
     try:
         with Bundle(path) as bundle:
-            problems = _validate_steps(bundle, place_steps(bundle), deep)
-            return problems + _validate_exact_in(bundle, deep)
+            of_exact = _validate_exact_in(bundle, deep)
+            sound, steps = bundle.index.exact is not None and not of_exact, place_steps(bundle)
+            return _validate_steps(bundle, steps, deep, max(steps) if sound else None) + of_exact
     except LccodecError as error:
         return [_problem(error, path.name)]
 
@@ -165,11 +233,18 @@ def _validate_exact(directory: Path, deep: bool) -> list[Problem]:
     return [Problem("chain", EXACT_NAME, message)] if message else []
 
 
-def _byte_problems(reader: CheckpointReader, path: Path) -> list[Problem]:
+def _damaged_frames(reader: CheckpointReader) -> dict[int, LccodecError]:
+    """Return the errors of frames whose bytes are not those that were written."""
+    errors = ((n, _error(partial(reader.frame, n))) for n in range(len(reader.manifest.frames)))
+    return {number: error for number, error in errors if error is not None}
+
+
+def _byte_problems(
+    reader: CheckpointReader, path: Path, frames: Mapping[int, LccodecError] | None = None
+) -> list[Problem]:
     """Return what is wrong with the bytes of a file, whatever its parents are."""
-    checks: list[Callable[[], object]] = [partial(check_skeleton, reader)]
-    checks += [partial(reader.frame, number) for number in range(len(reader.manifest.frames))]
-    return _problems(map(_error, checks), path)
+    frames = _damaged_frames(reader) if frames is None else frames
+    return _problems([_error(partial(check_skeleton, reader)), *frames.values()], path)
 
 
 def _link_problems(visit: Visit, deep: bool) -> list[Problem]:

@@ -24,6 +24,7 @@ from ..container.scalars import Json
 from ..policy.presets import resolve_policy
 from ..policy.record import Kept
 from ..policy.roles import Role
+from ..quantizers.base import Quantizer
 from ..quantizers.registry import QUANTIZERS
 from ..quantizers.weighted import Weighted
 from ..workers.crew import Crew, Processes, Threads
@@ -53,6 +54,7 @@ class Opening:
     exact_every: int
     members: int
     patience: float
+    first: Mapping[str, Quantizer]
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class Leader:
         directory = Path(opening.directory)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
         self._settings = Settings(directory, policy, opening.roles, opening.newest)
+        self._settings.first = opening.first
         every = opening.keyframe_every, opening.exact_every
         self._saver = Saver(directory, self._settings, *every, self._crew)
 

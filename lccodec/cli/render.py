@@ -15,8 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import Any, Final
 
+from ..chain.directory import directory_steps
 from ..chain.info import ArrayInfo, CheckpointInfo
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
@@ -111,6 +113,15 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
     if len(infos) > 1:
         line = f"bytes, logarithmic  {sparkline([i.file_bytes for i in infos], logarithmic=True)}\n{line}"
     return f"{table.text()}\n\n{line}" if infos else "no checkpoints"
+
+
+def chains_text(chains: Sequence[Path]) -> str:
+    """Return the chains below a directory, such as those of ranks, with their steps."""
+    lines = ["chains below, for ls and the other verbs:"]
+    for chain in chains:
+        steps = list(directory_steps(chain))
+        lines.append(f"  {printable(chain)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")
+    return "\n".join(lines)
 
 
 def exact_text(exact: dict[str, Any]) -> str:

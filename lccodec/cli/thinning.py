@@ -25,8 +25,34 @@ def pruning_text(found: Pruning, dry_run: bool) -> str:
         lines.append(f"needed by {child}: {_ranges(needed, steps)}")
     lines += map(_rewriting_text, found.rewritten)
     if found.rewritten:
-        lines.append(f"that takes {found.cost:,} bytes more")
+        lines.append(f"that takes {found.cost:,} bytes more; {net_text(found.net)}")
+    if not found.removed:
+        lines += _why_nothing_goes(found, steps)
     return "\n".join(lines)
+
+
+def net_text(net: int) -> str:
+    """Return what a prune with rewriting comes to.
+
+    Examples
+    --------
+    >>> net_text(-1200)
+    'the chain takes 1,200 bytes less than before'
+    """
+    return f"the chain takes {abs(net):,} bytes {'more' if net > 0 else 'less'} than before"
+
+
+def _why_nothing_goes(found: Pruning, steps: Sequence[int]) -> list[str]:
+    if not found.needed:
+        return ["nothing goes: every step is kept"]
+    children = sorted(set(found.needed.values()))
+    lines = [
+        f"nothing goes: a delta needs all steps back to its keyframe; {_ranges(children, steps)} needs those",
+        "they can go when what is kept begins with a keyframe, after more saves",
+    ]
+    if not found.rewritten:
+        lines.append("or now, with --rewrite: --rewrite --dry-run says what that takes")
+    return lines
 
 
 def compaction_text(found: Compaction) -> str:

@@ -16,6 +16,9 @@ import numpy as np
 from ..constants import MAX_INTEGER_DIGITS
 from ..errors import ArgumentError, FormatError, LimitError
 
+#: The adapter of values by the package that they come from.
+_FRAMEWORKS: Final = {"torch": "torch", "jax": "jax", "jaxlib": "jax", "flax": "jax"}
+
 Json: TypeAlias = Any  # recursive, and often from a file: checked when it is read, not by the type checker
 
 _INTEGER_BOUND: Final = 10**MAX_INTEGER_DIGITS  # LCC-LIM-07
@@ -77,6 +80,17 @@ def is_unicode(text: str) -> bool:
     return text.isascii() or str(text.encode(errors="ignore"), "utf-8") == text  # encoding drops such
 
 
+def advice(value: Any) -> str:
+    """Return what to write instead of a value that cannot be stored, where that is known."""
+    if callable(getattr(value, "state_dict", None)):
+        return "; save its state_dict()"
+    framework = _FRAMEWORKS.get(type(value).__module__.partition(".")[0])
+    if framework is None:
+        return ""
+    adapter = f"lccodec.adapters.{framework}"
+    return f"; give its adapter: Chain(..., adapter={adapter}), or for one file {adapter}.save_file"
+
+
 def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
     """Return metadata in their stored form: strings (LCC-MAN-06).
 
@@ -103,7 +117,8 @@ def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
         plain = value.item() if isinstance(value, np.bool_ | np.integer | np.floating) else value
         text = json.dumps(plain) if isinstance(plain, bool | int | float) else plain
         if not isinstance(key, str) or not isinstance(text, str):
-            raise ArgumentError(f"metadata {key!r}: {value!r:.100} is not a string or a number")
+            advice = "; give a number, as of its item()" if callable(getattr(value, "item", None)) else ""
+            raise ArgumentError(f"metadata {key!r}: {value!r:.100} is not a string or a number{advice}")
         if not is_unicode(key) or not is_unicode(text):
             raise ArgumentError(f"metadata {key!r}: the string has a lone surrogate")
         strings[str(key)] = str(text)

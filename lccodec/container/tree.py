@@ -22,7 +22,7 @@ import numpy as np
 
 from ..constants import MAX_ARRAYS, MAX_NAME_CHARACTERS, MAX_NESTING
 from ..errors import ArgumentError, DataError, FormatError, LimitError
-from .scalars import Json, is_unicode, parse_scalar, scalar_json, scalar_value
+from .scalars import Json, advice, is_unicode, parse_scalar, scalar_json, scalar_value
 
 Keys: TypeAlias = tuple[str, ...]  # the path from the root to a node
 Leaf: TypeAlias = tuple[str, int | None, Json]  # name, index of an array, entry of a scalar
@@ -297,7 +297,8 @@ class _Flattener:
 
     def _scalar(self, value: Any, keys: Keys) -> Json:
         if value is not None and type(value) not in (bool, int, float, str, bytes):
-            _refuse(keys, f"is a {type(value).__module__}.{type(value).__qualname__}, not {_ACCEPTED_TYPES}")
+            kind = f"{type(value).__module__}.{type(value).__qualname__}"
+            _refuse(keys, f"is a {kind}, not {_ACCEPTED_TYPES}{advice(value)}")
         entry = scalar_json(value) if isinstance(value, float | bytes) else value
         try:
             parse_scalar(entry, "")

@@ -126,7 +126,10 @@ def _names(optimizer: Any, names: Sequence[str] | None) -> list[str]:
             n: name for n, name in zip(numbers, found, strict=False) if type(n) is int and type(name) is str
         }
     if not known:
-        raise ArgumentError("the optimizer's state does not have the parameters' names: give them")
+        raise ArgumentError(
+            "the optimizer's state does not have the parameters' names: give them, or make the optimizer"
+            " with module.named_parameters()"
+        )
     return [known[number] for number in sorted(known)]
 
 

@@ -137,6 +137,15 @@ class _Move:
 
 
 @dataclass(frozen=True)
+class _Layer:
+    """The numbers of inputs and outputs of a layer; without inputs, of a convolution."""
+
+    move: _Move
+    inputs: int | None
+    outputs: int
+
+
+@dataclass(frozen=True)
 class _Exchange:
     """One call of `exchange`, and the problems that it has found."""
 
@@ -161,6 +170,7 @@ class _Exchange:
                 self.problems.append(f"{names}: one rule is for all, another for one of them")
             else:
                 made |= self._moved(move)
+        self._check_images(moves)
         counts = Counter(name for move in moves for name in move.targets)
         self.problems.extend(
             f"{count} arrays would be {name!r}" for name, count in counts.items() if count > 1
@@ -174,6 +184,58 @@ class _Exchange:
             count = f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}"
             raise ArgumentError(f"from {self.side} to {self.other}, {count}: {'; '.join(self.problems)}")
         return made
+
+    def _check_images(self, moves: Sequence[_Move]) -> None:
+        """Refuse to guess the layout of a Linear that may follow a flattened image.
+
+        torch flattens an image channel by channel, Flax pixel by pixel. Names and shapes do not say
+        whether a Linear follows an image. It may if its inputs are several times the channels of a
+        convolution, and the layer before it is that convolution, or no layer has as many outputs.
+        """
+        layers = [layer for move in self._in_order(moves) if (layer := self._layer(move))]
+        channels = [layer.outputs for layer in layers if layer.inputs is None]
+        before: _Layer | None = None
+        for layer in layers:
+            inputs, last, before = layer.inputs, before, layer
+            if inputs is None or layer.move.rule in self.rules or layer.move.rule.layout != "linear":
+                continue
+            fitting = [count for count in channels if inputs % count == 0 and inputs > count > 1]
+            made = inputs in {other.outputs for other in layers if other is not layer}
+            if last is not None and last.inputs is None and last.outputs in fitting:
+                fitting = [last.outputs]
+            elif made or not fitting:
+                continue
+            self.problems.append(self._unknown_order(layer.move, fitting[-1]))
+
+    def _unknown_order(self, move: _Move, channels: int) -> str:
+        (torch, *_), (flax, *_) = (
+            (move.sources, move.targets) if self.side == "torch" else (move.targets, move.sources)
+        )
+        return (
+            f"{_listed(move.sources)} may follow a flattened image of {channels} channels, which torch and"
+            " Flax flatten in different orders: give the rule [[rule]]"
+            f' torch = "{torch}" flax = "{flax}" layout = "flattened" size = {channels}, or with'
+            ' layout = "linear" (without size) if it follows no image'
+        )
+
+    def _in_order(self, moves: Sequence[_Move]) -> Sequence[_Move]:
+        """Return moves in the order of the names in torch, which is mostly that of layers."""
+        if self.side == "torch" or self.target is None:
+            return moves
+        places = {name: place for place, name in enumerate(self.target)}
+        return sorted(moves, key=lambda move: min((places.get(n, 0) for n in move.targets), default=0))
+
+    def _layer(self, move: _Move) -> _Layer | None:
+        """Return the inputs and outputs of the layer that has these weights."""
+        shape, layout = _shape(self.source[move.sources[0]]) or (), move.rule.layout
+        if not move.targets or layout not in ("conv", "linear", "flattened", "same"):
+            return None
+        if layout == "same":  # an embedding
+            return _Layer(move, 0, shape[1]) if len(shape) == 2 else None
+        torch = self.side == "torch"
+        if layout == "conv":
+            return _Layer(move, None, shape[0] if torch else shape[-1])
+        return _Layer(move, shape[1], shape[0]) if torch else _Layer(move, shape[0], shape[-1])
 
     def _move(self, name: str) -> _Move | None:
         """Return the move of an entry: by the user's first fitting rule or the only common one."""

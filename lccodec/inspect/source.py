@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..chain.bundled import describe_exact_in
+from ..chain.directory import no_checkpoint
 from ..chain.newest import describe_exact
 from ..chain.pins import pinned_steps
 from ..chain.place import Place, place_steps
@@ -81,5 +82,5 @@ def open_source(path: Path) -> Source:
     source = Source(path, kind, place, place_steps(place))
     if not source.steps:
         source.close()
-        raise ArgumentError(f"{path} holds no checkpoint: it is no chain")
+        raise ArgumentError(f"{no_checkpoint(path)}: it is no chain")
     return source

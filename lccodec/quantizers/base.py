@@ -122,6 +122,13 @@ class Quantizer:
         """
         return self
 
+    def foreseen(self, bits: Array, following: Array, kind: ElementType) -> Quantizer:  # noqa: ARG002
+        """Return the quantizer for a first keyframe, given the array of the state that follows.
+
+        Both are components.
+        """
+        return self
+
     def scaled(self, factor: float) -> Quantizer:  # noqa: ARG002
         """Return the quantizer with steps multiplied by a factor; itself if they are fixed."""
         return self

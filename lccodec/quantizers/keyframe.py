@@ -3,7 +3,7 @@
 A keyframe needs no reference, but it need not be exact either. An error of the size of a delta's
 error costs a resumed run nothing that could be seen, and takes a tenth of the bytes. The movement
 since the last checkpoint says how large that is. The first keyframe of a chain knows no movement,
-so its steps are small parts of the values' spread.
+so its steps are small parts of the values' spread, or finer ones if it is known what follows.
 
 Sources: SPEC 7.7; ``spec/decisions/0011-lossy-keyframes.md``.
 """
@@ -79,6 +79,14 @@ class KeyframeSteps(Quantizer):
         widest = _MAX_SPREADS * spread if spread > 0 else math.inf
         step = float(_power_of_two(np.array(min(self.movements * moved, widest))))
         return UniformDeadzone(step=step, absolute=True) if 0 < step < math.inf else Lossless()
+
+    def foreseen(self, bits: Array, following: Array, kind: ElementType) -> Quantizer:
+        """Return steps of the movement until the next state, if they are finer than `first`."""
+        found = self.settled(bits, following, kind)
+        if isinstance(found, UniformDeadzone):
+            (spread,) = spreads(Residual(bits, None, kind))
+            return found if (found.step or 0.0) < self.first * spread else self
+        return found
 
     def fit(self, batch: Residual) -> Grid | None:
         """Choose the steps by the values, as in a first keyframe."""

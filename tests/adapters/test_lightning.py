@@ -103,7 +103,9 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained
     assert b"torch" not in last.read_bytes().replace(b"pytorch-lightning", b"")
     if chained:
         with lccodec.Chain(tmp_path / "chain") as chain:
-            assert [chain.info(step).parent for step in chain.steps] == [None, 0]
+            steps = chain.steps
+            assert [chain.restore(step)["global_step"] for step in steps] == steps != [0, 1]
+            assert [chain.info(step).parent for step in steps] == [None, steps[0]]
 
 
 def test_lightning_deletes_what_it_does_not_keep(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.adapters.link import open_linked, open_named, save_linked
+from lccodec.adapters.link import chain_step, open_linked, open_named, save_linked
 from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
 from lccodec.policy.roles import Assignment
 
@@ -162,3 +162,14 @@ def test_links_find_what_was_written_anew(linked):
         assert opened(linked / f"{step}.lcc.h5")[0] == step
     with pytest.raises(ChainError, match="is missing"):
         opened(linked / "0.lcc.h5")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "latest", "step"),
+    [
+        *[(None, -1, 0), (None, 7, 8), (0, -1, 0), (8, 7, 8), (900, 7, 900)],
+        *[(7, 7, 8), (3, 7, 8), (-1, -1, 0), (1 << 60, 7, 8)],
+    ],
+)
+def test_the_step_of_a_chain(wanted, latest, step):
+    assert chain_step(wanted, latest) == step

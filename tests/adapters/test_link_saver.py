@@ -95,6 +95,22 @@ def test_each_state_has_its_link(saver: LinkSaver, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("background", [False, True])
+def test_the_steps_of_a_trainer(background: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", background=background))
+    caplog.set_level("INFO", "lccodec")
+    for number, step in enumerate((100, 250, None, 250, 40, 300)):
+        saver.save(state(number), tmp_path / f"{number}", step=step)
+    saver.close()
+    assert lccodec.Chain(tmp_path / "chain").steps == [100, 250, 251, 252, 253, 300]
+    assert [step_of(tmp_path / f"{number}") for number in range(6)] == [*range(6)]
+    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("the trainer")]
+    assert told == [
+        "the trainer's step 250 is step 252 of the chain, whose latest is 251",
+        "the trainer's step 40 is step 253 of the chain, whose latest is 252",
+    ]
+
+
+@pytest.mark.parametrize("background", [False, True])
 def test_older_steps_go_when_their_followers_have_links(background: bool, tmp_path: Path) -> None:
     keep = lccodec.Keep(latest=2)
     options = ChainOptions(tmp_path / "chain", keyframe_every=0, background=background, keep=keep)

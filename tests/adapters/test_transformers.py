@@ -74,8 +74,8 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, expecte
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
     if chained:
         with lccodec.Chain(chain) as kept:
-            assert kept.info(1).parent == 0
-            assert len(kept.steps) == 4  # 4 and 8, then 12 and 14
+            assert kept.info(8).parent == 4
+            assert kept.steps == [4, 8, 12, 14]
 
 
 def test_the_best_weights_stay_for_the_trainer_to_load(tmp_path):

@@ -265,3 +265,61 @@ def test_a_state_without_end():
     state["a"] = state
     with pytest.raises(ArgumentError, match="nests deeper than"):
         to_torch(state)
+
+
+#: A convolution of 16 channels, and Linear layers of so many outputs and inputs.
+def image_network(*linear):
+    state = {"conv.weight": np.ones((16, 3, 5, 5), np.float32), "conv.bias": np.ones(16, np.float32)}
+    for number, shape in enumerate(linear):
+        state[f"fc{number}.weight"] = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    return state
+
+
+def linear_target(state):
+    """The same network in Flax, as if no image were flattened."""
+    target = {"conv": {"kernel": np.ones((5, 5, 3, 16), np.float32), "bias": np.ones(16, np.float32)}}
+    fc = {name: array for name, array in state.items() if name.startswith("fc")}
+    return target | {
+        name.split(".")[0]: {"kernel": np.ones(array.T.shape, np.float32)} for name, array in fc.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("linear", "unclear"),
+    [
+        ([(120, 400), (84, 120)], ["fc0"]),
+        ([(400, 400)], ["fc0"]),
+        ([(120, 16)], []),  # behind a mean over the image
+        ([(120, 17)], []),
+        ([(32, 16), (64, 32), (9, 64)], []),  # each behind the one before
+        ([(9, 16), (7, 160)], ["fc1"]),  # nothing else makes 160 values
+    ],
+)
+def test_a_linear_that_may_follow_an_image_needs_a_rule(linear, unclear):
+    state = image_network(*linear)
+    target = linear_target(state)
+    named = [Rule(f"{name}.weight", f"{name}/kernel", "linear") for name in unclear]
+    made = to_flax(state, named, target)
+    for convert, source, like in ((to_flax, state, target), (to_torch, made, state)):
+        if not unclear:
+            convert(source, (), like)
+            continue
+        with pytest.raises(ArgumentError) as caught:
+            convert(source, (), like)
+        (problem,) = str(caught.value).split(": ", 1)[1].split("; ")
+        name = unclear[0]
+        rule = f'[[rule]] torch = "{name}.weight" flax = "{name}/kernel" layout = "flattened" size = 16'
+        assert rule in problem
+        sized = [Rule(f"{name}.weight", f"{name}/kernel", "flattened", size=16) for name in unclear]
+        convert(source, sized, like)
+        convert(source, named, like)
+
+
+def test_layers_that_no_target_orders():
+    """Flax sorts names; a classifier may then come before the features."""
+    flax = {
+        "classifier": {"kernel": np.ones((400, 10), np.float32)},
+        "features": {"kernel": np.ones((5, 5, 3, 16), np.float32)},
+    }
+    with pytest.raises(ArgumentError, match="may follow a flattened image of 16 channels"):
+        to_torch(flax)

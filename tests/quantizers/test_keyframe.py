@@ -158,3 +158,19 @@ def test_parameters_are_checked(bad: Any) -> None:
         KeyframeSteps(bad)
     with pytest.raises(ArgumentError, match="KeyframeSteps: first"):
         KeyframeSteps(first=bad)
+
+
+def foreseen(array: np.ndarray, following: np.ndarray) -> Quantizer:
+    kind, bits = components(array)
+    return KeyframeSteps().foreseen(bits, components(following)[1], kind)
+
+
+def test_what_follows_makes_steps_finer_and_never_wider() -> None:
+    rng = np.random.default_rng(0)
+    array, noise = rng.standard_normal((2, 5000))
+    assert foreseen(array, array + 1e-4 * noise) == UniformDeadzone(step=power(1e-4), absolute=True)
+    assert foreseen(array, array + noise) == KeyframeSteps()
+    assert foreseen(array, array) == Lossless()
+    assert foreseen(np.ones(9), np.full(9, 2.0)) == KeyframeSteps()
+    kind, bits = components(array)
+    assert Lossless().foreseen(bits, bits, kind) == Lossless()

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ...errors import ArgumentError
+import numpy as np
+
+from ...errors import ArgumentError, warn
 from ...exchange import Rule, adam_to_flax, adam_to_torch, to_flax, to_torch
+from ...exchange.patterns import SEPARATORS
+from ...exchange.trees import leaves
 from ..tree.plain import BYTE_TYPES, from_plain, to_plain
 from .formats import load_file
 
 __all__ = ["Exchange", "convert"]
 
+#: The last parts of names in a module's state that are no parameters.
+_BUFFERS: Final = ("running_mean", "running_var", "num_batches_tracked")
 #: Types that are stored as arrays with other elements: no layout applies to these.
 _TYPES_AS_BITS: Final = BYTE_TYPES | {"complex32"}
 
@@ -33,7 +39,8 @@ class Exchange:
     model, optimizer
         The entry of the state that holds the module's state and, for Adam's moments, the entry of
         the optimizer's state; `like` has the same entries. Without `model` the whole state is the
-        module's. torch's optimizer must know the names of the parameters.
+        module's. If torch's optimizer has no names of parameters, they are those of the model in
+        its order, and a warning says so.
     """
 
     source: str
@@ -86,7 +93,9 @@ def convert(
     else:
         made = {model: to_other(_entry(state, model), rules, _entry(like, model))}
         if optimizer is not None:
-            made[optimizer] = adam_to_other(_entry(state, optimizer), None, rules, _entry(like, optimizer))
+            torch_state = state if exchange.source == "torch" else like
+            names = _names(_entry(torch_state, model), _entry(torch_state, optimizer), model, optimizer)
+            made[optimizer] = adam_to_other(_entry(state, optimizer), names, rules, _entry(like, optimizer))
         left_out = [key for key in state if key not in made]
     plain, kept = to_plain(made, metadata, lambda value: value, lambda leaf: (leaf, kinds.get(id(leaf))))
     return plain, kept, left_out
@@ -110,3 +119,36 @@ def _entry(state: Any, name: str) -> Any:
     if not isinstance(state, Mapping) or name not in state:
         raise ArgumentError(f"the state has no entry {name!r}")
     return state[name]
+
+
+def _names(model: Any, optimizer: Any, model_name: str, optimizer_name: str) -> list[str] | None:
+    """Return the names of the parameters of a torch optimizer; None if it has them itself.
+
+    An optimizer of ``module.parameters()`` has numbers, in the order of the module's state. That
+    its parameters have the shapes of the module's is checked.
+    """
+    if not isinstance(optimizer, Mapping) or not isinstance(model, Mapping):
+        return None
+    groups, state = optimizer.get("param_groups"), optimizer.get("state")
+    if not isinstance(groups, list) or not isinstance(state, Mapping):
+        return None  # adam's error says what it is not
+    if len(groups) != 1 or not isinstance(groups[0], Mapping) or "param_names" in groups[0]:
+        return None
+    numbers = groups[0].get("params")
+    shapes = {name: np.shape(leaf) for name, leaf in leaves(model, SEPARATORS["torch"]).items()}
+    names = [name for name in shapes if name.rpartition(".")[2] not in _BUFFERS]
+    where = f"the parameters of {optimizer_name!r}, which have no names, are not those of {model_name!r}"
+    advice = "make the optimizer with module.named_parameters()"
+    if not isinstance(numbers, list) or len(numbers) != len(names):
+        count = len(numbers) if isinstance(numbers, list) else 0
+        raise ArgumentError(f"{where} in order: {count} and {len(names)}; {advice}")
+    for number, name in zip(numbers, names, strict=True):
+        entry = state.get(number, state.get(str(number)))
+        moment = entry.get("exp_avg") if isinstance(entry, Mapping) else None
+        if moment is not None and np.shape(moment) != shapes[name]:
+            raise ArgumentError(f"{where}: {number} is {np.shape(moment)}, {name!r} {shapes[name]}; {advice}")
+    warn(
+        f"{optimizer_name!r} has no names of parameters: they are taken to be those of {model_name!r}, in"
+        " its order; their shapes agree"
+    )
+    return names

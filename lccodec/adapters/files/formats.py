@@ -1,9 +1,9 @@
 """Files of every format, chosen by suffix: a state and its metadata are read and written.
 
 A ``.lcc.h5`` file is a checkpoint; it is written lossless. A ``.safetensors.index.json`` file comes
-with its shards, which are one state. An ``.npz`` file has no place for metadata. Files of
-``torch.save`` are only read. A ``.ckpt``, ``.h5`` or ``.hdf5`` file may also be a checkpoint:
-Lightning gives every checkpoint the first suffix.
+with its shards, which are one state. A ``.pt`` or ``.pth`` file is one of ``torch.save``. It has no
+place for metadata, nor has an ``.npz`` file. A ``.ckpt``, ``.h5`` or ``.hdf5`` file may also be a
+checkpoint: Lightning gives every checkpoint the first suffix.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ...container.system import StrPath, checked_path
 from ...errors import ArgumentError
 from ...policy.roles import Assignment
 from ..link import open_linked
+from ..tree.plain import TYPES
 from .shards import INDEX_SUFFIX, SHARD_BYTES, is_index
 from .signature import recognize
 
@@ -30,9 +31,11 @@ _SAFETENSORS: Final = ".safetensors"
 _INDEX: Final = _SAFETENSORS + INDEX_SUFFIX
 _HDF5: Final = (".h5", ".hdf5")
 _TORCH: Final = (".pt", ".pth", ".ckpt")
-_WRITTEN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *_HDF5)
+#: Lightning's .ckpt files hold more than a state.
+_WRITTEN_BY_TORCH: Final = (".pt", ".pth")
+_WRITTEN: Final = (_NPZ, _SAFETENSORS, _INDEX, CHECKPOINT_SUFFIX, *_HDF5, *_WRITTEN_BY_TORCH)
 #: Suffixes of the files that can be read.
-READ: Final = (*_WRITTEN, *_TORCH)
+READ: Final = tuple(dict.fromkeys((*_WRITTEN, *_TORCH)))
 
 
 def check_suffix(path: StrPath, write: bool = False) -> Path:
@@ -40,9 +43,9 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
 
     Examples
     --------
-    >>> check_suffix("w.pt", write=True)  # doctest: +ELLIPSIS
+    >>> check_suffix("w.ckpt", write=True)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    lccodec.errors.ArgumentError: w.pt: not one of .npz, .safetensors, ..., .lcc.h5, .h5, .hdf5
+    lccodec.errors.ArgumentError: w.ckpt: not one of .npz, .safetensors, ..., .hdf5, .pt, .pth
     """
     path = checked_path(path)
     suffixes = _WRITTEN if write else READ
@@ -116,6 +119,11 @@ def save_file(
     if path.name.endswith(CHECKPOINT_SUFFIX):
         save_checkpoint(state, path, metadata)
         return metadata
+    if path.suffix in _WRITTEN_BY_TORCH:
+        from ..torch.archive import save_archive
+
+        save_archive(state, path, metadata)
+        return {key: text for key, text in metadata.items() if key == TYPES}  # the state has these
     adapter = _adapter(path)
     kept = metadata if hasattr(adapter, "load_metadata") else {}
     if is_index(path):

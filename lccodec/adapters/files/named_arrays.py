@@ -7,9 +7,7 @@ through a chain and back.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +16,7 @@ from ...container.tree import array_names, flatten, select
 from ...element_types import Array, element_type
 from ...errors import ArgumentError
 
-__all__ = ["named_arrays", "named_leaves", "plain_names", "steps_in_names"]
+__all__ = ["named_arrays", "named_leaves", "plain_names"]
 
 Value = TypeVar("Value")
 
@@ -109,36 +107,3 @@ def named_arrays(state: Any, form: str) -> dict[str, Array]:
             "write a .safetensors or .lcc.h5 file, or choose arrays by --key"
         )
     return arrays
-
-
-def steps_in_names(paths: Iterable[Path]) -> dict[int, Path] | None:
-    """Return files by ascending step: the last number in each name, without the suffix.
-
-    Returns
-    -------
-    dict or None
-        None if any name has no number.
-
-    Raises
-    ------
-    ArgumentError
-        If two files have the same number.
-
-    Examples
-    --------
-    >>> steps_in_names([Path("v2_step10.npz"), Path("v2_step9.npz")])  # doctest: +ELLIPSIS
-    {9: ...Path('v2_step9.npz'), 10: ...Path('v2_step10.npz')}
-    >>> steps_in_names([Path("final.npz")])
-    """
-    steps: dict[int, Path] = {}
-    for path in paths:
-        numbers = re.findall(r"[0-9]+", path.stem)
-        if not numbers:
-            return None
-        step = int(numbers[-1])
-        if step in steps:
-            raise ArgumentError(
-                f"by their names, {steps[step]} and {path} are both of step {step}; give a step"
-            )
-        steps[step] = path
-    return {step: steps[step] for step in sorted(steps)}

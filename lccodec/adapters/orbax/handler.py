@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import jax
 import numpy as np
@@ -16,14 +16,19 @@ import orbax.checkpoint as ocp
 from ...chain.keep import Keep
 from ...chain.settings import KEYFRAME_EVERY
 from ...container.system import checked_path
+from ...errors import ArgumentError
 from ...policy.policy import Policy
 from ...policy.record import Kept
+from ..files.steps import number_files
 from ..link_saver import LinkSaver
 from ..options import ChainOptions
 from .parts import part_path
 from .pytree import abstract_tree, part_roles, read_tree, take_part
 
 __all__ = ["LCCheckpointHandler", "LCHandler", "LCRestore", "LCSave"]
+
+#: What Orbax writes behind the name of a directory until it is complete.
+_TEMPORARY: Final = ".orbax-checkpoint-tmp"
 
 
 class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
@@ -52,7 +57,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:
         """Copy the tree; return a future that waits until it is written."""
-        write = self._begin(args.item)
+        write = self._begin(args.item, _step(directory))
 
         async def finish() -> None:
             await asyncio.to_thread(write, checked_path(directory))
@@ -61,14 +66,14 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     def save(self, directory: Any, args: LCSave) -> None:
         """Write the tree."""
-        self._begin(args.item)(checked_path(directory))
+        self._begin(args.item, _step(directory))(checked_path(directory))
 
     def close(self) -> None:
         """Wait for the saves in the background, and end the workers."""
         if self._saver is not None:
             self._saver.close()
 
-    def _begin(self, tree: Any) -> Callable[[Path], None]:
+    def _begin(self, tree: Any, step: int | None) -> Callable[[Path], None]:
         """Copy a tree; return the function that writes it, or its link, to a directory."""
         state = take_part(tree, copy=not self._options.background)
         roles, process = part_roles(tree, state), state["process"]
@@ -76,10 +81,10 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
             self._saver = LinkSaver(self._options, part=f"process-{process}")
         if self._options.background:
             # The directory may not exist yet, and Orbax asks for the result: no failure is lost.
-            begun = self._saver.begin(state, {}, roles)
+            begun = self._saver.begin(state, {}, roles, step)
             return lambda directory: begun.link(part_path(directory, process))
         saver = self._saver
-        return lambda directory: saver.save(state, part_path(directory, process), {}, roles)
+        return lambda directory: saver.save(state, part_path(directory, process), {}, roles, step=step)
 
     def restore(self, directory: Any, args: LCRestore | None = None) -> Any:
         """Return the tree.
@@ -137,7 +142,7 @@ class LCHandler:
 
     async def save(self, directory: Any, checkpointable: Any) -> Awaitable[None]:
         """Copy the tree; return an awaitable that writes it."""
-        write = self._handler._begin(checkpointable)
+        write = self._handler._begin(checkpointable, _step(getattr(directory, "path", None)))
 
         async def finish() -> None:
             path = checked_path(await directory.await_creation())
@@ -166,3 +171,16 @@ class LCHandler:
         """Return whether all leaves are abstract arrays or plain values."""
         leaves = jax.tree_util.tree_leaves(abstract_checkpointable)
         return all(isinstance(leaf, jax.ShapeDtypeStruct) or self.is_handleable(leaf) for leaf in leaves)
+
+
+def _step(directory: Any) -> int | None:
+    """Return the step in the name of a directory of Orbax, or of the one above, if there is one."""
+    if directory is None:
+        return None
+    parts = checked_path(directory).parts
+    path = Path(*(part.partition(_TEMPORARY)[0] or part for part in parts))
+    try:
+        found = number_files([path / "state"])
+    except ArgumentError:  # it is not clear which number is meant
+        return None
+    return None if found is None else next(iter(found.steps))

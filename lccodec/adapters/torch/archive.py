@@ -1,7 +1,8 @@
 """Files of ``torch.save`` (``.pt``, ``.pth``, ``.ckpt``): read by torch's weights-only loader.
 
-Such a file is a pickle, and a pickle may run any code. The weights-only loader makes tensors and
-plain values and refuses everything else; the error names what it refused. Before anything is made
+Such a file is a pickle, and a pickle may run any code. The weights-only loader makes tensors, plain
+values, and arrays and numbers of NumPy (`numpy_pickle`), and refuses everything else; the error
+names what it refused. Before anything is made
 of the file, its members are checked to be as large as the file at most; afterwards tensors that
 repeat their values must stay within a bound of the file's size.
 """
@@ -12,17 +13,20 @@ import errno
 import os
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, Final
 
+import numpy as np
 import torch
-from torch.serialization import get_unsafe_globals_in_checkpoint
+from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from ...constants import MAX_EXPANSION, MAX_NAME_CHARACTERS
 from ...errors import ArgumentError, FormatError, LccodecError, LimitError
-from ..files.disk import regular_file
+from ..files.disk import regular_file, replacing
+from .numpy_pickle import NUMPY_GLOBALS
+from .states import from_numpy
 
-__all__ = ["load_archive"]
+__all__ = ["load_archive", "save_archive"]
 
 _RULE: Final = "torch.save"
 _ZIP_START: Final = b"PK\x03\x04"
@@ -51,16 +55,35 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
             if file.read(len(_ZIP_START)) == _ZIP_START:
                 _check_members(file, size, str(path))
             file.seek(0)
-            state = torch.load(file, map_location="cpu", weights_only=True)
+            with safe_globals(NUMPY_GLOBALS):
+                state = torch.load(file, map_location="cpu", weights_only=True)
         except LccodecError:
             raise
         # For damaged bytes, torch and the unpickler raise a dozen kinds of exceptions.
         except Exception as error:
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                 raise
-            raise _refusal(file, str(path), error) from error
+            with safe_globals(NUMPY_GLOBALS):
+                raise _refusal(file, str(path), error) from error
     _check_sizes(state, size, str(path))
     return state
+
+
+def save_archive(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:
+    """Write a state of NumPy arrays as a file of ``torch.save``, with tensors.
+
+    `metadata` says which arrays were not tensors. The file has no place for them.
+
+    Raises
+    ------
+    ArgumentError
+        For an array of a type that PyTorch lacks.
+    StorageError
+        If the operating system refuses. An existing file is unchanged.
+    """
+    tensors = from_numpy(state, metadata)
+    with replacing(path) as temporary, temporary.open("wb") as stream:  # not to a path: torch stores its name
+        torch.save(tensors, stream)
 
 
 def _check_members(file: BinaryIO, size: int, where: str) -> None:
@@ -137,6 +160,8 @@ def _own_bytes(value: Any, seen: set[object]) -> int:
     """Return the bytes that a leaf takes if it is copied; tied tensors count once."""
     if isinstance(value, bytes | bytearray):
         return len(value)
+    if isinstance(value, np.ndarray):
+        return value.nbytes
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_nested:
         return 0  # these are refused when they are stored
     key = (value.data_ptr(), value.dtype, value.shape, value.stride())

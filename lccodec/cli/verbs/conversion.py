@@ -56,8 +56,8 @@ def convert(  # one parameter for each option: click passes them by name
 ) -> None:
     """Convert a file or a step of a chain or a bundle to another format, with its metadata.
 
-    The suffix gives the format: .npz, .safetensors, .lcc.h5, .h5 or .hdf5 (plain HDF5), or
-    .safetensors.index.json with its shards; .pt, .pth and .ckpt are only read. OUTPUT is replaced
+    The suffix gives the format: .npz, .safetensors, .lcc.h5, .h5 or .hdf5 (plain HDF5), .pt or .pth
+    (torch.save), or .safetensors.index.json with its shards; .ckpt is only read. OUTPUT is replaced
     if it exists. With --from and --to the state is converted to the same module in the other
     framework, by rules for names and layouts.
     """

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ...chain.bundled import describe_exact_in, with_exact_in
+from ...chain.directory import chains_in, no_checkpoint
 from ...chain.info import ArrayInfo, CheckpointInfo
 from ...chain.newest import describe_exact, with_exact
 from ...chain.pins import pinned_steps
@@ -18,7 +19,7 @@ from ...chain.place import Place, place_steps
 from ...chain.survey import survey
 from ...chain.validate import validate
 from ...container.bundle import Bundle, is_bundle
-from ...errors import ArgumentError, FormatError, LccodecError
+from ...errors import ArgumentError, ChainError, FormatError, LccodecError
 from ...inspect.course import course
 from ...inspect.difference import Leaves, compare_states
 from ...inspect.inventory import array_row
@@ -42,7 +43,7 @@ from .parameters import (
 @verb
 @place_argument
 def ls(place: Path, as_json: bool) -> int:
-    """List the checkpoints of a chain or a bundle."""
+    """List the checkpoints of a chain or a bundle, and the chains in the folders of DIR."""
     with nullcontext(place) if place.is_dir() else Bundle(place) as opened:
         exact = describe_exact_in(opened) if isinstance(opened, Bundle) else describe_exact(opened)
         return _list(place, opened, exact, as_json)
@@ -50,6 +51,9 @@ def ls(place: Path, as_json: bool) -> int:
 
 def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool) -> int:
     steps = place_steps(place)
+    chains = [] if isinstance(place, Bundle) else chains_in(place)
+    if not steps and exact is None and not chains:
+        raise ChainError(no_checkpoint(path))
     pins = [] if isinstance(place, Bundle) else pinned_steps(place)
     found: dict[Path, CheckpointInfo | LccodecError] = {}
     with render.progress("reading") as update:
@@ -69,11 +73,14 @@ def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool)
         "totals": render.totals(infos),
         "exact": exact,
         "pins": pins,
+        "chains": [str(chain) for chain in chains],
         "errors": [{"step": step, **error_document(error, error_text(error))} for step, error in errors],
     }
     click.echo(render.dump_json(document) if as_json else render.checkpoints_text(infos))
     if exact is not None and not as_json:
         click.echo(render.exact_text(exact))
+    if chains and not as_json:
+        click.echo(render.chains_text(chains))
     if pins and not as_json:
         click.echo(f"pinned: {', '.join(map(str, pins))}")
     for _, error in errors:

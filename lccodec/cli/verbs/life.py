@@ -16,15 +16,17 @@ from ...chain.keep import Keep
 from ...chain.pins import pin as pin_step
 from ...chain.pins import pinned_steps
 from ...chain.pins import unpin as unpin_step
+from ...chain.prune import Pruning
 from ...chain.rollback import rollback as roll_back
 from ...chain.rolled_back import RolledBack, list_rolled_back, purge_rolled_back
 from ...chain.rolled_back import bring_back as bring_back_steps
 from ...chain.settings import KEYFRAME_EVERY
+from ...errors import ArgumentError
 from ...policy.presets import POLICIES
 from .. import render
 from ..program import verb
 from ..table import printable
-from ..thinning import compaction_text, pruning_text
+from ..thinning import compaction_text, net_text, pruning_text
 from .parameters import CHAIN_OR_FILE, NEW, STEP, chain_argument
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -131,6 +133,7 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
 @click.option(
     "--rewrite", is_flag=True, help="Write kept checkpoints anew, with the same state, so that more can go."
 )
+@click.option("--grow", is_flag=True, help="With --rewrite, even if the chain takes more bytes then.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go, and what that frees and costs.")
 def prune(  # one parameter for each option: click passes them by name
     directory: Path,
@@ -141,24 +144,44 @@ def prune(  # one parameter for each option: click passes them by name
     newer_than: timedelta | None,
     places: tuple[Path, ...],
     rewrite: bool,
+    grow: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Remove the checkpoints that no option keeps, and that nothing kept needs.
 
-    The newest step and pinned steps are always kept. See first what --rewrite costs: add --dry-run.
-    With --named-by, DIR may hold the chains of several ranks.
+    The newest step and pinned steps are always kept. With --rewrite it is first computed what that
+    frees and costs; if the chain would take more bytes than before, nothing is done. With
+    --named-by, DIR may hold the chains of several ranks.
     """
-    options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
-    if places:
-        if latest or every or best or steps or newer_than:
-            raise click.UsageError("--named-by alone says what to keep")
-        pruned = prune_named(directory, places, **options)
-    else:
-        keep = Keep(latest, every, best, steps, newer_than)
-        pruned = prune_together(directory, keep, **options)
+    if places and (latest or every or best or steps or newer_than):
+        raise click.UsageError("--named-by alone says what to keep")
+    keep = None if places else Keep(latest, every, best, steps, newer_than)
+
+    def pruned_chains(only_say: bool) -> dict[Path, Pruning]:
+        options: dict[str, Any] = {"rewrite": rewrite, "dry_run": only_say}
+        if keep is None:
+            return prune_named(directory, places, **options)
+        return prune_together(directory, keep, **options)
+
+    if rewrite and not dry_run:
+        net = sum(found.net for found in pruned_chains(True).values())
+        if net > 0 and not grow:
+            raise ArgumentError(
+                f"{directory}: nothing is done: written anew, {net_text(net)};"
+                " --dry-run shows it, and --grow does it all the same"
+            )
+        if not as_json:
+            click.echo(net_text(net))
+    pruned = pruned_chains(dry_run)
     documents = [
-        {"directory": str(chain), "dry_run": dry_run, **asdict(found), "cost": found.cost}
+        {
+            "directory": str(chain),
+            "dry_run": dry_run,
+            **asdict(found),
+            "cost": found.cost,
+            "net": found.net,
+        }
         for chain, found in pruned.items()
     ]
     if as_json:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
-from ...adapters.files.formats import check_suffix, load_with_roles
-from ...adapters.files.named_arrays import steps_in_names
+from ...adapters.files.formats import check_suffix
 from ...adapters.files.structure import choose
 from ...chain.average import average as average_steps
 from ...chain.chain import Chain
@@ -19,11 +19,12 @@ from ...policy.presets import POLICIES
 from ...policy.record import Kept
 from ...policy.roles import ROLES, Role
 from .. import render
+from ..importing import Loader, forecasts_text, loss_text, map_files, mapping_text, measured_loss, offered
 from ..program import verb
 from ..table import printable
 from .output import save_output, shard_option
 from .parameters import (
-    FILE,
+    CHAIN_OR_FILE,
     NEW,
     STEP,
     chain_argument,
@@ -41,7 +42,7 @@ _output_option = click.option(
     metavar="FILE",
     type=NEW,
     required=True,
-    help="A .npz, .safetensors, .h5 or .lcc.h5 file.",
+    help="A .npz, .safetensors, .pt, .h5 or .lcc.h5 file.",
 )
 _key_option = click.option(
     "--key",
@@ -58,10 +59,28 @@ _dtype_option = click.option(
 )
 
 
+def _step(text: Any, parameter: click.Parameter, context: click.Context) -> int:
+    return STEP.convert(text, parameter, context)
+
+
+def _step_list(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[int, ...] | None:
+    """Return steps that are given as ``100,200``."""
+    if text is None:
+        return None
+    return tuple(_step(part.strip(), parameter, context) for part in text.split(","))
+
+
 @verb
 @click.argument("directory", metavar="DIR", type=NEW)
-@click.argument("files", metavar="FILE...", type=FILE, nargs=-1, required=True)
+@click.argument("files", metavar="FILE|FOLDER...", type=CHAIN_OR_FILE, nargs=-1, required=True)
 @click.option("--step", type=STEP, help="Step of the first file; each further file is one step later.")
+@click.option(
+    "--steps", metavar="STEP,...", callback=_step_list, help="A step for each file, as in: 100,200,500"
+)
+@click.option("--skip-existing", is_flag=True, help="Leave out steps that the chain has, and go on.")
+@click.option("--dry-run", is_flag=True, help="Only say which file becomes which step, and about which size.")
 @click.option(
     "--policy",
     type=click.Choice(list(POLICIES)),
@@ -78,6 +97,9 @@ def save(  # one parameter for each option: click passes them by name
     directory: Path,
     files: tuple[Path, ...],
     step: int | None,
+    steps: tuple[int, ...] | None,
+    skip_existing: bool,
+    dry_run: bool,
     policy: str | None,
     newest: Kept | None,
     workers: int | None,
@@ -86,42 +108,73 @@ def save(  # one parameter for each option: click passes them by name
     """Save files (.npz, .safetensors, .pt, .h5, .lcc.h5, ...) into a chain, each as one step.
 
     Also an index of shards (.safetensors.index.json), .pth, .ckpt and .hdf5. Files of torch.save
-    are read by torch's weights-only loader.
+    are read by torch's weights-only loader. Of a FOLDER, the files in it are saved, or the only
+    file of each of its folders.
 
-    Without --step, the step of a file is the last number in its name, if every name has a number;
-    files are saved in the order of these steps. If not, the steps follow the latest step of the
-    chain.
+    The step of a file is the number in its name, or in that of its folder, as in
+    checkpoint-500/model.safetensors: the number after a word such as step or epoch, or the only
+    one. If it is not clear, nothing is saved. Which file becomes which step is printed first. Files
+    whose names have no numbers follow the latest step of the chain, in the order given.
     """
-    for file in files:  # a wrong suffix is reported before anything is written
-        check_suffix(file)
-    latest = max(directory_steps(directory), default=None) if directory.is_dir() else None
-    first = step if step is not None else 0 if latest is None else latest + 1
-    steps = steps_in_names(files) if step is None else None
-    steps = steps or {first + i: file for i, file in enumerate(files)}
-    saved = []
-    if policy is None and latest is None:
+    if step is not None and steps is not None:
+        raise click.UsageError("--step or --steps, not both")
+    mapped = map_files(directory, files, step, steps, skip_existing)
+    if not as_json:
+        click.echo(mapping_text(mapped))
+    is_new = not (directory.is_dir() and directory_steps(directory))
+    document: dict[str, Any] = {
+        "directory": str(directory),
+        "steps": {number: str(file) for number, file in mapped.steps.items()},
+        "steps_from": mapped.source,
+        "skipped": mapped.skipped,
+    }
+    if not mapped.steps:
+        if as_json:
+            click.echo(render.dump_json({**document, "saved": []}))
+        return
+    loader, count = Loader(mapped), len(mapped.steps)
+    if dry_run:
+        asked = () if policy is None else (policy,)
+        forecasts = loader.forecasts(("lossless", "balanced", *asked)) if is_new else []
+        told = [{**asdict(each), "chain_bytes": each.chain_bytes(count)} for each in forecasts]
+        text = (
+            render.dump_json({**document, "forecasts": told}) if as_json else forecasts_text(forecasts, count)
+        )
+        click.echo(text, nl=bool(text))
+        return
+    if is_new and policy is None:
         policy = "lossless"  # nobody has allowed these files to lose anything
+        if count > 1 and not as_json and (found := offered(loader, count)):
+            click.echo(forecasts_text(found, count))
+    saved = []
     chain = Chain(directory, policy=policy, workers=workers, newest=newest)
     with chain, render.progress("saving") as update:
-        for before, (number, file) in enumerate(steps.items()):
-            state, metadata, known = load_with_roles(file)
+        following = loader.following
+        for before, ((number, file), loaded) in enumerate(zip(mapped.steps.items(), loader, strict=True)):
+            state, metadata, known = loaded
 
             def tell(done: int, total: int, before: int = before) -> None:
-                update(before + done / total, len(steps))
+                update(before + done / total, count)
 
-            chain.save(number, state, metadata, known=known, progress=tell)
-            saved.append((file, chain.info(number)))
+            chain.save(number, state, metadata, known=known, progress=tell, following=following)
+            following = None
+            saved.append((file, info := chain.info(number)))
+            if not as_json:
+                kind = "keyframe" if info.parent is None else f"delta to {info.parent}"
+                size = render.size_text(info.nbytes, info.file_bytes)
+                click.echo(f"step {info.step}, {kind}: {size}  {printable(file)}")
+    last = saved[-1][1]
+    loss = measured_loss(directory, mapped) if any(info.lossy for _, info in saved) else None
     if as_json:
         results = [{"file": str(file), **render.checkpoint_document(info)} for file, info in saved]
-        click.echo(render.dump_json({"directory": str(directory), "saved": results}))
+        lost = None if loss is None else asdict(loss)
+        click.echo(render.dump_json({**document, "saved": results, "loss": lost}))
         return
-    for file, info in saved:
-        kind = "keyframe" if info.parent is None else f"delta to {info.parent}"
-        size = render.size_text(info.nbytes, info.file_bytes)
-        click.echo(f"step {info.step}, {kind}: {size}  {printable(file)}")
-    click.echo(f"policy {chain.policy.name}: {render.roles_text(saved[-1][1])}")
-    if saved[-1][1].exact:
-        click.echo(f"the newest state, step {saved[-1][1].step}, is also there bit for bit")
+    if loss is not None:
+        click.echo(loss_text(loss))
+    click.echo(f"policy {printable(chain.policy.name)}: {render.roles_text(last)}")
+    if last.exact:
+        click.echo(f"the newest state, step {last.step}, is also there bit for bit")
 
 
 @verb
@@ -146,7 +199,7 @@ def restore(  # one parameter for each option: click passes them by name
 ) -> None:
     """Restore a step of a chain or a bundle into a file, replacing it.
 
-    The suffix gives the format: .npz, .safetensors, .safetensors.index.json, .h5, .lcc.h5.
+    The suffix gives the format: .npz, .safetensors, .safetensors.index.json, .pt, .h5, .lcc.h5.
 
     A --key is an array, an entry with everything below it, or the part of names before a dot:
     'model' also means 'model.weight'. For only the weights of a training state: --key model

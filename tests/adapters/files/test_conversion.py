@@ -13,7 +13,7 @@ import lccodec
 from lccodec.adapters import jax as jax_adapter
 from lccodec.adapters import npz, safetensors
 from lccodec.adapters import torch as torch_adapter
-from lccodec.exchange import adam_to_flax, to_flax
+from lccodec.exchange import adam_to_flax, load_rules, to_flax
 
 from ...support.commands import run, run_json
 from ...support.networks import NETWORKS, bits, flax_adam, flax_state, torch_adam, torch_state, torch_step
@@ -133,3 +133,97 @@ def test_float8_is_refused(tmp_path):
     )[1]
     assert "arrays of float8_e4m3fn are stored as bits, which no rule can lay out" in stderr
     assert not (tmp_path / "b.lcc.h5").exists()
+
+
+class Images(torch.nn.Module):
+    """A convolution, a flattened image and a Linear; Flax flattens it in another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = torch.nn.Conv2d(1, 4, 3), torch.nn.Linear(4 * 6 * 6, 5)
+        self.norm = torch.nn.BatchNorm1d(5)
+
+    def forward(self, x):
+        return self.norm(self.fc(torch.flatten(self.conv(x), 1)))
+
+
+class FlaxImages(nnx.Module):
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.conv = nnx.Conv(1, 4, (3, 3), padding="VALID", rngs=rngs)
+        self.fc = nnx.Linear(144, 5, rngs=rngs)
+        self.norm = nnx.BatchNorm(5, use_running_average=True, rngs=rngs)
+
+    def __call__(self, x):
+        x = self.conv(x)
+        return self.norm(self.fc(x.reshape(x.shape[0], -1)))
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Files of a trained torch network with an ordinary Adam, and of the same network in Flax."""
+    ours, theirs = Images(), FlaxImages()
+    adam = torch.optim.Adam(ours.parameters())
+    ours(torch.randn(3, 1, 8, 8)).square().sum().backward()
+    adam.step()
+    state = {"model": ours.state_dict(), "optimizer": adam.state_dict()}
+    torch.save(state, tmp_path / "torch.pt")
+    like = {"model": flax_state(theirs), "optimizer": flax_state(flax_adam(theirs))}
+    jax_adapter.save_file(like, tmp_path / "like.lcc.h5")
+    return tmp_path, ours.eval(), theirs, adam
+
+
+RULE = '[[rule]]\ntorch = "fc.weight"\nflax = "fc/kernel"\nlayout = "flattened"\nsize = 4\n'
+WORDS = ["--from", "torch", "--to", "flax", "--model", "model"]
+
+
+def test_a_layout_that_cannot_be_known_is_an_error_that_names_the_rule(images):
+    directory, ours, theirs, _ = images
+    words = [directory / "torch.pt", directory / "flax.lcc.h5", *WORDS, "--like", directory / "like.lcc.h5"]
+    _, stderr = run("convert", *words, code=2)
+    assert '[[rule]] torch = "fc.weight" flax = "fc/kernel" layout = "flattened" size = 4' in stderr
+    (directory / "rules.toml").write_text(RULE)
+    run("convert", *words, "--rules", directory / "rules.toml")
+    nnx.update(theirs, jax_adapter.load_file(directory / "flax.lcc.h5")["model"])
+    x = np.random.default_rng(0).normal(size=(2, 1, 8, 8)).astype(np.float32)
+    expected = ours(torch.tensor(x)).detach().numpy()
+    np.testing.assert_allclose(theirs(x.transpose(0, 2, 3, 1)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_ordinary_adam_takes_the_names_of_the_model(images):
+    directory, ours, _, adam = images
+    (directory / "rules.toml").write_text(RULE)
+    words = ["--rules", directory / "rules.toml", "--optimizer", "optimizer"]
+    source, flax, like = directory / "torch.pt", directory / "flax.lcc.h5", directory / "like.lcc.h5"
+    _, stderr = run("convert", source, flax, *WORDS, *words, "--like", like)
+    assert "'optimizer' has no names of parameters: they are taken to be those of 'model'" in stderr
+    names = [name for name, _ in ours.named_parameters()]
+    rules = load_rules(directory / "rules.toml")
+    expected = adam_to_flax(torch_state(adam), names, rules, jax_adapter.load_file(like)["optimizer"])
+    assert bits(jax_adapter.load_file(flax)["optimizer"]) == bits(expected)
+    back = directory / "back.lcc.h5"
+    run(
+        "convert", flax, back, "--from", "flax", "--to", "torch", "--model", "model", *words, "--like", source
+    )
+    assert bits(torch_adapter.load_file(back)["optimizer"]["state"]) == bits(adam.state_dict()["state"])
+
+
+@pytest.mark.parametrize("parameters", ["some", "reversed"])
+def test_an_adam_of_other_parameters_is_refused(images, parameters):
+    directory, ours, _, _ = images
+    chosen = list(ours.parameters())
+    adam = torch.optim.Adam(chosen[1:] if parameters == "some" else chosen[::-1])
+    adam.step()
+    torch.save({"model": ours.state_dict(), "optimizer": adam.state_dict()}, directory / "torch.pt")
+    (directory / "rules.toml").write_text(RULE)
+    words = [
+        "--rules",
+        directory / "rules.toml",
+        "--optimizer",
+        "optimizer",
+        "--like",
+        directory / "like.lcc.h5",
+    ]
+    _, stderr = run("convert", directory / "torch.pt", directory / "x.lcc.h5", *WORDS, *words, code=2)
+    assert "which have no names, are not those of 'model'" in stderr
+    assert "module.named_parameters()" in stderr

@@ -49,14 +49,18 @@ def test_bfloat16_comes_as_bits(tmp_path):
     assert found["x"].tobytes() == values.tobytes()
 
 
-def test_files_of_torch_are_read_and_not_written(tmp_path):
+def test_files_of_torch_are_read_and_written(tmp_path):
     for suffix in (".pt", ".pth", ".ckpt"):
         path = tmp_path / f"a{suffix}"
         torch.save({"w": torch.arange(3.0), "note": "x"}, path)
         state, metadata = load_file(path)
         assert (state["w"].tolist(), state["note"], metadata) == ([0, 1, 2], "x", {})
-        with pytest.raises(ArgumentError, match=r"not one of \.npz, .*\.hdf5$"):
-            save_file(STATE, path, {})
+        if suffix == ".ckpt":
+            with pytest.raises(ArgumentError, match=r"not one of \.npz, .*\.pt, \.pth$"):
+                save_file(state, path, {})
+            continue
+        assert save_file(state, path, {"author": "me", "lccodec.types": "{}"}) == {"lccodec.types": "{}"}
+        assert torch.load(path, weights_only=True)["w"].tolist() == [0, 1, 2]
 
 
 def test_the_structure_of_a_file_of_torch_says_roles(tmp_path):

@@ -1,13 +1,11 @@
-"""A state as arrays by name: names, numbers, and the steps in names of files."""
-
-from pathlib import Path
+"""A state as arrays by name: names and numbers."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.adapters.files.named_arrays import named_arrays, named_leaves, plain_names, steps_in_names
+from lccodec.adapters.files.named_arrays import named_arrays, named_leaves, plain_names
 from lccodec.container.tree import leaf_name
 from lccodec.errors import ArgumentError
 
@@ -55,24 +53,3 @@ def test_a_scalar_that_no_array_can_hold_is_refused(value, kind):
 def test_an_array_that_cannot_be_stored_is_named():
     with pytest.raises(ArgumentError, match="array 'a': dtype"):
         named_leaves({"a": np.ones(2, np.dtype([("x", "f4")]))})
-
-
-@pytest.mark.parametrize(
-    ("names", "steps"),
-    [
-        (["v2_step10.npz", "v2_step9.npz"], {9: "v2_step9.npz", 10: "v2_step10.npz"}),
-        (["epoch=3-step=0070.ckpt"], {70: "epoch=3-step=0070.ckpt"}),
-        (["1.npz", "final.npz"], None),
-        (["final.h5"], None),
-        ([], {}),
-    ],
-)
-def test_steps_in_names(names, steps):
-    found = steps_in_names(map(Path, names))
-    assert found == (None if steps is None else {step: Path(name) for step, name in steps.items()})
-    assert found is None or list(found) == sorted(found)
-
-
-def test_two_files_of_one_step_are_refused():
-    with pytest.raises(ArgumentError, match=r"a/7\.npz and b/07\.npz are both of step 7"):
-        steps_in_names([Path("a/7.npz"), Path("b/07.npz")])

@@ -5,7 +5,7 @@ import pytest
 
 import lccodec
 from lccodec.adapters.files.formats import save_file
-from lccodec.adapters.files.originals import FileOriginals, open_originals
+from lccodec.adapters.files.originals import open_originals
 from lccodec.inspect.examination import examine
 
 from ...support.commands import run
@@ -38,7 +38,7 @@ def test_nested_states_of_torch(tmp_path):
     torch = pytest.importorskip("torch")
     weights = {"fc.weight": torch.randn(4, 4), "fc.bias": torch.ones(4)}
     torch.save({"model": weights, "step": 3}, tmp_path / "step3.pt")
-    found = FileOriginals(tmp_path).state(3)
+    found = open_originals(tmp_path).state(3)
     np.testing.assert_array_equal(found["model/fc.weight"], weights["fc.weight"].numpy())
 
 
@@ -51,10 +51,10 @@ def test_chains_and_bundles(tmp_path):
 
 
 def test_what_are_no_originals(tmp_path):
-    with pytest.raises(lccodec.ArgumentError, match="no chain, and not one file"):
+    with pytest.raises(lccodec.ArgumentError, match="no file of a state"):
         open_originals(tmp_path)
     (tmp_path / "final.npz").write_bytes(b"")
-    with pytest.raises(lccodec.ArgumentError, match="no chain, and not one file"):
+    with pytest.raises(lccodec.ArgumentError, match="no chain, and its files have no steps"):
         open_originals(tmp_path)
     with pytest.raises(lccodec.ArgumentError, match="originals are a directory"):
         open_originals(tmp_path / "final.npz")
@@ -69,6 +69,6 @@ def test_shards_are_parts_of_a_state(tmp_path):
     state = {"a": np.ones(1000), "b": np.zeros(1000)}
     save_file(state, tmp_path / "model-7.safetensors.index.json", {}, 8000)
     assert len(list(tmp_path.iterdir())) == 3
-    originals = FileOriginals(tmp_path)
+    originals = open_originals(tmp_path)
     assert list(originals.steps) == [7]
     np.testing.assert_array_equal(originals.state(7)["a"], state["a"])

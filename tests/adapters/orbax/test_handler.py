@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import orbax.checkpoint.experimental.v1 as ocp1
 import pytest
 
@@ -87,7 +88,8 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, chained
     check_same(current, expected)
     if chained:
         with lccodec.Chain(chain / "process-0") as kept:
-            assert [kept.info(step).parent for step in kept.steps[:3]] == [None, 0, 1]
+            assert kept.steps == [4, 8, 12, 20]
+            assert [kept.info(step).parent for step in kept.steps[:3]] == [None, 4, 8]
 
 
 def test_deltas_are_small_and_survive_the_deletion_of_other_steps(tmp_path):
@@ -104,6 +106,19 @@ def test_deltas_are_small_and_survive_the_deletion_of_other_steps(tmp_path):
     assert max(sizes[1:]) < sizes[0] / 8
     with pytest.raises(ArgumentError, match="need a chain"):
         LCCheckpointHandler(policy="lc-2")
+
+
+@pytest.mark.parametrize("prefix", [None, "ckpt"])
+@pytest.mark.parametrize("background", [False, True])
+def test_the_chain_has_the_steps_of_orbax(tmp_path, background, prefix):
+    names = ocp.path.step.standard_name_format(step_prefix=prefix, step_format_fixed_length=8)
+    handler = LCCheckpointHandler(tmp_path / "chain", background=background)
+    with manager(tmp_path / "steps", handler, step_name_format=names) as steps:
+        for step in (100, 250):
+            steps.save(step, args=LCSave({"x": jnp.full(3, step)}))
+        steps.wait_until_finished()
+        assert steps.restore(100, args=LCRestore())["x"].tolist() == [100, 100, 100]
+    assert lccodec.Chain(tmp_path / "chain" / "process-0").steps == [100, 250]
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
@@ -187,12 +202,12 @@ def test_a_handler_of_version_1_with_a_chain(tmp_path, background):
         options = {"chain": tmp_path / "chain", "policy": "lc-3", "background": background}  # noqa: RUF012
 
     with context(Deltas):
-        for step in range(2):
+        for step in (70, 90):
             ocp1.save_checkpointables(tmp_path / str(step), {"training": {"x": np.full(9, step / 2)}})
-        found = ocp1.load_checkpointables(tmp_path / "1", {"training": {"x": np.zeros(9)}})
-    assert np.allclose(found["training"]["x"], 0.5)
+        found = ocp1.load_checkpointables(tmp_path / "90", {"training": {"x": np.zeros(9)}})
+    assert np.allclose(found["training"]["x"], 45)
     with lccodec.Chain(tmp_path / "chain" / "process-0") as chain:
-        assert len(chain.steps) == 2
+        assert chain.steps == [70, 90]
 
 
 def free_port():

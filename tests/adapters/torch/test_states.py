@@ -362,3 +362,19 @@ def test_the_newest_state_of_a_chain_is_exact(tmp_path):
         assert restored[name].dtype == tensor.dtype
         assert torch.equal(restored[name], tensor)
     assert not torch.equal(lossy["weight"], weight)
+
+
+def test_the_error_says_what_to_write_instead(tmp_path):
+    module = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(module.parameters())
+    plain, chain = lccodec.Chain(tmp_path / "a"), lccodec.Chain(tmp_path / "b", adapter=adapter)
+    with pytest.raises(
+        ArgumentError, match=r"Chain\(\.\.\., adapter=lccodec\.adapters\.torch\), or for one file"
+    ):
+        plain.save(0, {"model": module.state_dict()})
+    for each in (plain, chain):
+        for value in (module, optimizer):
+            with pytest.raises(ArgumentError, match=r"'model' is a torch.*; save its state_dict\(\)"):
+                each.save(0, {"model": value})
+        with pytest.raises(ArgumentError, match=r"metadata 'loss'.*; give a number, as of its item\(\)"):
+            each.save(0, {}, {"loss": torch.tensor(0.5)})

@@ -1,6 +1,7 @@
 """The verbs that show and check: ls, info, show, diff, check, with and without --json."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -65,8 +66,31 @@ def test_ls_reads_each_file_once(chain, monkeypatch):
 
 
 def test_ls_of_an_empty_directory(tmp_path):
-    assert run("ls", tmp_path)[0] == "no checkpoints\n"
-    assert run_json("ls", tmp_path)["totals"]["ratio"] is None
+    assert run("ls", tmp_path, code=1)[1].endswith("holds no checkpoint\n")
+    assert run_json("ls", tmp_path, code=1)["error"]["type"] == "ChainError"
+
+
+def test_ls_of_a_folder_above_chains(chain, tmp_path):
+    above = tmp_path / "above"
+    for name in ("process-0", "process-1"):
+        shutil.copytree(chain, above / name)
+    (above / "logs").mkdir()
+    lines = run("ls", above)[0].splitlines()
+    assert lines[-2:] == [f"  {above}/process-{n}: 3 checkpoints, steps 10 to 30" for n in (0, 1)]
+    document = run_json("ls", above)
+    assert document["chains"] == [str(above / "process-0"), str(above / "process-1")]
+    assert (document["checkpoints"], document["totals"]["ratio"]) == ([], None)
+    hint = "holds no checkpoint, but these chains: process-0, process-1"
+    for words in (["info"], ["average", "--last", 1, "-o", tmp_path / "a.npz"], ["compact"]):
+        assert hint in run(words[0], above, *words[1:], code=1)[1]
+    assert hint in run("check", above, code=1)[0].replace("above: above: ", "")
+
+
+def test_ls_of_records_names_the_chains_of_the_ranks(chain):
+    shutil.copytree(chain, chain / "rank-0")
+    stdout = run("ls", chain)[0]
+    assert "3 checkpoints, 1 of them keyframes" in stdout
+    assert stdout.endswith(f"  {chain}/rank-0: 3 checkpoints, steps 10 to 30\n")
 
 
 def test_info(chain):

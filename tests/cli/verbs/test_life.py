@@ -1,5 +1,8 @@
 """The verbs of a chain's life: rollback, rolled-back, fork, prune, compact, pin, unpin."""
 
+import numpy as np
+import pytest
+
 import lccodec
 
 from ...support.commands import run, run_json, state, step_file
@@ -88,12 +91,54 @@ def test_prune_and_write_anew(chain):
     assert lines[1:3] == ["  10 to 20", "kept (latest): 30"]
     assert lines[3].startswith("written anew: 30, keyframe, ")
     assert lines[3].endswith(f" bytes for {size:,}")
+    document = run_json("prune", chain, "--latest", 1, "--rewrite", "--dry-run")
+    assert document["net"] == document["cost"] - document["freed"]
     document = run_json("prune", chain, "--latest", 1, "--rewrite")
     assert document["rewritten"][0] | {"after": 0} == {"step": 30, "parent": None, "before": size, "after": 0}
-    assert lines[4] == f"that takes {document['cost']:,} bytes more"
+    takes = f"the chain takes {-document['net']:,} bytes less than before"
+    assert lines[4] == f"that takes {document['cost']:,} bytes more; {takes}"
     assert step_file(chain, 30).stat().st_size == size + document["cost"]
     assert lccodec.Chain(chain).steps == [30]
     assert run("ls", chain)[0].splitlines()[1].split()[:3] == ["30", "key", "lossy"]
+
+
+@pytest.fixture
+def lossy(tmp_path):
+    """A chain whose lossy keyframe takes a part of what its state takes without loss."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(0, 0.05, (200, 300)).astype(np.float32)
+    with lccodec.Chain(tmp_path / "run", "balanced", newest="history") as chain:
+        for step in range(100, 700, 100):
+            chain.save(step, {"weight": weight})
+            weight = weight + rng.normal(0, 1e-3, weight.shape).astype(np.float32)
+    return tmp_path / "run"
+
+
+def test_a_prune_that_makes_the_chain_larger_is_refused(lossy):
+    before = {path.name: path.read_bytes() for path in entries(lossy)}
+    _, stderr = run("prune", lossy, "--latest", 3, "--rewrite", code=2)
+    assert "nothing is done: written anew, the chain takes" in stderr
+    assert "--grow does it all the same" in stderr
+    run_json("prune", lossy, "--latest", 3, "--rewrite", code=2)
+    run("prune", lossy, "--latest", 3, "--rewrite", "--dry-run")
+    assert {path.name: path.read_bytes() for path in entries(lossy)} == before
+    stdout, _ = run("prune", lossy, "--latest", 3, "--rewrite", "--grow")
+    more = sum(path.stat().st_size for path in entries(lossy)) - sum(map(len, before.values()))
+    assert stdout.splitlines()[0] == f"the chain takes {more:,} bytes more than before"
+    assert lccodec.Chain(lossy).steps == [400, 500, 600]
+
+
+def test_a_prune_that_removes_nothing_says_why(lossy):
+    stdout, _ = run("prune", lossy, "--latest", 3)
+    assert stdout.splitlines() == [
+        "removed 0 of 6 checkpoints, 0 bytes",
+        "kept (latest): 400 to 600",
+        "needed by 400: 100 to 300",
+        "nothing goes: a delta needs all steps back to its keyframe; 400 needs those",
+        "they can go when what is kept begins with a keyframe, after more saves",
+        "or now, with --rewrite: --rewrite --dry-run says what that takes",
+    ]
+    assert run("prune", lossy, "--latest", 9)[0].splitlines()[-1] == "nothing goes: every step is kept"
 
 
 def test_compact(chain, tmp_path):

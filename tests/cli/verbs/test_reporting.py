@@ -49,7 +49,7 @@ def test_against_files(directory, tmp_path):
     assert loss["error"][0][0] is None
     assert 0 < loss["error"][0][1] < 10
     (tmp_path / "none").mkdir()
-    assert "no chain, and not one file" in run("report", directory, "--against", tmp_path / "none", code=2)[1]
+    assert "no file of a state" in run("report", directory, "--against", tmp_path / "none", code=2)[1]
 
 
 def test_two_runs(directory, tmp_path):

@@ -41,9 +41,10 @@ def test_save_and_restore(tmp_path, adapter):
 @pytest.mark.parametrize(
     ("names", "options", "steps"),
     [
-        (["a1b20.npz", "x3.npz"], [], [3, 20]),
-        (["a1.npz", "b.npz"], [], [0, 1]),
+        (["a20.npz", "x3.npz"], [], [3, 20]),
+        (["b.npz", "a.npz"], [], [0, 1]),
         (["a7.npz", "a2.npz"], ["--step", 5], [5, 6]),
+        (["a7.npz", "final.npz"], ["--steps", "900, 100"], [100, 900]),
     ],
 )
 def test_the_steps_of_files(tmp_path, names, options, steps):
@@ -54,15 +55,15 @@ def test_the_steps_of_files(tmp_path, names, options, steps):
     assert [entry["step"] for entry in document["saved"]] == steps
     npz.save_file({"x": np.ones(2)}, tmp_path / "next.npz")
     stdout, _ = run("save", tmp_path / "run", tmp_path / "next.npz")
-    assert stdout.startswith(f"step {steps[-1] + 1}, delta to {steps[-1]}: ")
+    assert stdout.splitlines()[2].startswith(f"step {steps[-1] + 1}, delta to {steps[-1]}: ")
 
 
 def test_two_files_of_one_step_are_refused_before_anything_is_written(tmp_path):
-    files = [tmp_path / f"part{i}-of-2.npz" for i in (1, 2)]
+    files = [tmp_path / f"{name}.npz" for name in ("a2", "b2")]
     for file in files:
         npz.save_file({"x": np.ones(2)}, file)
     _, stderr = run("save", tmp_path / "run", *files, code=2)
-    assert "both of step 2" in stderr
+    assert "both of step 2; say the steps: --steps" in stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -259,6 +260,20 @@ def test_average_refuses(chain, tmp_path):
     ]:
         _, stderr = run("average", chain, *words, "-o", output, code=code)
         assert message in stderr
-    _, stderr = run("average", chain, "--last", 2, "-o", tmp_path / "avg.pt", code=2)
+    _, stderr = run("average", chain, "--last", 2, "-o", tmp_path / "avg.ckpt", code=2)
     assert "not one of .npz" in stderr
     assert not output.exists()
+
+
+def test_a_file_of_torch_is_restored(chain, tmp_path):
+    stdout, _ = run("restore", chain, "--step", 10, "--key", "model", "-o", tmp_path / "x.pt")
+    assert stdout.startswith("step 10: ")
+    found = torch.load(tmp_path / "x.pt", weights_only=True)
+    expected = {f"model/{name}": a for name, a in lccodec.Chain(chain).restore(10)["model"].items()}
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {
+        name: array.tolist() for name, array in expected.items()
+    }
+    run("save", tmp_path / "again", tmp_path / "x.pt")
+    np.testing.assert_array_equal(
+        lccodec.Chain(tmp_path / "again").restore()["model/weight"], expected["model/weight"]
+    )

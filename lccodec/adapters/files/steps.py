@@ -1,0 +1,220 @@
+"""The steps of files, read from their names or from the names of their folders.
+
+A number is a step only if it is a whole one, and if it is clear which number is meant. In a name
+with several, a word says it (`_STEP_WORDS`, the first kind that occurs); without such a word, it is
+the number in which the names differ. Nothing is guessed: decimals, dates, and names with a number
+beside names without one are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from ...container.system import storage_errors
+from ...errors import ArgumentError
+from .formats import READ
+from .shards import INDEX_SUFFIX
+
+__all__ = ["Numbering", "files_below", "number_files"]
+
+#: Words before a number, from the best on. Those of the second list end in the word.
+_STEP_WORDS: Final = (
+    re.compile(r"it|its|.*(?:steps?|iters?|iterations?|updates?)"),
+    re.compile(r".*(?:checkpoint|ckpt|chkpt)"),
+    re.compile(r"ep|.*epochs?"),
+)
+_ANY_WORD: Final = len(_STEP_WORDS)  # the rank of all other words
+
+_TOKEN: Final = re.compile(
+    r"(?P<word>[A-Za-z]*)[ _=.-]*"
+    r"(?:(?P<date>[0-9]{4}([-_.])[0-9]{1,2}\3[0-9]{1,2}(?![0-9])|[0-9]{1,2}([-_.])[0-9]{1,2}\4[0-9]{4}(?![0-9]))"
+    r"|(?P<decimal>[0-9]+(?:\.[0-9]+)+(?:[eE][-+]?[0-9]+)?|[0-9]+[eE]-?[0-9]+)"
+    r"|(?P<short>[0-9]+[kKmMbBtT])(?![A-Za-z0-9])"
+    r"|(?P<whole>[0-9]+))"
+)
+_SHARD: Final = re.compile(r"-[0-9]+-of-[0-9]+$")  # a part of a state, which an index names
+_MAX_FOLDERS_OF_ONE_FILE: Final = 2  # that are searched for its step, from the nearest on
+_MAX_SHOWN_FILES: Final = 5  # in one error
+
+Source = Literal["names", "folders"]
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Files by rising step, and where their numbers are: in their names, or in their folders'."""
+
+    steps: dict[int, Path]
+    source: Source
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A number in a name. `step` is None if it is not a whole one."""
+
+    text: str
+    rank: int
+    step: int | None
+
+
+def number_files(paths: Sequence[Path]) -> Numbering | None:
+    """Return files by rising step; None if none of them has a number.
+
+    Names come first, without their suffixes; then the folders in which the paths differ, from the
+    nearest on. Of a single file, a folder counts if a word says that its number is a step, or if
+    the number is the whole name.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not clear which numbers are the steps, if some names have none, or if two files
+        have the same step. The message names the files.
+
+    Examples
+    --------
+    >>> number_files([Path("v2_step10.npz"), Path("v2_step9.npz")]).steps  # doctest: +ELLIPSIS
+    {9: ...Path('v2_step9.npz'), 10: ...Path('v2_step10.npz')}
+    >>> found = number_files([Path("checkpoint-500/model.npz")])
+    >>> list(found.steps), found.source
+    ([500], 'folders')
+    >>> number_files([Path("final.npz")])
+    """
+    if any(_SHARD.search(stem) for stem in map(_stem, paths)):
+        shard = next(path for path in paths if _SHARD.search(_stem(path)))
+        raise ArgumentError(f"{shard} is one shard of a state: give its index, *{INDEX_SUFFIX}")
+    numbers = _numbers([_stem(path) for path in paths], paths)
+    # A number that all names share, and no word calls a step, says nothing: a/model2, b/model2.
+    alike = len(paths) > 1 and len({path.name for path in paths}) == 1 and not _is_a_step(_stem(paths[0]))
+    if numbers is not None and not alike:
+        return _numbering(numbers, paths, "names")
+    for names in _folders(paths):
+        found = _numbers(names, paths)
+        if found is not None:
+            return _numbering(found, paths, "folders")
+    return None if numbers is None else _numbering(numbers, paths, "names")
+
+
+def _stem(path: Path) -> str:
+    """Return the name of a file without the suffix of its format."""
+    suffix = max((each for each in READ if path.name.endswith(each)), key=len, default=path.suffix)
+    return path.name.removesuffix(suffix)
+
+
+def _numbering(numbers: Sequence[int], paths: Sequence[Path], source: Source) -> Numbering:
+    found: dict[int, Path] = {}
+    for step, path in zip(numbers, paths, strict=True):
+        if step in found:
+            raise ArgumentError(f"by their names, {found[step]} and {path} are both of step {step}")
+        found[step] = path
+    return Numbering({step: found[step] for step in sorted(found)}, source)
+
+
+def _folders(paths: Sequence[Path]) -> list[list[str]]:
+    """Return the names of the folders that may have the steps, from the nearest on."""
+    above = [path.parts[-2::-1] for path in paths]
+    if len(paths) == 1:
+        near = [name for name in above[0][:_MAX_FOLDERS_OF_ONE_FILE] if _is_a_step(name)]
+        return [near[:1]] if near else []
+    levels = [list(level) for level in zip(*above, strict=False)]
+    return [level for level in levels if len(set(level)) > 1]
+
+
+def _is_a_step(name: str) -> bool:
+    """Return whether a name is a number, or has one after a word such as step."""
+    return name.isdecimal() or any(number.rank < _ANY_WORD for number in _tokens(name))
+
+
+def _numbers(names: Sequence[str], paths: Sequence[Path]) -> list[int] | None:
+    """Return the step in each name, or None if no name has a number."""
+    found = [_candidates(name) for name in names]
+    if not any(found):
+        return None
+    if lacking := [path for path, each in zip(paths, found, strict=True) if not each]:
+        other = next(path for path, each in zip(paths, found, strict=True) if each)
+        raise ArgumentError(f"{other} has a number in its name, and {_listed(lacking)} not")
+    for path, each in zip(paths, found, strict=True):
+        if broken := next((number for number in each if number.step is None), None):
+            raise ArgumentError(f"{path}: {broken.text} is not a step, which is a whole number")
+    if all(len(each) == 1 for each in found):
+        return [each[0].step or 0 for each in found]
+    columns = list(zip(*found, strict=True)) if len({len(each) for each in found}) == 1 else []
+    differing = [column for column in columns if len({number.step for number in column}) > 1]
+    if len(differing) != 1:
+        path, each = next((p, e) for p, e in zip(paths, found, strict=True) if len(e) > 1)
+        texts = " and ".join(number.text for number in each)
+        raise ArgumentError(f"{path}: which number is the step, {texts}?")
+    return [number.step or 0 for number in differing[0]]
+
+
+def _candidates(name: str) -> list[_Number]:
+    """Return the numbers of a name that may be its step: those with the best word."""
+    found = _tokens(name)
+    best = [number for number in found if number.rank == min(each.rank for each in found)]
+    if best and best[0].rank == _ANY_WORD:  # a loss beside a number without a word is no step
+        best = [number for number in best if number.step is not None] or best
+    return best
+
+
+def _tokens(name: str) -> list[_Number]:
+    found = []
+    for match in _TOKEN.finditer(name):
+        word = (match["word"] or "").lower()
+        rank = next((r for r, words in enumerate(_STEP_WORDS) if words.fullmatch(word)), _ANY_WORD)
+        if match["short"] and rank == _ANY_WORD:
+            continue  # of a name, as in llama-7b
+        text = next(match[kind] for kind in ("date", "decimal", "short", "whole") if match[kind])
+        found.append(_Number(text, rank, int(text) if match["whole"] else None))
+    return found
+
+
+def files_below(directory: Path) -> list[Path]:
+    """Return the files of states in a directory; without one, the only such file of each folder.
+
+    Parts of a state that an index names are left out.
+
+    Raises
+    ------
+    ArgumentError
+        If there is none, if a folder has several, or folders have files of other names.
+    StorageError
+        If a directory cannot be listed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> run = Path(tempfile.mkdtemp())
+    >>> for step in (1, 2):
+    ...     (run / f"step{step}").mkdir()
+    ...     (run / f"step{step}" / "weights.npz").touch()
+    >>> sorted(path.relative_to(run).as_posix() for path in files_below(run))
+    ['step1/weights.npz', 'step2/weights.npz']
+    """
+    if files := _states_in(directory):
+        return files
+    with storage_errors("cannot list", directory):
+        folders = sorted(path for path in directory.iterdir() if path.is_dir() and path.name[0] != ".")
+    inner = {folder: found for folder in folders if (found := _states_in(folder))}
+    if not inner:
+        raise ArgumentError(f"{directory}: no file of a state ({', '.join(READ)}) in it or in its folders")
+    for folder, found in inner.items():
+        if len(found) > 1:
+            names = _listed([path.relative_to(folder) for path in found])
+            raise ArgumentError(
+                f"{folder} has several files: {names}. Give those to save, as in"
+                f" {directory}/*/{found[0].name}"
+            )
+    return [path for found in inner.values() for path in found]
+
+
+def _states_in(directory: Path) -> list[Path]:
+    with storage_errors("cannot list", directory):
+        files = [path for path in sorted(directory.iterdir()) if path.name.endswith(READ) and path.is_file()]
+    return [path for path in files if not _SHARD.search(_stem(path))]
+
+
+def _listed(paths: Collection[Path]) -> str:
+    shown = ", ".join(map(str, list(paths)[:_MAX_SHOWN_FILES]))
+    return shown + (" and others" if len(paths) > _MAX_SHOWN_FILES else "")

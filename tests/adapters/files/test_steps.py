@@ -1,0 +1,100 @@
+"""The steps of files, by their names and their folders; nothing is guessed."""
+
+from pathlib import Path
+
+import pytest
+
+from lccodec import ArgumentError
+from lccodec.adapters.files.steps import files_below, number_files
+
+#: Paths, and their steps in the same order.
+FOUND = {
+    "an underscore": (["v2_step10.npz", "v2_step9.npz"], [10, 9], "names"),
+    "Lightning": (["epoch=3-step=0070.ckpt"], [70], "names"),
+    "transformers": (
+        ["hf/checkpoint-1000/model.safetensors", "hf/checkpoint-500/model.safetensors"],
+        [1000, 500],
+        "folders",
+    ),
+    "one of transformers": (["hf/checkpoint-1500/model.safetensors"], [1500], "folders"),
+    "Megatron": (["iter_0001000/weights.npz"], [1000], "folders"),
+    "Orbax": (["run/100/default/state.h5", "run/20/default/state.h5"], [100, 20], "folders"),
+    "folders without a word": (["a7/x.npz", "a8/x.npz"], [7, 8], "folders"),
+    "a loss beside the epoch": (["epoch3_loss0.4512.npz", "epoch4_loss0.3.npz"], [3, 4], "names"),
+    "a loss beside a number": (["run_300_loss=0.25.npz"], [300], "names"),
+    "words": (["vit_b16_224_ckpt_300.pth"], [300], "names"),
+    "a word of a word": (["global_step10.pt", "global_step9.pt"], [10, 9], "names"),
+    "the number that differs": (["m_512_100.npz", "m_512_200.npz"], [100, 200], "names"),
+    "a size is of the name": (["llama-7b-step20.safetensors"], [20], "names"),
+    "a number that all share": (["1/model2.npz", "2/model2.npz"], [1, 2], "folders"),
+    "a checkpoint": (["run/000000000010.lcc.h5"], [10], "names"),
+    "an index": (["checkpoint-3/model.safetensors.index.json"], [3], "folders"),
+    "nothing but numbers": (["7.npz", "30.npz"], [7, 30], "names"),
+}
+
+REFUSED = {
+    "a decimal": (["step-1.5.npz"], r"step-1\.5\.npz: 1\.5 is not a step"),
+    "a measure alone": (["loss0.25.npz", "loss0.5.npz"], r"0\.25 is not a step"),
+    "an abbreviation": (["step_10k.npz"], "10k is not a step"),
+    "dates": (["2024-01-01.npz", "2024-01-02.npz"], "2024-01-01 is not a step"),
+    "a date behind a word": (["run_2024_01_03.npz"], "2024_01_03 is not a step"),
+    "one without": (
+        ["step100.npz", "step900.npz", "final.npz"],
+        "has a number in its name, and final.npz not",
+    ),
+    "two": (["a1b20.npz"], "which number is the step, 1 and 20"),
+    "two that differ": (["1_20.npz", "2_30.npz"], "which number is the step, 1 and 20"),
+    "other names": (["1_20.npz", "x3.npz"], "which number is the step"),
+    "the same step": (["a/7.npz", "b/07.npz"], r"a/7\.npz and b/07\.npz are both of step 7"),
+    "the same step of several runs": (["1/step5.npz", "2/step5.npz"], "are both of step 5"),
+    "a shard": (["model-00001-of-00002.safetensors"], "is one shard of a state"),
+}
+
+
+@pytest.mark.parametrize(("names", "steps", "source"), FOUND.values(), ids=FOUND.keys())
+def test_steps(names, steps, source):
+    found = number_files([Path(name) for name in names])
+    assert found.steps == {step: Path(name) for step, name in zip(steps, names, strict=True)}
+    assert list(found.steps) == sorted(steps)
+    assert found.source == source
+
+
+@pytest.mark.parametrize(("names", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_not_clear_is_refused(names, message):
+    with pytest.raises(ArgumentError, match=message):
+        number_files([Path(name) for name in names])
+
+
+@pytest.mark.parametrize(
+    "names", [["final.npz"], ["a.npz", "b.npz"], ["run3/weights.npz"], ["llama-7b.npz"], []]
+)
+def test_no_number(names):
+    assert number_files([Path(name) for name in names]) is None
+
+
+def make(directory, *names):
+    for name in names:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).touch()
+
+
+def test_the_files_of_a_directory(tmp_path):
+    make(tmp_path, "b.npz", "a.npz", "notes.txt", "x-00001-of-00002.safetensors", "x.safetensors.index.json")
+    names = [path.name for path in files_below(tmp_path)]
+    assert names == ["a.npz", "b.npz", "x.safetensors.index.json"]
+
+
+def test_the_only_files_of_folders(tmp_path):
+    make(tmp_path, "checkpoint-1/model.npz", "checkpoint-2/model.npz", "logs/a.txt", ".hidden/a.npz")
+    found = [path.relative_to(tmp_path).as_posix() for path in files_below(tmp_path)]
+    assert found == ["checkpoint-1/model.npz", "checkpoint-2/model.npz"]
+
+
+def test_folders_of_several_files_are_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="no file of a state"):
+        files_below(tmp_path)
+    make(tmp_path, "checkpoint-1/model.safetensors", "checkpoint-1/optimizer.pt")
+    with pytest.raises(
+        ArgumentError, match=r"has several files: model.safetensors, optimizer.pt.*as in .*/\*/model"
+    ):
+        files_below(tmp_path)

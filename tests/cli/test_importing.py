@@ -1,0 +1,119 @@
+"""Importing files as a new user would: which step each becomes, what it takes, what it loses."""
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.adapters import npz
+
+from ..support.commands import run, run_json
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Folders as transformers writes them: a state that moves little."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(0, 0.05, (200, 300)).astype(np.float32)
+    for step in (500, 1000, 1500, 2000):
+        folder = tmp_path / "hf" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        npz.save_file({"model.weight": weight}, folder / "model.npz")
+        weight = weight + rng.normal(0, 1e-5, weight.shape).astype(np.float32)
+    return tmp_path / "hf"
+
+
+def test_the_mapping_is_printed_first_and_nothing_is_written(files, tmp_path):
+    stdout, _ = run("save", tmp_path / "run", files, "--dry-run")
+    lines = stdout.splitlines()
+    assert lines[0] == "steps, by the numbers in the names of the folders:"
+    assert lines[1] == f"   500  {files}/checkpoint-500/model.npz"
+    assert [int(line.split()[0]) for line in lines[1:5]] == [500, 1000, 1500, 2000]
+    assert lines[6].endswith("--policy lossless")
+    assert lines[7].endswith("--policy balanced, the newest state exact too")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_directory_and_its_files_are_the_same(files, tmp_path):
+    paths = sorted(files.glob("*/model.npz"))  # by name: 1000, 1500, 2000, 500
+    run("save", tmp_path / "one", *paths)
+    stdout, _ = run("save", tmp_path / "other", files)
+    assert lccodec.Chain(tmp_path / "one").steps == [500, 1000, 1500, 2000]
+    left, right = (sorted(path.read_bytes() for path in (tmp_path / n).iterdir()) for n in ("one", "other"))
+    assert left == right
+    assert stdout.index("steps, by") < stdout.index("--policy balanced") < stdout.index("step 500, keyframe")
+
+
+def test_what_a_dry_run_forecasts_comes_true(files, tmp_path):
+    words = ("save", tmp_path / "run", files, "--policy", "balanced", "--newest", "exact")
+    forecasts = run_json(*words, "--dry-run")["forecasts"]
+    assert [each["policy"] for each in forecasts] == ["lossless", "balanced"]
+    run(*words)
+    taken = sum(path.stat().st_size for path in (tmp_path / "run").glob("*.lcc.h5"))
+    assert 0.9 < forecasts[1]["chain_bytes"] / taken < 1.1
+
+
+def test_an_import_goes_on_after_an_interruption(files, tmp_path):
+    paths = sorted(files.glob("*/model.npz"))
+    run("save", tmp_path / "run", *paths[-1:], *paths[:1])  # 500 and 1000
+    _, stderr = run("save", tmp_path / "run", files, code=2)
+    assert "step 500 exists already" in stderr
+    assert "--skip-existing leaves out what is there" in stderr
+    stdout, _ = run("save", tmp_path / "run", files, "--skip-existing")
+    assert "2 steps are there already" in stdout
+    assert lccodec.Chain(tmp_path / "run").steps == [500, 1000, 1500, 2000]
+    stdout, _ = run("save", tmp_path / "run", files, "--skip-existing")
+    assert stdout.splitlines() == ["nothing to save", "4 steps are there already"]
+    assert run_json("save", tmp_path / "run", files, "--skip-existing")["skipped"] == [500, 1000, 1500, 2000]
+
+
+def test_a_step_that_no_longer_fits_is_refused_before_anything_is_saved(files, tmp_path):
+    paths = sorted(files.glob("*/model.npz"))
+    run("save", tmp_path / "run", paths[0])  # 1000
+    _, stderr = run("save", tmp_path / "run", files, "--skip-existing", code=2)
+    assert "checkpoint-500" in stderr and "is before the latest" in stderr
+    assert lccodec.Chain(tmp_path / "run").steps == [1000]
+
+
+def test_a_lossy_import_says_what_it_lost(files, tmp_path):
+    stdout, _ = run("save", tmp_path / "run", files, "--policy", "balanced")
+    (line,) = [line for line in stdout.splitlines() if line.startswith("errors (rms)")]
+    assert "model.weight at step" in line
+    run("save", tmp_path / "exact", files)
+    loss = run_json("save", tmp_path / "json", files, "--policy", "balanced")["loss"]
+    assert 0 < loss["typical"] <= loss["worst"] < 2
+    chain, exact = lccodec.Chain(tmp_path / "json"), lccodec.Chain(tmp_path / "exact")
+    before = exact.restore(500)["model.weight"]
+    for step in (1000, 1500):
+        weight, back = (each.restore(step)["model.weight"].astype(float) for each in (exact, chain))
+        error = np.sqrt(np.mean((back - weight) ** 2) / np.mean((weight - before) ** 2))
+        assert error <= loss["worst"] * (1 + 1e-6)
+        before = weight
+
+
+def test_nothing_is_offered_that_takes_no_less(tmp_path):
+    for step in (1, 2):
+        npz.save_file({"counts": np.arange(step, 9000 + step)}, tmp_path / f"{step}.npz")
+    stdout, _ = run("save", tmp_path / "run", tmp_path / "1.npz", tmp_path / "2.npz")
+    assert "balanced" not in stdout
+
+
+@pytest.mark.parametrize(
+    ("names", "words", "message"),
+    [
+        (["step100", "step900", "final"], [], "final.npz not; say the steps: --steps 100,200"),
+        (["step-1.5"], [], "1.5 is not a step"),
+        (["2024-01-01", "2024-01-02"], [], "2024-01-01 is not a step"),
+        (["1", "2"], ["--steps", "5"], "--steps has 1 different steps for 2 files"),
+        (["1", "2"], ["--steps", "5,5"], "--steps has 1 different steps for 2 files"),
+        (["1"], ["--steps", "5,x"], "'x' is not a valid integer"),
+        (["1"], ["--steps", "-5"], "-5 is not in the range"),
+        (["1"], ["--steps", "5", "--step", "1"], "--step or --steps, not both"),
+    ],
+)
+def test_what_is_refused(tmp_path, names, words, message):
+    files = [tmp_path / f"{name}.npz" for name in names]
+    for file in files:
+        npz.save_file({"x": np.ones(2)}, file)
+    _, stderr = run("save", tmp_path / "run", *files, *words, code=2)
+    assert message in stderr
+    assert not (tmp_path / "run").exists()
