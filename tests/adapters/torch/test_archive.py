@@ -133,3 +133,12 @@ def test_containers_that_repeat_themselves_are_bounded(tmp_path, monkeypatch):
     for hostile in (state, endless):
         with pytest.raises(LimitError, match="more than 100000 entries"):
             load_archive(saved(hostile, tmp_path / "a.pt"))
+
+
+def test_members_that_torch_may_see_in_another_way_are_refused(tmp_path):
+    whole = saved({"w": torch.ones(50)}, tmp_path / "a.pt").read_bytes()
+    for data in (whole + b"x", whole.replace(b"a/version", b"a/versiom", 1)):
+        (tmp_path / "b.pt").write_bytes(data)
+        assert torch.load(io.BytesIO(data), weights_only=True)
+        with pytest.raises(FormatError, match=r"b\.pt"):
+            load_archive(tmp_path / "b.pt")
