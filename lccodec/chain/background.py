@@ -20,6 +20,7 @@ from typing import Final, Literal, TypeAlias
 
 from ..errors import ArgumentError, StorageError, WorkerError, warn
 from ..policy.policy import Policy
+from ..printable import printable
 from ..workers.crew import has_lock
 from ..workers.memory import Arena, PrivateArena
 from ..workers.task import Done
@@ -256,4 +257,5 @@ def _at_exit() -> None:
         try:
             background.close()
         except Exception as error:
-            print(f"lccodec: {error}", *getattr(error, "__notes__", ()), sep="\n  ", file=sys.stderr)
+            lines = f"lccodec: {error}", *getattr(error, "__notes__", ())
+            print(printable("\n  ".join(lines), lines=True), file=sys.stderr)

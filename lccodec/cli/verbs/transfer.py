@@ -18,9 +18,9 @@ from ...chain.newest import Kept
 from ...chain.selection import select_shares
 from ...policy.presets import POLICIES
 from ...policy.roles import ROLES, Role
+from ...printable import printable
 from .. import render
-from ..program import verb
-from ..table import printable
+from ..program import say, verb
 from .output import save_output, shard_option
 from .parameters import (
     FILE,
@@ -112,15 +112,15 @@ def save(  # one parameter for each option: click passes them by name
             saved.append((file, chain.info(number)))
     if as_json:
         results = [{"file": str(file), **render.checkpoint_document(info)} for file, info in saved]
-        click.echo(render.dump_json({"directory": str(directory), "saved": results}))
+        say(render.dump_json({"directory": str(directory), "saved": results}))
         return
     for file, info in saved:
         kind = "keyframe" if info.parent is None else f"delta to {info.parent}"
         size = render.size_text(info.nbytes, info.file_bytes)
-        click.echo(f"step {info.step}, {kind}: {size}  {printable(file)}")
-    click.echo(f"policy {chain.policy.name}: {render.roles_text(saved[-1][1])}")
+        say(f"step {info.step}, {kind}: {size}  {printable(file)}")
+    say(f"policy {printable(chain.policy.name)}: {render.roles_text(saved[-1][1])}")
     if saved[-1][1].exact:
-        click.echo(f"the newest state, step {saved[-1][1].step}, is also there bit for bit")
+        say(f"the newest state, step {saved[-1][1].step}, is also there bit for bit")
 
 
 @verb
@@ -163,7 +163,7 @@ def restore(  # one parameter for each option: click passes them by name
     document = {"directory": str(place), "step": info.step, "exact": info.exact, **written}
     kind = ", exact" if info.exact else ""
     text = f"step {info.step}{kind}: {written['bytes']:,} bytes  {printable(output)}"
-    click.echo(render.dump_json(document) if as_json else text)
+    say(render.dump_json(document) if as_json else text)
 
 
 @verb
@@ -218,11 +218,11 @@ def average(  # one parameter for each option: click passes them by name
     written = save_output(state, output, metadata)
     if as_json:
         document = {"directory": str(directory), "steps": list(shares), "shares": list(shares.values())}
-        click.echo(render.dump_json({**document, "averaged": found.arrays, **written}))
+        say(render.dump_json({**document, "averaged": found.arrays, **written}))
         return
     what = f"mean of {len(shares)} steps, {min(shares)} to {newest}" if len(shares) > 1 else f"step {newest}"
     count = f"arrays averaged: {len(found.arrays)}, others of step {newest}"
-    click.echo(f"{what}: {written['bytes']:,} bytes, {count}  {printable(output)}")
+    say(f"{what}: {written['bytes']:,} bytes, {count}  {printable(output)}")
 
 
 def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:
