@@ -88,10 +88,28 @@ def test_signals_to_a_whole_job_do_not_end_a_worker(name: str) -> None:
     worker.end()
 
 
-def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
+@pytest.mark.parametrize("executable", ["/nowhere/python", None, "", "a\0b"])
+def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, executable: str | None) -> None:
+    """A program that embeds Python has no executable."""
+    monkeypatch.setattr("sys.executable", executable)
+    pairs, pair = [], socket.socketpair
+    monkeypatch.setattr(socket, "socketpair", lambda: pairs.append(pair()) or pairs[-1])
     with pytest.raises(WorkerError, match="cannot be started"):
         Worker("lccodec.chain.worker", TYPES, ERRORS)
+    assert all(end.fileno() == -1 for ends in pairs for end in ends)
+
+
+def test_what_interrupts_a_start_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, pair = [], socket.socketpair
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(socket, "socketpair", lambda: pairs.append(pair()) or pairs[-1])
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Worker("lccodec.chain.worker", TYPES, ERRORS)
+    assert [end.fileno() for end in pairs[0]] == [-1, -1]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
