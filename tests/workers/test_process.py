@@ -263,3 +263,18 @@ def test_what_a_forked_process_does() -> None:
     process._after_fork()
     assert os.waitpid(worker.pid, 0)[1] == 0
     assert not is_running(worker.pid)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_has_a_reference_and_pieces(workers: int, tmp_path: Path) -> None:
+    """Beside them the copy of the state; also if it reads its reference from files."""
+    large = np.random.default_rng(0).normal(size=16_000_000).astype(np.float32)
+    for first in (0, 2):
+        with Chain(tmp_path, "balanced", roles={"w": "weight"}, workers=workers, newest="exact") as chain:
+            for step in (first, first + 1):
+                chain.save_async(step, {"w": large}).result()
+                large *= np.float32(1.001)
+            for worker in children():
+                status = Path(f"/proc/{worker}/status").read_text()
+                most = 1024 * int(status.partition("VmHWM:")[2].split()[0])
+                assert most < 2 * large.nbytes + (128 << 20)
