@@ -4,7 +4,8 @@ Decoding any bytes returns or raises one of these; any other exception is a bug 
 ``ArgumentError`` blames the caller, ``DataError`` blames the bytes, ``ChainError`` says what a
 chain lacks. ``StorageError`` says that the operating system refused (a full disk, a missing
 directory). ``WorkerError`` says that a worker process is gone. ``LccodecWarning`` says that a save
-was done in another way than was asked for.
+was done in another way than was asked for. Their texts are made `printable`: they name what files
+say.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ import sys
 import warnings
 from typing import Final
 
+from .printable import printable
+
 _PACKAGE: Final = __name__.rpartition(".")[0]
 
 
 class LccodecError(Exception):
     """Base of every error that lccodec raises on purpose."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), lines=True)
 
 
 class ArgumentError(LccodecError, ValueError):
@@ -48,7 +54,7 @@ class DataError(LccodecError, ValueError):
         self.message = message
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.message} [{self.rule}]"
+        return printable(f"{self.where}: {self.message} [{self.rule}]", lines=True)
 
     def inside(self, place: str) -> DataError:
         """Return the same error with `place` put before its `where`."""
@@ -96,7 +102,7 @@ def warn(message: str) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and _is_inside(str(frame.f_globals.get("__name__"))):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, LccodecWarning, stacklevel=level)
+    warnings.warn(printable(message, lines=True), LccodecWarning, stacklevel=level)
 
 
 def _is_inside(module: str) -> bool:

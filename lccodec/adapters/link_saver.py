@@ -26,6 +26,7 @@ from ..chain.lifetime import thin_out
 from ..chain.settings import LOG
 from ..errors import ArgumentError
 from ..policy.roles import Assignment
+from ..printable import printable
 from .link import chain_step, save_linked, write_link
 from .options import ChainOptions
 
@@ -273,4 +274,5 @@ def _at_exit() -> None:
         try:
             saver.close()
         except Exception as error:
-            print(f"lccodec: {error}", *getattr(error, "__notes__", ()), sep="\n  ", file=sys.stderr)
+            lines = f"lccodec: {error}", *getattr(error, "__notes__", ())
+            print(printable("\n  ".join(lines), lines=True), file=sys.stderr)

@@ -7,26 +7,39 @@ metadata.
 
 from __future__ import annotations
 
-import errno
+import math
 import os
+import re
 import zipfile
-from typing import Any, Final
+from itertools import chain
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
+from ..constants import MAX_DIMENSIONS, MAX_ELEMENTS
 from ..container.scalars import metadata_strings
 from ..element_types import Array, element_type
-from ..errors import ArgumentError, FormatError
+from ..errors import ArgumentError, FormatError, LimitError
 from .files.disk import regular_file, replacing
 from .files.named_arrays import named_arrays
+from .files.zip_archive import Member, read_members
 
 __all__ = ["load_file", "save_file"]
 
 _MEMBER_SUFFIX: Final = ".npy"  # of every member of the archive
 _RULE: Final = "npz"
-_MAX_NAME_BYTES: Final = 0xFFFF - len(
-    _MEMBER_SUFFIX
-)  # an archive stores the length of a member's name in 16 bits
+_MAGIC: Final = b"\x93NUMPY"
+_HEADER_STARTS: Final = {b"\x01\x00": 10, b"\x02\x00": 12, b"\x03\x00": 12}  # by version
+_MAX_HEADER_BYTES: Final = 10_000  # as NumPy has it
+_MAX_SHOWN: Final = 80  # characters of a header
+# A header is a Python dict. It is matched and not evaluated: evaluating can take any memory.
+_HEADER: Final = re.compile(
+    r"""\{(?:(?:["']descr["']:["']([<>|=]?[biufcmMOSUV?]\d{0,9}(?:\[\w+\])?)["']"""
+    r"""|["']fortran_order["']:(True|False)"""
+    r"""|["']shape["']:\(((?:\d{1,18}(?:,\d{1,18})*,?)?)\)),?){3}\}"""
+)
+# An archive stores the length of a member's name in 16 bits.
+_MAX_NAME_BYTES: Final = 0xFFFF - len(_MEMBER_SUFFIX)
 
 
 def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -37,35 +50,75 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Array]:
     FormatError
         If the file is not an archive of arrays, is damaged, or holds Python objects. The message
         names the array.
+    LimitError
+        If an array declares more than its stored bytes can hold, or than fits in memory. An archive
+        has at most 1,032 times the bytes of its file.
+    UnsupportedError
+        If an array is encrypted, or packed by another method than deflate.
     StorageError
         If the operating system cannot read the file.
     """
-    where = str(path)
     arrays: dict[str, Array] = {}
     with regular_file(path) as file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                for member in archive.infolist():
-                    name = member.filename.removesuffix(_MEMBER_SUFFIX)
-                    where = f"{path}: array {name!r}"
-                    if name == member.filename or name in arrays:
-                        raise ValueError("not a NumPy array" if name not in arrays else "occurs twice")
-                    with archive.open(member) as stream:
-                        arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
-        # For damaged bytes, zipfile, zlib and NumPy raise a dozen kinds of exceptions.
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL is a bad seek
-                raise
-            raise FormatError(_RULE, where, _reason(error)) from error
+        for member in read_members(file, _RULE, str(path)):
+            name = member.name.removesuffix(_MEMBER_SUFFIX)
+            where = f"{path}: array {name!r}"
+            if name == member.name:
+                raise FormatError(_RULE, where, "not a NumPy array")
+            arrays[name] = _array(member, file, where)
     return arrays
 
 
-def _reason(error: Exception) -> str:
-    if "allow_pickle" in str(error):
-        return "holds Python objects (a pickle), which are never loaded"
-    if isinstance(error, MemoryError):
-        return "declares an array larger than memory"
-    return str(error) or type(error).__name__
+def _array(member: Member, file: BinaryIO, where: str) -> Array:
+    """Return the array of a member. Memory is taken if the member has the bytes for it."""
+    pieces = member.read(file, _RULE, where)
+    head = b""
+    while len(head) < _MAX_HEADER_BYTES and (piece := next(pieces, b"")):
+        head += piece
+    dtype, shape, fortran, size = _header(head, where)
+    count = math.prod(shape)
+    needed, there = count * dtype.itemsize, member.size - size
+    if needed != there:
+        kind = LimitError if needed > there else FormatError
+        raise kind(_RULE, where, f"declares {needed:,} bytes of values, and has {there:,}")
+    try:
+        array = np.empty(count, dtype)
+    except (MemoryError, ValueError) as error:
+        raise LimitError(_RULE, where, "declares an array larger than memory") from error
+    values, at = array.view(np.uint8), 0
+    for piece in chain([head[size:]], pieces):
+        values[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+        at += len(piece)
+    return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
+
+
+def _header(head: bytes, where: str) -> tuple[np.dtype[Any], tuple[int, ...], bool, int]:
+    """Return dtype, shape, whether the order is Fortran's, and the bytes of the header.
+
+    Source: ``numpy.lib.format``.
+    """
+    start = _HEADER_STARTS.get(head[6:8], 0)
+    if not head.startswith(_MAGIC) or not start:
+        raise FormatError(_RULE, where, "not a NumPy array, or one of an unknown version")
+    size = start + int.from_bytes(head[8:start], "little")
+    if not start <= size <= min(len(head), _MAX_HEADER_BYTES):
+        raise FormatError(_RULE, where, f"a header of {size:,} bytes, which is cut off or not of numbers")
+    text = "".join(head[start:size].decode("latin-1").split())
+    match = _HEADER.fullmatch(text)
+    try:
+        if match is None or None in match.groups():  # one of them stands there twice
+            raise ValueError
+        dtype, shape = np.dtype(match[1]), tuple(map(int, re.findall(r"\d+", match[3])))
+        if not dtype.itemsize or len(shape) > MAX_DIMENSIONS:
+            raise ValueError
+    except (TypeError, ValueError):
+        message = f"its header is not one of an array of numbers: {text[:_MAX_SHOWN]!r}"
+        raise FormatError(_RULE, where, message) from None
+    if dtype.hasobject:
+        raise FormatError(_RULE, where, "holds Python objects (a pickle), which are never loaded")
+    if math.prod(filter(None, shape)) > MAX_ELEMENTS:
+        raise LimitError(_RULE, where, f"declares more than {MAX_ELEMENTS:,} elements")
+    return dtype, shape, match[2] == "True", size
 
 
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:

@@ -3,7 +3,7 @@
 They are written with TensorBoard's own writer (the extra ``tensorboard``), without TensorFlow or
 PyTorch. The tags of scalars are ``movement/NAME``, ``rms/NAME`` and so on, so that TensorBoard puts
 arrays with the same figure together; sizes are ``checkpoint/bytes``. Histograms have the names of
-the arrays.
+the arrays. Characters that are not printable become escapes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from ..container.system import StrPath, checked_path, storage_errors
 from ..errors import DependencyError
 from ..inspect.report import FIGURES, Histogram, Run
+from ..printable import printable
 
 __all__ = ["write_events"]
 
@@ -67,7 +68,7 @@ def _scalars(run: Run, place: int, value_of: Any) -> Iterator[Any]:
     for figure in FIGURES:
         for row, series in zip(run.arrays, run.figures[figure], strict=True):
             if (number := series[place]) is not None:
-                yield value_of(tag=f"{figure}/{row.name}", simple_value=number)
+                yield value_of(tag=printable(f"{figure}/{row.name}"), simple_value=number)
     step = run.steps[place]
     for checkpoint in run.checkpoints:
         if checkpoint.step == step:
@@ -77,7 +78,7 @@ def _scalars(run: Run, place: int, value_of: Any) -> Iterator[Any]:
         for figure, rows in (("error", run.loss.error), ("bias", run.loss.bias)):
             for row, series in zip(run.arrays, rows, strict=True):
                 if (number := series[at]) is not None:
-                    yield value_of(tag=f"{figure}/{row.name}", simple_value=number)
+                    yield value_of(tag=printable(f"{figure}/{row.name}"), simple_value=number)
 
 
 def _histograms(run: Run, place: int, value_of: Any) -> Iterator[Any]:
@@ -90,7 +91,7 @@ def _histograms(run: Run, place: int, value_of: Any) -> Iterator[Any]:
             continue
         tensor = make_tensor_proto(_buckets(histogram, place))
         about = create_summary_metadata(display_name=None, description=None)
-        yield value_of(tag=row.name, tensor=tensor, metadata=about)
+        yield value_of(tag=printable(row.name), tensor=tensor, metadata=about)
 
 
 def _buckets(histogram: Histogram, place: int) -> Any:

@@ -22,6 +22,7 @@ from typing import Final, Literal, TypeAlias
 from ..container.system import SYSTEM, sync_directory
 from ..errors import ArgumentError, LccodecError, StorageError, WorkerError, warn
 from ..policy.policy import Policy
+from ..printable import printable
 from ..workers.crew import has_lock
 from ..workers.memory import Arena, PrivateArena
 from ..workers.task import Done
@@ -282,4 +283,5 @@ def _at_exit() -> None:
         try:
             background.close()
         except Exception as error:
-            print(f"lccodec: {error}", *getattr(error, "__notes__", ()), sep="\n  ", file=sys.stderr)
+            lines = f"lccodec: {error}", *getattr(error, "__notes__", ())
+            print(printable("\n  ".join(lines), lines=True), file=sys.stderr)

@@ -28,7 +28,7 @@ from .plan import Plan
 from .progress import Progress, check_progress, telling_of_save
 from .remote import PATIENCE_SECONDS, WorkerOptions
 from .saver import Saver
-from .settings import KEYFRAME_EVERY, Settings
+from .settings import KEYFRAME_EVERY, Settings, without_settings
 from .snapshot import Snapshot, Staging
 
 
@@ -154,6 +154,7 @@ class Chain(Lifetime):
         """The roles of saves: given, else those of the last checkpoint."""
         return self._settings.record.roles
 
+    @without_settings
     def save(
         self,
         step: int,
@@ -222,6 +223,7 @@ class Chain(Lifetime):
             finally:
                 background.give_warnings()
 
+    @without_settings
     def save_async(
         self,
         step: int,
@@ -335,6 +337,7 @@ class Chain(Lifetime):
     def _resumes(self) -> None:
         self._settings.restored()
 
+    @without_settings
     def plan(self, state: Any, *, known: Mapping[str, Assignment] | None = None) -> Plan:
         """Return what the next save would do with a state, as given to `save`. Nothing is written.
 

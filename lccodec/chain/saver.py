@@ -136,7 +136,7 @@ class Saver:
 
     def _find_reference(self, steps: list[int]) -> Tail | None:
         """Return the checkpoint that a delta may be taken against; ``None`` for a keyframe."""
-        tail = find_tail(self._tail, self._directory, steps)
+        tail = find_tail(self._tail, self._directory, steps, self._crew.empty)
         self._tail = tail or self._tail
         return tail
 

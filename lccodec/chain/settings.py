@@ -8,13 +8,15 @@ surprises. Later saves do not.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from ..errors import warn
+from ..errors import ArgumentError, warn
 from ..policy.policy import Policy
 from ..policy.presets import POLICIES, resolve_policy
 from ..policy.record import Kept, Record
@@ -34,6 +36,30 @@ _RESUMED_WIDTHS: Final = (0.35, 0.5, 0.7)
 
 _MAX_NAMES_SHOWN: Final = 5  # in one message
 _LARGE_ARRAY_ELEMENTS: Final = 1 << 12  # as many are worth a word if no name says the role
+
+_Chain = TypeVar("_Chain")
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def without_settings(
+    method: Callable[Concatenate[_Chain, _Parameters], _Result],
+) -> Callable[Concatenate[_Chain, _Parameters], _Result]:
+    """Let a method of a chain say of a setting that is given to it where it belongs."""
+    own = frozenset(inspect.signature(method).parameters)
+
+    @wraps(method)
+    def checked(self: _Chain, /, *args: Any, **named: Any) -> _Result:
+        for name in named.keys() - own:
+            if name in inspect.signature(type(self)).parameters:
+                also = "; for one save, known= has roles with their reasons" if name == "roles" else ""
+                raise ArgumentError(
+                    f"{method.__name__} takes no {name}: it is a setting of the chain, as in"
+                    f" Chain(directory, {name}=...){also}"
+                )
+        return method(self, *args, **named)
+
+    return checked
 
 
 class Settings:

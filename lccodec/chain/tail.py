@@ -10,17 +10,29 @@ Source: SPEC 9 (LCC-CHN-02, LCC-CHN-10).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from ..container.reader import open_checkpoint, read_root
 from ..container.scalars import Json
+from ..element_types import Array
 from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ..policy.record import Record, read_record
 from .checkpoint import CheckpointFile, open_file
 from .decoded import DecodedArray
 from .directory import chain_steps, checkpoint_path
+from .replay import Decoding, replay
+
+#: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
+Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
+
+#: Arrays of fewer bytes are copied to where all workers see them.
+_MIN_OWN_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -69,8 +81,8 @@ class Tail:
         return found == [(link.root, link.size) for link in self.links]
 
 
-def read_tail(directory: Path, step: int) -> Tail:
-    """Return the checkpoint of a step, decoded from its files.
+def read_tail(directory: Path, step: int, empty: Empty) -> Tail:
+    """Return the checkpoint of a step, decoded from its files into memory that `empty` returns.
 
     Raises
     ------
@@ -80,14 +92,30 @@ def read_tail(directory: Path, step: int) -> Tail:
     with open_file(checkpoint_path(directory, step)) as file:
         file.check_name()
         last = file.links[-1]
+        file.decode_by(partial(_decode_into, empty))
         arrays = dict(zip(last.index_names, file.decoded(), strict=True))
         return Tail(_links_of(file), last.manifest.tree, arrays)
 
 
-def find_tail(tail: Tail | None, directory: Path, steps: Sequence[int]) -> Tail | None:
+def _decode_into(empty: Empty, file: CheckpointFile, indices: list[int]) -> Decoding:
+    """Decode large arrays to where they stay: with a copy there would be two references."""
+    heads, names = file.heads(), file.links[-1].index_names
+    found = ((index, heads[names[index]].header) for index in indices)
+    into = {
+        index: empty(header.components, header.kind.bits)
+        for index, header in found
+        if not header.run and header.nbytes >= _MIN_OWN_BYTES
+    }
+    return replay(file.links, indices, file.together, into)
+
+
+def find_tail(
+    tail: Tail | None, directory: Path, steps: Sequence[int], empty: Empty = np.empty
+) -> Tail | None:
     """Return the reference of a delta: the tail in memory, or the newest checkpoint without one.
 
-    `steps` are those of the directory, rising.
+    `steps` are those of the directory, rising. `empty` returns memory for a number of components of
+    a type.
 
     Returns
     -------
@@ -97,7 +125,7 @@ def find_tail(tail: Tail | None, directory: Path, steps: Sequence[int]) -> Tail 
     """
     try:
         if tail is None:
-            return read_tail(directory, steps[-1]) if steps else None
+            return read_tail(directory, steps[-1], empty) if steps else None
         if not steps or steps[-1] < tail.step:
             raise ChainError(f"step {tail.step}, which was saved last, is missing")
         if steps[-1] > tail.step:

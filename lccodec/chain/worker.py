@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 from .. import errors
 from ..container.scalars import Json
+from ..errors import WorkerError
 from ..policy.presets import resolve_policy
 from ..policy.record import Kept
 from ..policy.roles import Role
@@ -137,10 +139,14 @@ class Leader:
 
 
 def make_crew(members: int, between: Callable[[], None], patience: float) -> Crew:
-    """Return a crew of this process and, for more than one member, of workers that are started."""
-    if members == 1:
-        return Threads(between=between)
-    return Processes([start_worker() for _ in range(members - 1)], between, patience)
+    """Return a crew of this process and, for more than one member, of workers that are started.
+
+    One that cannot be started is not missed, as one that does not begin.
+    """
+    workers: list[Worker] = []
+    with suppress(WorkerError):
+        workers.extend(start_worker() for _ in range(members - 1))
+    return Processes(workers, between, patience) if workers else Threads(between=between)
 
 
 def start_worker(inherited: Iterable[int] = ()) -> Worker:

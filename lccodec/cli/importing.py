@@ -15,8 +15,8 @@ from ..chain.forecast import Forecast, forecast
 from ..errors import ArgumentError
 from ..inspect.imported import ImportLoss, import_loss
 from ..policy.roles import Assignment
+from ..printable import printable
 from . import render
-from .table import printable
 
 #: State, metadata and known roles of a file.
 Loaded: TypeAlias = tuple[Any, dict[str, str], Mapping[str, Assignment]]

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..chain.estimate import Estimate
 from ..chain.plan import ArrayPlan, Plan
+from ..printable import printable
 from .render import quantizer_words, ratio, shape_text, size_text
-from .table import Table, printable
+from .table import Table
 
 
 def plan_document(plan: Plan, estimates: Sequence[Estimate]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ on standard output.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,11 +18,13 @@ import click
 import lccodec
 
 from ..errors import ArgumentError, DataError, LccodecError, LccodecWarning
+from ..printable import printable
 from . import render
-from .table import printable
 
 _INTERRUPTED: Final = 130  # exit code of a shell for a process ended by a signal: 128 + 2 (SIGINT)
 _PIPE_CLOSED: Final = 141  # the same: 128 + 13 (SIGPIPE)
+
+_STYLES: Final = re.compile("(\x1b\\[[01]m)")  # of the headers of a table
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,7 +48,7 @@ class _Program(click.Group):
         except (LccodecError, OSError, MemoryError) as error:
             code = _fail(error, error_text(error), 1, words)
         except click.Abort:
-            click.echo("lccodec: interrupted", err=True)
+            say("lccodec: interrupted", err=True)
             code = _INTERRUPTED
         sys.exit(code or 0)
 
@@ -64,14 +67,24 @@ class _Program(click.Group):
         return result
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print text: all that verbs print. No character of it drives a terminal, but for bold headers.
+
+    The ends of lines stay: what may have one of others is made `printable` before it is put in.
+    """
+    parts = _STYLES.split(text)  # each second part is a style
+    parts[::2] = (printable(part, lines=True) for part in parts[::2])
+    click.echo("".join(parts), err=err)
+
+
 def tell(kind: str, message: object) -> None:
     """Print a line on standard error: an error, a warning or a note."""
-    click.echo(f"lccodec: {kind}: {printable(message)}", err=True)
+    say(f"lccodec: {kind}: {printable(message)}", err=True)
 
 
 def _fail(error: BaseException, message: str, code: int, words: Sequence[str]) -> int:
     if "--json" in words:
-        click.echo(render.dump_json({"error": error_document(error, message)}))
+        say(render.dump_json({"error": error_document(error, message)}))
     tell("error", message)
     return code
 

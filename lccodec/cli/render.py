@@ -23,9 +23,10 @@ from ..chain.info import ArrayInfo, CheckpointInfo
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import UNNAMED
+from ..printable import printable
 from .demo import Report
 from .sparkline import sparkline
-from .table import Table, printable
+from .table import Table
 
 _MAX_BAR_CHARACTERS: Final = 40  # of a histogram
 _MAX_SHOWN_NAMES: Final = 3  # in a line

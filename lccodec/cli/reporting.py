@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..inspect.report import Report, Run
+from ..printable import printable
 from .render import size_text
 from .sparkline import sparkline
-from .table import printable
 
 _MAX_FLAGS: Final = 12
 

@@ -10,22 +10,10 @@ import shutil
 import sys
 from typing import Final
 
+from ..printable import printable
+
 _LONG_ROWS: Final = 100  # of a table that is plain text on a terminal, if it fits
 _WORDS: Final = ("kind", "dtype", "shape", "role", "because", "in deltas", "method", "values", "stored")
-
-
-def printable(text: object) -> str:
-    r"""Return text for a terminal: characters that are not printable become escapes.
-
-    Examples
-    --------
-    >>> printable("weight\x1b[2J\u202e")
-    'weight\\x1b[2J\\u202e'
-    """
-    shown = str(text)
-    if shown.isprintable():
-        return shown
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
 
 
 class Table:

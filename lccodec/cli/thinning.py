@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..chain.compact import Compaction
 from ..chain.prune import Pruning
 from ..chain.rewrite import Rewriting
-from .table import printable
+from ..printable import printable
 
 
 def pruning_text(found: Pruning, dry_run: bool) -> str:

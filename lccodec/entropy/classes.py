@@ -10,12 +10,14 @@ Source: SPEC 7.4 (classed streams), `spec/decisions/0007-classed-streams.md`.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from ..element_types import Array
 from .histogram import entropy_bits
+from .runs import Sparse, parts
 
 # All of these are an encoder's choice.
 _MAX_CLASSES_TRIED: Final = 4
@@ -82,6 +84,13 @@ class Classes:
         first = (np.cumsum(counts, axis=0) - counts)[:, self._kind]
         self._shift = first + self._kind * columns.size - self._starts
 
+    @cached_property
+    def _ordinal(self) -> Array:
+        """The place of each cell of the table in `_order`."""
+        ordinal = np.empty_like(self._order)
+        np.put_along_axis(ordinal, self._order, np.arange(ordinal.size).reshape(ordinal.shape), axis=1)
+        return ordinal.reshape(-1)
+
     def deal(self, positions: Array) -> list[tuple[Array, Array]]:
         """Sort cells, by their positions in the matrix (int64, rising), into their classes.
 
@@ -91,9 +100,7 @@ class Classes:
         columns = self.columns.size
         row = _quotient(positions, columns)
         cell = positions - (row - self._kind.take(row)) * columns  # in a table with a row for each kind
-        ordinal = np.empty_like(self._order)
-        np.put_along_axis(ordinal, self._order, np.arange(ordinal.size).reshape(ordinal.shape), axis=1)
-        ordinal = ordinal.reshape(-1).take(cell)
+        ordinal = self._ordinal.take(cell)
         found = self._class.reshape(-1).take(cell)
         dealt = []
         for number, shift in enumerate(self._shift):
@@ -109,31 +116,38 @@ class Classes:
         return columns + row * self.columns.size
 
 
-def find_classes(positions: Array, values: Array, count: int, columns: int) -> Classes | None:
-    """Return classes that make a run of `count` symbols smaller, or ``None`` if no classes do.
-
-    `positions` (int64, rising) and `values` (uint8) are those of the symbols that are not 0.
-    """
+def find_classes(run: Sparse | Array, count: int, columns: int) -> Classes | None:
+    """Return classes that make a run of `count` symbols (uint8) smaller, ``None`` if none do."""
     rows = -(-count // columns)
-    if positions.size < _MIN_NONZERO or rows < 2 or columns < 2:
+    nonzero = run.positions.size if isinstance(run, Sparse) else int(np.count_nonzero(run))
+    if nonzero < _MIN_NONZERO or rows < 2 or columns < 2:
         return None
-    stride = max(positions.size // max(_SAMPLE_SYMBOLS, _SAMPLE_SYMBOLS_PER_COLUMN * columns), 1)
-    symbol, position = np.minimum(values[::stride], _ALPHABET - 1), positions[::stride]
+    stride = max(nonzero // max(_SAMPLE_SYMBOLS, _SAMPLE_SYMBOLS_PER_COLUMN * columns), 1)
+    in_row, seen = np.zeros(rows, np.int64), 0
+    symbols, positions = [], []
+    for part in parts(run):
+        sample = slice(-seen % stride, None, stride)
+        symbols.append(part.values[sample].copy())  # or the whole part would stay
+        positions.append(part.positions[sample].copy())
+        first, last = part.positions[[0, -1]] // columns if part.positions.size else (0, -1)
+        edges = np.arange(first, last + 2) * columns
+        in_row[first : last + 1] += np.diff(np.searchsorted(part.positions, edges))
+        seen += part.positions.size
+    symbol, position = np.minimum(np.concatenate(symbols), _ALPHABET - 1), np.concatenate(positions)
     row = _quotient(position, columns)
     column = position - row * columns
-    in_row = np.diff(np.searchsorted(positions, np.arange(rows + 1) * columns))
     levels = (
-        _levels(in_row, positions.size / rows),
-        _levels(stride * np.bincount(column, minlength=columns), positions.size / columns),
+        _levels(in_row, nonzero / rows),
+        _levels(stride * np.bincount(column, minlength=columns), nonzero / columns),
     )
     # Count each symbol at the cells of each sum of levels. Neighbours with like shares are merged.
     sums = 2 * _TOP_LEVEL + 1
     at = (levels[0].take(row) + levels[1].take(column)).astype(np.intp) * _ALPHABET + symbol
     table = stride * np.bincount(at, minlength=sums * _ALPHABET).reshape(sums, _ALPHABET).astype(np.float64)
-    seen = [np.bincount(level, minlength=_TOP_LEVEL + 1) for level in levels]
-    table[:, 0] = np.maximum(np.convolve(seen[0], seen[1]) - table[:, 1:].sum(axis=1), 0)
+    used = [np.bincount(level, minlength=_TOP_LEVEL + 1) for level in levels]
+    table[:, 0] = np.maximum(np.convolve(used[0], used[1]) - table[:, 1:].sum(axis=1), 0)
     bounds, bits = _merge(table)
-    bits += sum(float(entropy_bits(level)) for level in seen)
+    bits += sum(float(entropy_bits(level)) for level in used)
     if bounds.size == 0 or bits > (1 - _MIN_SAVED_SHARE) * float(entropy_bits(table.sum(axis=0))):
         return None
     return Classes(*levels, bounds)

@@ -10,16 +10,22 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array
+from ..parallel import slices
 
 #: From this many symbols on, counting pairs of bytes takes less time than counting bytes.
 _MIN_PAIRED_SYMBOLS: Final = 1 << 17
+_PAIRS_AT_A_TIME: Final = 1 << 18  # NumPy makes eight bytes of each
 
 
 def histogram(data: Array) -> Array:
     """Return how often each of the 256 byte values occurs in `data` (uint8), as int64."""
     if data.size < _MIN_PAIRED_SYMBOLS:
         return np.bincount(data, minlength=256)
-    pairs = np.bincount(data[: data.size & ~1].view(np.uint16), minlength=1 << 16).reshape(256, 256)
+    whole = data[: data.size & ~1].view(np.uint16)
+    pairs = np.zeros(1 << 16, np.int64)
+    for part in slices(whole.size, _PAIRS_AT_A_TIME):
+        pairs += np.bincount(whole[part], minlength=1 << 16)
+    pairs = pairs.reshape(256, 256)
     counts: Array = pairs.sum(axis=0) + pairs.sum(axis=1)
     if data.size & 1:
         counts[data[-1]] += 1

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from ..element_types import Array
+from ..parallel import slices
 from .bits import unpack
 from .masks import true_places
+
+_DENSE_RATIO: Final = 4  # with more than one symbol in so many, places take more memory than all symbols
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,7 @@ class Sparse:
     """A run of symbols given by those that are not 0; all others are 0."""
 
     positions: Array  # int64, rising
-    values: Array  # uint8, one for each position
+    values: Array  # uint8 or uint16, one for each position
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,53 @@ class Packed:
 
 #: A run of symbols, in the form it is stored in.
 Form: TypeAlias = Array | Sparse | Packed
+
+
+class Gathered:
+    """A run of `count` symbols that comes in pieces.
+
+    It has the places of the symbols that are not 0, or all symbols once they take less memory.
+    """
+
+    def __init__(self, count: int, dtype: type[np.unsignedinteger[Any]] = np.uint8) -> None:
+        self._count, self._dtype = count, dtype
+        self._places: list[Array] = [np.zeros(0, np.int64)]
+        self._symbols: list[Array] = [np.zeros(0, dtype)]
+        self._size = 0
+        self._dense: Array | None = None
+
+    def add(self, start: int, places: Array, symbols: Array) -> None:
+        """Add symbols at places behind `start`; all of them are behind those before."""
+        self._size += places.size
+        if self._dense is None:
+            self._places.append(places + start)
+            self._symbols.append(symbols)
+            if self._size * _DENSE_RATIO > self._count:
+                self._dense = np.zeros(self._count, self._dtype)
+                for each, values in zip(self._places, self._symbols, strict=True):
+                    self._dense[each] = values
+                self._places, self._symbols = [], []
+        else:
+            every = places.size and places[-1] + 1 == places.size
+            self._dense[start:][slice(places.size) if every else places] = symbols
+
+    def run(self) -> Sparse | Array:
+        """Return the run."""
+        if self._dense is not None:
+            return self._dense
+        symbols = np.concatenate(self._symbols).astype(self._dtype, copy=False)
+        return as_sparse(Sparse(np.concatenate(self._places), symbols), self._count)
+
+
+def parts(run: Sparse | Array) -> Iterator[Sparse]:
+    """Yield the symbols of a run that are not 0, some at a time: their places take much memory."""
+    if isinstance(run, Sparse):
+        for part in slices(run.positions.size):
+            yield Sparse(run.positions[part], run.values[part])
+        return
+    for part in slices(run.size):
+        found = as_sparse(run[part], run[part].size)
+        yield Sparse(found.positions + part.start, found.values)
 
 
 def as_sparse(run: Form, count: int) -> Sparse:

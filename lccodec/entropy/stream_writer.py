@@ -33,7 +33,7 @@ from . import huffman, lanes
 from .bits import group_symbols, pack
 from .classes import Classes, find_classes
 from .histogram import entropy_bits, histogram
-from .runs import Sparse, as_sparse, dense
+from .runs import Gathered, Sparse, as_sparse, dense, parts
 
 # All of these are an encoder's choice.
 
@@ -98,28 +98,32 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     return write()
 
 
-def write_places(symbols: Sparse, count: int, columns: int = 0, depth: int = 1) -> list[Piece]:
-    """Code a run of `count` symbols that is given by its places; as :func:`write_stream`.
+def write_run(run: Sparse | Array, count: int, columns: int = 0, depth: int = 1) -> list[Piece]:
+    """Code a run of `count` symbols (uint8) as a stream, as :func:`write_stream`.
 
     `columns` is the length of a row if the run is a matrix and lies in no other stream, else 0.
     """
     if 0 < columns <= MAX_SIDE and count <= columns * MAX_SIDE:
-        classes = find_classes(symbols.positions, symbols.values, count, columns)
+        classes = find_classes(run, count, columns)
         if classes is not None:
-            return _write_classed(symbols, classes)
-    if symbols.positions.size and _is_sparse(symbols.positions.size, count):
-        return _write_sparse(symbols, depth)
-    return write_stream(dense(symbols, count), depth)
+            return _write_classed(run, classes)
+    if isinstance(run, Sparse) and run.positions.size and _is_sparse(run.positions.size, count):
+        return _write_sparse(run, depth)
+    return write_stream(dense(run, count), depth)
 
 
-def _write_classed(symbols: Sparse, classes: Classes) -> list[Piece]:
+def _write_classed(run: Sparse | Array, classes: Classes) -> list[Piece]:
     sizes = np.array(classes.sizes, np.uint32)
     pieces: list[Piece] = [_CLASSED_HEAD.pack(STREAM_CLASSED, classes.columns.size, sizes.size)]
     pieces += [stored_bytes(classes.bounds), stored_bytes(sizes[:-1])]
     for levels in (classes.rows, classes.columns):
         pieces += write_stream(levels, 2)
-    for size, (few, places) in zip(classes.sizes, classes.deal(symbols.positions), strict=True):
-        pieces += write_places(Sparse(places, symbols.values.take(few)), size, depth=2)
+    runs = [Gathered(size) for size in classes.sizes]
+    for part in parts(run):
+        for own, (few, places) in zip(runs, classes.deal(part.positions), strict=True):
+            own.add(0, places, part.values.take(few))
+    for own, size in zip(runs, classes.sizes, strict=True):
+        pieces += write_run(own.run(), size, depth=2)
     return pieces
 
 

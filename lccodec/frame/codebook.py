@@ -6,18 +6,19 @@ A value is the sum of reference and representative, in one IEEE addition of the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from ..byteorder import read_numbers, stored_bytes, stored_view
+from ..byteorder import read_numbers, stored_bytes
 from ..element_types import Array, ElementType, add, add_at, unwork, work
 from ..entropy.bits import Cursor, group_symbols
 from ..entropy.masks import true_places
 from ..entropy.runs import Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
-from ..entropy.stream_writer import Piece, write_places, write_stream
+from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
 from ..parallel import PIECE, slices
 from ..quantizers.residual import Owner
@@ -131,24 +132,28 @@ def write_block(
     Parameters
     ----------
     symbols
-        The symbols that are not 0: uint8, or uint16 for a wide codebook. Or all symbols: uint8.
+        All symbols, or those that are not 0: uint8, or uint16 for a wide codebook.
     escapes, exact
         Places (rising) and components of the elements that are stored exactly, with symbol 0.
     columns
         Number of components in a row of the matrix; 0 if the array is not coded as one.
     """
-    if not isinstance(symbols, Sparse):
-        pieces = write_stream(symbols)
-    elif symbols.values.dtype == np.uint8:
-        pieces = write_places(symbols, count, columns)
-    else:
-        pieces = []
-        for half in np.ascontiguousarray(stored_view(symbols.values).reshape(-1, 2).T):
-            pieces += write_places(as_sparse(Sparse(symbols.positions, half), count), count, columns)
+    pieces = [piece for half in _halves(symbols, count) for piece in write_run(half, count, columns)]
     if escapes.size == 0:
         return [b"\x00", *pieces]
     marks = Sparse(escapes, np.ones(escapes.size, np.uint8))
-    return [b"\x01", *pieces, *write_places(marks, count), stored_bytes(exact)]
+    return [b"\x01", *pieces, *write_run(marks, count), stored_bytes(exact)]
+
+
+def _halves(symbols: Sparse | Array, count: int) -> Iterator[Sparse | Array]:
+    """Yield the runs of bytes that symbols are stored as: one, or two of a wide codebook."""
+    values = symbols.values if isinstance(symbols, Sparse) else symbols
+    if values.dtype == np.uint8:
+        yield symbols
+        return
+    for shift in (0, 8):
+        half = (values >> shift).astype(np.uint8)
+        yield as_sparse(Sparse(symbols.positions, half), count) if isinstance(symbols, Sparse) else half
 
 
 def read_block(cursor: Cursor, codebook: Codebook, start: int, reference: Array | None, out: Array) -> None:

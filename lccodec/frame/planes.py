@@ -32,7 +32,7 @@ def write_block(
     `bits` may change meanwhile: every component is read once. `taken` is called with the place and
     a copy of each part that was read; the same part of `reference` is not needed any more.
     """
-    planes = np.empty((kind.size, bits.size), np.uint8)
+    planes = [np.empty(bits.size, np.uint8) for _ in range(kind.size)]
     for part in slices(bits.size):
         own = bits[part].copy()
         codes = zigzag(own, None if reference is None else reference[part], kind)
@@ -40,7 +40,10 @@ def write_block(
             plane[part] = codes >> (8 * place)
         if taken is not None:
             taken(part.start, own)
-    return [piece for plane in planes for piece in write_stream(plane)]
+    pieces: list[Piece] = []
+    while planes:  # a plane is not needed any more when its stream is there
+        pieces.append(b"".join(write_stream(planes.pop(0))))
+    return pieces
 
 
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..byteorder import stored_bytes
 from ..element_types import Array, ElementType, octaves, ordered_steps, unwork, work
-from ..entropy.runs import Sparse, as_sparse
+from ..entropy.runs import Gathered
 from ..entropy.stream_writer import Piece
 from ..parallel import PIECE
 from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols
@@ -30,7 +30,6 @@ from .content import Content, part_of
 from .header import FrameHeader
 
 _MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own
-_DENSE_RATIO: Final = 4  # if more than one symbol in so many is not 0, all symbols are coded as they are
 _NO_PLACES: Final = np.zeros(0, np.int64)
 
 
@@ -132,7 +131,9 @@ class SymbolCoder:
         array without negative numbers, every decoded component is checked: none may be negative,
         and each 0 must stay 0.
         """
-        found, escapes, exact = [], [_NO_PLACES], [self._fitted[0].residual.bits[:0]]
+        count = min(part.stop, self._size) - part.start
+        symbols = Gathered(count, np.uint16 if self._book.wide else np.uint8)
+        escapes, exact = [_NO_PLACES], [self._fitted[0].residual.bits[:0]]
         checksum, kind = 0, self._book.kind
         for batch, start in self._pieces(part):
             first = batch.first + start  # in the frame
@@ -142,36 +143,13 @@ class SymbolCoder:
                 exact.append(result.take(escaped))
             if not self._run:
                 checksum += array_sum(result, first * kind.size // 8)
-            found.append((first - part.start, place, symbol))
+            symbols.add(first - part.start, place, symbol)
         if self._run and self._out is not None:  # words of the sum may span two batches
             checksum = array_sum(self._out)
-        count = min(part.stop, self._size) - part.start
-        symbols = self._joined(found, count)
         pieces: list[Piece] = codebook.write_block(
-            symbols, np.concatenate(escapes), np.concatenate(exact), count, self._columns
+            symbols.run(), np.concatenate(escapes), np.concatenate(exact), count, self._columns
         )
         return b"".join(pieces), checksum
-
-    def _joined(self, found: list[tuple[int, Array, Array]], count: int) -> Sparse | Array:
-        """Return the symbols of a block: those that are not 0; or all symbols, if most are not 0.
-
-        Parameters
-        ----------
-        found
-            Of each piece its place in the block, the places of symbols in it, and these.
-        count
-            Components of the block.
-        """
-        if self._book.wide or self._columns or _DENSE_RATIO * sum(p.size for _, p, _ in found) <= count:
-            places = np.concatenate([place + start for start, place, _ in found])
-            values = np.concatenate([symbols for _, _, symbols in found])
-            values = values.astype(np.uint16 if self._book.wide else np.uint8, copy=False)
-            return as_sparse(Sparse(places, values), count)
-        dense = np.zeros(count, np.uint8)
-        for start, place, symbols in found:
-            every = place.size and place[-1] + 1 == place.size
-            dense[start:][slice(place.size) if every else place] = symbols
-        return dense
 
     def _pieces(self, part: slice) -> Iterator[tuple[Fitted, int]]:
         """Yield the pieces of a block: the batch of each, and its first component in the batch."""
@@ -227,6 +205,7 @@ class SymbolCoder:
         """
         residual, partition, kind = batch.residual, batch.partition, self._book.kind
         place, d = residual.outside(start, partition.zone)
+        residual.release(start)
         owner = residual.owner(place)
         kept = np.isfinite(d)
         if not kept.all():

@@ -201,8 +201,10 @@ def _without_outliers(residual: Residual, low: float, high: float, width: float)
         return low, high
     starts = residual.pieces()
     stride = max(len(starts) // _MIN_PIECES_FOR_COUNTS, 1)
-    places = [(places - low) * (1 / width) for places in _logarithms_of(residual, starts[::stride])]
-    held = stride * np.bincount(np.concatenate(places).clip(0, bins - 1).astype(np.int64), minlength=bins)
+    held = np.zeros(bins, np.int64)
+    for found in _logarithms_of(residual, starts[::stride]):
+        places = ((found - low) * (1 / width)).clip(0, bins - 1).astype(np.int64)
+        held += stride * np.bincount(places, minlength=bins)
     first, exact = _sparse_ends(held)
     last, more = _sparse_ends(held[::-1])
     if first + last - exact - more < _MIN_SAVED_BINS:
@@ -210,8 +212,8 @@ def _without_outliers(residual: Residual, low: float, high: float, width: float)
     if exact + more > size / 2 or first + last >= bins:
         return math.inf, -math.inf
     least, most = low + first * width, low + (bins - last) * width
-    found = _logarithms_of(residual, starts)
-    return _range(places[(places >= least) & (places < most)] for places in found)
+    pieces = _logarithms_of(residual, starts)
+    return _range(found[(found >= least) & (found < most)] for found in pieces)
 
 
 def _range(pieces: Iterable[Array]) -> tuple[float, float]:

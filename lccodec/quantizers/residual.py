@@ -25,7 +25,7 @@ from ..element_types import Array, ElementType, octaves, subtract
 from ..entropy.masks import true_places
 from ..parallel import PIECE, stretches
 
-_MAX_KEPT_DIFFERENCES: Final = 1 << 22  # 12 bytes each in float32, places included
+_MAX_KEPT_BYTES: Final = 1 << 25  # of differences, and of their places
 _SAMPLE_STRETCHES: Final = 64  # of a large array, evenly spread
 _STRETCH_COMPONENTS: Final = 1 << 12  # of each
 
@@ -176,12 +176,13 @@ class Residual:
             (``kind.work``). Differences that are not finite are always included.
         """
         if start in self._found:
-            known, places, d = self._found[start]
+            known, kept, d = self._found[start]
+            places = kept.astype(np.int64)
             if known is zone:
                 return places, d
             chosen = zone.outside(d, self.owner(places), places + start)
             places, d = places.take(chosen), d.take(chosen)
-            self._kept += d.size - self._found[start][2].size
+            self._kept += _nbytes(d) - _nbytes(self._found[start][2])
         else:
             # The search in a symmetric zone reads each difference once, so it needs no copy.
             differences = self._differences(start, PIECE, copy=not zone.symmetric)
@@ -191,10 +192,10 @@ class Residual:
                 places = zone.outside(differences, 0, slice(start, start + differences.size))
             every = self.arrays > 1 and places.size == differences.size
             d = differences if every else differences.take(places, mode="clip")
-            if self._kept + d.size > _MAX_KEPT_DIFFERENCES:
+            if self._kept + _nbytes(d) > _MAX_KEPT_BYTES:
                 return places, d
-            self._kept += d.size
-        self._found[start] = zone, places, d
+            self._kept += _nbytes(d)
+        self._found[start] = zone, places.astype(np.uint32), d  # half the memory of int64
         return places, d
 
     def finite_outside(self, start: int, zone: Zone) -> tuple[Array, Owner]:
@@ -206,6 +207,10 @@ class Residual:
         """Drop the differences that were kept, so that the next zone may be narrower."""
         self._found.clear()
         self._kept = 0
+
+    def release(self, start: int) -> None:
+        """Drop the differences of a piece that is not needed any more; none take their room."""
+        self._found.pop(start, None)
 
     def sample(self) -> Iterator[tuple[Array, Owner]]:
         """Yield differences and their owner: all of several arrays, a sample of a single array."""
@@ -226,6 +231,11 @@ class Residual:
             bits = self.bits[part].copy() if copy else self.bits[part]
             return difference(bits, None, self.kind, self.ordered)
         return difference(self.bits[part], self.reference[part], self.kind, self.ordered)
+
+
+def _nbytes(d: Array) -> int:
+    """Return the bytes that are kept of differences: with their places, of 32 bits."""
+    return d.nbytes + 4 * d.size
 
 
 def difference(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> Array:

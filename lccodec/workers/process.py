@@ -68,6 +68,8 @@ class Worker:
         errors: Iterable[type[Exception]],
         inherited: Iterable[int],
     ) -> None:
+        if not sys.executable:  # of a program that embeds Python
+            raise WorkerError("a worker cannot be started: sys.executable names no interpreter")
         ours, theirs = socket.socketpair()
         try:
             # A worker must find this package, and nothing else of the program that starts it.
@@ -77,9 +79,11 @@ class Worker:
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own module
                 command, pass_fds=[theirs.fileno(), *inherited], env=environment, stdin=subprocess.DEVNULL
             )
-        except OSError as error:
+        except BaseException as error:
             ours.close()
-            raise WorkerError(f"a worker cannot be started: {error}") from error
+            if isinstance(error, OSError | ValueError):  # a path may have a null character
+                raise WorkerError(f"a worker cannot be started: {error}") from error
+            raise
         finally:
             theirs.close()
         self.channel = Channel(ours, types, errors)

@@ -3,7 +3,10 @@
 import io
 import os
 import pickle
+import subprocess
+import sys
 import zipfile
+import zlib
 
 import ml_dtypes
 import numpy as np
@@ -11,9 +14,10 @@ import pytest
 
 import lccodec
 from lccodec.adapters import npz
-from lccodec.errors import ArgumentError, FormatError, StorageError
+from lccodec.errors import ArgumentError, DataError, FormatError, StorageError
 
 from ..support.strategies import ALL_DTYPES, bits_of, random_array
+from ..support.zips import Part, archive, deflated
 
 
 @pytest.mark.parametrize("name", [name for name in ALL_DTYPES if name != "bfloat16"])
@@ -127,7 +131,7 @@ def _header(shape: str) -> bytes:
 def test_a_broken_file_is_named(tmp_path, data):
     path = tmp_path / "broken.npz"
     path.write_bytes(data)
-    with pytest.raises(FormatError, match=r"broken\.npz"):
+    with pytest.raises(DataError, match=r"broken\.npz"):
         npz.load_file(path)
 
 
@@ -138,7 +142,7 @@ def test_changed_bytes_are_a_format_error_or_other_arrays(tmp_path):
         (tmp_path / "b.npz").write_bytes(data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :])
         try:
             npz.load_file(tmp_path / "b.npz")
-        except FormatError as error:
+        except DataError as error:
             assert error.rule == "npz"
 
 
@@ -181,3 +185,120 @@ def test_names_that_are_not_unicode(tmp_path):
     path = tmp_path / os.fsdecode(b"\xff.npz")
     npz.save_file({"x": np.ones(1)}, path)
     assert list(npz.load_file(path)) == ["x"]
+
+
+def _npy(text: str, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
+    head = text.encode() + b"\n"
+    return b"\x93NUMPY" + version + len(head).to_bytes(2 if version[0] == 1 else 4, "little") + head + data
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }"), "declares 4,000"),
+        (_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 999999999999999999), }"), "elements"),
+        (_npy("{'descr': '|S0', 'fortran_order': False, 'shape': (999999999999,), }"), "not one of an array"),
+        (
+            _npy("{'descr': '|V100000000', 'fortran_order': False, 'shape': (90,), }"),
+            "declares 9,000,000,000",
+        ),
+        (_npy("{'descr': '<f4', 'fortran_order': False, 'shape': " + "(" * 9000), "not one of an array"),
+        (_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (10**9**9,), }"), "not one of an array"),
+        (
+            _npy("{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1," * 40 + "), }"),
+            "not one of an arr",
+        ),
+        (_npy("{'descr': '<f4', 'descr': '<f4', 'shape': (), }", bytes(4)), "not one of an array"),
+        (_npy("{'descr': '(9,)f4', 'fortran_order': False, 'shape': (), }"), "not one of an array"),
+        (_npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (), }"), "not one of an array"),
+        (_npy("{'descr': '<f3', 'fortran_order': False, 'shape': (), }"), "not one of an array"),
+        (_npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", b"x"), "Python objects"),
+        (_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", bytes(5)), "and has 5"),
+        (
+            _npy("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", bytes(4), b"\x09\x00"),
+            "unknown version",
+        ),
+        (
+            _npy("{'descr': '<f4', 'fortran_order': False, 'shape': (), }".ljust(20_000), bytes(4)),
+            "a header of 20,0",
+        ),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "a header of 4,294,967,307 bytes"),
+    ],
+)
+def test_a_header_is_matched_and_not_believed(tmp_path, member, message):
+    (tmp_path / "a.npz").write_bytes(_archive(x_npy=member))
+    with pytest.raises(DataError, match=rf"a\.npz: array 'x': .*{message}"):
+        npz.load_file(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        _npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 1), }", bytes(8)),
+        _npy('{"shape":(2,1),"descr":"<f4","fortran_order":True}', bytes(8), b"\x02\x00"),
+        _npy("{ 'fortran_order' : True , 'descr' : '<f4' , 'shape' : ( 2 , 1 , ) }", bytes(8), b"\x03\x00"),
+    ],
+)
+def test_headers_of_other_writers(tmp_path, member):
+    (tmp_path / "a.npz").write_bytes(_archive(x_npy=member))
+    assert npz.load_file(tmp_path / "a.npz")["x"].shape == (2, 1)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(70_000,), (300, 0), (30, 40, 50)])
+def test_values_of_many_pieces(tmp_path, order, shape):
+    array = np.arange(np.prod(shape), dtype="<i4").reshape(shape, order=order)
+    np.savez_compressed(tmp_path / "a.npz", x=array)
+    found = npz.load_file(tmp_path / "a.npz")["x"]
+    assert np.array_equal(found, array)
+    assert found.flags.writeable
+
+
+def _overlapping() -> bytes:
+    """Return 8 MB of zeros that 1,000 members share: an extra field hides the headers between."""
+    member = _npy("{'descr': '|u1', 'fortran_order': False, 'shape': (8388608,), }", bytes(1 << 23))
+    packed, said = deflated(member), {"method": 8, "crc": zlib.crc32(member), "size": len(member)}
+    parts = []
+    for left in reversed(range(1000)):
+        hidden = left * (30 + len("000.npy"))  # bytes of the headers that follow
+        extra = {"stored": len(packed), "extra_size": hidden}
+        parts.append(
+            Part(
+                f"{left:03}.npy",
+                b"",
+                packed=packed if not left else b"",
+                local=said | extra,
+                central=said | {"stored": len(packed)},
+            )
+        )
+    return archive(*parts)
+
+
+def _declaring(size: int) -> bytes:
+    """Return an array of few bytes; its header and the archive declare many."""
+    member = _npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({size},), }}", bytes(1 << 20))
+    said = {"method": 8, "crc": zlib.crc32(member), "size": len(member) + size - (1 << 20)}
+    return archive(Part("x.npy", b"", packed=deflated(member), local=said, central=said))
+
+
+@pytest.mark.parametrize(
+    "bomb", [_overlapping(), _declaring(4_000_000_000)], ids=["overlapping", "declaring"]
+)
+def test_a_bomb_takes_no_memory(tmp_path, bomb):
+    assert len(bomb) < 1 << 17
+    (tmp_path / "a.npz").write_bytes(bomb)
+    script = """
+import resource, sys
+from lccodec.adapters import npz
+from lccodec.errors import DataError
+resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    npz.load_file(sys.argv[1])
+except DataError as error:
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(type(error).__name__, grown < 1 << 14)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "a.npz")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.split() in (["FormatError", "True"], ["LimitError", "True"])

@@ -376,12 +376,14 @@ def test_no_memory_to_share(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> No
     assert_same(chain.restore(2), STATES[2])
 
 
-def test_no_process_to_be_had(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
+@pytest.mark.parametrize("executable", ["/nowhere/python", None])
+def test_no_process_to_be_had(chain: Chain, monkeypatch: pytest.MonkeyPatch, executable: str | None) -> None:
+    monkeypatch.setattr("sys.executable", executable)
     with pytest.warns(LccodecWarning, match="cannot be started: .* saves go on in a thread"):
         chain.save_async(0, STATES[0])
         chain.wait()
     assert_same(chain.restore(0), STATES[0])
+    assert_same(Chain(chain.directory, workers=3).restore(0), STATES[0])
 
 
 @dataclass(frozen=True)

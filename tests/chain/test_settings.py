@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lccodec import Balanced, Chain, LccodecWarning, Policy, UniformDeadzone
+from lccodec import ArgumentError, Balanced, Chain, LccodecWarning, Policy, UniformDeadzone
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import read_record
 
@@ -137,3 +137,16 @@ def test_steps_are_narrow_after_a_run_goes_on_from_a_lossy_state(
     else:
         assert max(narrow) < 1.1 * max(before)
     assert max(after) < 1.1 * max(before)
+
+
+@pytest.mark.parametrize("method", ["save", "save_async", "plan"])
+def test_a_setting_of_the_chain_that_is_given_to_a_save(tmp_path: Path, method: str) -> None:
+    words = [{"w": np.ones(3)}] if method == "plan" else [0, {"w": np.ones(3)}]
+    chain = Chain(tmp_path)
+    with pytest.raises(ArgumentError, match=rf"{method} takes no roles: .*Chain\(directory, roles=.*known="):
+        getattr(chain, method)(*words, roles={"w": "weight"})
+    with pytest.raises(ArgumentError, match=r"takes no policy: .*Chain\(directory, policy=\.\.\.\)$"):
+        getattr(chain, method)(*words, policy="small")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rolls'"):
+        getattr(chain, method)(*words, rolls={})
+    assert chain.steps == []

@@ -14,6 +14,9 @@ import pytest
 from lccodec import ArgumentError, Keep, LccodecWarning, StorageError
 from lccodec.chain import saver
 from lccodec.chain.plan import Plan
+from lccodec.chain.tail import find_tail
+from lccodec.workers.crew import Processes
+from lccodec.workers.memory import place_of, shared_empty
 
 from ..support.chains import HistoryChain
 from ..support.walks import NAMES, assert_same, walk
@@ -252,3 +255,18 @@ def test_what_no_reader_accepts_is_not_committed(tmp_path: Path) -> None:
                 chain.save(1, bad)
         assert chain.steps == [0]
         assert chain._saver._tail is before  # and the reference was not lost
+
+
+def test_a_large_reference_is_decoded_to_where_it_stays(tmp_path: Path) -> None:
+    """A copy of it for the workers would be a second reference."""
+    state = {"large": np.arange(300_000.0), "small": np.arange(3.0), "bias": np.arange(4.0)}
+    with HistoryChain(tmp_path, policy="lossless") as chain:
+        chain.save(0, state)
+        chain.save(1, {**state, "large": state["large"] + 1})
+    tail = find_tail(None, tmp_path, [0, 1], shared_empty)
+    assert tail is not None
+    np.testing.assert_array_equal(tail.arrays["large"].array(), state["large"] + 1)
+    np.testing.assert_array_equal(tail.arrays["small"].array(), state["small"])
+    assert place_of(tail.arrays["large"].bits) is not None
+    shared = Processes([], lambda: None, 1.0).shared(tail.arrays["large"].bits)
+    assert shared is tail.arrays["large"].bits

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 import lccodec
 from lccodec.cli import render as tables
 from lccodec.cli.verbs import program
+from lccodec.policy.presets import POLICIES
 
 from ..support.commands import command, run, run_json
 
@@ -73,7 +75,8 @@ def test_no_verb_prints_a_hostile_name(tmp_path):
         f"{HOSTILE}.weight",
         (tmp_path / f"{HOSTILE}{suffix}" for suffix in (".lccb", "2")),
     )
-    with lccodec.Chain(directory, "balanced", newest="exact") as chain:
+    policy = replace(POLICIES["balanced"], name=HOSTILE)
+    with lccodec.Chain(directory, policy, newest="exact") as chain:
         for step in range(3):
             metadata = {HOSTILE: HOSTILE, "loss": "1"}
             chain.save(step, {key: array * (step + 1) for key, array in state.items()}, metadata)
@@ -109,6 +112,15 @@ def test_no_verb_prints_a_hostile_name(tmp_path):
             continue
         stdout, stderr = run(*line)
         assert is_printable(stdout + stderr), line
+    lines = [["save", directory, files[4], "--step", 9], ["rollback", directory, 2]]
+    with lccodec.Chain(directory) as chain:
+        chain.save(8, state)
+        for words in (HOSTILE, "process \x1b]0;title\x07"):
+            (directory / ".tmp-writer").write_text(words)
+            for line in lines:
+                done = command(*line)  # another process: this one has the claim
+                assert done.returncode == 1
+                assert is_printable((done.stdout + done.stderr).decode()), line
     for path in directory.glob("*.h5"):
         path.write_bytes(path.read_bytes()[:-9] + b"\x1b[2J" + path.read_bytes()[-5:])
     for line in (

@@ -12,7 +12,7 @@ from lccodec.entropy.bits import Cursor
 from lccodec.entropy.classes import Classes, find_classes, row_length
 from lccodec.entropy.runs import Sparse, dense
 from lccodec.entropy.stream_reader import read_stream
-from lccodec.entropy.stream_writer import write_places
+from lccodec.entropy.stream_writer import write_run
 from lccodec.errors import DataError, FormatError
 
 
@@ -25,8 +25,11 @@ def matrix(rows: int, columns: int, share: float, spread: float, seed: int, alph
 
 
 def write(symbols: np.ndarray, columns: int) -> bytes:
+    """The stream of a matrix, which does not depend on the form of the symbols in memory."""
     places = np.flatnonzero(symbols)
-    return b"".join(write_places(Sparse(places, symbols[places]), symbols.size, columns))
+    stored = b"".join(write_run(Sparse(places, symbols[places]), symbols.size, columns))
+    assert b"".join(write_run(symbols, symbols.size, columns)) == stored
+    return stored
 
 
 def read(stored: bytes, count: int) -> np.ndarray:
@@ -85,8 +88,7 @@ def test_rows_and_columns_that_differ_make_a_stream_smaller(share: float) -> Non
 
 def test_rows_and_columns_that_do_not_differ_have_no_classes() -> None:
     symbols = matrix(300, 200, 0.1, 0.0, 0)
-    places = np.flatnonzero(symbols)
-    assert find_classes(places, symbols[places], symbols.size, 200) is None
+    assert find_classes(symbols, symbols.size, 200) is None
     assert write(symbols, 200) == write(symbols, 0)
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.entropy.bits import pack
-from lccodec.entropy.runs import Form, Packed, Sparse, as_sparse, dense
+from lccodec.entropy.runs import Form, Gathered, Packed, Sparse, as_sparse, dense, parts
+from lccodec.parallel import PIECE
 
 symbols_of = st.lists(st.sampled_from([0, 0, 0, 1, 2, 3]), max_size=60).map(lambda v: np.array(v, np.uint8))
 
@@ -55,3 +56,43 @@ def test_what_is_dense_already_is_not_copied() -> None:
 def test_a_last_group_that_is_not_full_has_no_symbols_behind_the_last(width: int) -> None:
     symbols = np.ones(13, np.uint8)
     assert dense(Packed(pack(symbols, width), width), 13).tolist() == [1] * 13
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 300]), max_size=20), max_size=8),
+    st.sampled_from([np.uint8, np.uint16]),
+    st.booleans(),
+)
+def test_a_run_that_comes_in_pieces(
+    given_pieces: list[list[int]], dtype: type[np.unsignedinteger], zeros: bool
+) -> None:
+    """It is what it would be if it came at once, also with places whose symbol is 0."""
+    pieces = [np.array(piece, np.uint16).astype(dtype) for piece in given_pieces]
+    whole = np.concatenate([np.zeros(0, dtype), *pieces])
+    gathered, start = Gathered(whole.size, dtype), 0
+    for piece in pieces:
+        places = np.arange(piece.size) if zeros else np.flatnonzero(piece)
+        gathered.add(start, places, piece[places])
+        start += piece.size
+    run = gathered.run()
+    few = 4 * (whole.size if zeros else np.count_nonzero(whole)) <= whole.size
+    assert isinstance(run, Sparse) == few
+    found = np.zeros_like(whole)
+    if isinstance(run, Sparse):
+        assert run.values.all()
+        found[run.positions] = run.values
+    else:
+        found = run
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, whole)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.9])
+def test_the_parts_of_a_run_are_the_run(share: float) -> None:
+    rng = np.random.default_rng(0)
+    symbols = ((rng.random(PIECE * 3 + 5) < share) * rng.integers(1, 9, PIECE * 3 + 5)).astype(np.uint8)
+    for run in (symbols, as_sparse(symbols, symbols.size)):
+        found = list(parts(run))
+        assert all(part.positions.size <= PIECE for part in found)
+        np.testing.assert_array_equal(np.concatenate([p.positions for p in found]), np.flatnonzero(symbols))
+        np.testing.assert_array_equal(np.concatenate([p.values for p in found]), symbols[symbols != 0])

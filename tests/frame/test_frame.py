@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import (
+    BFLOAT16_BITS,
     ArgumentError,
     ChecksumError,
     DataError,
@@ -24,7 +26,10 @@ from lccodec import (
     encode,
 )
 from lccodec.constants import MAX_EXPANSION
+from lccodec.element_types import components
 from lccodec.frame.checksum import array_sum
+from lccodec.frame.content import Content
+from lccodec.frame.encode import Effort, encode_content
 from lccodec.frame.header import FrameHeader, parse_header
 
 from ..support.frames import sealed
@@ -284,3 +289,42 @@ def test_any_bytes_decode_or_raise_ours(body: bytes, method: int, dtype: int, si
     frame = sealed(header(method=method, dtype=dtype, log2=log2, shape=(size,)) + body + bytes(4))
     with contextlib.suppress(DataError):
         decode(frame)
+
+
+CODED = {
+    "exact": Lossless(),
+    "buckets": ExponentBuckets(3),
+    "share": UniformDeadzone(share=0.5),
+    "keyframe": UniformDeadzone(relative_step=1 / 64, absolute=True),
+    "logarithm": LogSteps(0.01),
+}
+
+
+@pytest.mark.parametrize("effort", ["normal", "high"])
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("name", CODED)
+@pytest.mark.parametrize("dtype", ["<f4", "<f8", "bfloat16"])
+def test_memory_of_a_large_array_is_that_of_pieces(
+    dtype: str, name: str, relative: bool, effort: Effort
+) -> None:
+    """Beside the array, its reference and the frame; this array has more than a block."""
+    rng = np.random.default_rng(0)
+    rows = (np.abs(rng.normal(size=(1 << 18,))) + 1e-3).astype(np.float32)
+    array = np.concatenate([rows * np.float32(1 + k / 50) for k in range(20)]).reshape(-1, 4096)
+    before = array * np.float32(1.01) + np.float32(1e-4) * np.tile(rows, 20).reshape(array.shape)
+    if dtype == "bfloat16":
+        array, before = ((a.view("<u4") >> 16).astype("<u2").view(BFLOAT16_BITS) for a in (array, before))
+    else:
+        array, before = array.astype(dtype), before.astype(dtype)
+    (kind, bits), (_, out) = components(array), components(before)
+    quantizer = CODED[name]
+    base = out if relative and not quantizer.absolute else None
+    tracemalloc.start()
+    try:
+        started, _ = tracemalloc.get_traced_memory()
+        for piece in encode_content(Content(bits, kind, (array.shape,), base), quantizer, out, effort=effort):
+            del piece
+        peak = tracemalloc.get_traced_memory()[1] - started
+    finally:
+        tracemalloc.stop()
+    assert peak < 60 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,3 +100,19 @@ def test_nobody_can_change_the_names() -> None:
     for names in (QUANTIZERS, NAMED):
         with pytest.raises(TypeError, match="does not support item assignment"):
             names["x"] = Lossless()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_encode_takes_the_names_that_the_documentation_lists(name: str) -> None:
+    """They are those of policies with one quantizer for weights."""
+    page = (Path(__file__).parents[2] / "docs" / "choosing.md").read_text()
+    array = np.random.default_rng(0).normal(size=2000).astype(np.float32)
+    listed = page[page.index("also takes the names") :].partition(": ")[0]
+    if f'"{name}"' in listed:
+        assert encode(array, name) == encode(array, POLICIES[name].roles.get("weight", Lossless()))
+        assert f'``"{name}"``' in (encode.__doc__ or "")
+    else:
+        with pytest.raises(
+            ArgumentError, match=rf"unknown quantizer '{name}'; .*the names lossless, lc-2, lc-3"
+        ):
+            encode(array, name)

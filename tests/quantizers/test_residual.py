@@ -31,7 +31,7 @@ def test_what_is_outside_a_widening_zone(
     base = None if reference is None else components(reference)[1]
     d = subtract(bits, base, kind)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_MAX_KEPT_DIFFERENCES", kept)
+        patch.setattr(module, "_MAX_KEPT_BYTES", kept)
         residual = Residual(bits, base, kind)
         for width in sorted(widths):
             dead = zone(-width, width / 2 if lopsided else width, kind.work)
@@ -43,22 +43,25 @@ def test_what_is_outside_a_widening_zone(
 
 
 def test_pieces_are_taken_apart_and_forgotten_beyond_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_KEPT_DIFFERENCES", PIECE + 10)
+    monkeypatch.setattr(module, "_MAX_KEPT_BYTES", 8 * (PIECE + 10))
     values = np.random.default_rng(0).standard_normal(3 * PIECE + 5).astype(np.float32)
     kind, bits = components(values)
     residual = Residual(bits, None, kind)
     everything = zone(0, 0, kind.work)
     assert list(residual.pieces()) == [0, PIECE, 2 * PIECE, 3 * PIECE]
     first = residual.outside(0, everything)
-    assert residual.outside(0, everything)[0] is first[0]  # kept
+    assert residual.outside(0, everything)[1] is first[1]  # kept
+    np.testing.assert_array_equal(residual.outside(0, everything)[0], first[0])
     second = residual.outside(PIECE, everything)
-    assert residual.outside(PIECE, everything)[0] is not second[0]  # no room
+    assert residual.outside(PIECE, everything)[1] is not second[1]  # no room
     assert residual.outside(3 * PIECE, everything)[0].tolist() == [0, 1, 2, 3, 4]
     # A wider zone makes room again.
     assert residual.outside(0, zone(-9, 9, kind.work))[0].size == 0
     second = residual.outside(PIECE, everything)
-    assert residual.outside(PIECE, everything)[0] is second[0]
+    assert residual.outside(PIECE, everything)[1] is second[1]
     np.testing.assert_array_equal(second[1], values[PIECE : 2 * PIECE])
+    residual.release(PIECE)
+    assert residual.outside(PIECE, everything)[1] is not second[1]
 
 
 def sampled(values: np.ndarray) -> np.ndarray:

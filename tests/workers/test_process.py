@@ -88,10 +88,28 @@ def test_signals_to_a_whole_job_do_not_end_a_worker(name: str) -> None:
     worker.end()
 
 
-def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
+@pytest.mark.parametrize("executable", ["/nowhere/python", None, "", "a\0b"])
+def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, executable: str | None) -> None:
+    """A program that embeds Python has no executable."""
+    monkeypatch.setattr("sys.executable", executable)
+    pairs, pair = [], socket.socketpair
+    monkeypatch.setattr(socket, "socketpair", lambda: pairs.append(pair()) or pairs[-1])
     with pytest.raises(WorkerError, match="cannot be started"):
         Worker("lccodec.chain.worker", TYPES, ERRORS)
+    assert all(end.fileno() == -1 for ends in pairs for end in ends)
+
+
+def test_what_interrupts_a_start_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, pair = [], socket.socketpair
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(socket, "socketpair", lambda: pairs.append(pair()) or pairs[-1])
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Worker("lccodec.chain.worker", TYPES, ERRORS)
+    assert [end.fileno() for end in pairs[0]] == [-1, -1]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -245,3 +263,18 @@ def test_what_a_forked_process_does() -> None:
     process._after_fork()
     assert os.waitpid(worker.pid, 0)[1] == 0
     assert not is_running(worker.pid)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_has_a_reference_and_pieces(workers: int, tmp_path: Path) -> None:
+    """Beside them the copy of the state; also if it reads its reference from files."""
+    large = np.random.default_rng(0).normal(size=16_000_000).astype(np.float32)
+    for first in (0, 2):
+        with Chain(tmp_path, "balanced", roles={"w": "weight"}, workers=workers, newest="exact") as chain:
+            for step in (first, first + 1):
+                chain.save_async(step, {"w": large}).result()
+                large *= np.float32(1.001)
+            for worker in children():
+                status = Path(f"/proc/{worker}/status").read_text()
+                most = 1024 * int(status.partition("VmHWM:")[2].split()[0])
+                assert most < 2 * large.nbytes + (128 << 20)

@@ -7,12 +7,13 @@ checkpoint of lccodec is an HDF5 file.
 from __future__ import annotations
 
 import os
-import zipfile
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from ...constants import BUNDLE_MAGIC, MANIFEST_DATASET, PAYLOAD_DATASET, TRAILER_MAGIC, TRAILER_SIZE
+from ...errors import DataError
 from .disk import regular_file
+from .zip_archive import member_names
 
 __all__ = ["KINDS", "Kind", "recognize"]
 
@@ -122,10 +123,8 @@ def _archive_name(head: bytes, file: BinaryIO) -> str | None:
     if not head.startswith((_ZIP_START, _EMPTY_ZIP)):
         return None
     try:
-        file.seek(0)
-        with zipfile.ZipFile(file) as archive:
-            names = archive.namelist()
-    except Exception:  # for damaged bytes, zipfile raises a dozen kinds of exceptions
+        names = member_names(file)
+    except DataError:
         return "zip"
     ends = {name.rpartition("/")[2] for name in names if name.count("/") <= 1}
     if "data.pkl" in ends:

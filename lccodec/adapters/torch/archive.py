@@ -2,8 +2,8 @@
 
 Such a file is a pickle, and a pickle may run any code. The weights-only loader makes tensors, plain
 values, and arrays and numbers of NumPy (`numpy_pickle`), and refuses everything else; the error
-names what it refused. Before anything is made
-of the file, its members are checked to be as large as the file at most; afterwards tensors that
+names what it refused. Before anything is made of the file, its members are checked to be what they
+say and to lie apart; afterwards tensors that
 repeat their values must stay within a bound of the file's size.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import zipfile
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, Final
 
@@ -23,6 +22,7 @@ from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 from ...constants import MAX_EXPANSION, MAX_NAME_CHARACTERS
 from ...errors import ArgumentError, FormatError, LccodecError, LimitError
 from ..files.disk import regular_file, replacing
+from ..files.zip_archive import read_members
 from .numpy_pickle import NUMPY_GLOBALS
 from .states import from_numpy
 
@@ -53,7 +53,7 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
         size = os.fstat(file.fileno()).st_size
         try:
             if file.read(len(_ZIP_START)) == _ZIP_START:
-                _check_members(file, size, str(path))
+                _check_members(file, str(path))
             file.seek(0)
             with safe_globals(NUMPY_GLOBALS):
                 state = torch.load(file, map_location="cpu", weights_only=True)
@@ -86,17 +86,13 @@ def save_archive(state: Any, path: str | os.PathLike[str], metadata: Mapping[str
         torch.save(tensors, stream)
 
 
-def _check_members(file: BinaryIO, size: int, where: str) -> None:
-    """Refuse an archive whose members are packed or lie over each other: it may be a bomb."""
-    file.seek(0)
-    with zipfile.ZipFile(file) as archive:
-        members = archive.infolist()
-    if any(member.filename.rpartition("/")[2] == "constants.pkl" for member in members):
+def _check_members(file: BinaryIO, where: str) -> None:
+    """Refuse an archive that another reader may see as another one, or that may be a bomb."""
+    members = read_members(file, _RULE, where)
+    if any(member.name.rpartition("/")[2] == "constants.pkl" for member in members):
         raise ArgumentError(f"{where}: a TorchScript program, not a state; save its state_dict()")
-    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+    if any(member.packed for member in members):
         raise FormatError(_RULE, where, "a packed archive, which torch.save never writes")
-    if sum(member.file_size for member in members) > size:
-        raise LimitError(_RULE, where, "its members have more bytes than the file")
 
 
 def _refusal(file: BinaryIO, where: str, error: Exception) -> LccodecError:

@@ -9,9 +9,9 @@ import click
 from ...chain.bundling import bundle as bundle_chain
 from ...chain.bundling import unbundle as unbundle_chain
 from ...container.bundle import Bundle
+from ...printable import printable
 from .. import render
-from ..program import verb
-from ..table import printable
+from ..program import say, verb
 from .parameters import FILE, NEW, STEP, chain_argument
 
 
@@ -36,12 +36,12 @@ def bundle(directory: Path, output: Path, steps: tuple[int, ...], as_json: bool)
         found, root, exact = written.steps, written.root.hex(), written.index.exact is not None
     if as_json:
         document = {"directory": str(directory), "bundle": str(output), "bytes": size, "root": root}
-        click.echo(render.dump_json({**document, "steps": found, "exact": exact}))
+        say(render.dump_json({**document, "steps": found, "exact": exact}))
         return
     what = f"{len(found)} checkpoints, steps {found[0]} to {found[-1]}" + (
         ", the exact file" if exact else ""
     )
-    click.echo(f"{printable(output)}: {what}, {size:,} bytes")
+    say(f"{printable(output)}: {what}, {size:,} bytes")
 
 
 @verb
@@ -54,6 +54,6 @@ def unbundle(path: Path, directory: Path, as_json: bool) -> None:
     """
     steps = unbundle_chain(path, directory)
     if as_json:
-        click.echo(render.dump_json({"bundle": str(path), "directory": str(directory), "steps": steps}))
+        say(render.dump_json({"bundle": str(path), "directory": str(directory), "steps": steps}))
         return
-    click.echo(f"{printable(directory)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")
+    say(f"{printable(directory)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")

@@ -13,9 +13,9 @@ from ...adapters.files.formats import check_suffix, load_file
 from ...container.bundle import is_bundle
 from ...errors import ArgumentError
 from ...exchange import load_rules
+from ...printable import printable
 from .. import render
-from ..program import tell, verb
-from ..table import printable
+from ..program import say, tell, verb
 from .output import save_output, shard_option
 from .parameters import CHAIN_OR_FILE, FILE, NEW, STEP, open_state
 
@@ -76,7 +76,7 @@ def convert(  # one parameter for each option: click passes them by name
     written = save_output(state, output, metadata, shard_bytes)
     document = {"source": str(source), **written, "left_out": left_out}
     text = f"{printable(source)}: {written['bytes']:,} bytes  {printable(output)}"
-    click.echo(render.dump_json(document) if as_json else text)
+    say(render.dump_json(document) if as_json else text)
 
 
 def _load(source: Path, step: int | None) -> tuple[Any, dict[str, str]]:

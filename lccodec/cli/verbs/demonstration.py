@@ -14,9 +14,9 @@ import lccodec
 from ...chain.chain import Chain
 from ...inspect.examination import examine
 from ...inspect.report import document
+from ...printable import printable
 from .. import render
-from ..program import verb
-from ..table import printable
+from ..program import say, verb
 from .parameters import NEW
 
 
@@ -32,7 +32,7 @@ def demo(directory: Path | None, as_json: bool) -> None:
         report = run(directory or _unused("lccodec-demo"), progress=update)
     page = _write_page(Path(report.directory))
     if as_json:
-        click.echo(render.dump_json({**asdict(report), "page": None if page is None else str(page)}))
+        say(render.dump_json({**asdict(report), "page": None if page is None else str(page)}))
         return
     chain = Chain(report.directory)
     first, *_, before, last = chain.steps
@@ -50,7 +50,7 @@ def demo(directory: Path | None, as_json: bool) -> None:
         ending = "A page shows all of it: pip install 'lccodec[report]', and the last of these commands."
     else:
         ending = f"A page shows all of it. Open it in a browser: {printable(page)}"
-    click.echo(f"{render.demo_text(report, commands)}\n\n{ending}")
+    say(f"{render.demo_text(report, commands)}\n\n{ending}")
 
 
 def _write_page(directory: Path) -> Path | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...adapters.files.signature import Kind, recognize
-from ..table import printable
+from ...printable import printable
 
 
 def describe_foreign(path: Path) -> dict[str, Any] | None:

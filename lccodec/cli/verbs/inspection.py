@@ -25,9 +25,9 @@ from ...inspect.difference import Leaves, compare_states
 from ...inspect.inventory import array_row
 from ...inspect.summary import summarize
 from ...inspect.trajectory import Trajectory
+from ...printable import printable
 from .. import render
-from ..program import error_document, error_text, tell, verb
-from ..table import printable
+from ..program import error_document, error_text, say, tell, verb
 from .foreign import describe_foreign, foreign_text
 from .parameters import (
     CHAIN_OR_FILE,
@@ -76,13 +76,13 @@ def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool)
         "chains": [str(chain) for chain in chains],
         "errors": [{"step": step, **error_document(error, error_text(error))} for step, error in errors],
     }
-    click.echo(render.dump_json(document) if as_json else render.checkpoints_text(infos))
+    say(render.dump_json(document) if as_json else render.checkpoints_text(infos))
     if exact is not None and not as_json:
-        click.echo(render.exact_text(exact))
+        say(render.exact_text(exact))
     if chains and not as_json:
-        click.echo(render.chains_text(chains))
+        say(render.chains_text(chains))
     if pins and not as_json:
-        click.echo(f"pinned: {', '.join(map(str, pins))}")
+        say(f"pinned: {', '.join(map(str, pins))}")
     for _, error in errors:
         tell("error", error_text(error))
     return 1 if errors else 0
@@ -107,10 +107,10 @@ def info(path: Path, step: int | None, as_json: bool) -> None:
         foreign = None if path.is_dir() else describe_foreign(path)
         if foreign is None:
             raise
-        click.echo(render.dump_json(foreign) if as_json else foreign_text(foreign))
+        say(render.dump_json(foreign) if as_json else foreign_text(foreign))
         return
     document = {"path": str(path), **render.checkpoint_document(found), "arrays": found.arrays}
-    click.echo(render.dump_json(document) if as_json else render.arrays_text(found))
+    say(render.dump_json(document) if as_json else render.arrays_text(found))
 
 
 @verb
@@ -129,7 +129,7 @@ def show(  # one parameter for each option: click passes them by name
         index = file.links[-1].paths.get(name)
     place = {"path": str(path), "step": about.step, "name": name, "exact": about.exact}
     if index is None:
-        click.echo(render.dump_json({**place, "value": leaf}) if as_json else printable(repr(leaf)))
+        say(render.dump_json({**place, "value": leaf}) if as_json else printable(repr(leaf)))
         return
     figures, array = summarize(leaf), about.arrays[index]
     policy = {"role": array.role, "why": array.why, "quantizer": array.quantizer}
@@ -139,7 +139,7 @@ def show(  # one parameter for each option: click passes them by name
         found = _course(path, array)
         document["over_time"] = {"steps": found.steps, **(series := _series(found))}
         parts.append(render.course_text(found.steps, series))
-    click.echo(render.dump_json(document) if as_json else "\n\n".join(parts))
+    say(render.dump_json(document) if as_json else "\n\n".join(parts))
 
 
 def _course(path: Path, array: ArrayInfo) -> Trajectory:
@@ -171,7 +171,7 @@ def diff(place: Path, old: int, new: int, as_json: bool) -> None:
         roles = {array.name: array.role for array in after.info().arrays}
     document = {"directory": str(place), "old": old, "new": new, **asdict(difference)}
     document["changed"] = [{**each, "role": roles.get(each["name"])} for each in document["changed"]]
-    click.echo(render.dump_json(document) if as_json else render.difference_text(difference, roles))
+    say(render.dump_json(document) if as_json else render.difference_text(difference, roles))
 
 
 @verb
@@ -187,11 +187,11 @@ def check(paths: tuple[Path, ...], deep: bool, as_json: bool) -> int:
     count = sum(len(problems) for _, problems in found)
     if as_json:
         results = [{"path": str(path), "problems": problems} for path, problems in found]
-        click.echo(render.dump_json({"sound": not count, "deep": deep, "paths": results}))
+        say(render.dump_json({"sound": not count, "deep": deep, "paths": results}))
     else:
         for path, problems in found:
             for p in problems:
-                click.echo(printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
+                say(printable(f"{path}: {p.where}: {p.message} [{p.rule}]"))
             if not problems:
-                click.echo(printable(f"{path}: sound"))
+                say(printable(f"{path}: sound"))
     return 1 if count else 0

@@ -23,9 +23,9 @@ from ...chain.rolled_back import bring_back as bring_back_steps
 from ...chain.settings import KEYFRAME_EVERY
 from ...errors import ArgumentError
 from ...policy.presets import POLICIES
+from ...printable import printable
 from .. import render
-from ..program import verb
-from ..table import printable
+from ..program import say, verb
 from ..thinning import compaction_text, net_text, pruning_text
 from .parameters import CHAIN_OR_FILE, NEW, STEP, chain_argument
 
@@ -45,10 +45,10 @@ def rollback(directory: Path, step: int, purge: bool, as_json: bool) -> None:
     """
     gone = roll_back(directory, step, purge=purge)
     if as_json:
-        click.echo(render.dump_json({"directory": str(directory), "purged": purge, **asdict(gone)}))
+        say(render.dump_json({"directory": str(directory), "purged": purge, **asdict(gone)}))
         return
     done = "nothing to take out" if not gone.bytes else "removed" if purge else f"set aside as {gone.name}"
-    click.echo(f"step {step} is the newest; {done}{_content(gone)}")
+    say(f"step {step} is the newest; {done}{_content(gone)}")
 
 
 @verb
@@ -68,13 +68,13 @@ def rolled_back(directory: Path, name: str | None, bring_back: bool, purge: bool
         found = [each for each in list_rolled_back(directory) if name in (None, each.name)]
     if as_json:
         done = "brought back" if bring_back else "purged" if purge else None
-        click.echo(render.dump_json({"directory": str(directory), "done": done, "rolled_back": found}))
+        say(render.dump_json({"directory": str(directory), "done": done, "rolled_back": found}))
         return
     did = "brought back " if bring_back else "removed " if purge else ""
     for each in found:
-        click.echo(f"{did}{each.name}{_content(each)}")
+        say(f"{did}{each.name}{_content(each)}")
     if not found:
-        click.echo("nothing is rolled back")
+        say("nothing is rolled back")
 
 
 def _content(gone: RolledBack) -> str:
@@ -98,7 +98,7 @@ def fork(directory: Path, step: int, target: Path, as_json: bool) -> None:
     steps = fork_chain(directory, target, step)
     document = {"directory": str(directory), "fork": str(target), "steps": steps}
     text = f"{printable(target)}: {len(steps)} checkpoints, the newest is step {step}"
-    click.echo(render.dump_json(document) if as_json else text)
+    say(render.dump_json(document) if as_json else text)
 
 
 def _age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> timedelta | None:
@@ -172,7 +172,7 @@ def prune(  # one parameter for each option: click passes them by name
                 " --dry-run shows it, and --grow does it all the same"
             )
         if not as_json:
-            click.echo(net_text(net))
+            say(net_text(net))
     pruned = pruned_chains(dry_run)
     documents = [
         {
@@ -185,11 +185,11 @@ def prune(  # one parameter for each option: click passes them by name
         for chain, found in pruned.items()
     ]
     if as_json:
-        click.echo(render.dump_json({"chains": documents} if places or documents[1:] else documents[0]))
+        say(render.dump_json({"chains": documents} if places or documents[1:] else documents[0]))
         return
     for chain, found in pruned.items():
         head = f"{printable(chain)}: " if places or documents[1:] else ""
-        click.echo(head + pruning_text(found, dry_run))
+        say(head + pruning_text(found, dry_run))
 
 
 @verb
@@ -221,7 +221,7 @@ def compact(
     chain = Chain(directory)
     found = chain.compact(policy, keyframe_every=keyframe_every, directory=target, dry_run=dry_run)
     document = {"directory": str(target or directory), "dry_run": dry_run, **asdict(found)}
-    click.echo(render.dump_json(document) if as_json else compaction_text(found))
+    say(render.dump_json(document) if as_json else compaction_text(found))
 
 
 @verb
@@ -247,6 +247,6 @@ def unpin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
 def _tell_pins(directory: Path, as_json: bool) -> None:
     pins = pinned_steps(directory)
     if as_json:
-        click.echo(render.dump_json({"directory": str(directory), "pins": pins}))
+        say(render.dump_json({"directory": str(directory), "pins": pins}))
     else:
-        click.echo(f"pinned: {', '.join(map(str, pins))}" if pins else "no pins")
+        say(f"pinned: {', '.join(map(str, pins))}" if pins else "no pins")

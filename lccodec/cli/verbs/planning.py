@@ -12,7 +12,7 @@ from ...chain.directory import directory_steps
 from ...policy.presets import POLICIES
 from .. import render
 from ..planning import plan_document, plan_text
-from ..program import verb
+from ..program import say, verb
 from .parameters import FILE, NEW
 
 
@@ -38,6 +38,6 @@ def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None
         estimates = found.estimates()
     if as_json:
         document = {"directory": str(directory), "file": str(file), **plan_document(found, estimates)}
-        click.echo(render.dump_json(document))
+        say(render.dump_json(document))
     else:
-        click.echo(plan_text(found, estimates))
+        say(plan_text(found, estimates))

@@ -18,7 +18,7 @@ from ...errors import ArgumentError, DependencyError
 from ...inspect.examination import examine
 from ...inspect.report import document
 from .. import render
-from ..program import verb
+from ..program import say, verb
 from ..reporting import report_text
 from .parameters import CHAIN_OR_FILE, NEW
 
@@ -102,9 +102,9 @@ def report(
 
         written["events"] = f"{logdir}, {write_events(found.runs[0], logdir):,} scalars and histograms"
     if as_json:  # one line: a line for each number would be five times as long
-        click.echo(json.dumps(made, allow_nan=False, separators=(",", ":")))
+        say(json.dumps(made, allow_nan=False, separators=(",", ":")))
     else:
-        click.echo(report_text(found, written))
+        say(report_text(found, written))
 
 
 def _check_page(target: Path) -> None:

@@ -18,10 +18,10 @@ from ...chain.selection import select_shares
 from ...policy.presets import POLICIES
 from ...policy.record import Kept
 from ...policy.roles import ROLES, Role
+from ...printable import printable
 from .. import render
 from ..importing import Loader, forecasts_text, loss_text, map_files, mapping_text, measured_loss, offered
-from ..program import verb
-from ..table import printable
+from ..program import say, verb
 from .output import save_output, shard_option
 from .parameters import (
     CHAIN_OR_FILE,
@@ -72,6 +72,12 @@ def _step_list(
     return tuple(_step(part.strip(), parameter, context) for part in text.split(","))
 
 
+def _say_any(text: str) -> None:
+    """Print a text, if there is one."""
+    if text:
+        say(text)
+
+
 @verb
 @click.argument("directory", metavar="DIR", type=NEW)
 @click.argument("files", metavar="FILE|FOLDER...", type=CHAIN_OR_FILE, nargs=-1, required=True)
@@ -120,7 +126,7 @@ def save(  # one parameter for each option: click passes them by name
         raise click.UsageError("--step or --steps, not both")
     mapped = map_files(directory, files, step, steps, skip_existing)
     if not as_json:
-        click.echo(mapping_text(mapped))
+        say(mapping_text(mapped))
     is_new = not (directory.is_dir() and directory_steps(directory))
     document: dict[str, Any] = {
         "directory": str(directory),
@@ -130,7 +136,7 @@ def save(  # one parameter for each option: click passes them by name
     }
     if not mapped.steps:
         if as_json:
-            click.echo(render.dump_json({**document, "saved": []}))
+            say(render.dump_json({**document, "saved": []}))
         return
     loader, count = Loader(mapped), len(mapped.steps)
     if dry_run:
@@ -140,12 +146,12 @@ def save(  # one parameter for each option: click passes them by name
         text = (
             render.dump_json({**document, "forecasts": told}) if as_json else forecasts_text(forecasts, count)
         )
-        click.echo(text, nl=bool(text))
+        _say_any(text)
         return
     if is_new and policy is None:
         policy = "lossless"  # nobody has allowed these files to lose anything
-        if count > 1 and not as_json and (found := offered(loader, count)):
-            click.echo(forecasts_text(found, count))
+        if count > 1 and not as_json:
+            _say_any(forecasts_text(offered(loader, count), count))
     saved = []
     chain = Chain(directory, policy=policy, workers=workers, newest=newest)
     with chain, render.progress("saving") as update:
@@ -162,19 +168,19 @@ def save(  # one parameter for each option: click passes them by name
             if not as_json:
                 kind = "keyframe" if info.parent is None else f"delta to {info.parent}"
                 size = render.size_text(info.nbytes, info.file_bytes)
-                click.echo(f"step {info.step}, {kind}: {size}  {printable(file)}")
+                say(f"step {info.step}, {kind}: {size}  {printable(file)}")
     last = saved[-1][1]
     loss = measured_loss(directory, mapped) if any(info.lossy for _, info in saved) else None
     if as_json:
         results = [{"file": str(file), **render.checkpoint_document(info)} for file, info in saved]
         lost = None if loss is None else asdict(loss)
-        click.echo(render.dump_json({**document, "saved": results, "loss": lost}))
+        say(render.dump_json({**document, "saved": results, "loss": lost}))
         return
     if loss is not None:
-        click.echo(loss_text(loss))
-    click.echo(f"policy {printable(chain.policy.name)}: {render.roles_text(last)}")
+        say(loss_text(loss))
+    say(f"policy {printable(chain.policy.name)}: {render.roles_text(last)}")
     if last.exact:
-        click.echo(f"the newest state, step {last.step}, is also there bit for bit")
+        say(f"the newest state, step {last.step}, is also there bit for bit")
 
 
 @verb
@@ -217,7 +223,7 @@ def restore(  # one parameter for each option: click passes them by name
     document = {"directory": str(place), "step": info.step, "exact": info.exact, **written}
     kind = ", exact" if info.exact else ""
     text = f"step {info.step}{kind}: {written['bytes']:,} bytes  {printable(output)}"
-    click.echo(render.dump_json(document) if as_json else text)
+    say(render.dump_json(document) if as_json else text)
 
 
 @verb
@@ -272,11 +278,11 @@ def average(  # one parameter for each option: click passes them by name
     written = save_output(state, output, metadata)
     if as_json:
         document = {"directory": str(directory), "steps": list(shares), "shares": list(shares.values())}
-        click.echo(render.dump_json({**document, "averaged": found.arrays, **written}))
+        say(render.dump_json({**document, "averaged": found.arrays, **written}))
         return
     what = f"mean of {len(shares)} steps, {min(shares)} to {newest}" if len(shares) > 1 else f"step {newest}"
     count = f"arrays averaged: {len(found.arrays)}, others of step {newest}"
-    click.echo(f"{what}: {written['bytes']:,} bytes, {count}  {printable(output)}")
+    say(f"{what}: {written['bytes']:,} bytes, {count}  {printable(output)}")
 
 
 def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:

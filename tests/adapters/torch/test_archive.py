@@ -181,3 +181,12 @@ def test_a_state_is_written(tmp_path):
     assert torch.equal(found["layers"][0], torch.zeros(3))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.pt"]
     assert torch.equal(load_archive(path)["w"], state["w"])
+
+
+def test_members_that_torch_may_see_in_another_way_are_refused(tmp_path):
+    whole = saved({"w": torch.ones(50)}, tmp_path / "a.pt").read_bytes()
+    for data in (whole + b"x", whole.replace(b"a/version", b"a/versiom", 1)):
+        (tmp_path / "b.pt").write_bytes(data)
+        assert torch.load(io.BytesIO(data), weights_only=True)
+        with pytest.raises(FormatError, match=r"b\.pt"):
+            load_archive(tmp_path / "b.pt")

@@ -1,0 +1,32 @@
+"""Text of others - names, metadata, paths, what a file says - as a terminal may get it.
+
+A name in a file can hold the sequences that clear a screen, set the title of a window or answer for
+the user. What prints text, or puts it into an error or a warning, escapes it here.
+"""
+
+from __future__ import annotations
+
+__all__ = ["printable"]
+
+
+def printable(text: object, *, lines: bool = False) -> str:
+    r"""Return text for a terminal: characters that are not printable become escapes.
+
+    Parameters
+    ----------
+    text
+        Any object; its text is shown.
+    lines
+        Keep the ends of lines, for a text of several lines.
+
+    Examples
+    --------
+    >>> printable("weight\x1b[2J\u202e")
+    'weight\\x1b[2J\\u202e'
+    """
+    shown = str(text)
+    if shown.isprintable():
+        return shown
+    if lines:
+        return "\n".join(map(printable, shown.split("\n")))
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
