@@ -40,7 +40,8 @@ class Chain(Lifetime):
     Parameters
     ----------
     directory
-        The directory. The first save makes it. If it holds a chain, saves continue that chain.
+        The directory. The first save makes it. If it holds a chain, saves continue that chain. It
+        stays the same after `os.chdir`, and a ``~`` in front is the home directory.
     policy
         A preset (a name of `lccodec.POLICIES`) or a `Policy`. By default, the policy that the chain
         was saved with, or ``"balanced"`` for a new chain.

@@ -62,9 +62,8 @@ class WorkerOptions:
         """Return what a leader must know of a chain."""
         policy, roles = settings.given
         written = None if policy is None else policy.to_json()
-        where = str(directory.absolute())
         return Opening(
-            where, written, roles, newest.asked, keyframe_every, self.members, float(self.patience)
+            str(directory), written, roles, newest.asked, keyframe_every, self.members, float(self.patience)
         )
 
 

@@ -34,6 +34,8 @@ def flag(name: str) -> int:
 #: letter is a drive of Windows.
 _ADDRESS_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 
+_HOME_STARTS: Final = tuple(f"~{separator}" for separator in (os.sep, os.altsep) if separator)
+
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
 
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
@@ -145,12 +147,22 @@ def storage_errors(action: str, path: StrPath) -> Iterator[None]:
 
 
 def checked_path(path: StrPath) -> Path:
-    """Return the path if a file can have that name; raise ``ArgumentError`` otherwise.
+    """Return a path that was given as absolute, so that it stays the same after `os.chdir`.
 
-    The address of a remote store is refused: it would become a directory of that name.
+    A ``~`` in front is the user's home.
+
+    Raises
+    ------
+    ArgumentError
+        If no file can have that name. The address of a remote store is refused: it would become a
+        directory of that name.
+    StorageError
+        If the path is relative, and the working directory is gone.
 
     Examples
     --------
+    >>> checked_path("~/run") == Path.home() / "run"
+    True
     >>> checked_path("s3://bucket/run")
     Traceback (most recent call last):
     lccodec.errors.ArgumentError: 's3://bucket/run' is an address: remote stores are not there yet
@@ -164,4 +176,10 @@ def checked_path(path: StrPath) -> Path:
         raise ArgumentError(f"not a path: {path!r}")
     if _ADDRESS_START.match(text) or "://" in text:
         raise ArgumentError(f"{text!r} is an address: remote stores are not there yet")
-    return path if isinstance(path, Path) else Path(path)
+    if text == "~" or text.startswith(_HOME_STARTS):  # `~name` may be the name of a file
+        path = text = os.path.expanduser(text)  # noqa: PTH111 - Path raises where there is no home
+    found = path if isinstance(path, Path) else Path(path)
+    if found.is_absolute():
+        return found
+    with storage_errors("cannot find the working directory of", text):
+        return found.absolute()
