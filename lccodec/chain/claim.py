@@ -14,8 +14,10 @@ Source: SPEC 9 (LCC-CHN-05, LCC-CHN-11).
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import platform
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -26,14 +28,15 @@ from typing import Final, TypeAlias
 
 from ..constants import WRITER_NAME
 from ..container.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
-from ..errors import ChainError
+from ..errors import ChainError, warn
 
 #: A writer that was killed is gone after so long, in seconds, with the worker that saves for it.
 _SECONDS_TO_WAIT: Final = 5.0
 _SECONDS_BETWEEN_ATTEMPTS: Final = 0.05
 _MAX_ATTEMPTS: Final = 100  # to lock a file; one fails only if another process removes it at once
 _MAX_HOLDER_BYTES: Final = 200  # of the text that says who holds a lock
-_FLAGS: Final = os.O_RDWR | os.O_CREAT | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
+_READ_FLAGS: Final = os.O_RDONLY | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
+_FLAGS: Final = _READ_FLAGS | os.O_RDWR | os.O_CREAT
 
 #: Device and number of a file.
 _Identity: TypeAlias = tuple[int, int]
@@ -151,13 +154,16 @@ def _take(path: Path, system: System) -> list[_Lock]:
             if known is not None:
                 known.claims += 1
                 return [known]
-            try:
-                descriptor = system.open(path, _FLAGS, 0o666)
-            except OSError:  # nothing can be written there: the save says so
+            descriptor = _opened(path, system)
+            if descriptor < 0:
                 return []
             try:
                 system.lock(descriptor, False)
-                if _identity(path) == (identity := _identity_of(os.fstat(descriptor))):
+                if _identity(path) == (identity := _identity_of(status := os.fstat(descriptor))):
+                    if status.st_nlink > 1:  # of a file elsewhere, which must stay as it is
+                        system.unlink(path)
+                        warn(f"{path} was a second name of a file elsewhere, and is made anew")
+                        continue
                     _sign(descriptor)
                     lock = _held[identity] = _Lock(path, descriptor, identity)
                     descriptor = -1
@@ -179,6 +185,31 @@ def _take(path: Path, system: System) -> list[_Lock]:
     return []
 
 
+def _opened(path: Path, system: System) -> int:
+    """Open the file to lock, and make it if it is not there; -1 if that is not possible.
+
+    Raises ``ChainError`` if it is not a file of its own: a claim on it would not keep others away.
+    """
+    try:
+        status = path.lstat()
+    except OSError:
+        status = None
+    if status is None or stat.S_ISREG(status.st_mode):
+        try:
+            descriptor = system.open(path, _FLAGS, 0o666)
+        except OSError as error:  # nothing can be written there: the save says so
+            if error.errno != errno.ELOOP and (status is None or status.st_nlink == 1):
+                return -1
+        else:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return descriptor
+            system.close(descriptor)
+    raise ChainError(
+        f"{path} is a link, a directory or another file that lccodec did not make, so that it cannot say"
+        " who saves to the chain; remove it"
+    )
+
+
 def _give_up(lock: _Lock, system: System) -> None:
     """Remove the file of a lock that is held, and release the lock."""
     del _held[lock.identity]
@@ -198,11 +229,13 @@ def _sign(descriptor: int) -> None:
 
 def _holder(path: Path) -> str:
     """Return who has signed a file."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_HOLDER_BYTES).decode(errors="replace").strip()
-    except OSError:
-        text = ""
+    text = ""
+    with suppress(OSError):
+        descriptor = os.open(path, _READ_FLAGS)
+        try:
+            text = os.read(descriptor, _MAX_HOLDER_BYTES).decode(errors="replace").strip()
+        finally:
+            os.close(descriptor)
     return text if text.isprintable() and text else "another process"
 
 

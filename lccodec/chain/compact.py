@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ..container.system import SYSTEM, System, directory_lock, storage_errors
+from ..container.folder import locked_folder
+from ..container.system import SYSTEM, System, storage_errors
 from ..container.whole_file import remove_stale_temporaries
 from ..errors import ChainError, DataError, warn
 from ..policy.roles import Assignment
@@ -83,14 +84,14 @@ def compact(
     with (
         nullcontext() if dry_run else claimed(directory, system),
         storage_errors("cannot compact", directory),
-        directory_lock(directory, system),
+        locked_folder(directory, system) as folder,
     ):
         steps = directory_steps(directory)
         if not steps:
             raise ChainError(f"{directory} holds no checkpoint")
         if not dry_run:
-            remove_stale_temporaries(directory, system)
-        before = sum(path.stat().st_size for path in steps.values())
+            remove_stale_temporaries(folder)
+        before = sum(path.lstat().st_size for path in steps.values())
         ancestry, depths, last = Ancestry(), dict[int, int](), None
         parents = {step: ancestry.parent(step, steps) for step in steps}
         below = _below(parents)
@@ -145,7 +146,7 @@ def code_anew(directory: Path, target: Path, save: Callable[..., int]) -> Compac
         If a state cannot be restored, or the operating system refuses.
     """
     steps = directory_steps(directory)
-    before, after = sum(path.stat().st_size for path in steps.values()), 0
+    before, after = sum(path.lstat().st_size for path in steps.values()), 0
     sums: dict[str, list[float]] = {}
     for step in steps:
         with open_step(directory, step) as old:

@@ -9,6 +9,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -38,25 +39,95 @@ _HOME_STARTS: Final = tuple(f"~{separator}" for separator in (os.sep, os.altsep)
 
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
 
-_NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
+_LINK_ITSELF: Final = {"follow_symlinks": False} if os.link in os.supports_follow_symlinks else {}
 _SEEK_LOCK: Final = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Entry(os.PathLike[str]):
+    """A name in an open directory: the calls below find it there, whatever becomes of the path.
+
+    Parameters
+    ----------
+    directory
+        The path of the directory.
+    name
+        The name.
+    descriptor
+        The open directory; -1 on systems that find files by their paths only.
+    """
+
+    directory: Path
+    name: str
+    descriptor: int
+
+    def __str__(self) -> str:
+        return str(self.directory / self.name)
+
+    __fspath__ = __str__
+
+    def lstat(self) -> os.stat_result:
+        """Return what is known of the file; of a symbolic link, not of what it points to."""
+        name, directory = _found(self)
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
+
+def _found(path: StrPath) -> tuple[StrPath, int | None]:
+    """Return what a call to the system is given: a path; or a name, and the directory it is in."""
+    if isinstance(path, Entry) and path.descriptor >= 0:
+        return path.name, path.descriptor
+    return path, None
 
 
 class System:
     """The calls to the operating system for writing. Tests replace them by a faulty system."""
 
-    open = staticmethod(os.open)
     seek = staticmethod(os.lseek)
     write = staticmethod(os.write)
     fsync = staticmethod(os.fsync)
     close = staticmethod(os.close)
-    link = staticmethod(os.link)
-    replace = staticmethod(os.replace)
-    unlink = staticmethod(os.unlink)
     exists = staticmethod(os.path.lexists)
-    listdir = staticmethod(os.listdir)
-    mkdir = staticmethod(os.mkdir)
-    rmdir = staticmethod(os.rmdir)
+
+    @staticmethod
+    def listdir(directory: StrPath | int) -> list[str]:
+        """Return the names in a directory, by its path or its descriptor."""
+        return os.listdir(directory)  # noqa: PTH208 - a descriptor has no path
+
+    @staticmethod
+    def open(path: StrPath, flags: int, mode: int = 0o777) -> int:
+        """Open a file, or a directory."""
+        name, directory = _found(path)
+        return os.open(name, flags, mode, dir_fd=directory)
+
+    @staticmethod
+    def link(source: StrPath, target: StrPath) -> None:
+        """Give a file a second name. A symbolic link gets one itself, not what it points to."""
+        (old, from_), (new, to) = _found(source), _found(target)
+        os.link(old, new, src_dir_fd=from_, dst_dir_fd=to, **_LINK_ITSELF)
+
+    @staticmethod
+    def replace(source: StrPath, target: StrPath) -> None:
+        """Rename a file or directory. A file of the new name is replaced."""
+        (old, from_), (new, to) = _found(source), _found(target)
+        os.replace(old, new, src_dir_fd=from_, dst_dir_fd=to)
+
+    @staticmethod
+    def unlink(path: StrPath) -> None:
+        """Remove a file. A symbolic link goes itself, not what it points to."""
+        name, directory = _found(path)
+        os.unlink(name, dir_fd=directory)
+
+    @staticmethod
+    def mkdir(path: StrPath) -> None:
+        """Make a directory."""
+        name, directory = _found(path)
+        os.mkdir(name, dir_fd=directory)
+
+    @staticmethod
+    def rmdir(path: StrPath) -> None:
+        """Remove an empty directory."""
+        name, directory = _found(path)
+        os.rmdir(name, dir_fd=directory)
 
     @staticmethod
     def mode(path: StrPath) -> int | None:
@@ -96,43 +167,6 @@ class System:
 
 
 SYSTEM: Final = System()
-
-
-def sync_directory(directory: StrPath, system: System = SYSTEM) -> None:
-    """Bring the names in a directory to stable storage, on systems that can."""
-    if WINDOWS:  # which has no such call
-        return
-    fd = system.open(directory, os.O_RDONLY | OPEN_FLAGS)
-    try:
-        system.fsync(fd)
-    except OSError as error:
-        if error.errno not in _NO_DIRECTORY_SYNC:
-            raise
-    finally:
-        system.close(fd)
-
-
-@contextmanager
-def directory_lock(directory: StrPath, system: System = SYSTEM, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of a directory: of those who pin and remove files there, one works at a time.
-
-    Yields whether to go on: with `wait` always. Where there are no such locks, nothing is held.
-    """
-    if WINDOWS:  # which does not open directories
-        yield True
-        return
-    fd = system.open(directory, os.O_RDONLY | OPEN_FLAGS)
-    try:
-        free = True
-        try:
-            system.lock(fd, wait)
-        except BlockingIOError:
-            free = False
-        except OSError:
-            pass
-        yield free
-    finally:
-        system.close(fd)
 
 
 @contextmanager

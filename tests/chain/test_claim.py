@@ -12,11 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lccodec import Chain, ChainError, Keep
+from lccodec import Chain, ChainError, Keep, LccodecWarning
 from lccodec.chain import claim
 from lccodec.chain.claim import Claim, claimed
 from lccodec.constants import WRITER_NAME
@@ -24,6 +25,7 @@ from lccodec.container.system import System
 
 from ..support.directories import entries
 from ..support.processes import children
+from ..support.systems import Faulty
 from ..support.walks import assert_same, walk
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no locks of this kind")
@@ -194,14 +196,71 @@ def test_without_locks_saves_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert not (tmp_path / WRITER_NAME).exists()
 
 
-def test_a_file_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_made_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Claim(tmp_path / "missing")
     held.take()
     assert held.descriptors == []
-    (tmp_path / WRITER_NAME).mkdir()
+    opening = System.open
+
+    def refuse(path: Any, flags: int, mode: int = 0o777) -> int:
+        if Path(path).name == WRITER_NAME:
+            raise OSError(errno.EACCES, "Permission denied")
+        return opening(path, flags, mode)
+
+    monkeypatch.setattr(System, "open", staticmethod(refuse))
     with Chain(tmp_path) as chain:
         chain.save(0, STATES[0])
     assert chain.steps == [0]
+
+
+@pytest.mark.parametrize("kind", ["link", "nowhere", "directory", "link to a directory", "fifo"])
+def test_what_is_no_file_cannot_be_locked(tmp_path: Path, kind: str) -> None:
+    """It is left as it is; without the lock nobody would know who saves."""
+    path, other = tmp_path / "run" / WRITER_NAME, tmp_path / "other"
+    path.parent.mkdir()
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(other)
+        if kind == "link":
+            other.write_bytes(b"mine")
+        elif kind == "link to a directory":
+            other.mkdir()
+    mode = path.lstat().st_mode
+    with Chain(path.parent) as chain:
+        for save in (chain.save, chain.save_async):
+            with pytest.raises(ChainError, match=r"did not make, .*; remove it"):
+                save(0, STATES[0])
+        assert path.lstat().st_mode == mode
+        assert kind != "link" or other.read_bytes() == b"mine"
+        path.rmdir() if kind == "directory" else path.unlink()
+        chain.save(0, STATES[0])
+        assert path.exists()
+
+
+def test_a_second_name_of_another_file_is_not_written_to(tmp_path: Path) -> None:
+    """So it is after a kill and a backup by hard links."""
+    path, other = tmp_path / "run" / WRITER_NAME, tmp_path / "other"
+    path.parent.mkdir()
+    other.write_bytes(b"mine")
+    path.hardlink_to(other)
+    with Chain(path.parent) as chain:
+        with pytest.warns(LccodecWarning, match="was a second name of a file elsewhere"):
+            chain.save(0, STATES[0])
+        assert not path.samefile(other)
+        assert path.read_text().startswith(f"process {os.getpid()} on ")
+    assert other.read_bytes() == b"mine"
+
+
+def test_a_second_name_of_what_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").write_bytes(b"mine")
+    (tmp_path / WRITER_NAME).hardlink_to(tmp_path / "other")
+    refusing = Faulty(errno.EACCES, lambda *_: True)
+    monkeypatch.setattr(System, "open", staticmethod(refusing.open))
+    with pytest.raises(ChainError, match=r"did not make, .*; remove it"):
+        Claim(tmp_path).take()
 
 
 @pytest.mark.usefixtures("impatient")

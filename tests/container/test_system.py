@@ -15,14 +15,10 @@ from hypothesis import strategies as st
 from lccodec.container.system import (
     SYSTEM,
     checked_path,
-    directory_lock,
     flag,
     storage_errors,
-    sync_directory,
 )
 from lccodec.errors import ArgumentError, ChecksumError, StorageError
-
-from ..support.systems import Faulty
 
 
 @pytest.mark.parametrize(
@@ -112,33 +108,3 @@ def test_a_system_without_locks_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_flag_that_a_system_lacks_is_0() -> None:
     assert flag("O_CREAT") == os.O_CREAT
     assert flag("O_OF_ANOTHER_SYSTEM") == 0
-
-
-def test_the_lock_of_a_directory(tmp_path: Path) -> None:
-    system = Faulty(errno.ENOTSUP, lambda name, _: name == "lock")
-    with directory_lock(tmp_path, system, wait=False) as free:  # without locks the work is done
-        assert free
-        assert system.log == ["open", "lock"]
-    assert not system.descriptors
-    fd = os.open(tmp_path, os.O_RDONLY)
-    with directory_lock(tmp_path), pytest.raises(BlockingIOError):
-        SYSTEM.lock(fd, False)
-    SYSTEM.lock(fd, False)
-    with directory_lock(tmp_path, wait=False) as free:
-        assert not free
-    os.close(fd)
-    with pytest.raises(FileNotFoundError), directory_lock(tmp_path / "nothing"):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("code", "passed"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)]
-)
-def test_directories_that_cannot_be_synced(tmp_path: Path, code: int, passed: bool) -> None:
-    system = Faulty(code, lambda name, _: name == "fsync")
-    if passed:
-        sync_directory(tmp_path, system)
-    else:
-        with pytest.raises(OSError, match="error"):
-            sync_directory(tmp_path, system)
-    assert not system.descriptors
