@@ -4,9 +4,8 @@ A writer holds a lock on the file ``.tmp-writer`` of the directory as long as it
 worker holds the same lock, since it may finish a save after the writer was killed. The kernel
 releases the lock when both are gone. Whoever locks the file then may remove it: it is a temporary.
 
-All of one process share a claim, and saves of two `Chain` objects are told apart by roots
-(:mod:`lccodec.chain.tail`). So they are where the file system has no locks. A forked process closes
-its copy: otherwise the lock would stay after the writer's end. It may save beside its parent.
+A second `Chain` of the same process is another writer, and so is a forked process: it closes its
+copy of the lock, which would otherwise stay after the writer's end.
 
 Source: SPEC 9 (LCC-CHN-05, LCC-CHN-11).
 """
@@ -15,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import gc
 import os
 import platform
 import stat
@@ -44,16 +44,14 @@ _Identity: TypeAlias = tuple[int, int]
 
 @dataclass
 class _Lock:
-    """A lock that this process holds, and how many claims share it."""
+    """A lock that this process holds, for one claim."""
 
     path: Path
     descriptor: int
     identity: _Identity
-    claims: int = 1
 
 
 _held: dict[_Identity | None, _Lock] = {}
-_of_parent: set[_Identity | None] = set()  # held by the process that this one was forked from
 _changing = threading.RLock()
 
 
@@ -87,7 +85,8 @@ class Claim:
         Raises
         ------
         ChainError
-            If another process holds it, and does not release it within some seconds.
+            If another process or another claim holds it, and does not release it within some
+            seconds.
         """
         path = self._directory / WRITER_NAME
         if WINDOWS or self._holds(path):  # Windows has no such locks
@@ -95,18 +94,31 @@ class Claim:
         if make:
             with suppress(OSError):  # the save will say so
                 self._directory.mkdir(parents=True, exist_ok=True)
-        end = time.monotonic() + _SECONDS_TO_WAIT
+        end, collected = time.monotonic() + _SECONDS_TO_WAIT, False
         while True:
             try:
                 self._locks += _take(path, self._system)
                 return
             except BlockingIOError:
+                ours = _identity(path) in _held
                 if time.monotonic() > end:
-                    raise ChainError(
-                        f"{self._directory}: {_holder(path)} saves to this chain, and there is one writer at"
-                        " a time; wait for its end, or save to another directory"
-                    ) from None
+                    raise ChainError(f"{self._directory}: {_why_refused(path, ours=ours)}") from None
+            if ours and not collected:
+                gc.collect()  # a chain may have been dropped without being closed
+                collected = True
+                continue
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the claim, and release it afterwards if it was not held before. Raise as `take`."""
+        before = self._holds(self._directory / WRITER_NAME)
+        self.take()
+        try:
+            yield
+        finally:
+            if not before:
+                self.release()
 
     @contextmanager
     def around_save(self) -> Iterator[None]:
@@ -122,8 +134,7 @@ class Claim:
         locks, self._locks = self._locks, []
         with _changing:
             for lock in locks:
-                lock.claims -= 1
-                if lock.claims == 0 and _held.get(lock.identity) is lock:
+                if _held.get(lock.identity) is lock:
                     _give_up(lock, self._system)
 
     def _holds(self, path: Path) -> bool:
@@ -135,25 +146,12 @@ class Claim:
         return any(lock.identity == identity and _held.get(identity) is lock for lock in self._locks)
 
 
-@contextmanager
-def claimed(directory: Path, system: System = SYSTEM) -> Iterator[None]:
-    """Hold the claim on a directory: no other process saves to it meanwhile. Raise as `take`."""
-    claim = Claim(directory, system)
-    try:
-        claim.take()
-        yield
-    finally:
-        claim.release()
-
-
 def _take(path: Path, system: System) -> list[_Lock]:
     """Return a lock; nothing if there can be none. Raise BlockingIOError if another has it."""
     with _changing:
         for _ in range(_MAX_ATTEMPTS):
-            known = _held.get(_identity(path))
-            if known is not None:
-                known.claims += 1
-                return [known]
+            if _identity(path) in _held:
+                raise BlockingIOError
             descriptor = _opened(path, system)
             if descriptor < 0:
                 return []
@@ -170,8 +168,6 @@ def _take(path: Path, system: System) -> list[_Lock]:
                     return [lock]
                 # Another process has removed it between the two calls.
             except BlockingIOError:
-                if _identity(path) in _of_parent:
-                    return []
                 raise
             except OSError:  # there are no locks
                 with suppress(OSError):
@@ -227,6 +223,19 @@ def _sign(descriptor: int) -> None:
         os.write(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode())
 
 
+def _why_refused(path: Path, *, ours: bool) -> str:
+    """Return who holds the lock, and what to do."""
+    if ours:
+        return (
+            "another Chain of this process saves to this chain, and there is one writer at a time;"
+            " close that one, or call its give_way(), first"
+        )
+    return (
+        f"{_holder(path)} saves to this chain, and there is one writer at a time; wait for its end, or save"
+        " to another directory"
+    )
+
+
 def _holder(path: Path) -> str:
     """Return who has signed a file."""
     text = ""
@@ -265,7 +274,6 @@ def _after_fork() -> None:
     for lock in _held.values():
         with suppress(OSError):
             os.close(lock.descriptor)
-        _of_parent.add(lock.identity)
     _held.clear()
 
 

@@ -26,7 +26,7 @@ from ..errors import ChainError, DataError, warn
 from ..policy.roles import Assignment
 from .ancestry import Ancestry
 from .checkpoint import CheckpointFile, open_step
-from .claim import claimed
+from .claim import Claim
 from .directory import directory_steps
 from .rewrite import Rewriting, rewrite
 
@@ -60,6 +60,7 @@ def compact(
     keyframe_every: int,
     *,
     dry_run: bool = False,
+    claim: Claim | None = None,
     system: System = SYSTEM,
 ) -> Compaction:
     """Write checkpoints anew, each with the same state, where that saves bytes or depth.
@@ -72,17 +73,19 @@ def compact(
         The most deltas that a restore may replay.
     dry_run
         Whether only to code, for the numbers of bytes.
+    claim
+        The claim of a `Chain`, which may be held already.
 
     Raises
     ------
     ChainError
-        If there is no checkpoint, or another process saves to the chain.
+        If there is no checkpoint, or another writer saves to the chain.
     StorageError
         If the operating system refuses. What is there can be restored.
     """
     found: list[Rewriting] = []
     with (
-        nullcontext() if dry_run else claimed(directory, system),
+        nullcontext() if dry_run else (claim or Claim(directory, system)).held(),
         storage_errors("cannot compact", directory),
         locked_folder(directory, system) as folder,
     ):

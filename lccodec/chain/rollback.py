@@ -17,20 +17,29 @@ from ..container.system import SYSTEM, System, storage_errors
 from ..errors import ArgumentError, DataError, StorageError
 from .ancestry import Ancestry
 from .checkpoint import open_step
-from .claim import claimed
+from .claim import Claim
 from .directory import directory_steps, step_index
 from .pins import pin_path, pinned_steps
 from .removal import remove_steps
 from .rolled_back import RolledBack, exact_step, list_rolled_back, set_aside
 
 
-def rollback(directory: Path, step: int, *, purge: bool = False, system: System = SYSTEM) -> RolledBack:
+def rollback(
+    directory: Path,
+    step: int,
+    *,
+    purge: bool = False,
+    claim: Claim | None = None,
+    system: System = SYSTEM,
+) -> RolledBack:
     """Take all steps after a step out of a chain.
 
     Parameters
     ----------
     purge
         Whether to remove them at once. Otherwise they are set aside in ``.rolled-back``.
+    claim
+        The claim of a `Chain`, which may be held already.
 
     Returns
     -------
@@ -40,7 +49,7 @@ def rollback(directory: Path, step: int, *, purge: bool = False, system: System 
     Raises
     ------
     ChainError
-        If there is no such step, a parent of it is missing, or another process saves to the chain.
+        If there is no such step, a parent of it is missing, or another writer saves to the chain.
         Nothing has been done then.
     ArgumentError
         If a step is not an integer, or a pinned step would be removed.
@@ -50,7 +59,7 @@ def rollback(directory: Path, step: int, *, purge: bool = False, system: System 
     step = step_index(step)
     open_step(directory, step).close()
     with (
-        claimed(directory, system),
+        (claim or Claim(directory, system)).held(),
         storage_errors("cannot roll back", directory),
         locked_folder(directory, system) as folder,
     ):

@@ -23,7 +23,7 @@ from ..container.folder import Folder, is_temporary, locked_folder, temporary_na
 from ..container.reader import open_checkpoint
 from ..container.system import SYSTEM, System, storage_errors
 from ..errors import ArgumentError, ChainError, StorageError, warn
-from .claim import claimed
+from .claim import Claim
 from .directory import checkpoint_path, directory_steps, steps_of
 from .pins import add_pin, pinned_among, pinned_steps
 from .removal import waves
@@ -129,20 +129,24 @@ def set_aside(folder: Folder, step: int, steps: Iterable[int], exact: bool, pins
     return aside
 
 
-def bring_back(directory: Path, name: str | None = None, system: System = SYSTEM) -> RolledBack:
+def bring_back(
+    directory: Path, name: str | None = None, *, claim: Claim | None = None, system: System = SYSTEM
+) -> RolledBack:
     """Put what was rolled back into the chain again, by default what was rolled back last.
+
+    `claim` is that of a `Chain`, which may be held already.
 
     Raises
     ------
     ChainError
-        If there is nothing of that name, or another process saves to the chain.
+        If there is nothing of that name, or another writer saves to the chain.
     ArgumentError
         If the chain has gone on meanwhile: roll it back to the same step first.
     """
     found = _find(directory, name)
     aside = directory / ROLLED_BACK_NAME / found.name
     with (
-        claimed(directory, system),
+        (claim or Claim(directory, system)).held(),
         storage_errors("cannot bring back to", directory),
         locked_folder(directory, system) as folder,
     ):

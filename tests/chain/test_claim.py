@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +21,14 @@ import numpy as np
 import pytest
 
 from lccodec import Chain, ChainError, Keep, LccodecWarning
-from lccodec.chain import claim
-from lccodec.chain.claim import Claim, claimed
+from lccodec.chain import background, claim
+from lccodec.chain.claim import Claim
+from lccodec.chain.rollback import rollback
 from lccodec.constants import WRITER_NAME
 from lccodec.container.system import System
 
 from ..support.directories import entries
-from ..support.processes import children
+from ..support.processes import children, is_running
 from ..support.systems import Faulty
 from ..support.walks import assert_same, walk
 
@@ -132,45 +136,119 @@ def test_a_worker_that_outlives_its_client_keeps_the_claim(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_forked_process_neither_keeps_nor_releases_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["", "async"])
+def test_a_forked_process_neither_has_nor_keeps_it(tmp_path: Path, how: str) -> None:
+    """What runs in the background is the parent's: the child neither waits for it nor ends it."""
     fork = """
-import os, time
-chain.save(100, {"x": np.zeros(3)})
+import os, pathlib, time
+from lccodec.chain import claim
+claim._SECONDS_TO_WAIT = 0.1
+save(100, {"x": np.zeros(3)}); chain.wait()
 if os.fork() == 0:
-    chain.save(101, {"x": np.ones(3)})  # beside its parent
-    sys.stdin = open(os.devnull)
+    for refused in (lambda: save(101, {"x": np.ones(3)}), lambda: chain.rollback(100), chain.bring_back):
+        try:
+            refused()
+        except lccodec.ChainError as error:
+            assert "process" in str(error) or "rolled back" in str(error), error
+        else:
+            print("not refused", flush=True)
+    chain.wait()
+    chain.abort()
     chain.close()
-    print("saved", flush=True)
+    sys.stdin = open(os.devnull)
+    path = pathlib.Path(sys.argv[1], "refused")
+    path.with_suffix(".new").write_text(str(os.getpid()))
+    path.with_suffix(".new").rename(path)
     os.close(1)
     time.sleep(1000)
-while 101 not in chain.steps:
+while not os.path.exists(sys.argv[1] + "/refused"):
     time.sleep(0.01)
-time.sleep(1000)
+save(101, {"x": np.ones(3)}); chain.wait()
 """
-    with writer(tmp_path, save=fork) as other:
-        forked = Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text().split()
+    with writer(tmp_path, how, save=fork) as other:
+        forked = int((tmp_path / "refused").read_text())
+        workers = set(children(other.pid)) - {forked}
         with Chain(tmp_path) as chain:
+            assert chain.steps == [100, 101]
             with pytest.raises(ChainError, match=f"process {other.pid} "):
                 chain.save(102, STATES[0])
             other.send_signal(signal.SIGKILL)
             other.wait()
+            while any(map(is_running, workers)):  # they end by themselves, though the child has copies
+                time.sleep(0.01)
             chain.save(102, STATES[0])
-        assert len(forked) == 1
-        os.kill(int(forked[0]), signal.SIGKILL)
+        assert is_running(forked)
+        os.kill(forked, signal.SIGKILL)
 
 
-def test_all_of_one_process_share_it(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_a_second_chain_of_a_process_is_another_writer(tmp_path: Path) -> None:
     one, two = Chain(tmp_path, "lossless"), Chain(tmp_path, "lossless")
-    one.save(0, STATES[0])
-    two.save(1, STATES[1])
-    assert (tmp_path / WRITER_NAME).read_text().startswith(f"process {os.getpid()} on ")
+    for step in range(3):
+        one.save(step, STATES[step])
+    one.rollback(1)  # by the claim that it has
+    for refused in (
+        lambda: two.save(2, STATES[2]),
+        lambda: two.save_async(2, STATES[2]),
+        lambda: two.rollback(0),
+        lambda: two.compact(keyframe_every=0),
+        two.bring_back,
+        lambda: rollback(tmp_path, 0),
+    ):
+        with pytest.raises(
+            ChainError, match=r"another Chain of this process saves .* its give_way\(\), first"
+        ):
+            refused()
+    assert one.steps == [0, 1]
+    one.bring_back()
+    one.compact(keyframe_every=0)
+    one.give_way()
+    two.rollback(0)  # which keeps no claim
+    one.save(1, STATES[2])
     one.close()
-    assert (tmp_path / WRITER_NAME).exists()
-    two.rollback(0)
-    two.save(1, STATES[2])
+    two.save(2, STATES[3])
+    assert (tmp_path / WRITER_NAME).read_text().startswith(f"process {os.getpid()} on ")
     two.close()
     assert not (tmp_path / WRITER_NAME).exists()
-    assert_same(two.restore(), STATES[2])
+    assert_same(two.restore(), STATES[3])
+
+
+def test_a_chain_that_was_dropped_holds_nothing(tmp_path: Path) -> None:
+    """Also one that the garbage collector has to find."""
+    chain = Chain(tmp_path, "lossless")
+    chain.save(0, STATES[0])
+    chain.cycle = chain  # type: ignore[attr-defined]
+    gc.disable()
+    try:
+        chain = Chain(tmp_path, "lossless")
+        start = time.monotonic()
+        chain.save(1, STATES[1])
+        assert time.monotonic() - start < claim._SECONDS_TO_WAIT
+    finally:
+        gc.enable()
+    chain.close()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("worker", [True, False])
+def test_a_chain_that_was_dropped_is_a_writer_while_it_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worker: bool
+) -> None:
+    if not worker:
+        monkeypatch.setattr(background, "find_obstacle", lambda _: "a thread saves")
+    chain = Chain(tmp_path, "lossless")
+    go_on = threading.Event()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LccodecWarning)
+        future = chain.save_async(0, STATES[0], progress=lambda *_: go_on.wait())
+    del chain
+    gc.collect()
+    with Chain(tmp_path) as other:
+        with pytest.raises(ChainError, match="another Chain of this process"):
+            other.save(1, STATES[1])
+        go_on.set()
+        future.result()
+        assert other.steps == [0]
 
 
 def test_reading_takes_no_claim(tmp_path: Path) -> None:
@@ -301,7 +379,7 @@ def test_a_file_that_another_removes_at_once(tmp_path: Path, monkeypatch: pytest
         lock(fd, wait)
 
     monkeypatch.setattr(System, "lock", staticmethod(removed))
-    with claimed(tmp_path):
+    with Claim(tmp_path).held():
         assert count == 2
         assert (tmp_path / WRITER_NAME).exists()
     assert list(tmp_path.iterdir()) == []
