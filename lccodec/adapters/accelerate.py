@@ -34,6 +34,7 @@ from typing import Any
 
 from ..chain.keep import Keep
 from ..chain.settings import KEYFRAME_EVERY
+from ..container.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
 from ..policy.record import Kept
@@ -94,7 +95,7 @@ class _Packer:
         accelerator.end_training = self._end_training
 
     def _before_save(self, models: Any, weights: Any, folder: str) -> None:  # noqa: ARG002 - accelerate passes it
-        self._folder, self._models = Path(folder), models
+        self._folder, self._models = checked_path(folder), models
 
     def _save_state(self, *args: Any, **options: Any) -> Any:
         self._saver.settle()  # as accelerate may delete the folder of the save that runs

@@ -185,7 +185,8 @@ def unpack(folder: str | os.PathLike[str]) -> list[Path]:
     written = []
     for name, content in state["files"].items():
         path = folder / name
-        if ".." in path.parts or not path.is_relative_to(folder) or not _is_large(path):
+        inside = path.parent.resolve().is_relative_to(folder.resolve())  # a link may lead elsewhere
+        if ".." in path.parts or not inside or not _is_large(path):
             raise FormatError(_RULE, str(folder / PACKED), f"{name!r} is not a large file of the folder")
         if path.exists():
             continue

@@ -86,10 +86,16 @@ def prune_together(directory: Path, keep: Keep, **options: Any) -> dict[Path, Pr
     if not _named_by(steps[max(steps)]):
         return done
     named = named_steps(path for step, path in steps.items() if step in stays)
-    for chain in sorted(path for path in directory.iterdir() if path.resolve() in named):
+    for chain in sorted(path for path in _directories(directory) if path.resolve() in named):
         rule = Keep(steps=named[chain.resolve()])
         done[chain] = prune(chain, rule, **options)
     return done
+
+
+def _directories(directory: Path) -> list[Path]:
+    """Return the directories in another one. Links are left out: they may lead to any chain."""
+    with storage_errors("cannot list", directory):
+        return sorted(path for path in directory.iterdir() if path.is_dir() and not path.is_symlink())
 
 
 def chains_below(directory: Path) -> list[Path]:

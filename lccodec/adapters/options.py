@@ -72,7 +72,7 @@ class ChainOptions:
 
     def __post_init__(self) -> None:
         if self.chain is not None:
-            checked_path(self.chain)
+            object.__setattr__(self, "chain", checked_path(self.chain))
         policy = resolve_policy(self.policy)
         if self.chain is None and policy != resolve_policy("lossless"):
             raise ArgumentError(f"policy {policy.name!r} is for deltas, and they need a chain")

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from ..container.system import SYSTEM, sync_directory
+from ..container.folder import Folder
 from ..errors import ArgumentError, LccodecError, StorageError, WorkerError, warn
 from ..policy.policy import Policy
 from ..printable import printable
@@ -65,6 +65,8 @@ class Background:
         The most saves that may run or wait at a time. Each has a copy of its state.
     after
         A call that is made after each save, by the thread that waits for it.
+    claim
+        The claim on the directory: it must stay while saves run, also of a chain that was dropped.
     """
 
     def __init__(
@@ -74,9 +76,11 @@ class Background:
         saver: Saver,
         in_flight: int,
         after: Callable[[], None] = lambda: None,
+        claim: Claim | None = None,
     ) -> None:
         self.process = os.getpid()
         self._directory = directory
+        self._claim = claim
         self._remote = remote
         self._saver = saver
         self._in_flight = in_flight
@@ -193,8 +197,9 @@ class Background:
             path = chain_steps(self._directory).get(step)
             if path is None:
                 return None
-            sync_directory(self._directory, SYSTEM)  # the worker may not have come to that
-            return path.stat().st_size
+            with Folder(self._directory) as folder:
+                folder.sync()  # the worker may not have come to that
+            return path.lstat().st_size
         except (LccodecError, OSError):
             return None
 
@@ -271,7 +276,7 @@ def open_background(
     if obstacle is not None and has_lock():
         warn(f"{opening.directory}: workers cannot save, a thread of this process does: {obstacle}")
     remote = None if obstacle else Remote(opening, claim)
-    return Background(Path(opening.directory), remote, saver, in_flight, after)
+    return Background(Path(opening.directory), remote, saver, in_flight, after, claim)
 
 
 @atexit.register

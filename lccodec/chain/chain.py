@@ -36,12 +36,14 @@ class Chain(Lifetime):
     """Checkpoints of one run in a directory; a context manager.
 
     Several threads may use one `Chain`: saves wait for each other. Any number of processes may
-    read the directory, and one at a time saves to it.
+    read the directory. One `Chain` at a time saves to it, from its first save until `close` or
+    `give_way`.
 
     Parameters
     ----------
     directory
-        The directory. The first save makes it. If it holds a chain, saves continue that chain.
+        The directory. The first save makes it. If it holds a chain, saves continue that chain. A
+        ``~`` in front is the home directory.
     policy
         A preset (a name of `lccodec.POLICIES`) or a `Policy`. By default, the policy that the chain
         was saved with, or ``"balanced"`` for a new chain.
@@ -201,16 +203,16 @@ class Chain(Lifetime):
         ArgumentError
             If the step exists or is out of order, or if the state or its metadata cannot be stored.
         ChainError
-            If another process saves to the directory.
+            If another process or `Chain` saves to the directory.
         StorageError
             If the operating system refuses to write. In all cases no file is left behind.
         """
         with self._saving:
             self._check_open()
             check_progress(progress)
-            if following is not None and self._background is None and not self.steps:
+            if following is not None and self._own_background() is None and not self.steps:
                 self._settings.first = foresee((state, following), self.adapter, known, self._settings.record)
-            if self._options.workers is None and self._background is None:
+            if self._options.workers is None and self._own_background() is None:
                 flat, strings, roles = from_framework(self.adapter, state, metadata, known)
                 with self._claim.around_save(), telling_of_save(progress, warn) as tell:
                     size = self._saver.save(step, flat, strings, roles, tell)
@@ -273,35 +275,41 @@ class Chain(Lifetime):
 
         Returns whether none runs. The error of one that failed is raised.
         """
-        return self._background is None or self._background.wait(timeout)
+        return (background := self._own_background()) is None or background.wait(timeout)
 
     def _release(self) -> None:
         self._saver.forget()
-        background, self._background = self._background, None
+        background, self._background = self._own_background(), None
         if background is not None:
             background.close()
+
+    def _own_background(self) -> Background | None:
+        """Return what saves in the background; what a fork has copied runs in the parent alone."""
+        is_own = self._background is not None and self._background.process == os.getpid()
+        return self._background if is_own else None
 
     @property
     def failure(self) -> BaseException | None:
         """The error of a save in the background that failed, until a call raises it."""
-        return None if self._background is None else self._background.failure
+        return None if (background := self._own_background()) is None else background.failure
 
     def abort(self) -> None:
         """Give up all saves in the background that are not done.
 
         What is on the disk already stays: the exact file of such a save is a step of the chain.
         """
-        if self._background is not None:
-            self._background.abort()
+        if (background := self._own_background()) is not None:
+            background.abort()
 
     def _in_background(self) -> Background:
         """Return what saves in the background; it has the reference from now on."""
-        if self._background is None or self._background.process != os.getpid():  # a fork has copied it
-            self._saver.forget()
-            every = self.keyframe_every, self.exact_every
-            opening = self._options.opening(self.directory, self._settings, *every)
-            count, after = self._options.in_flight, self._thin_out
-            self._background = open_background(opening, self._claim, self.policy, self._saver, count, after)
+        if (found := self._own_background()) is not None:
+            return found
+        self._saver.forget()
+        every = self.keyframe_every, self.exact_every
+        opening = self._options.opening(self.directory, self._settings, *every)
+        count, after = self._options.in_flight, self._thin_out
+        self._background = open_background(opening, self._claim, self.policy, self._saver, count, after)
         return self._background
 
     def _submit(  # what `save_async` is given

@@ -4,9 +4,8 @@ A writer holds a lock on the file ``.tmp-writer`` of the directory as long as it
 worker holds the same lock, since it may finish a save after the writer was killed. The kernel
 releases the lock when both are gone. Whoever locks the file then may remove it: it is a temporary.
 
-All of one process share a claim, and saves of two `Chain` objects are told apart by roots
-(:mod:`lccodec.chain.tail`). So they are where the file system has no locks. A forked process closes
-its copy: otherwise the lock would stay after the writer's end. It may save beside its parent.
+A second `Chain` of the same process is another writer, and so is a forked process: it closes its
+copy of the lock, which would otherwise stay after the writer's end.
 
 Source: SPEC 9 (LCC-CHN-05, LCC-CHN-11).
 """
@@ -14,8 +13,11 @@ Source: SPEC 9 (LCC-CHN-05, LCC-CHN-11).
 from __future__ import annotations
 
 import atexit
+import errno
+import gc
 import os
 import platform
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -26,14 +28,15 @@ from typing import Final, TypeAlias
 
 from ..constants import WRITER_NAME
 from ..container.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
-from ..errors import ChainError
+from ..errors import ChainError, warn
 
 #: A writer that was killed is gone after so long, in seconds, with the worker that saves for it.
 _SECONDS_TO_WAIT: Final = 5.0
 _SECONDS_BETWEEN_ATTEMPTS: Final = 0.05
 _MAX_ATTEMPTS: Final = 100  # to lock a file; one fails only if another process removes it at once
 _MAX_HOLDER_BYTES: Final = 200  # of the text that says who holds a lock
-_FLAGS: Final = os.O_RDWR | os.O_CREAT | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
+_READ_FLAGS: Final = os.O_RDONLY | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
+_FLAGS: Final = _READ_FLAGS | os.O_RDWR | os.O_CREAT
 
 #: Device and number of a file.
 _Identity: TypeAlias = tuple[int, int]
@@ -41,16 +44,14 @@ _Identity: TypeAlias = tuple[int, int]
 
 @dataclass
 class _Lock:
-    """A lock that this process holds, and how many claims share it."""
+    """A lock that this process holds, for one claim."""
 
     path: Path
     descriptor: int
     identity: _Identity
-    claims: int = 1
 
 
 _held: dict[_Identity | None, _Lock] = {}
-_of_parent: set[_Identity | None] = set()  # held by the process that this one was forked from
 _changing = threading.RLock()
 
 
@@ -84,7 +85,8 @@ class Claim:
         Raises
         ------
         ChainError
-            If another process holds it, and does not release it within some seconds.
+            If another process or another claim holds it, and does not release it within some
+            seconds.
         """
         path = self._directory / WRITER_NAME
         if WINDOWS or self._holds(path):  # Windows has no such locks
@@ -92,18 +94,31 @@ class Claim:
         if make:
             with suppress(OSError):  # the save will say so
                 self._directory.mkdir(parents=True, exist_ok=True)
-        end = time.monotonic() + _SECONDS_TO_WAIT
+        end, collected = time.monotonic() + _SECONDS_TO_WAIT, False
         while True:
             try:
                 self._locks += _take(path, self._system)
                 return
             except BlockingIOError:
+                ours = _identity(path) in _held
                 if time.monotonic() > end:
-                    raise ChainError(
-                        f"{self._directory}: {_holder(path)} saves to this chain, and there is one writer at"
-                        " a time; wait for its end, or save to another directory"
-                    ) from None
+                    raise ChainError(f"{self._directory}: {_why_refused(path, ours=ours)}") from None
+            if ours and not collected:
+                gc.collect()  # a chain may have been dropped without being closed
+                collected = True
+                continue
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the claim, and release it afterwards if it was not held before. Raise as `take`."""
+        before = self._holds(self._directory / WRITER_NAME)
+        self.take()
+        try:
+            yield
+        finally:
+            if not before:
+                self.release()
 
     @contextmanager
     def around_save(self) -> Iterator[None]:
@@ -119,8 +134,7 @@ class Claim:
         locks, self._locks = self._locks, []
         with _changing:
             for lock in locks:
-                lock.claims -= 1
-                if lock.claims == 0 and _held.get(lock.identity) is lock:
+                if _held.get(lock.identity) is lock:
                     _give_up(lock, self._system)
 
     def _holds(self, path: Path) -> bool:
@@ -132,40 +146,28 @@ class Claim:
         return any(lock.identity == identity and _held.get(identity) is lock for lock in self._locks)
 
 
-@contextmanager
-def claimed(directory: Path, system: System = SYSTEM) -> Iterator[None]:
-    """Hold the claim on a directory: no other process saves to it meanwhile. Raise as `take`."""
-    claim = Claim(directory, system)
-    try:
-        claim.take()
-        yield
-    finally:
-        claim.release()
-
-
 def _take(path: Path, system: System) -> list[_Lock]:
     """Return a lock; nothing if there can be none. Raise BlockingIOError if another has it."""
     with _changing:
         for _ in range(_MAX_ATTEMPTS):
-            known = _held.get(_identity(path))
-            if known is not None:
-                known.claims += 1
-                return [known]
-            try:
-                descriptor = system.open(path, _FLAGS, 0o666)
-            except OSError:  # nothing can be written there: the save says so
+            if _identity(path) in _held:
+                raise BlockingIOError
+            descriptor = _opened(path, system)
+            if descriptor < 0:
                 return []
             try:
                 system.lock(descriptor, False)
-                if _identity(path) == (identity := _identity_of(os.fstat(descriptor))):
+                if _identity(path) == (identity := _identity_of(status := os.fstat(descriptor))):
+                    if status.st_nlink > 1:  # of a file elsewhere, which must stay as it is
+                        system.unlink(path)
+                        warn(f"{path} was a second name of a file elsewhere, and is made anew")
+                        continue
                     _sign(descriptor)
                     lock = _held[identity] = _Lock(path, descriptor, identity)
                     descriptor = -1
                     return [lock]
                 # Another process has removed it between the two calls.
             except BlockingIOError:
-                if _identity(path) in _of_parent:
-                    return []
                 raise
             except OSError:  # there are no locks
                 with suppress(OSError):
@@ -177,6 +179,31 @@ def _take(path: Path, system: System) -> list[_Lock]:
                     with suppress(OSError):
                         system.close(descriptor)
     return []
+
+
+def _opened(path: Path, system: System) -> int:
+    """Open the file to lock, and make it if it is not there; -1 if that is not possible.
+
+    Raises ``ChainError`` if it is not a file of its own: a claim on it would not keep others away.
+    """
+    try:
+        status = path.lstat()
+    except OSError:
+        status = None
+    if status is None or stat.S_ISREG(status.st_mode):
+        try:
+            descriptor = system.open(path, _FLAGS, 0o666)
+        except OSError as error:  # nothing can be written there: the save says so
+            if error.errno != errno.ELOOP and (status is None or status.st_nlink == 1):
+                return -1
+        else:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return descriptor
+            system.close(descriptor)
+    raise ChainError(
+        f"{path} is a link, a directory or another file that lccodec did not make, so that it cannot say"
+        " who saves to the chain; remove it"
+    )
 
 
 def _give_up(lock: _Lock, system: System) -> None:
@@ -196,13 +223,28 @@ def _sign(descriptor: int) -> None:
         os.write(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode())
 
 
+def _why_refused(path: Path, *, ours: bool) -> str:
+    """Return who holds the lock, and what to do."""
+    if ours:
+        return (
+            "another Chain of this process saves to this chain, and there is one writer at a time;"
+            " close that one, or call its give_way(), first"
+        )
+    return (
+        f"{_holder(path)} saves to this chain, and there is one writer at a time; wait for its end, or save"
+        " to another directory"
+    )
+
+
 def _holder(path: Path) -> str:
     """Return who has signed a file."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_HOLDER_BYTES).decode(errors="replace").strip()
-    except OSError:
-        text = ""
+    text = ""
+    with suppress(OSError):
+        descriptor = os.open(path, _READ_FLAGS)
+        try:
+            text = os.read(descriptor, _MAX_HOLDER_BYTES).decode(errors="replace").strip()
+        finally:
+            os.close(descriptor)
     return text if text.isprintable() and text else "another process"
 
 
@@ -232,7 +274,6 @@ def _after_fork() -> None:
     for lock in _held.values():
         with suppress(OSError):
             os.close(lock.descriptor)
-        _of_parent.add(lock.identity)
     _held.clear()
 
 

@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from ..container.system import SYSTEM, System, directory_lock, storage_errors
+from ..container.folder import locked_folder
+from ..container.system import SYSTEM, System, storage_errors
 from ..container.whole_file import remove_stale_temporaries
 from ..errors import ChainError, DataError, warn
 from ..policy.roles import Assignment
 from .ancestry import Ancestry
 from .checkpoint import CheckpointFile, open_step
-from .claim import claimed
+from .claim import Claim
 from .directory import directory_steps, no_checkpoint
 from .rewrite import Rewriting, rewrite
 
@@ -59,6 +60,7 @@ def compact(
     keyframe_every: int,
     *,
     dry_run: bool = False,
+    claim: Claim | None = None,
     system: System = SYSTEM,
 ) -> Compaction:
     """Write checkpoints anew, each with the same state, where that saves bytes or depth.
@@ -71,26 +73,28 @@ def compact(
         The most deltas that a restore may replay.
     dry_run
         Whether only to code, for the numbers of bytes.
+    claim
+        The claim of a `Chain`, which may be held already.
 
     Raises
     ------
     ChainError
-        If there is no checkpoint, or another process saves to the chain.
+        If there is no checkpoint, or another writer saves to the chain.
     StorageError
         If the operating system refuses. What is there can be restored.
     """
     found: list[Rewriting] = []
     with (
-        nullcontext() if dry_run else claimed(directory, system),
+        nullcontext() if dry_run else (claim or Claim(directory, system)).held(),
         storage_errors("cannot compact", directory),
-        directory_lock(directory, system),
+        locked_folder(directory, system) as folder,
     ):
         steps = directory_steps(directory)
         if not steps:
             raise ChainError(no_checkpoint(directory))
         if not dry_run:
-            remove_stale_temporaries(directory, system)
-        before = sum(path.stat().st_size for path in steps.values())
+            remove_stale_temporaries(folder)
+        before = sum(path.lstat().st_size for path in steps.values())
         ancestry, depths, last = Ancestry(), dict[int, int](), None
         parents = {step: ancestry.parent(step, steps) for step in steps}
         below = _below(parents)
@@ -145,7 +149,7 @@ def code_anew(directory: Path, target: Path, save: Callable[..., int]) -> Compac
         If a state cannot be restored, or the operating system refuses.
     """
     steps = directory_steps(directory)
-    before, after = sum(path.stat().st_size for path in steps.values()), 0
+    before, after = sum(path.lstat().st_size for path in steps.values()), 0
     sums: dict[str, list[float]] = {}
     for place, step in enumerate(steps):
         following = _state(directory, list(steps)[1]) if place == 0 and len(steps) > 1 else None

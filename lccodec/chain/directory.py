@@ -74,10 +74,13 @@ def directory_steps(directory: Path) -> dict[int, Path]:
 
 
 def chains_in(directory: Path) -> list[Path]:
-    """Return the subdirectories of a directory that are chains, such as those of ranks."""
+    """Return the subdirectories of a directory that are chains, such as those of ranks.
+
+    Links are left out: they may lead to any chain.
+    """
     try:
-        inner = sorted(path for path in directory.iterdir() if path.is_dir() and path.name[0] != ".")
-        return [path for path in inner if directory_steps(path)]
+        inner = sorted(path for path in directory.iterdir() if path.is_dir() and not path.is_symlink())
+        return [path for path in inner if path.name[0] != "." and directory_steps(path)]
     except (OSError, StorageError):  # what is asked for is only a hint
         return []
 

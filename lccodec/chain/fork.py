@@ -13,8 +13,9 @@ from pathlib import Path
 
 from ..constants import EXACT_NAME
 from ..container.duplicate import duplicate
+from ..container.folder import Folder, sync_directory
 from ..container.reader import open_checkpoint, read_root
-from ..container.system import SYSTEM, System, storage_errors, sync_directory
+from ..container.system import SYSTEM, System, storage_errors
 from ..container.whole_file import remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, LccodecError
 from .checkpoint import open_step
@@ -75,17 +76,18 @@ def link_all(
     names = {checkpoint_path(target, step).name: root for step, root in roots.items()}
     with storage_errors("cannot fork to", target):
         _make(target, system)
-        remove_stale_temporaries(target, system)
-        there = directory_names(target)
-        for name in there:
-            root = names.get(name) or (_root(directory / name) if exact and name == EXACT_NAME else None)
-            if root is None or not _is_of_root(target / name, root):
-                held = "a chain" if steps_of(target, there) else repr(name)
-                raise ArgumentError(f"{target} holds {held}: a fork needs a directory of its own")
-        for name in (*names, *([EXACT_NAME] if exact else [])):
-            if name not in there:
-                duplicate(directory / name, target / name, system)
-                sync_directory(target, system)  # a child never comes without its parent
+        with Folder(target, system) as folder:
+            remove_stale_temporaries(folder)
+            there = directory_names(target)
+            for name in there:
+                root = names.get(name) or (_root(directory / name) if exact and name == EXACT_NAME else None)
+                if root is None or not _is_of_root(target / name, root):
+                    held = "a chain" if steps_of(target, there) else repr(name)
+                    raise ArgumentError(f"{target} holds {held}: a fork needs a directory of its own")
+            for name in (*names, *([EXACT_NAME] if exact else [])):
+                if name not in there:
+                    duplicate(directory / name, folder, name)
+                    folder.sync()  # a child never comes without its parent
 
 
 def _make(target: Path, system: System) -> None:

@@ -60,7 +60,7 @@ class Lifetime(History):
         raise NotImplementedError
 
     def give_way(self) -> None:
-        """Let another process save to the directory, until the next save of this `Chain`.
+        """Let another process or `Chain` save to the directory, until the next save of this one.
 
         Otherwise it may when this chain is closed. It waits for saves in the background.
         """
@@ -78,7 +78,7 @@ class Lifetime(History):
         """
         with self._saving:
             self._release()
-            gone = rollback(self.directory, step, purge=purge)
+            gone = rollback(self.directory, step, purge=purge, claim=self._claim)
             self._settings.forget_saves()
             return gone
 
@@ -95,7 +95,7 @@ class Lifetime(History):
         with self._saving:
             self._release()
             self._settings.forget_saves()
-            return bring_back(self.directory, name)
+            return bring_back(self.directory, name, claim=self._claim)
 
     def purge(self, name: str | None = None) -> list[RolledBack]:
         """Remove what a rollback set aside, by default all that was ever set aside."""
@@ -159,8 +159,9 @@ class Lifetime(History):
                 return self._code_anew(policy, every, target, dry_run)
             if target is not None and not dry_run:
                 duplicate_chain(self.directory, target)
-            place = self.directory if target is None or dry_run else target
-            return compact(place, every, dry_run=dry_run)
+            if target is None or dry_run:
+                return compact(self.directory, every, dry_run=dry_run, claim=self._claim)
+            return compact(target, every)
 
     def _code_anew(self, policy: str | Policy, every: int, target: Path | None, dry_run: bool) -> Compaction:
         if target is None or dry_run:
@@ -168,8 +169,8 @@ class Lifetime(History):
         if target.exists() and any(target.iterdir()):
             raise ArgumentError(f"{target} is not empty: a chain that is coded anew needs a new directory")
         made: Any = type(self)
-        other = made(target, policy, keyframe_every=every)
-        return code_anew(self.directory, target, other.save)
+        with made(target, policy, keyframe_every=every) as other:
+            return code_anew(self.directory, target, other.save)
 
     def pin(self, step: int) -> None:
         """Pin a step: no prune removes it, of this process or another, nor what it needs.

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from ..constants import CHECKPOINT_SUFFIX, PIN_SUFFIX
-from ..container.system import OPEN_FLAGS, SYSTEM, System, directory_lock, storage_errors, sync_directory
+from ..container.folder import Folder, locked_folder
+from ..container.system import OPEN_FLAGS, SYSTEM, System, storage_errors
 from .checkpoint import open_step
 from .directory import checkpoint_path, directory_names, step_index
 
@@ -51,13 +52,17 @@ def pin(directory: Path, step: int, system: System = SYSTEM) -> None:
     """
     step = step_index(step)
     open_step(directory, step).close()  # without such a directory there is nothing to lock
-    path = pin_path(directory, step)
-    with storage_errors("cannot pin", path), directory_lock(directory, system):
+    with storage_errors("cannot pin", pin_path(directory, step)), locked_folder(directory, system) as folder:
         open_step(directory, step).close()
-        with suppress(FileExistsError):
-            fd = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o666)
-            system.close(fd)
-        sync_directory(directory, system)
+        add_pin(folder, step)
+        folder.sync()
+
+
+def add_pin(folder: Folder, step: int) -> None:
+    """Make the pin of a step in a directory, if it is not there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
+    with suppress(FileExistsError):
+        folder.system.close(folder.system.open(folder / pin_path(folder.path, step).name, flags, 0o666))
 
 
 def unpin(directory: Path, step: int, system: System = SYSTEM) -> bool:
@@ -65,8 +70,9 @@ def unpin(directory: Path, step: int, system: System = SYSTEM) -> bool:
     path = pin_path(directory, step_index(step))
     with storage_errors("cannot unpin", path):
         try:
-            system.unlink(path)
+            with Folder(directory, system) as folder:
+                system.unlink(folder / path.name)
+                folder.sync()
         except FileNotFoundError:
             return False
-        sync_directory(directory, system)
     return True

@@ -14,14 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..container.system import SYSTEM, System, directory_lock, storage_errors
+from ..container.folder import Folder
+from ..container.system import SYSTEM, System, storage_errors
 from ..container.whole_file import remove_stale_temporaries
 from ..errors import ArgumentError, ChainError, DataError, warn
 from .ancestry import Ancestry
 from .directory import directory_names, no_checkpoint, steps_of
 from .keep import Keep, check_keep
 from .pins import pinned_among, pinned_steps
-from .removal import remove_files, waves
+from .removal import waves
 from .rewrite import Rewriting
 from .rewrite import rewrite as rewrite_step
 
@@ -100,8 +101,9 @@ def prune(
     if dry_run or not os.path.lexists(directory):
         return _dry_run(directory, keep, ancestry, rewrite)
     removed, freed, written = set[int](), 0, list[Rewriting]()
-    with storage_errors("cannot prune", directory), directory_lock(directory, system, wait=wait) as free:
-        remove_stale_temporaries(directory, system)
+    with storage_errors("cannot prune", directory), Folder(directory, system) as folder:
+        free = folder.lock(wait=wait)
+        remove_stale_temporaries(folder)
         plan, doomed = _plan(directory, keep, ancestry)
         if not free:
             return Pruning((), 0, plan.kept, plan.needed)
@@ -114,8 +116,8 @@ def prune(
             for group in waves(doomed):
                 if pinned_steps(directory) != pinned:  # where there are no locks
                     break
-                sizes = [doomed[step].stat().st_size for step in group]
-                remove_files([doomed[step] for step in group], directory, system)
+                sizes = [doomed[step].lstat().st_size for step in group]
+                folder.remove(doomed[step].name for step in group)
                 removed.update(group)
                 freed += sum(sizes)
             else:
@@ -132,7 +134,7 @@ def _dry_run(directory: Path, keep: Keep, ancestry: Ancestry, rewrite: bool) -> 
     parents = {each.step: each.parent for each in written}
     needed = ancestry.needed(plan.kept, steps, parents)
     removed = tuple(step for step in steps if step not in plan.kept and step not in needed)
-    freed = sum(steps[step].stat().st_size for step in removed)
+    freed = sum(steps[step].lstat().st_size for step in removed)
     return Pruning(removed, freed, plan.kept, needed, tuple(written))
 
 
@@ -185,7 +187,7 @@ def _plan(directory: Path, keep: Keep, ancestry: Ancestry) -> tuple[Pruning, dic
         warn(message)
     doomed = {step: path for step, path in steps.items() if step not in kept and step not in needed}
     with storage_errors("cannot look at", directory):
-        freed = sum(path.stat().st_size for path in doomed.values())
+        freed = sum(path.lstat().st_size for path in doomed.values())
     return Pruning(tuple(doomed), freed, kept, needed), doomed
 
 

@@ -61,9 +61,9 @@ class WorkerOptions:
         """Return what a leader must know of a chain."""
         policy, roles, newest = settings.given
         written = None if policy is None else policy.to_json()
-        where, every = str(directory.absolute()), (keyframe_every, exact_every)
+        every = keyframe_every, exact_every
         members, patience = self.members, float(self.patience)
-        return Opening(where, written, roles, newest, *every, members, patience, settings.first)
+        return Opening(str(directory), written, roles, newest, *every, members, patience, settings.first)
 
 
 class Remote:

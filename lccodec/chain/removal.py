@@ -9,12 +9,12 @@ Source: SPEC 9 (LCC-CHN-09).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 
+from ..container.folder import Folder
 from ..container.reader import peek_parent
-from ..container.system import SYSTEM, System, storage_errors, sync_directory
+from ..container.system import storage_errors
 
 
 def waves(steps: Mapping[int, Path]) -> list[list[int]]:
@@ -33,16 +33,7 @@ def waves(steps: Mapping[int, Path]) -> list[list[int]]:
     return groups
 
 
-def remove_files(paths: Iterable[Path], directory: Path, system: System = SYSTEM) -> None:
-    """Remove files of a directory, and bring that to stable storage. One may be gone already."""
-    with storage_errors("cannot remove files of", directory):
-        for path in paths:
-            with suppress(FileNotFoundError):
-                system.unlink(path)
-        sync_directory(directory, system)
-
-
-def remove_steps(directory: Path, steps: Mapping[int, Path], system: System = SYSTEM) -> None:
+def remove_steps(folder: Folder, steps: Mapping[int, Path]) -> None:
     """Remove checkpoints that no other checkpoint needs. The caller holds the directory's lock.
 
     Raises
@@ -50,5 +41,6 @@ def remove_steps(directory: Path, steps: Mapping[int, Path], system: System = SY
     StorageError
         If the operating system refuses. Every checkpoint that is still there can be restored.
     """
-    for group in waves(steps):
-        remove_files([steps[step] for step in group], directory, system)
+    with storage_errors("cannot remove files of", folder.path):
+        for group in waves(steps):
+            folder.remove(steps[step].name for step in group)

@@ -12,24 +12,34 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..constants import EXACT_NAME
-from ..container.system import SYSTEM, System, directory_lock, storage_errors
+from ..container.folder import locked_folder
+from ..container.system import SYSTEM, System, storage_errors
 from ..errors import ArgumentError, DataError, StorageError
 from .ancestry import Ancestry
 from .checkpoint import open_step
-from .claim import claimed
-from .directory import checkpoint_path, directory_steps, step_index
+from .claim import Claim
+from .directory import directory_steps, step_index
 from .pins import pin_path, pinned_steps
-from .removal import remove_files, remove_steps
+from .removal import remove_steps
 from .rolled_back import RolledBack, exact_step, list_rolled_back, set_aside
 
 
-def rollback(directory: Path, step: int, *, purge: bool = False, system: System = SYSTEM) -> RolledBack:
+def rollback(
+    directory: Path,
+    step: int,
+    *,
+    purge: bool = False,
+    claim: Claim | None = None,
+    system: System = SYSTEM,
+) -> RolledBack:
     """Take all steps after a step out of a chain.
 
     Parameters
     ----------
     purge
         Whether to remove them at once. Otherwise they are set aside in ``.rolled-back``.
+    claim
+        The claim of a `Chain`, which may be held already.
 
     Returns
     -------
@@ -39,7 +49,7 @@ def rollback(directory: Path, step: int, *, purge: bool = False, system: System 
     Raises
     ------
     ChainError
-        If there is no such step, a parent of it is missing, or another process saves to the chain.
+        If there is no such step, a parent of it is missing, or another writer saves to the chain.
         Nothing has been done then.
     ArgumentError
         If a step is not an integer, or a pinned step would be removed.
@@ -49,9 +59,9 @@ def rollback(directory: Path, step: int, *, purge: bool = False, system: System 
     step = step_index(step)
     open_step(directory, step).close()
     with (
-        claimed(directory, system),
+        (claim or Claim(directory, system)).held(),
         storage_errors("cannot roll back", directory),
-        directory_lock(directory, system),
+        locked_folder(directory, system) as folder,
     ):
         open_step(directory, step).close()  # nobody removes it from here on
         steps = directory_steps(directory)
@@ -59,21 +69,22 @@ def rollback(directory: Path, step: int, *, purge: bool = False, system: System 
         pinned = [other for other in pinned_steps(directory) if other > step]
         if purge and pinned:
             raise ArgumentError(f"step {pinned[0]} of {directory} is pinned: unpin it, or set it aside")
-        exact = directory / EXACT_NAME
-        others = [pin_path(directory, other) for other in pinned]
-        others += [exact] if _is_of_later(directory, step) else []
+        exact = _is_of_later(directory, step)
+        paths = [*later.values(), *([directory / EXACT_NAME] if exact else [])]
         with storage_errors("cannot look at", directory):
-            size = sum(path.stat().st_size for path in (*later.values(), *others))
-        found = RolledBack("", step, tuple(later), exact in others, size)
-        if not later and not others:
+            size = sum(path.lstat().st_size for path in paths)
+        found = RolledBack("", step, tuple(later), exact, size)
+        if not paths and not pinned:
             return found
         if not purge:
             needed = Ancestry().needed(later, steps)
-            aside = set_aside(directory, step, [*needed, *later], others, system)
-            found = next(each for each in list_rolled_back(directory) if each.name == aside.name)
-        remove_steps(directory, {other: checkpoint_path(directory, other) for other in later}, system)
+            aside = set_aside(folder, step, [*needed, *later], exact, pinned)
+            found = next(each for each in list_rolled_back(directory) if each.name == aside)
+        remove_steps(folder, later)
         # Until here the exact file belongs to the newest step that is there.
-        remove_files(others, directory, system)
+        with storage_errors("cannot remove files of", directory):
+            others = [pin_path(directory, other).name for other in pinned]
+            folder.remove([*others, *([EXACT_NAME] if exact else [])])
     return found
 
 

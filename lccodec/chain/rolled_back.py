@@ -9,23 +9,24 @@ Source: SPEC 9 (LCC-CHN-08).
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..constants import EXACT_NAME, ROLLED_BACK_NAME, TEMPORARY_PREFIX
+from ..constants import EXACT_NAME, ROLLED_BACK_NAME
 from ..container.duplicate import duplicate
+from ..container.folder import Folder, is_temporary, locked_folder, temporary_name
 from ..container.reader import open_checkpoint
-from ..container.system import SYSTEM, System, directory_lock, storage_errors, sync_directory
-from ..errors import ArgumentError, ChainError
-from .claim import claimed
-from .directory import checkpoint_path, directory_steps
-from .pins import pin_path, pinned_steps
-from .removal import remove_files, waves
+from ..container.system import SYSTEM, System, storage_errors
+from ..errors import ArgumentError, ChainError, StorageError, warn
+from .claim import Claim
+from .directory import checkpoint_path, directory_steps, steps_of
+from .pins import add_pin, pinned_among, pinned_steps
+from .removal import waves
 
 _NAME: Final = re.compile(r"([0-9]{4,})-to-([0-9]{1,16})")
 
@@ -56,73 +57,98 @@ class RolledBack:
 
 
 def list_rolled_back(directory: Path) -> list[RolledBack]:
-    """Return what was rolled back and is still there, the oldest first."""
+    """Return what was rolled back and is still there, the oldest first.
+
+    Raises
+    ------
+    StorageError
+        If ``.rolled-back`` is a link, or cannot be read.
+    """
     base = directory / ROLLED_BACK_NAME
-    if not base.is_dir():
+    if not os.path.lexists(base):
         return []
-    with storage_errors("cannot list", base):
-        names = sorted((int(m[1]), m[0], int(m[2])) for p in base.iterdir() if (m := _NAME.fullmatch(p.name)))
-    return [_describe(base / name, step) for _, name, step in names]
+    with (
+        storage_errors("cannot list", base),
+        Folder(directory) as folder,
+        folder.inner(ROLLED_BACK_NAME) as opened,
+    ):
+        names = sorted((int(m[1]), m[0], int(m[2])) for n in opened.names() if (m := _NAME.fullmatch(n)))
+        return [_describe(base / name, step) for _, name, step in names if _is_folder(opened, name)]
+
+
+def _is_folder(base: Folder, name: str) -> bool:
+    """Return whether something is a directory and no link; warn if not. It stays in any case."""
+    try:
+        with base.inner(name):
+            return True
+    except StorageError as error:
+        warn(f"{error.filename} is left alone: {error.strerror}")
+        return False
 
 
 def _describe(aside: Path, step: int) -> RolledBack:
     files = {later: path for later, path in directory_steps(aside).items() if later > step}
     exact = aside / EXACT_NAME
-    paths = [*files.values(), *([exact] if exact.exists() else [])]
+    paths = [*files.values(), *([exact] if os.path.lexists(exact) else [])]
     with storage_errors("cannot look at", aside):
-        size = sum(path.stat().st_size for path in paths)
+        size = sum(path.lstat().st_size for path in paths)
     return RolledBack(aside.name, step, tuple(files), len(paths) > len(files), size)
 
 
-def set_aside(
-    directory: Path, step: int, steps: Iterable[int], others: Iterable[Path], system: System = SYSTEM
-) -> Path:
-    """Make a directory of steps and of other files of a chain, and return it when it is durable.
+def set_aside(folder: Folder, step: int, steps: Iterable[int], exact: bool, pins: Iterable[int]) -> str:
+    """Make a directory of steps and other files of a chain; return its name when it is durable.
 
-    The caller holds the directory's lock, so that what an earlier process left unfinished can go.
+    The caller holds the lock of `folder`, so that what an earlier process left unfinished can go.
     """
-    base = directory / ROLLED_BACK_NAME
-    with storage_errors("cannot set aside in", base):
-        with suppress(FileExistsError):
-            system.mkdir(base)
-        sync_directory(directory, system)
-        for name in system.listdir(base):
-            if name.startswith(TEMPORARY_PREFIX):
-                _clear(base / name, system)
-        made = base / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
-        system.mkdir(made)
-        try:
-            for path in (*(checkpoint_path(directory, each) for each in steps), *others):
-                duplicate(path, made / path.name, system)
-            sync_directory(made, system)
-            names = [m for name in system.listdir(base) if (m := _NAME.fullmatch(name))]
-            aside = base / f"{max((int(m[1]) for m in names), default=0) + 1:04d}-to-{step}"
-            system.replace(made, aside)
-        except BaseException:
-            with suppress(OSError):  # otherwise the next rollback does it
-                _clear(made, system)
-                system.rmdir(base)
-            raise
-        sync_directory(base, system)
+    directory = folder.path
+    files = [checkpoint_path(directory, each) for each in steps]
+    files += [directory / EXACT_NAME] if exact else []
+    with storage_errors("cannot set aside in", directory / ROLLED_BACK_NAME):
+        folder.make(ROLLED_BACK_NAME)
+        folder.sync()
+        with folder.inner(ROLLED_BACK_NAME) as base:
+            _clear_temporaries(base)
+            made = temporary_name()
+            base.system.mkdir(base / made)
+            try:
+                with base.inner(made) as inner:
+                    for path in files:
+                        duplicate(path, inner, path.name)
+                    for pin in pins:
+                        add_pin(inner, pin)
+                    inner.sync()
+                found = [m for name in base.names() if (m := _NAME.fullmatch(name))]
+                aside = f"{max((int(m[1]) for m in found), default=0) + 1:04d}-to-{step}"
+                base.rename(made, aside)
+            except BaseException:
+                with suppress(OSError):  # otherwise the next rollback does it
+                    _clear(base, made)
+                    folder.remove_empty(ROLLED_BACK_NAME)
+                raise
+            base.sync()
     return aside
 
 
-def bring_back(directory: Path, name: str | None = None, system: System = SYSTEM) -> RolledBack:
+def bring_back(
+    directory: Path, name: str | None = None, *, claim: Claim | None = None, system: System = SYSTEM
+) -> RolledBack:
     """Put what was rolled back into the chain again, by default what was rolled back last.
+
+    `claim` is that of a `Chain`, which may be held already.
 
     Raises
     ------
     ChainError
-        If there is nothing of that name, or another process saves to the chain.
+        If there is nothing of that name, or another writer saves to the chain.
     ArgumentError
         If the chain has gone on meanwhile: roll it back to the same step first.
     """
     found = _find(directory, name)
     aside = directory / ROLLED_BACK_NAME / found.name
     with (
-        claimed(directory, system),
+        (claim or Claim(directory, system)).held(),
         storage_errors("cannot bring back to", directory),
-        directory_lock(directory, system),
+        locked_folder(directory, system) as folder,
     ):
         files, there = directory_steps(aside), directory_steps(directory)
         for step in there:
@@ -134,15 +160,14 @@ def bring_back(directory: Path, name: str | None = None, system: System = SYSTEM
         missing = {step: path for step, path in files.items() if step not in there}
         for group in reversed(waves(missing)):  # parents first: what is in a chain can be restored
             for step in group:
-                duplicate(files[step], checkpoint_path(directory, step), system)
-            sync_directory(directory, system)
+                duplicate(files[step], folder, files[step].name)
+            folder.sync()
         for step in pinned_steps(aside):
-            with suppress(FileExistsError):
-                duplicate(pin_path(aside, step), pin_path(directory, step), system)
+            add_pin(folder, step)
         if found.exact:
-            duplicate(aside / EXACT_NAME, directory / EXACT_NAME, system, overwrite=True)
-        sync_directory(directory, system)
-        _purge(directory, [aside], system)
+            duplicate(aside / EXACT_NAME, folder, EXACT_NAME, overwrite=True)
+        folder.sync()
+        _purge(folder, [found.name])
     return found
 
 
@@ -155,10 +180,9 @@ def purge_rolled_back(directory: Path, name: str | None = None, system: System =
         If there is nothing of that name.
     """
     found = list_rolled_back(directory) if name is None else [_find(directory, name)]
-    base = directory / ROLLED_BACK_NAME
-    if base.is_dir():
-        with storage_errors("cannot purge", base), directory_lock(directory, system):
-            _purge(directory, [base / each.name for each in found], system)
+    if os.path.lexists(directory / ROLLED_BACK_NAME):
+        with storage_errors("cannot purge", directory), locked_folder(directory, system) as folder:
+            _purge(folder, [each.name for each in found])
     return found
 
 
@@ -181,31 +205,43 @@ def _is_same(aside: Path | None, path: Path) -> bool:
         return bool(left.roots & right.roots)
 
 
-def _purge(directory: Path, asides: Iterable[Path], system: System) -> None:
-    base = directory / ROLLED_BACK_NAME
-    for aside in asides:
-        gone = base / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
-        system.replace(aside, gone)  # whole until here, and then no more
-        sync_directory(base, system)
-        _clear(gone, system)
-    for name in system.listdir(base):
-        if name.startswith(TEMPORARY_PREFIX):
-            _clear(base / name, system)
-    with suppress(OSError):  # it is not empty
-        system.rmdir(base)
-    sync_directory(directory, system)
+def _purge(folder: Folder, asides: Iterable[str]) -> None:
+    with folder.inner(ROLLED_BACK_NAME) as base:
+        for aside in asides:
+            gone = temporary_name()
+            base.rename(aside, gone)  # whole until here, and then no more
+            base.sync()
+            _clear(base, gone)
+        _clear_temporaries(base)
+    folder.remove_empty(ROLLED_BACK_NAME)
+    folder.sync()
 
 
-def _clear(gone: Path, system: System) -> None:
-    """Remove a directory under a temporary name, with all of its files."""
-    remove_files([gone / name for name in system.listdir(gone)], gone, system)
-    system.rmdir(gone)
+def _clear_temporaries(base: Folder) -> None:
+    """Remove what an earlier process left unfinished, or removed in part."""
+    for name in filter(is_temporary, base.names()):
+        if _is_folder(base, name):
+            _clear(base, name)
+
+
+def _clear(base: Folder, name: str) -> None:
+    """Remove a directory with the files of a chain that are in it; warn of others, which stay."""
+    with base.inner(name) as gone:
+        gone.remove(filter(_is_of_chain, gone.names()))
+    if not base.remove_empty(name):
+        warn(f"{base.path / name} stays: it has files that lccodec did not make")
+
+
+def _is_of_chain(name: str) -> bool:
+    """Return whether lccodec gives files that name."""
+    named = steps_of(Path(), [name]) or pinned_among([name])
+    return bool(named) or name == EXACT_NAME or is_temporary(name)
 
 
 def exact_step(directory: Path) -> int | None:
     """Return the step of a directory's exact file; ``None`` if there is none that can be read."""
     path = directory / EXACT_NAME
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     with open_checkpoint(path) as reader:
         return reader.manifest.step if reader.manifest.is_exact else None

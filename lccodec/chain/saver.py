@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ..container.system import storage_errors
 from ..container.tree import Flat, flatten
 from ..container.whole_file import remove_stale_temporaries
 from ..container.writer import CheckpointWriter
-from ..errors import DataError, LccodecError, StorageError, warn
+from ..errors import ChainError, DataError, LccodecError, StorageError, warn
 from ..frame.encode import Effort
 from ..policy.record import Record, needed_record, read_record, write_record
 from ..policy.roles import Assignment
@@ -32,7 +33,7 @@ from .newest import Newest, next_of
 from .plan import Plan, candidates, make_plan
 from .progress import Tell, untold
 from .settings import Settings
-from .tail import Tail, TailFile, find_tail
+from .tail import Tail, TailFile, find_tail, held_together
 
 
 class Saver:
@@ -76,6 +77,16 @@ class Saver:
 
         `tell` is told after each frame how many arrays are coded.
         """
+        try:
+            return self._save(step, flat, metadata, known, tell)
+        except ChainError as error:  # what the delta was taken against is gone
+            warn(f"{self._directory}: the save begins anew, because {error}")
+            return self._save(step, flat, metadata, known, tell)
+
+    def _save(
+        self, step: Any, flat: Flat, metadata: dict[str, str], known: Mapping[str, Assignment], tell: Tell
+    ) -> int:
+        """Store a state as a delta to what is there now, or as a keyframe."""
         start = time.perf_counter()
         step = next_of(self._directory, step)
         unfinished = unfinished_step(self._directory)
@@ -159,14 +170,21 @@ class Saver:
         parents = {} if tail is None else tail.arrays
         arrays, entries, step = dict(parents), [], manifest.step or 0
         done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
-        with CheckpointWriter(checkpoint_path(self._directory, step)) as writer:
+
+        def check(_: Path) -> None:
+            self._crew.between()
+            if plan.parent is not None and tail is not None:
+                held.enter_context(held_together(tail, self._directory))
+
+        path = checkpoint_path(self._directory, step)
+        with CheckpointWriter(path) as writer, ExitStack() as held:
             for pieces, decoded in encode_plan(plan, parents, effort, self._crew):
                 entries.append(writer.write_frame(pieces))
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)
             manifest = replace(manifest, frames=tuple(entries))
-            root = writer.commit(manifest, lambda _: self._crew.between())
+            root = writer.commit(manifest, check)
         before = () if plan.parent is None or tail is None else tail.links
         link = TailFile(step, root, writer.size)
         self._tail = Tail((*before, link), flat.tree, {name: arrays[name] for name in flat.names})

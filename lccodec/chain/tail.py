@@ -3,14 +3,17 @@
 If the files of the reference have changed since, a delta to it could never be restored. So before
 each delta, the roots and the sizes of these files are compared with what they were. That takes one
 small read of each file. A checkpoint that took the place of the latest, with the same state, is as
-good. Any other change makes the next checkpoint a keyframe.
+good. Any other change makes the next checkpoint a keyframe. They are compared again right before
+the delta gets its name, while nobody may remove them.
 
 Source: SPEC 9 (LCC-CHN-02, LCC-CHN-10).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from ..container.folder import Folder
 from ..container.reader import open_checkpoint, read_root
 from ..container.scalars import Json
 from ..element_types import Array
@@ -33,6 +37,10 @@ Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
 
 #: Arrays of fewer bytes are copied to where all workers see them.
 _MIN_OWN_BYTES: Final = 1 << 20
+
+#: Who holds the lock of a directory for longer writes anew or copies, and removes nothing.
+_SECONDS_TO_WAIT: Final = 1.0
+_SECONDS_BETWEEN_ATTEMPTS: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -136,6 +144,29 @@ def find_tail(
         why = str(error) if step is None else f"step {step} cannot be restored: {error}"
         warn(f"{directory} goes on with a keyframe, because {why}")
         return None
+
+
+@contextmanager
+def held_together(tail: Tail, directory: Path) -> Iterator[None]:
+    """Keep the files of a tail where they are while a delta to it gets its name.
+
+    The lock of the directory keeps others from removing them.
+
+    Raises
+    ------
+    ChainError
+        If a delta to it could not be restored any more.
+    """
+    with Folder(directory) as folder:
+        end = time.monotonic() + _SECONDS_TO_WAIT
+        while not folder.lock(wait=False) and time.monotonic() < end:
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+        try:
+            if not tail.is_unchanged(directory):
+                _same_state(tail, directory)
+        except LccodecError as error:
+            raise ChainError(f"step {tail.step} was taken away meanwhile: {error}") from error
+        yield
 
 
 def _same_state(tail: Tail, directory: Path) -> Tail:

@@ -15,7 +15,7 @@ from ..errors import ArgumentError, ChainError, ChecksumError, FormatError, Lcco
 from .bundle_index import BundledFile, BundleIndex, parse_bundle_trailer, parse_index
 from .reader import CheckpointReader, parent_step
 from .source import FileSource, Section
-from .system import StrPath
+from .system import StrPath, checked_path
 from .trailer import root_of
 
 
@@ -44,7 +44,7 @@ class Bundle:
 
     def __init__(self, path: StrPath) -> None:
         self._source: FileSource | None = FileSource(path)
-        self.path = Path(path)
+        self.path = checked_path(path)
         self.size = self._source.size
         try:
             self.index, self.root = self._read_index(self._source)

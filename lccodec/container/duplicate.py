@@ -1,20 +1,21 @@
 """A second name for a file that never changes: a hard link, or a copy where there are none.
 
-A copy is written under a temporary name (LCC-CHN-05). So a file of the new name is whole or absent,
-with both ways. The names of the directory still have to be brought to stable storage.
+What a symbolic link points to is copied as well: from another directory the link may lead
+elsewhere. A copy is written under a temporary name (LCC-CHN-05). So a file of the new name is whole
+or absent, with both ways. The names of the directory still have to be brought to stable storage.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from ..constants import TEMPORARY_PREFIX
-from .system import OPEN_FLAGS, SYSTEM, System, storage_errors
+from .folder import Folder, temporary_name
+from .source import FileSource
+from .system import OPEN_FLAGS, storage_errors
 
 #: Of a system without hard links, between two file systems, or of a file with too many names.
 NO_HARD_LINK: Final = frozenset(
@@ -23,45 +24,49 @@ NO_HARD_LINK: Final = frozenset(
 _PIECE_BYTES: Final = 1 << 22
 
 
-def duplicate(source: Path, target: Path, system: System = SYSTEM, *, overwrite: bool = False) -> None:
-    """Give a file a second name in another directory, without a copy where that is possible.
+def duplicate(source: Path, folder: Folder, name: str, *, overwrite: bool = False) -> None:
+    """Give a file a second name in a directory, without a copy where that is possible.
 
     Raises
     ------
     StorageError
-        If the operating system refuses; also if `target` is there, unless `overwrite` is set.
+        If the operating system refuses; also if there is a file of that name, unless `overwrite` is
+        set.
+    FormatError
+        If it would have to be copied, and is not a regular file.
     """
+    target = folder / name
     with storage_errors("cannot link or copy to", target):
-        if not overwrite:
+        if not overwrite and not (source.is_symlink() and source.is_file()):
             try:
-                system.link(source, target)
+                folder.system.link(source, target)
                 return
             except OSError as error:
                 if error.errno not in NO_HARD_LINK:
                     raise
-        _copy(source, target, system, overwrite)
+        _copy(source, folder, name, overwrite)
 
 
-def _copy(source: Path, target: Path, system: System, overwrite: bool) -> None:
+def _copy(path: Path, folder: Folder, name: str, overwrite: bool) -> None:
     """Copy a file and bring its bytes to stable storage, then give it its name."""
-    temporary = target.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
-    fd = system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o666)
-    try:
+    system, temporary, target = folder.system, folder / temporary_name(), folder / name
+    with closing(FileSource(path)) as source:
+        fd = system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o666)
         try:
-            with suppress(OSError):  # without locks nobody removes temporaries
-                system.lock(fd, True)
-            with source.open("rb") as file:
-                while piece := file.read(_PIECE_BYTES):
-                    view = memoryview(piece)
+            try:
+                with suppress(OSError):  # without locks nobody removes temporaries
+                    system.lock(fd, True)
+                for offset in range(0, source.size, _PIECE_BYTES):
+                    view = memoryview(source.read(offset, min(_PIECE_BYTES, source.size - offset)))
                     while view:
                         view = view[system.write(fd, view) :]
-            system.fsync(fd)
-        finally:
-            system.close(fd)
-        if not overwrite and system.exists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        system.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            system.unlink(temporary)
-        raise
+                system.fsync(fd)
+            finally:
+                system.close(fd)
+            if not overwrite and system.exists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            system.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                system.unlink(temporary)
+            raise

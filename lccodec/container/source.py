@@ -113,11 +113,10 @@ class FileSource:
     """
 
     def __init__(self, path: StrPath) -> None:
-        self._name = str(checked_path(path))
-        with storage_errors("cannot open", self._name):
-            self._path = os.path.join(os.getcwd(), self._name)  # noqa: PTH118, PTH109 - as it is fast
+        self._path = str(checked_path(path))
+        self._name = os.fspath(path)  # what errors call it
         self._root = b""
-        self._descriptor: _Descriptor | None = _Descriptor(self._name, self._name)
+        self._descriptor: _Descriptor | None = _Descriptor(self._path, self._name)
         self.size = self._descriptor.size
 
     def read(self, offset: int, size: int) -> bytes:

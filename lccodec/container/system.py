@@ -9,6 +9,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -34,27 +35,99 @@ def flag(name: str) -> int:
 #: letter is a drive of Windows.
 _ADDRESS_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
 
+_HOME_STARTS: Final = tuple(f"~{separator}" for separator in (os.sep, os.altsep) if separator)
+
 OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
 
-_NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
+_LINK_ITSELF: Final = {"follow_symlinks": False} if os.link in os.supports_follow_symlinks else {}
 _SEEK_LOCK: Final = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Entry(os.PathLike[str]):
+    """A name in an open directory: the calls below find it there, whatever becomes of the path.
+
+    Parameters
+    ----------
+    directory
+        The path of the directory.
+    name
+        The name.
+    descriptor
+        The open directory; -1 on systems that find files by their paths only.
+    """
+
+    directory: Path
+    name: str
+    descriptor: int
+
+    def __str__(self) -> str:
+        return str(self.directory / self.name)
+
+    __fspath__ = __str__
+
+    def lstat(self) -> os.stat_result:
+        """Return what is known of the file; of a symbolic link, not of what it points to."""
+        name, directory = _found(self)
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
+
+def _found(path: StrPath) -> tuple[StrPath, int | None]:
+    """Return what a call to the system is given: a path; or a name, and the directory it is in."""
+    if isinstance(path, Entry) and path.descriptor >= 0:
+        return path.name, path.descriptor
+    return path, None
 
 
 class System:
     """The calls to the operating system for writing. Tests replace them by a faulty system."""
 
-    open = staticmethod(os.open)
     seek = staticmethod(os.lseek)
     write = staticmethod(os.write)
     fsync = staticmethod(os.fsync)
     close = staticmethod(os.close)
-    link = staticmethod(os.link)
-    replace = staticmethod(os.replace)
-    unlink = staticmethod(os.unlink)
     exists = staticmethod(os.path.lexists)
-    listdir = staticmethod(os.listdir)
-    mkdir = staticmethod(os.mkdir)
-    rmdir = staticmethod(os.rmdir)
+
+    @staticmethod
+    def listdir(directory: StrPath | int) -> list[str]:
+        """Return the names in a directory, by its path or its descriptor."""
+        return os.listdir(directory)  # noqa: PTH208 - a descriptor has no path
+
+    @staticmethod
+    def open(path: StrPath, flags: int, mode: int = 0o777) -> int:
+        """Open a file, or a directory."""
+        name, directory = _found(path)
+        return os.open(name, flags, mode, dir_fd=directory)
+
+    @staticmethod
+    def link(source: StrPath, target: StrPath) -> None:
+        """Give a file a second name. A symbolic link gets one itself, not what it points to."""
+        (old, from_), (new, to) = _found(source), _found(target)
+        os.link(old, new, src_dir_fd=from_, dst_dir_fd=to, **_LINK_ITSELF)
+
+    @staticmethod
+    def replace(source: StrPath, target: StrPath) -> None:
+        """Rename a file or directory. A file of the new name is replaced."""
+        (old, from_), (new, to) = _found(source), _found(target)
+        os.replace(old, new, src_dir_fd=from_, dst_dir_fd=to)
+
+    @staticmethod
+    def unlink(path: StrPath) -> None:
+        """Remove a file. A symbolic link goes itself, not what it points to."""
+        name, directory = _found(path)
+        os.unlink(name, dir_fd=directory)
+
+    @staticmethod
+    def mkdir(path: StrPath) -> None:
+        """Make a directory."""
+        name, directory = _found(path)
+        os.mkdir(name, dir_fd=directory)
+
+    @staticmethod
+    def rmdir(path: StrPath) -> None:
+        """Remove an empty directory."""
+        name, directory = _found(path)
+        os.rmdir(name, dir_fd=directory)
 
     @staticmethod
     def mode(path: StrPath) -> int | None:
@@ -96,43 +169,6 @@ class System:
 SYSTEM: Final = System()
 
 
-def sync_directory(directory: StrPath, system: System = SYSTEM) -> None:
-    """Bring the names in a directory to stable storage, on systems that can."""
-    if WINDOWS:  # which has no such call
-        return
-    fd = system.open(directory, os.O_RDONLY | OPEN_FLAGS)
-    try:
-        system.fsync(fd)
-    except OSError as error:
-        if error.errno not in _NO_DIRECTORY_SYNC:
-            raise
-    finally:
-        system.close(fd)
-
-
-@contextmanager
-def directory_lock(directory: StrPath, system: System = SYSTEM, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of a directory: of those who pin and remove files there, one works at a time.
-
-    Yields whether to go on: with `wait` always. Where there are no such locks, nothing is held.
-    """
-    if WINDOWS:  # which does not open directories
-        yield True
-        return
-    fd = system.open(directory, os.O_RDONLY | OPEN_FLAGS)
-    try:
-        free = True
-        try:
-            system.lock(fd, wait)
-        except BlockingIOError:
-            free = False
-        except OSError:
-            pass
-        yield free
-    finally:
-        system.close(fd)
-
-
 @contextmanager
 def storage_errors(action: str, path: StrPath) -> Iterator[None]:
     """Raise an ``OSError`` from within as ``StorageError``."""
@@ -145,12 +181,22 @@ def storage_errors(action: str, path: StrPath) -> Iterator[None]:
 
 
 def checked_path(path: StrPath) -> Path:
-    """Return the path if a file can have that name; raise ``ArgumentError`` otherwise.
+    """Return a path that was given as absolute, so that it stays the same after `os.chdir`.
 
-    The address of a remote store is refused: it would become a directory of that name.
+    A ``~`` in front is the user's home.
+
+    Raises
+    ------
+    ArgumentError
+        If no file can have that name. The address of a remote store is refused: it would become a
+        directory of that name.
+    StorageError
+        If the path is relative, and the working directory is gone.
 
     Examples
     --------
+    >>> checked_path("~/run") == Path.home() / "run"
+    True
     >>> checked_path("s3://bucket/run")
     Traceback (most recent call last):
     lccodec.errors.ArgumentError: 's3://bucket/run' is an address: remote stores are not there yet
@@ -164,4 +210,10 @@ def checked_path(path: StrPath) -> Path:
         raise ArgumentError(f"not a path: {path!r}")
     if _ADDRESS_START.match(text) or "://" in text:
         raise ArgumentError(f"{text!r} is an address: remote stores are not there yet")
-    return path if isinstance(path, Path) else Path(path)
+    if text == "~" or text.startswith(_HOME_STARTS):  # `~name` may be the name of a file
+        path = text = os.path.expanduser(text)  # noqa: PTH111 - Path raises where there is no home
+    found = path if isinstance(path, Path) else Path(path)
+    if found.is_absolute():
+        return found
+    with storage_errors("cannot find the working directory of", text):
+        return found.absolute()

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
-from ..constants import TEMPORARY_PREFIX
 from ..errors import ArgumentError
+from .folder import Folder, is_temporary, sync_directory, temporary_name
 from .frame_entry import Bytes
 from .source import Source
 from .system import (
@@ -28,7 +27,6 @@ from .system import (
     checked_path,
     flag,
     storage_errors,
-    sync_directory,
 )
 
 _PIECE_BYTES: Final = 1 << 20  # that are copied at once
@@ -173,7 +171,7 @@ class WholeFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
         replaced = self._system.mode(self.path) if self._overwrite else None
         for _ in range(_MAX_ATTEMPTS):
-            temporary = self.path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+            temporary = self.path.parent / temporary_name()
             self._fd = self._system.open(temporary, flags, 0o666 if replaced is None else 0o600)
             self._temporary = temporary
             if replaced is not None:
@@ -219,21 +217,24 @@ class WholeFile:
                 self._system.unlink(temporary)
 
 
-def remove_stale_temporaries(directory: StrPath, system: System = SYSTEM) -> list[str]:
+def remove_stale_temporaries(directory: StrPath | Folder, system: System = SYSTEM) -> list[str]:
     """Remove the temporaries in a directory whose writers are gone, and return their names.
 
     A writer holds a lock on its temporary. On a file system without locks nothing is removed.
     """
-    removed = []
+    if not isinstance(directory, Folder):
+        with storage_errors("cannot list", directory), Folder(directory, system) as folder:
+            return remove_stale_temporaries(folder)
+    removed, system = [], directory.system
     flags = os.O_RDWR | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
-    with storage_errors("cannot list", directory):
-        names = sorted(name for name in system.listdir(directory) if name.startswith(TEMPORARY_PREFIX))
+    with storage_errors("cannot list", directory.path):
+        names = sorted(filter(is_temporary, directory.names()))
     for name in names:
         with suppress(OSError):
-            fd = system.open(Path(directory) / name, flags)
+            fd = system.open(directory / name, flags)
             try:
                 system.lock(fd, False)
-                system.unlink(Path(directory) / name)
+                system.unlink(directory / name)
                 removed.append(name)
             finally:
                 system.close(fd)

@@ -55,11 +55,14 @@ def test_all_files_come_back_as_they_were(folder):
     assert pack(folder.parent / "empty") == []
 
 
-@pytest.mark.parametrize("name", ["../optimizer.pt", "/tmp/optimizer.pt", "config.json"])  # noqa: S108
-def test_files_outside_of_the_folder_are_never_written(folder, name):
+@pytest.mark.parametrize("name", ["../optimizer.pt", "/tmp/optimizer.pt", "config.json", "link/optimizer.pt"])  # noqa: S108
+def test_files_outside_of_the_folder_are_never_written(folder, name, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    (folder / "link").symlink_to(outside)
     lccodec.save_file({"files": {name: {}}, "metadata": {}}, folder / PACKED)
     with pytest.raises(FormatError, match="not a large file of the folder"):
         unpack(folder)
+    assert list(outside.iterdir()) == []
     lccodec.save_file({"x": 1}, folder / PACKED)
     with pytest.raises(FormatError, match="not the large files"):
         unpack(folder)

@@ -87,6 +87,24 @@ def test_what_is_refused_removes_nothing(linked):
         assert steps(linked / "chain" / f"process-{process}") == list(range(6))
 
 
+def test_a_chain_that_a_link_leads_to_is_left_alone(linked, tmp_path):
+    """Whoever made the directory may have linked it to any chain, and named one of its steps."""
+    (linked / "chain" / "process-1").rename(linked / "elsewhere")
+    (linked / "chain" / "process-1").symlink_to(linked / "elsewhere")
+    with lccodec.Chain(linked / "elsewhere") as chain:
+        save_linked(STATES[0], linked / "run" / "5" / "elsewhere.lcc.h5", {}, chain)
+    for step in range(5):
+        shutil.rmtree(linked / "run" / str(step))
+    found = prune_named(linked / "chain", [linked / "run"], rewrite=True)
+    assert list(found) == [linked / "chain" / "process-0"]
+    assert steps(linked / "elsewhere") == list(range(7))
+    record(tmp_path / "records", 0, ["rank-0/000000000000.lcc.h5"])
+    record(tmp_path / "records", 1, ["rank-0/000000000001.lcc.h5"])
+    (tmp_path / "records" / "rank-0").symlink_to(linked / "elsewhere")
+    assert list(prune_together(tmp_path / "records", Keep(latest=1))) == [tmp_path / "records"]
+    assert steps(linked / "elsewhere") == list(range(7))
+
+
 def test_links_are_found_below_and_others_are_not(linked):
     named = named_steps([linked])
     assert named == {(linked / "chain" / f"process-{p}").resolve(): set(range(6)) for p in range(2)}

@@ -61,7 +61,7 @@ def test_some_steps_come_with_what_they_need(tmp_path: Path) -> None:
 
 def test_what_a_killed_bundle_left_is_removed(tmp_path: Path) -> None:
     chain, _ = chain_of(tmp_path / "run")
-    (tmp_path / ".tmp-0123").write_bytes(b"half a bundle")
+    (tmp_path / ".tmp-0123456789abcdef").write_bytes(b"half a bundle")
     lccodec.bundle(chain.directory, tmp_path / "run.lcc")
     assert listing(tmp_path) == ["run", "run.lcc"]
 

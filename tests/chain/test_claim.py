@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lccodec import ChainError, Keep
-from lccodec.chain import claim
-from lccodec.chain.claim import Claim, claimed
+from lccodec import Chain, ChainError, Keep, LccodecWarning
+from lccodec.chain import background, claim
+from lccodec.chain.claim import Claim
+from lccodec.chain.rollback import rollback
 from lccodec.constants import WRITER_NAME
 from lccodec.container.system import System
 
 from ..support.chains import HistoryChain
 from ..support.directories import entries
-from ..support.processes import children
+from ..support.processes import children, is_running
+from ..support.systems import Faulty
 from ..support.walks import assert_same, walk
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no locks of this kind")
@@ -131,45 +137,119 @@ def test_a_worker_that_outlives_its_client_keeps_the_claim(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_forked_process_neither_keeps_nor_releases_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["", "async"])
+def test_a_forked_process_neither_has_nor_keeps_it(tmp_path: Path, how: str) -> None:
+    """What runs in the background is the parent's: the child neither waits for it nor ends it."""
     fork = """
-import os, time
-chain.save(100, {"x": np.zeros(3)})
+import os, pathlib, time
+from lccodec.chain import claim
+claim._SECONDS_TO_WAIT = 0.1
+save(100, {"x": np.zeros(3)}); chain.wait()
 if os.fork() == 0:
-    chain.save(101, {"x": np.ones(3)})  # beside its parent
-    sys.stdin = open(os.devnull)
+    for refused in (lambda: save(101, {"x": np.ones(3)}), lambda: chain.rollback(100), chain.bring_back):
+        try:
+            refused()
+        except lccodec.ChainError as error:
+            assert "process" in str(error) or "rolled back" in str(error), error
+        else:
+            print("not refused", flush=True)
+    chain.wait()
+    chain.abort()
     chain.close()
-    print("saved", flush=True)
+    sys.stdin = open(os.devnull)
+    path = pathlib.Path(sys.argv[1], "refused")
+    path.with_suffix(".new").write_text(str(os.getpid()))
+    path.with_suffix(".new").rename(path)
     os.close(1)
     time.sleep(1000)
-while 101 not in chain.steps:
+while not os.path.exists(sys.argv[1] + "/refused"):
     time.sleep(0.01)
-time.sleep(1000)
+save(101, {"x": np.ones(3)}); chain.wait()
 """
-    with writer(tmp_path, save=fork) as other:
-        forked = Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text().split()
-        with HistoryChain(tmp_path) as chain:
+    with writer(tmp_path, how, save=fork) as other:
+        forked = int((tmp_path / "refused").read_text())
+        workers = set(children(other.pid)) - {forked}
+        with Chain(tmp_path) as chain:
+            assert chain.steps == [100, 101]
             with pytest.raises(ChainError, match=f"process {other.pid} "):
                 chain.save(102, STATES[0])
             other.send_signal(signal.SIGKILL)
             other.wait()
+            while any(map(is_running, workers)):  # they end by themselves, though the child has copies
+                time.sleep(0.01)
             chain.save(102, STATES[0])
-        assert len(forked) == 1
-        os.kill(int(forked[0]), signal.SIGKILL)
+        assert is_running(forked)
+        os.kill(forked, signal.SIGKILL)
 
 
-def test_all_of_one_process_share_it(tmp_path: Path) -> None:
-    one, two = HistoryChain(tmp_path, "lossless"), HistoryChain(tmp_path, "lossless")
-    one.save(0, STATES[0])
-    two.save(1, STATES[1])
-    assert (tmp_path / WRITER_NAME).read_text().startswith(f"process {os.getpid()} on ")
+@pytest.mark.usefixtures("impatient")
+def test_a_second_chain_of_a_process_is_another_writer(tmp_path: Path) -> None:
+    one, two = Chain(tmp_path, "lossless"), Chain(tmp_path, "lossless")
+    for step in range(3):
+        one.save(step, STATES[step])
+    one.rollback(1)  # by the claim that it has
+    for refused in (
+        lambda: two.save(2, STATES[2]),
+        lambda: two.save_async(2, STATES[2]),
+        lambda: two.rollback(0),
+        lambda: two.compact(keyframe_every=0),
+        two.bring_back,
+        lambda: rollback(tmp_path, 0),
+    ):
+        with pytest.raises(
+            ChainError, match=r"another Chain of this process saves .* its give_way\(\), first"
+        ):
+            refused()
+    assert one.steps == [0, 1]
+    one.bring_back()
+    one.compact(keyframe_every=0)
+    one.give_way()
+    two.rollback(0)  # which keeps no claim
+    one.save(1, STATES[2])
     one.close()
-    assert (tmp_path / WRITER_NAME).exists()
-    two.rollback(0)
-    two.save(1, STATES[2])
+    two.save(2, STATES[3])
+    assert (tmp_path / WRITER_NAME).read_text().startswith(f"process {os.getpid()} on ")
     two.close()
     assert not (tmp_path / WRITER_NAME).exists()
-    assert_same(two.restore(), STATES[2])
+    assert_same(two.restore(), STATES[3])
+
+
+def test_a_chain_that_was_dropped_holds_nothing(tmp_path: Path) -> None:
+    """Also one that the garbage collector has to find."""
+    chain = Chain(tmp_path, "lossless")
+    chain.save(0, STATES[0])
+    chain.cycle = chain  # type: ignore[attr-defined]
+    gc.disable()
+    try:
+        chain = Chain(tmp_path, "lossless")
+        start = time.monotonic()
+        chain.save(1, STATES[1])
+        assert time.monotonic() - start < claim._SECONDS_TO_WAIT
+    finally:
+        gc.enable()
+    chain.close()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("worker", [True, False])
+def test_a_chain_that_was_dropped_is_a_writer_while_it_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worker: bool
+) -> None:
+    if not worker:
+        monkeypatch.setattr(background, "find_obstacle", lambda _: "a thread saves")
+    chain = Chain(tmp_path, "lossless")
+    go_on = threading.Event()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LccodecWarning)
+        future = chain.save_async(0, STATES[0], progress=lambda *_: go_on.wait())
+    del chain
+    gc.collect()
+    with Chain(tmp_path) as other:
+        with pytest.raises(ChainError, match="another Chain of this process"):
+            other.save(1, STATES[1])
+        go_on.set()
+        future.result()
+        assert other.steps == [0]
 
 
 def test_reading_takes_no_claim(tmp_path: Path) -> None:
@@ -195,14 +275,71 @@ def test_without_locks_saves_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert not (tmp_path / WRITER_NAME).exists()
 
 
-def test_a_file_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_made_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Claim(tmp_path / "missing")
     held.take()
     assert held.descriptors == []
-    (tmp_path / WRITER_NAME).mkdir()
-    with HistoryChain(tmp_path) as chain:
+    opening = System.open
+
+    def refuse(path: Any, flags: int, mode: int = 0o777) -> int:
+        if Path(path).name == WRITER_NAME:
+            raise OSError(errno.EACCES, "Permission denied")
+        return opening(path, flags, mode)
+
+    monkeypatch.setattr(System, "open", staticmethod(refuse))
+    with Chain(tmp_path) as chain:
         chain.save(0, STATES[0])
     assert chain.steps == [0]
+
+
+@pytest.mark.parametrize("kind", ["link", "nowhere", "directory", "link to a directory", "fifo"])
+def test_what_is_no_file_cannot_be_locked(tmp_path: Path, kind: str) -> None:
+    """It is left as it is; without the lock nobody would know who saves."""
+    path, other = tmp_path / "run" / WRITER_NAME, tmp_path / "other"
+    path.parent.mkdir()
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(other)
+        if kind == "link":
+            other.write_bytes(b"mine")
+        elif kind == "link to a directory":
+            other.mkdir()
+    mode = path.lstat().st_mode
+    with Chain(path.parent) as chain:
+        for save in (chain.save, chain.save_async):
+            with pytest.raises(ChainError, match=r"did not make, .*; remove it"):
+                save(0, STATES[0])
+        assert path.lstat().st_mode == mode
+        assert kind != "link" or other.read_bytes() == b"mine"
+        path.rmdir() if kind == "directory" else path.unlink()
+        chain.save(0, STATES[0])
+        assert path.exists()
+
+
+def test_a_second_name_of_another_file_is_not_written_to(tmp_path: Path) -> None:
+    """So it is after a kill and a backup by hard links."""
+    path, other = tmp_path / "run" / WRITER_NAME, tmp_path / "other"
+    path.parent.mkdir()
+    other.write_bytes(b"mine")
+    path.hardlink_to(other)
+    with Chain(path.parent) as chain:
+        with pytest.warns(LccodecWarning, match="was a second name of a file elsewhere"):
+            chain.save(0, STATES[0])
+        assert not path.samefile(other)
+        assert path.read_text().startswith(f"process {os.getpid()} on ")
+    assert other.read_bytes() == b"mine"
+
+
+def test_a_second_name_of_what_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").write_bytes(b"mine")
+    (tmp_path / WRITER_NAME).hardlink_to(tmp_path / "other")
+    refusing = Faulty(errno.EACCES, lambda *_: True)
+    monkeypatch.setattr(System, "open", staticmethod(refusing.open))
+    with pytest.raises(ChainError, match=r"did not make, .*; remove it"):
+        Claim(tmp_path).take()
 
 
 @pytest.mark.usefixtures("impatient")
@@ -243,7 +380,7 @@ def test_a_file_that_another_removes_at_once(tmp_path: Path, monkeypatch: pytest
         lock(fd, wait)
 
     monkeypatch.setattr(System, "lock", staticmethod(removed))
-    with claimed(tmp_path):
+    with Claim(tmp_path).held():
         assert count == 2
         assert (tmp_path / WRITER_NAME).exists()
     assert list(tmp_path.iterdir()) == []

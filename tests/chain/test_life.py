@@ -204,7 +204,9 @@ class Life(RuleBasedStateMachine):
 
     @rule(state=states())
     def another_writer(self, state: Any) -> None:
-        self.save_with(self.open(), state)
+        self.chain.give_way()
+        with self.open() as other:
+            self.save_with(other, state)
 
     @rule()
     def reopen(self) -> None:

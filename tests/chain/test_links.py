@@ -124,10 +124,10 @@ def test_foreign_files_and_half_written_ones_are_left_out(tmp_path: Path) -> Non
     (tmp_path / "model.lcc.h5").write_bytes(b"also mine")
     (tmp_path / "0000000000009.lcc.h5").write_bytes(b"13 digits, the first of them 0")
     (tmp_path / "00000000000\u0669.lcc.h5").write_bytes(b"a digit that is not ASCII")
-    (tmp_path / ".tmp-00aa").write_bytes(b"half")
+    (tmp_path / ".tmp-00aa00aa00aa00aa").write_bytes(b"half")
     (tmp_path / "subdirectory").mkdir()
     assert chain.steps == [0, 1, 2, 3]
     chain.save(4, states[0])
     assert_same(chain.restore(), states[0])
     assert {p.name for p in tmp_path.iterdir()} >= {"notes.txt", "model.lcc.h5", "subdirectory"}
-    assert not (tmp_path / ".tmp-00aa").exists()
+    assert not (tmp_path / ".tmp-00aa00aa00aa00aa").exists()

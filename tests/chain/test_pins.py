@@ -11,7 +11,8 @@ import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, StorageError, validate
 from lccodec.chain.pins import pin, pin_path, pinned_among, unpin
-from lccodec.container.system import SYSTEM, directory_lock
+from lccodec.container.folder import locked_folder
+from lccodec.container.system import SYSTEM
 
 from ..support.walks import chain_of
 
@@ -71,6 +72,6 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.
 def test_one_works_at_a_time(tmp_path: Path) -> None:
     """The lock of a directory is one of its own: it does not keep a chain from being read."""
     chain, states = chain_of(tmp_path)
-    with directory_lock(tmp_path):
+    with locked_folder(tmp_path):
         assert chain.restore()["epoch"] == states[-1]["epoch"]
         chain.save(9, states[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,10 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError, ChainError, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain import checkpoint as checkpoint_module
-from lccodec.chain import prune as module
 from lccodec.chain.checkpoint import open_step
 from lccodec.chain.directory import checkpoint_path
 from lccodec.chain.prune import prune
-from lccodec.container.system import directory_lock
+from lccodec.container.folder import Folder, locked_folder
 
 from ..support.chains import HistoryChain
 from ..support.directories import entries
@@ -99,10 +99,10 @@ def test_other_files_stay(tmp_path: Path) -> None:
     mine = [tmp_path / name for name in ("5.lcc.h5", "notes.txt", "000000000001.lcc.h5.bak")]
     for path in mine:
         path.write_bytes(b"mine")
-    (tmp_path / ".tmp-0123").write_bytes(b"left by a kill")
+    (tmp_path / ".tmp-0123456789abcdef").write_bytes(b"left by a kill")
     chain.prune(Keep(latest=1))
     assert all(path.exists() for path in mine)
-    assert not (tmp_path / ".tmp-0123").exists()
+    assert not (tmp_path / ".tmp-0123456789abcdef").exists()
     assert chain.info().exact
     assert_same(chain.restore(), STATES[8])
 
@@ -124,14 +124,14 @@ def test_a_pin_that_comes_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyP
     chain = run_of(tmp_path)
     removals = []
 
-    def pinning(paths: Any, *arguments: Any) -> None:
-        removals.append(len(paths))
-        real(paths, *arguments)
+    def pinning(folder: Folder, names: Iterable[str]) -> None:
+        removals.append(names)
+        real(folder, names)
         if len(removals) == 1:
             (tmp_path / "000000000001.pin").touch()
 
-    real = module.remove_files
-    monkeypatch.setattr(module, "remove_files", pinning)
+    real = Folder.remove
+    monkeypatch.setattr(Folder, "remove", pinning)
     found = chain.prune(Keep(latest=1))
     assert chain.steps == [0, 1, 6, 7, 8]
     assert found.removed == (2, 3, 4, 5)
@@ -225,7 +225,7 @@ def test_a_save_stands_if_pruning_fails(tmp_path: Path) -> None:
 def test_beside_another_prune_a_save_does_not_wait(tmp_path: Path) -> None:
     chain = HistoryChain(tmp_path, "lossless", keyframe_every=0, keep=Keep(latest=1))
     chain.save(0, STATES[0])
-    with directory_lock(tmp_path):
+    with locked_folder(tmp_path):
         chain.save(1, STATES[1])
         assert chain.steps == [0, 1]
     chain.save(2, STATES[2])

@@ -9,7 +9,8 @@ import pytest
 
 from lccodec import Chain, StorageError
 from lccodec.chain.directory import directory_steps
-from lccodec.chain.removal import remove_files, remove_steps, waves
+from lccodec.chain.removal import remove_steps, waves
+from lccodec.container.folder import Folder
 
 from ..support.directories import entries
 from ..support.systems import Faulty
@@ -34,7 +35,8 @@ def test_what_is_removed(tmp_path: Path) -> None:
     steps = directory_steps(tmp_path)
     system = Faulty(0, lambda *_: False)
     steps[4].unlink()
-    remove_steps(tmp_path, {step: steps[step] for step in (3, 4, 5, 6, 7)}, system)
+    with Folder(tmp_path, system) as folder:
+        remove_steps(folder, {step: steps[step] for step in (3, 4, 5, 6, 7)})
     assert Chain(tmp_path).steps == [0, 1, 2]
     assert system.log.count("unlink") == 5
     assert system.log.count("fsync") == 2  # 4 is not there to say that it needs 3
@@ -44,6 +46,6 @@ def test_what_is_removed(tmp_path: Path) -> None:
 def test_errors(tmp_path: Path) -> None:
     chain_of(tmp_path)
     system = Faulty(errno.EIO, lambda name, _: name == "unlink")
-    with pytest.raises(StorageError, match="cannot remove files"):
-        remove_files(entries(tmp_path), tmp_path, system)
+    with Folder(tmp_path, system) as folder, pytest.raises(StorageError, match="cannot remove files"):
+        remove_steps(folder, directory_steps(tmp_path))
     assert len(entries(tmp_path)) == 4

@@ -100,7 +100,7 @@ def test_it_is_purged(chain: Chain) -> None:
 
 
 def test_what_a_killed_process_left_goes_with_the_next_rollback(chain: Chain) -> None:
-    left = chain.directory / ROLLED_BACK_NAME / ".tmp-0123"
+    left = chain.directory / ROLLED_BACK_NAME / ".tmp-0123456789abcdef"
     left.mkdir()
     (left / "000000000001.lcc.h5").write_bytes(b"a part")
     assert len(chain.rolled_back) == 1

@@ -357,7 +357,7 @@ def test_a_check_beside_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with monkeypatch.context() as patch:
             patch.setattr(os, "listdir", listed)
             chain.save(chain.steps[-1] + 1, {"a": 1})
-        (path / ".tmp-0123").write_bytes(b"half")
+        (path / ".tmp-0123456789abcdef").write_bytes(b"half")
         return before if len(before) == 3 else listed(path)
 
     monkeypatch.setattr(os, "listdir", list_and_write)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from lccodec import StorageError
-from lccodec.container.duplicate import NO_HARD_LINK, duplicate
+from lccodec import LccodecError, StorageError
+from lccodec.container.duplicate import NO_HARD_LINK
+from lccodec.container.duplicate import duplicate as duplicate_into
+from lccodec.container.folder import Folder
+from lccodec.container.system import SYSTEM, System
 
 from ..support.crashes import broken
 from ..support.systems import Faulty
 
 DATA = bytes(range(256)) * 40
+
+
+def duplicate(source: Path, target: Path, system: System = SYSTEM, *, overwrite: bool = False) -> None:
+    with Folder(target.parent, system) as folder:
+        duplicate_into(source, folder, target.name, overwrite=overwrite)
 
 
 def refusing(code: int) -> Faulty:
@@ -35,6 +44,30 @@ def test_a_copy(tmp_path: Path, code: int) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_a_link_points_to_is_copied(tmp_path: Path, overwrite: bool) -> None:
+    """A relative link in another directory would lead elsewhere."""
+    (tmp_path / "a").write_bytes(DATA)
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "inner").mkdir()
+    duplicate(tmp_path / "link", tmp_path / "inner" / "b", overwrite=overwrite)
+    assert not (tmp_path / "inner" / "b").is_symlink()
+    assert (tmp_path / "inner" / "b").read_bytes() == DATA
+
+
+@pytest.mark.parametrize("kind", ["nowhere", "directory", "fifo"])
+def test_what_is_no_file_is_taken_as_it_is(tmp_path: Path, kind: str) -> None:
+    """So a link that leads nowhere stays one; nothing waits for a FIFO."""
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "a").symlink_to(kind)
+    duplicate(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").readlink() == Path(kind)
+    with pytest.raises(LccodecError, match=r"No such file|regular file"):
+        duplicate(tmp_path / "a", tmp_path / "c", refusing(errno.EPERM))
+    assert not (tmp_path / "c").exists()
+
+
 @pytest.mark.parametrize("code", [0, errno.EPERM])
 def test_a_file_in_its_place(tmp_path: Path, code: int) -> None:
     (tmp_path / "a").write_bytes(DATA)
@@ -51,7 +84,7 @@ def test_faults_of_a_copy_leave_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(DATA)
     healthy = refusing(errno.EPERM)
     duplicate(tmp_path / "a", tmp_path / "b", healthy)
-    for position in range(1, len(healthy.log)):
+    for position in range(2, len(healthy.log) - 1):  # without the opening and closing of the directory
         target = tmp_path / f"{position}"
 
         def fails(name: str, number: int, position: int = position) -> bool:

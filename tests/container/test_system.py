@@ -15,22 +15,18 @@ from hypothesis import strategies as st
 from lccodec.container.system import (
     SYSTEM,
     checked_path,
-    directory_lock,
     flag,
     storage_errors,
-    sync_directory,
 )
 from lccodec.errors import ArgumentError, ChecksumError, StorageError
-
-from ..support.systems import Faulty
 
 
 @pytest.mark.parametrize(
     "path",
     ["run", "/run/0.lcc.h5", "C:/run", "C:\\run", "a:b", "./s3:/b", "12:/x", "-a:/x", "ü", Path("run")],
 )
-def test_a_path_stays_as_it_is(path: Any) -> None:
-    assert checked_path(path) == Path(path)
+def test_a_path_becomes_absolute(path: Any) -> None:
+    assert checked_path(path) == Path.cwd() / path
 
 
 @pytest.mark.parametrize(
@@ -54,7 +50,7 @@ def test_any_text_is_a_path_or_refused(text: str) -> None:
         path = checked_path(text)
     except ArgumentError:
         return
-    assert path == Path(text)
+    assert path == (Path.home() / text[2:] if text[:2] in ("~", "~/") else Path.cwd() / text)
     assert "://" not in text
 
 
@@ -112,33 +108,3 @@ def test_a_system_without_locks_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_flag_that_a_system_lacks_is_0() -> None:
     assert flag("O_CREAT") == os.O_CREAT
     assert flag("O_OF_ANOTHER_SYSTEM") == 0
-
-
-def test_the_lock_of_a_directory(tmp_path: Path) -> None:
-    system = Faulty(errno.ENOTSUP, lambda name, _: name == "lock")
-    with directory_lock(tmp_path, system, wait=False) as free:  # without locks the work is done
-        assert free
-        assert system.log == ["open", "lock"]
-    assert not system.descriptors
-    fd = os.open(tmp_path, os.O_RDONLY)
-    with directory_lock(tmp_path), pytest.raises(BlockingIOError):
-        SYSTEM.lock(fd, False)
-    SYSTEM.lock(fd, False)
-    with directory_lock(tmp_path, wait=False) as free:
-        assert not free
-    os.close(fd)
-    with pytest.raises(FileNotFoundError), directory_lock(tmp_path / "nothing"):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("code", "passed"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)]
-)
-def test_directories_that_cannot_be_synced(tmp_path: Path, code: int, passed: bool) -> None:
-    system = Faulty(code, lambda name, _: name == "fsync")
-    if passed:
-        sync_directory(tmp_path, system)
-    else:
-        with pytest.raises(OSError, match="error"):
-            sync_directory(tmp_path, system)
-    assert not system.descriptors

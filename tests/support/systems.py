@@ -114,6 +114,9 @@ class Disk(System):
     def exists(self, path: Path) -> bool:
         return path.name in self.names
 
+    def listdir(self, _directory: object) -> list[str]:
+        return sorted(self.names)
+
     def link(self, source: Path, target: Path) -> None:
         if target.name in self.names:
             raise FileExistsError(errno.EEXIST, "exists")

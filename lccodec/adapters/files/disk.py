@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from ...container.folder import temporary_name
 from ...container.system import checked_path, flag, storage_errors
 from ...errors import StorageError
 
@@ -54,7 +54,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         file is left.
     """
     target = checked_path(path)
-    temporary = target.parent / f".tmp-{secrets.token_hex(8)}"
+    temporary = target.parent / temporary_name()
     with storage_errors("cannot write", target):
         try:
             kept = _mode(target)

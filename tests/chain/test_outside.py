@@ -1,0 +1,336 @@
+"""Links in a chain's directory lead nowhere: no verb touches what lies outside.
+
+Whatever has a name that lccodec gives is replaced, in turn, by links of all kinds to files and
+directories beside the chain, and every verb is tried. It may raise one of our errors. It may not
+change, make or remove anything outside, nor wait for a FIFO.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lccodec import Chain, Keep, LccodecError, LccodecWarning, bundle, unbundle, validate
+from lccodec.adapters.named import prune_together
+from lccodec.chain import background
+from lccodec.chain.newest import describe_exact
+from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME, WRITER_NAME
+from lccodec.inspect.examination import examine
+
+from ..support.walks import walk
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and FIFOs of POSIX")
+
+STATES = walk(10, shape=(6, 5))
+TEMPORARY = ".tmp-0123456789abcdef"
+ARCHIVE = f"{ROLLED_BACK_NAME}/0001-to-6"
+
+#: What lccodec names in a directory, or would: step 7 is the next, and was rolled back once.
+PLACES = (
+    "000000000000.lcc.h5",
+    "000000000004.lcc.h5",
+    "000000000006.lcc.h5",
+    "000000000007.lcc.h5",
+    EXACT_NAME,
+    "000000000001.pin",
+    "000000000002.pin",
+    WRITER_NAME,
+    TEMPORARY,
+    ROLLED_BACK_NAME,
+    ARCHIVE,
+    f"{ROLLED_BACK_NAME}/{TEMPORARY}",
+    f"{ROLLED_BACK_NAME}/0002-to-4",
+    f"{ARCHIVE}/000000000006.lcc.h5",
+    f"{ARCHIVE}/000000000007.lcc.h5",
+    f"{ARCHIVE}/000000000007.pin",
+    f"{ARCHIVE}/{EXACT_NAME}",
+    f"{ARCHIVE}/{TEMPORARY}",
+    f"{ARCHIVE}/{ROLLED_BACK_NAME}",
+    f"{ARCHIVE}/notes.txt",
+)
+
+#: What takes such a place: made from the path of it, and the directory of what must stay.
+KINDS: dict[str, Callable[[Path, Path], object]] = {
+    "link to a file": lambda path, outside: path.symlink_to(outside / "file"),
+    "link to a checkpoint": lambda path, outside: path.symlink_to(outside / "000000000004.lcc.h5"),
+    "link to a chain": lambda path, outside: path.symlink_to(outside),
+    "link to archives": lambda path, outside: path.symlink_to(outside / "archives"),
+    "link to nothing": lambda path, outside: path.symlink_to(outside / "nothing"),
+    "link to itself": lambda path, _: path.symlink_to(path.name),
+    "link to a FIFO": lambda path, outside: path.symlink_to(outside / "fifo"),
+    "second name of a file": lambda path, outside: path.hardlink_to(outside / "file"),
+    "second name of a checkpoint": lambda path, outside: path.hardlink_to(outside / "000000000004.lcc.h5"),
+    "FIFO": lambda path, _: os.mkfifo(path),
+}
+
+
+def chain_verb(act: Callable[[Chain], Any], **options: Any) -> Callable[[Path], None]:
+    def run(directory: Path) -> None:
+        with Chain(directory, **options) as chain:
+            act(chain)
+
+    return run
+
+
+def look(directory: Path) -> None:
+    """What `lccodec ls` and `lccodec rolled-back` show."""
+    chain = Chain(directory)
+    for call in (
+        lambda: [chain.info(step) for step in chain.steps],
+        lambda: describe_exact(directory),
+        lambda: chain.pins,
+        lambda: chain.rolled_back,
+        lambda: examine(directory),
+    ):
+        with suppress(LccodecError):
+            call()
+
+
+def restore_all(chain: Chain) -> None:
+    for step in chain.steps:
+        with suppress(LccodecError):
+            chain.restore(step)
+        with suppress(LccodecError):
+            dict(chain.restore_iter(step, exact=False))
+
+
+VERBS: dict[str, Callable[[Path], object]] = {
+    "save": chain_verb(lambda chain: chain.save(7, STATES[7])),
+    "save twice": chain_verb(lambda chain: [chain.save(step, STATES[step]) for step in (8, 9)]),
+    "save a keyframe": chain_verb(lambda chain: chain.save(8, STATES[8]), keyframe_every=0),
+    "save the history": chain_verb(lambda chain: chain.save(8, STATES[8]), newest="history"),
+    "save, keep": chain_verb(lambda chain: chain.save(8, STATES[8]), keep=Keep(latest=2)),
+    "save_async": chain_verb(lambda chain: chain.save_async(8, STATES[8]).result()),
+    "restore": chain_verb(restore_all),
+    "average": chain_verb(lambda chain: chain.average(last=3)),
+    "plan": chain_verb(lambda chain: chain.plan(STATES[8])),
+    "look": look,
+    "rollback": chain_verb(lambda chain: chain.rollback(3)),
+    "rollback to the newest": chain_verb(lambda chain: chain.rollback(6)),
+    "rollback, purge": chain_verb(lambda chain: chain.rollback(3, purge=True)),
+    "bring back": chain_verb(lambda chain: chain.bring_back()),
+    "bring back one": chain_verb(lambda chain: chain.bring_back("0001-to-6")),
+    "purge": chain_verb(lambda chain: chain.purge()),
+    "purge one": chain_verb(lambda chain: chain.purge("0001-to-6")),
+    "prune": chain_verb(lambda chain: chain.prune(Keep(latest=1))),
+    "prune, rewrite": chain_verb(lambda chain: chain.prune(Keep(latest=2), rewrite=True)),
+    "prune, and ranks": lambda directory: prune_together(directory, Keep(latest=1)),
+    "compact": chain_verb(lambda chain: chain.compact(keyframe_every=0)),
+    "compact elsewhere": chain_verb(lambda chain: chain.compact(directory=f"{chain.directory}-compacted")),
+    "code anew": chain_verb(lambda chain: chain.compact("lc-3", directory=f"{chain.directory}-anew")),
+    "fork": chain_verb(lambda chain: chain.fork(f"{chain.directory}-fork", 6)),
+    "pin": chain_verb(lambda chain: [chain.pin(1), chain.pin(2)]),
+    "unpin": chain_verb(lambda chain: [chain.unpin(1), chain.unpin(2)]),
+    "bundle": lambda directory: bundle(directory, f"{directory}.lcc"),
+    "bundle inside": lambda directory: bundle(directory, directory / "all.lcc"),
+    "unbundle": lambda directory: unbundle(directory.parent / "all.lcc", directory),
+    "fork into": lambda directory: Chain(directory.parent / "sound").fork(directory, 4),
+    "validate": lambda directory: validate(directory, deep=True),
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chain, `run`, with all that it can have; a bundle of it; and a sound chain."""
+    root = tmp_path_factory.mktemp("built")
+    with Chain(root / "run", "lossless", keyframe_every=2, newest="exact") as chain:
+        for step in range(8):
+            chain.save(step, STATES[step])
+        chain.pin(7)
+        chain.rollback(6)
+        chain.pin(1)
+        with pytest.warns(LccodecWarning, match="there is no exact file"):
+            chain.restore()
+    bundle(root / "run", root / "all.lcc")
+    with Chain(root / "sound", "lossless") as chain:
+        for step in range(5):
+            chain.save(step, STATES[step])
+    return root
+
+
+@pytest.fixture
+def no_hanging() -> Iterator[None]:
+    """Raise where a verb waits for a FIFO."""
+
+    def late(*_: object) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def make_outside(built: Path, outside: Path) -> Path:
+    """A directory with files of the names that lccodec gives, and others."""
+    shutil.copytree(built / "sound", outside)
+    (outside / "file").write_bytes(b"mine")
+    (outside / "file").chmod(0o640)
+    (outside / "000000000001.pin").touch()
+    (outside / TEMPORARY).write_bytes(b"a temporary of somebody")
+    (outside / EXACT_NAME).write_bytes(b"mine")
+    (outside / "directory").mkdir()
+    os.mkfifo(outside / "fifo")
+    for name in (TEMPORARY, "0001-to-6"):
+        shutil.copytree(built / "sound", outside / "archives" / name)
+    return outside
+
+
+def picture(outside: Path) -> dict[str, Any]:
+    """All that a verb may not change: what is there, its kind, mode, time, and content."""
+    found = {}
+    for path in [outside, *sorted(outside.rglob("*"))]:
+        status = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(status.st_mode) else None
+        found[str(path)] = (status.st_mode, status.st_mtime_ns, status.st_ino, content)
+    return found
+
+
+def put(path: Path, kind: str, outside: Path) -> None:
+    """Put something in the place of what may be there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    KINDS[kind](path, outside)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_hanging")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_outside_is_touched(
+    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
+) -> None:
+    monkeypatch.setattr(background, "find_obstacle", lambda _: "a thread is faster here")
+    outside = make_outside(built, tmp_path / "outside")
+    expected = picture(outside)
+    for name in ("all.lcc", "sound"):
+        (tmp_path / name).symlink_to(built / name)
+    for number, (name, verb) in enumerate(VERBS.items()):
+        directory = tmp_path / f"run-{number}"
+        shutil.copytree(built / "run", directory)
+        put(directory / place, kind, outside)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LccodecWarning)
+            with suppress(LccodecError):  # any other error is a bug
+                verb(directory)
+        assert picture(outside) == expected, name
+
+
+def test_what_is_compared_shows_a_change(tmp_path: Path, built: Path) -> None:
+    outside = make_outside(built, tmp_path / "outside")
+    for change in (
+        lambda: (outside / "file").write_bytes(b"MINE"),
+        lambda: (outside / "file").chmod(0o600),
+        lambda: os.utime(outside / "file", (1, 1)),
+        (outside / "directory").rmdir,
+        (outside / "nothing").touch,
+    ):
+        before = picture(outside)
+        change()
+        assert picture(outside) != before
+
+
+def test_every_verb_does_something_in_a_sound_chain(
+    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the matrix would hold of nothing."""
+    monkeypatch.setattr(background, "find_obstacle", lambda _: None)
+    (tmp_path / "sound").symlink_to(built / "sound")
+    (tmp_path / "all.lcc").symlink_to(built / "all.lcc")
+    refused = []
+    for number, (name, verb) in enumerate(VERBS.items()):
+        directory = tmp_path / f"run-{number}"
+        shutil.copytree(built / "run", directory)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", LccodecWarning)
+                verb(directory)
+        except LccodecError as error:
+            refused.append((name, str(error)))
+    assert [name for name, _ in refused] == ["fork into"]
+
+
+def test_a_link_to_the_directory_itself_is_the_choice_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    with Chain(tmp_path / "run", "lossless", newest="exact") as chain:
+        for step in range(4):
+            chain.save(step, STATES[step])
+        chain.rollback(1)
+        chain.bring_back()
+        chain.prune(Keep(latest=1), rewrite=True)
+    assert [path.name for path in sorted((tmp_path / "disk").iterdir())] == [
+        "000000000003.lcc.h5",
+        EXACT_NAME,
+    ]
+
+
+# --- what is said of it ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["link to a chain", "link to nothing", "FIFO"])
+def test_an_archive_that_is_a_link_is_left_alone(tmp_path: Path, built: Path, kind: str) -> None:
+    outside, directory = make_outside(built, tmp_path / "outside"), tmp_path / "run"
+    shutil.copytree(built / "run", directory)
+    for place in (f"{ROLLED_BACK_NAME}/0002-to-4", f"{ROLLED_BACK_NAME}/{TEMPORARY}"):
+        put(directory / place, kind, outside)
+    with Chain(directory) as chain, pytest.warns(LccodecWarning) as told:
+        assert [each.name for each in chain.rolled_back] == ["0001-to-6"]
+        assert chain.bring_back().steps == (7,)
+        assert chain.steps == list(range(8))
+        assert chain.rollback(3).name == "0003-to-3"
+    texts = {str(warning.message).rpartition("/")[2] for warning in told}
+    rest = (
+        f"is left alone: it is {'no directory' if kind == 'FIFO' else 'a link'}, and lccodec goes only into"
+    )
+    assert texts == {
+        f"{name} {rest} directories here: remove or rename it" for name in ("0002-to-4", TEMPORARY)
+    }
+    assert (directory / ROLLED_BACK_NAME / TEMPORARY).lstat()
+
+
+def test_a_link_in_the_place_of_the_archives_is_refused(tmp_path: Path, built: Path) -> None:
+    outside, directory = make_outside(built, tmp_path / "outside"), tmp_path / "run"
+    shutil.copytree(built / "run", directory)
+    put(directory / ROLLED_BACK_NAME, "link to a chain", outside)
+    with Chain(directory) as chain:
+        for verb in (lambda: chain.rolled_back, lambda: chain.rollback(3), chain.bring_back, chain.purge):
+            with pytest.raises(LccodecError, match=r"it is a link, .*: remove or rename it"):
+                verb()
+        assert chain.steps == list(range(7))
+        assert chain.rollback(3, purge=True).steps == (4, 5, 6)
+
+
+def test_files_of_others_in_an_archive_stay(tmp_path: Path, built: Path) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(built / "run", directory)
+    (directory / ARCHIVE / "notes.txt").write_bytes(b"mine")
+    with Chain(directory) as chain:
+        with pytest.warns(LccodecWarning, match="stays: it has files that lccodec did not make"):
+            chain.purge()
+        assert chain.rolled_back == []
+    (notes,) = (directory / ROLLED_BACK_NAME).rglob("notes.txt")
+    assert [path.name for path in notes.parent.iterdir()] == ["notes.txt"]
+
+
+def test_a_bundle_leaves_temporaries_of_others_alone(tmp_path: Path, built: Path) -> None:
+    """It lies in any directory, where others may have files of nearly that name."""
+    mine = tmp_path / ".tmp-notes"
+    mine.write_bytes(b"mine")
+    (tmp_path / TEMPORARY).write_bytes(b"left by a kill")
+    bundle(built / "sound", tmp_path / "all.lcc")
+    assert mine.read_bytes() == b"mine"
+    assert not (tmp_path / TEMPORARY).exists()
