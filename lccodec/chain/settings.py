@@ -121,7 +121,7 @@ class Settings:
                 lossy += c.bits.nbytes
         large = _large_exact_arrays(plan, policy)
         shown = ", ".join(map(repr, large[:_MAX_NAMES_SHOWN])) + ", ..." * (len(large) > _MAX_NAMES_SHOWN)
-        why = f", among them large arrays that are not known to be trained: {shown}" if large else ""
+        why = f", among them large arrays not known to be weights or safe moments: {shown}" if large else ""
         LOG.warning(
             "%s: the policy %r is lossy for %d bytes of arrays and exact for %d%s. `lccodec plan` shows the"
             " role of each array; Chain(roles={name or pattern: role}) changes it.",
