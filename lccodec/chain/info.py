@@ -220,14 +220,14 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
 def _choices(link: Link, heads: Mapping[str, Head]) -> Mapping[str, Choice]:
     """Return what the recorded policy of a checkpoint chooses for its arrays."""
     found = ((name, heads[name]) for name in link.index_names)
-    types = tuple((name, head.header.kind.code, math.prod(head.shape)) for name, head in found)
+    types = tuple((name, head.header.kind.code, head.shape) for name, head in found)
     return _choices_of(json.dumps(link.manifest.policy), types)
 
 
 @lru_cache(maxsize=4)  # the checkpoints of a chain have the same policy and arrays
-def _choices_of(policy: str, arrays: tuple[tuple[str, int, int], ...]) -> Mapping[str, Choice]:
-    """Return the choices of a policy, which is JSON, for arrays: name, element type and size."""
-    types = {name: (ELEMENT_TYPES[code], size) for name, code, size in arrays}
+def _choices_of(policy: str, arrays: tuple[tuple[str, int, tuple[int, ...]], ...]) -> Mapping[str, Choice]:
+    """Return the choices of a policy, which is JSON, for arrays: name, element type and shape."""
+    types = {name: (ELEMENT_TYPES[code], shape) for name, code, shape in arrays}
     try:
         return choose(types, read_record(json.loads(policy)))
     except ArgumentError:  # written by another version or program

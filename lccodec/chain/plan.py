@@ -198,7 +198,10 @@ def candidates(
     ArgumentError
         If an array cannot be stored. The message names it.
     """
-    roles = {} if given is None else assign_roles(flat.names, given, known)
+    roles = {}
+    if given is not None:
+        shapes = {name: array.shape for name, array in zip(flat.names, flat.arrays, strict=True)}
+        roles = assign_roles(shapes, given, known)
     found = []
     for name, array in zip(flat.names, flat.arrays, strict=True):
         try:

@@ -20,7 +20,7 @@ from ..errors import ArgumentError, warn
 from ..policy.policy import Policy
 from ..policy.presets import POLICIES, resolve_policy
 from ..policy.record import Kept, Record
-from ..policy.roles import UNNAMED, Role, check_matches, check_roles
+from ..policy.roles import NOT_KNOWN, Role, check_matches, check_roles
 from ..quantizers.base import Quantizer
 from .plan import Plan
 from .tail import TailFile, latest_record
@@ -136,14 +136,8 @@ class Settings:
         """Check the plan of a save: the first in full, later ones for a target that is missed."""
         if self._record is None:
             self._check(plan)
-            if unnamed := _unnamed_weights(plan, record.policy):
-                more = ", ..." if len(unnamed) > _MAX_NAMES_SHOWN else ""
-                shown = ", ".join(map(repr, unnamed[:_MAX_NAMES_SHOWN])) + more
-                LOG.warning(
-                    "%s: %d large arrays are stored exactly, because their names do not say that they are"
-                    " weights: %s. Give their roles as Chain(roles={name or pattern: role}).",
-                    *(self._directory, len(unnamed), shown),
-                )
+            if self._before is None or self._before.policy != record.policy:
+                self._tell_losses(plan, record.policy)
             if self._before and self._before.policy != record.policy:
                 warn(
                     f"{self._directory} was saved with the policy {self._before.policy.name!r}, and goes on"
@@ -153,6 +147,24 @@ class Settings:
         if plan.shortfall and not self._shortfall_reported:
             self._shortfall_reported = True
             warn(f"{self._directory}: {plan.shortfall}")
+
+    def _tell_losses(self, plan: Plan, policy: Policy) -> None:
+        """Say in one line how much of a state is lossy, unless all is exact by policy."""
+        if not any(q.lossy for q in [*policy.roles.values(), *policy.patterns.values()]):
+            return
+        total = lossy = 0
+        for c in plan.candidates:
+            total += c.bits.nbytes
+            if policy.may_lose(c.name, c.role, c.kind, c.bits.size // c.kind.components):
+                lossy += c.bits.nbytes
+        large = _large_exact_arrays(plan, policy)
+        shown = ", ".join(map(repr, large[:_MAX_NAMES_SHOWN])) + ", ..." * (len(large) > _MAX_NAMES_SHOWN)
+        why = f", among them large arrays not known to be weights or safe moments: {shown}" if large else ""
+        LOG.warning(
+            "%s: the policy %r is lossy for %d bytes of arrays and exact for %d%s. `lccodec plan` shows the"
+            " role of each array; Chain(roles={name or pattern: role}) changes it.",
+            *(self._directory, policy.name, lossy, total - lossy, why),
+        )
 
     def _check(self, plan: Plan) -> None:
         """Refuse names and patterns that fit no array, and a policy that does not fit the roles."""
@@ -164,13 +176,13 @@ class Settings:
             self._policy.check(roles)
 
 
-def _unnamed_weights(plan: Plan, policy: Policy) -> list[str]:
-    """Return the large float arrays that a lossy policy stores exactly for want of a role."""
+def _large_exact_arrays(plan: Plan, policy: Policy) -> list[str]:
+    """Return the large float arrays that a lossy policy stores exactly, unless a name says so."""
     if "weight" not in policy.roles or not policy.roles["weight"].lossy:
         return []
     return [
         c.name
         for c, quantizer in zip(plan.candidates, plan.quantizers, strict=True)
-        if c.why == UNNAMED and not quantizer.lossy
+        if c.role == "other" and c.why in NOT_KNOWN and not quantizer.lossy
         if c.kind.is_float and math.prod(c.shape) >= _LARGE_ARRAY_ELEMENTS
     ]

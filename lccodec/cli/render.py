@@ -22,7 +22,7 @@ from ..chain.directory import directory_steps
 from ..chain.info import ArrayInfo, CheckpointInfo
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
-from ..policy.roles import UNNAMED
+from ..policy.roles import NOT_KNOWN
 from ..printable import printable
 from .demo import Report
 from .sparkline import sparkline
@@ -189,11 +189,11 @@ def roles_text(info: CheckpointInfo) -> str:
     counts = Counter((array.role, array.lossy) for array in info.arrays)
     ordered = sorted(counts.items())
     parts = [f"{count} {role.replace('_', ' ')} {_loss(lossy)}" for (role, lossy), count in ordered]
-    unnamed = [array.name for array in info.arrays if array.why == UNNAMED]
+    unnamed = [array.name for array in info.arrays if array.why in NOT_KNOWN]
     if unnamed and any(array.lossy for array in info.arrays):
         names = ", ".join(map(printable, unnamed[:_MAX_SHOWN_NAMES]))
         more = ", ..." if len(unnamed) > _MAX_SHOWN_NAMES else ""
-        parts.append(f"exact as nothing names them: {names}{more}")
+        parts.append(f"exact, not known to be weights or safe moments: {names}{more}")
     return "; ".join(parts) or "none"
 
 

@@ -1,12 +1,13 @@
 """The record of a checkpoint: the policy and the roles its frames were made with.
 
 It says what becomes of each array in deltas, without a look at values. A `Balanced` policy scales
-the steps at each delta; the choices here are before this scaling. Names of arrays say most roles.
-Only roles that names do not say are recorded.
+the steps at each delta; the choices here are before this scaling. Most roles follow from the names
+and shapes of all arrays. Only other roles are recorded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
@@ -31,7 +32,7 @@ class Record:
 
     policy: Policy
     roles: Mapping[str, Role] = field(default_factory=dict)  # from the user, by name or pattern
-    known: Mapping[int, Role] = field(default_factory=dict)  # other roles that names do not say, by index
+    known: Mapping[int, Role] = field(default_factory=dict)  # other roles, by index
     newest: Kept = "exact"
 
     def known_of(self, names: Sequence[str]) -> dict[str, Assignment]:
@@ -50,20 +51,22 @@ class Choice:
 
 
 def choose(
-    arrays: Mapping[str, tuple[ElementType, int]],
+    arrays: Mapping[str, tuple[ElementType, tuple[int, ...]]],
     record: Record,
     known: Mapping[str, Assignment] | None = None,
 ) -> dict[str, Choice]:
-    """Return the choice of a record for arrays, given by their types and numbers of elements.
+    """Return the choice of a record for arrays, given by their types and shapes.
 
     The record's roles by index follow the order of `arrays`. `known` has roles by name, from a
     framework's structures.
     """
     names = list(arrays)
-    assigned = assign_roles(names, record.roles, {**record.known_of(names), **(known or {})})
+    shapes = {name: shape for name, (_, shape) in arrays.items()}
+    assigned = assign_roles(shapes, record.roles, {**record.known_of(names), **(known or {})})
     found: dict[str, Choice] = {}
     made: dict[object, Choice] = {}  # thousands of arrays may share a choice
-    for name, (kind, size) in arrays.items():
+    for name, (kind, shape) in arrays.items():
+        size = math.prod(shape)
         role, why = assigned[name].role, assigned[name].why
         quantizer = record.policy.choose(name, role, kind, size)
         lossy = record.policy.may_lose(name, role, kind, size)
@@ -75,26 +78,24 @@ def choose(
 
 
 def needed_record(record: Record, arrays: Iterable[Candidate], known: Collection[str]) -> Record:
-    """Return what a checkpoint must record: the policy, and roles that do not follow from names.
+    """Return the policy, and the roles that do not follow from names and shapes.
 
     `arrays` are all arrays of the state, in its order; `known` has the names of those whose roles
     come from a framework's structures.
     """
-    assigned = {c.name: c.role for c in arrays} if record.roles or known else {}
-    by_name = assign_roles(assigned) if record.roles else {}
+    if not record.roles and not known:  # all follow from names and shapes
+        return replace(record, known={})
+    candidates = list(arrays)
+    shapes = {c.name: c.shape for c in candidates}
+    by_name = assign_roles(shapes)
     given = {
         name: role
         for name, role in record.roles.items()
         if name not in by_name or by_name[name].role != role  # most roles follow from names
     }
-    return replace(record, roles=given, known=find_known(assigned, given) if known else {})
-
-
-def find_known(assigned: Mapping[str, Role], given: Mapping[str, Role]) -> dict[int, Role]:
-    """Return by array index the roles that do not follow from names or from the user's roles."""
-    without = assign_roles(assigned, given)
-    pairs = enumerate((assigned[name], without[name].role) for name in assigned)
-    return {index: role for index, (role, other) in pairs if role != other}
+    without = assign_roles(shapes, given)
+    different = {i: c.role for i, c in enumerate(candidates) if c.role != without[c.name].role}
+    return replace(record, roles=given, known=different if known else {})
 
 
 def write_record(record: Record) -> Any:

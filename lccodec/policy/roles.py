@@ -10,31 +10,45 @@ quantizers by role:
 by;
 - ``other``: all others. They are kept exactly.
 
-No array is lossy by accident. It is a weight or a moment only if one of these sources says so, in
-this order: the user (by name or pattern), the structures of a framework (types, the state of an
-optimizer; the adapters know them), and the lists of names in :mod:`lccodec.policy.vocabulary`.
+No array is lossy by accident. The user says the roles (by name or pattern). What the user does not
+say follows from one rule, which `assign_roles` applies to names and shapes; adapters add what a
+framework knows by types:
+
+1. What `lccodec.policy.vocabulary.EXACT` names is exact.
+2. With an optimizer in the state, its parameters are the weights, and its arrays that have the
+   shape of their parameter are the moments, if errors in them are known to be harmless
+   (:mod:`lccodec.policy.optimizer`).
+3. Without an optimizer, what is called a weight is one. If the state has an entry for a model
+   (``model``, ``params``), only below that.
+4. All else is exact.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final
 
 from ..errors import ArgumentError
-from .vocabulary import MODELS, ROLES, Role, Word, meaning
+from .optimizer import Optimizers, Path, find_optimizers, name_parts, path_of
+from .vocabulary import MODELS, ROLES, Role, meaning
 
 __all__ = [
+    "NOT_KNOWN",
     "ROLES",
+    "UNKNOWN",
     "UNNAMED",
+    "UNSAFE",
+    "UNTRAINED",
     "Assignment",
     "Role",
     "assign_roles",
+    "called_weight",
     "check_known",
     "check_matches",
     "check_roles",
@@ -42,8 +56,12 @@ __all__ = [
     "is_exact",
 ]
 
-#: Why an array is ``other`` if no source says anything about it.
+#: Why an array is ``other``: no source says anything about it, or not enough.
 UNNAMED: Final = "nothing names it"
+UNTRAINED: Final = "no parameter of the optimizer"
+UNSAFE: Final = "no moment known to be safe"
+UNKNOWN: Final = "of an optimizer that is not known"
+NOT_KNOWN: Final = frozenset([UNNAMED, UNTRAINED, UNSAFE, UNKNOWN])
 
 
 @dataclass(frozen=True)
@@ -54,13 +72,12 @@ class Assignment:
     why: str
 
 
-_Path: TypeAlias = tuple[str, ...]
 _UNNAMED_ROLE: Final = Assignment("other", UNNAMED)
 _MAX_SUGGESTIONS: Final = 3  # names that a pattern may mean
 
 
 def assign_roles(
-    names: Iterable[str],
+    shapes: Mapping[str, Sequence[int]],
     given: Mapping[str, Role] | None = None,
     known: Mapping[str, Assignment] | None = None,
 ) -> dict[str, Assignment]:
@@ -68,13 +85,14 @@ def assign_roles(
 
     Parameters
     ----------
-    names
-        Names of all arrays of the state. A name can mean different things beside different names.
+    shapes
+        Names and shapes of all arrays of the state. A name can mean different things beside
+        different names.
     given
         Roles that the user gives, by name or pattern (:mod:`fnmatch`). A whole name goes before
         patterns. Of several patterns that fit, the first counts.
     known
-        Roles by whole name from a framework's own structures. They go before what names say.
+        Roles by whole name from a framework's own structures. They go before names and shapes.
 
     Raises
     ------
@@ -84,16 +102,17 @@ def assign_roles(
     Examples
     --------
     >>> for name, found in assign_roles(
-    ...     ["fc.weight", "bn.running_var", "opt/0/exp_avg_sq", "x"], {"opt/1/*": "other"}
+    ...     {"fc.weight": (9, 9), "bn.running_var": (9,), "opt/nu/fc.weight": (9, 9), "x": (9, 9)},
+    ...     {"bn.*": "other"},
     ... ).items():
-    ...     print(f"{name:17} {found.role:14} {found.why}")
-    fc.weight         weight         named 'weight'
-    bn.running_var    other          'running_var' is exact
-    opt/0/exp_avg_sq  second_moment  named 'exp_avg_sq'
-    x                 other          nothing names it
+    ...     print(f"{name:16} {found.role:13} {found.why}")
+    fc.weight        weight        a parameter of the optimizer
+    bn.running_var   other         given as 'bn.*'
+    opt/nu/fc.weight second_moment 'nu' of an optimizer
+    x                other         nothing names it
     """
     given = check_roles(given or {})
-    roles = dict(_named(tuple(names)))
+    roles = dict(_assigned(tuple((name, tuple(shape)) for name, shape in shapes.items())))
     if known:
         roles.update((name, assignment) for name, assignment in known.items() if name in roles)
     for name in roles if given else ():
@@ -105,7 +124,7 @@ def assign_roles(
 
 def is_exact(name: str) -> bool:
     """Return whether a part of a name, such as ``running_mean``, stands for exact arrays."""
-    return any(meaning(part).exact for part in _parts(name))
+    return any(meaning(part).exact for part in name_parts(name))
 
 
 def check_roles(given: Mapping[str, Role]) -> Mapping[str, Role]:
@@ -149,7 +168,7 @@ def check_matches(what: str, patterns: Iterable[str], names: Iterable[str]) -> N
     if strange:
         ends: dict[str, list[str]] = {}
         for name in known:
-            for end in dict.fromkeys([name, name.rpartition("/")[2], *_parts(name)]):
+            for end in dict.fromkeys([name, name.rpartition("/")[2], *name_parts(name)]):
                 near = ends.setdefault(end, [])
                 if len(near) < _MAX_SUGGESTIONS:
                     near.append(name)
@@ -160,7 +179,7 @@ def check_matches(what: str, patterns: Iterable[str], names: Iterable[str]) -> N
 def _suggestion(pattern: str, ends: Mapping[str, list[str]]) -> str:
     """Return the names that a pattern may mean; `ends` has names and their parts."""
     plain = re.sub(r"\[[^]]*\]|[*?]+", "", pattern).strip("/.")
-    wanted = dict.fromkeys([pattern, plain, _parts(plain)[-1]])
+    wanted = dict.fromkeys([pattern, plain, name_parts(plain)[-1]])
     close = [
         name
         for word in wanted
@@ -183,15 +202,15 @@ def find_curvatures(roles: Mapping[str, Role], shapes: Mapping[str, Sequence[int
     moments = [name for name, role in roles.items() if role == "second_moment"]
     if not moments:
         return {}
-    ends: dict[_Path, str | None] = {}
+    ends: dict[Path, str | None] = {}
     for name in weights:
-        path = _path(name)
+        path = path_of(name)
         for start in range(len(path)):
             end = path[start:]
             ends[end] = None if end in ends else name  # None: several weights have this end
     found = {}
     for name in moments:
-        path = _path(name)
+        path = path_of(name)
         same = (ends.get(path[start:]) for start in range(1, len(path)))
         weight = next((w for w in same if w is not None and shapes[w] == shapes[name]), None)
         if weight is not None:
@@ -201,98 +220,68 @@ def find_curvatures(roles: Mapping[str, Role], shapes: Mapping[str, Sequence[int
     return found
 
 
-def _parts(name: str) -> list[str]:
-    return re.split("[/.]|~1", name)
-
-
-def _path(name: str) -> _Path:
-    return tuple(_parts(name.lower()))
+def called_weight(name: str) -> bool:
+    """Return whether the last part of a name, such as ``kernel``, alone stands for weights."""
+    *before, last = [meaning(part) for part in name_parts(name)]
+    if last.text.isdecimal() and before:  # the weights in a list have positions below its name
+        last = before[-1]
+    return last.weight or (last.weight_in_params and any(word.params for word in before))
 
 
 @lru_cache(maxsize=4)  # every save of a run has the same names
-def _named(names: tuple[str, ...]) -> Mapping[str, Assignment]:
-    """Return the roles that the names of all arrays of a state say. The result is shared."""
-    found: dict[str, Assignment] = {}
-    parameters: set[_Path] = set()
-    state = _State(names)
-    for name in names:
-        assignment, parameter = state.assign([meaning(part) for part in _parts(name)])
-        found[name] = assignment
-        if parameter:
-            parameters.add(parameter)
-    for name, assignment in found.items() if parameters else ():
-        if assignment is _UNNAMED_ROLE and (moment := state.parameter(_path(name), parameters)):
-            found[name] = Assignment("weight", f"has the moments of '{'/'.join(moment)}'")
-    return MappingProxyType(found)
+def _assigned(shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> Mapping[str, Assignment]:
+    """Return the roles that follow from the names and shapes of all arrays of a state."""
+    by_name = dict(shapes)
+    beside = _weights_beside(by_name)
+
+    def is_weight(name: str) -> bool:
+        return called_weight(name) or name in beside
+
+    optimizers = find_optimizers(by_name, is_weight, is_exact)
+    models = {_entry(name) for name in by_name if _holds_model(_entry(name))}
+    return MappingProxyType({name: _assign(name, is_weight, optimizers, models) for name in by_name})
 
 
-class _State:
-    """All names of a state, among which the name of one array is looked at."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._leaves = {_path(name) for name in names}
-        self._places = {path[:depth] for path in self._leaves for depth in range(1, len(path) + 1)}
-
-    def assign(self, words: list[Word]) -> tuple[Assignment, _Path]:
-        """Return the role of an array and, for a moment, the path of its parameter."""
-        path = tuple(word.text for word in words)
-        optimizer = exact = ""
-        params = False
-        for depth, word in enumerate(words):
-            role = word.moment
-            if not role and not exact:
-                role, partner = self._beside(path, depth, word)
-                if not role and not partner and optimizer:
-                    role = word.moment_in_optimizer
-            if role:
-                if words[-1].bookkeeping or self._is_scale(path):
-                    return Assignment("other", f"{word.text!r} keeps it for itself"), ()
-                rest = path[depth + 1 :] or _parameter_before(path, depth)
-                return Assignment(role, f"named {word.text!r}"), rest
-            # A torch optimizer's state alone is {"state": {0: {...}, 1: ...}, "param_groups": ...}.
-            if word.optimizer or (word.text.isdecimal() and depth and path[depth - 1] == "state"):
-                optimizer, exact = word.text, ""
-            if word.exact:
-                exact = word.text
-            params |= word.params
-        if exact:
-            return Assignment("other", f"{exact!r} is exact"), ()
-        if optimizer:
-            return Assignment("other", "inside an optimizer"), ()
-        # The weights in a list have positions below the name of the list.
-        last = words[-2] if len(words) > 1 and words[-1].text.isdecimal() else words[-1]
-        beside = (*path[:-1], last.weight_beside) in self._leaves if last.weight_beside else False
-        if last.weight or (last.weight_in_params and params) or (beside and last is words[-1]):
-            return Assignment("weight", f"named {last.text!r}"), ()
-        return _UNNAMED_ROLE, ()
-
-    def _is_scale(self, path: _Path) -> bool:
-        """Return whether an array is the scale of a moment that is stored as codes."""
-        codes = ((*path[:-1], name) for name in ("codes", "qmap"))
-        return path[-1] == "scale" and any(place in self._leaves for place in codes)
-
-    def _beside(self, path: _Path, depth: int, word: Word) -> tuple[Role | None, bool]:
-        """Return the role that a partner says, and whether there is a partner at all.
-
-        Every parameter has both moments, so the partner must have an array of the same path.
-        Otherwise the two are something else, as in SM3, whose ``mu`` is a second moment.
-        """
-        partners = [((*path[:depth], partner), role) for partner, role in word.partners]
-        for place, role in partners:
-            if place + path[depth + 1 :] in self._leaves:
-                return role, True
-        return None, any(place in self._places for place, _ in partners)
-
-    @staticmethod
-    def parameter(path: _Path, parameters: set[_Path]) -> _Path | None:
-        """Return the end of a path below a model that is the whole name of a parameter."""
-        starts = (start for start in range(1, len(path)) if path[start - 1] in MODELS)
-        return next((path[start:] for start in starts if path[start:] in parameters), None)
+def _assign(
+    name: str, is_weight: Callable[[str], bool], optimizers: Optimizers, models: Collection[str]
+) -> Assignment:
+    """Return the role of an array by the rule above."""
+    exact = next((word.text for part in name_parts(name) if (word := meaning(part)).exact), None)
+    if exact is not None:
+        return Assignment("other", f"{exact!r} is exact")
+    if name in optimizers.moments:
+        role, entry = optimizers.moments[name]
+        return Assignment(role, f"{entry!r} of an optimizer")
+    if name in optimizers.inside:
+        return Assignment("other", UNSAFE)
+    if name in optimizers.parameters:
+        return Assignment("weight", "a parameter of the optimizer")
+    if optimizers.present:
+        return (
+            Assignment("other", UNTRAINED if optimizers.known else UNKNOWN)
+            if is_weight(name)
+            else _UNNAMED_ROLE
+        )
+    if not is_weight(name):
+        return _UNNAMED_ROLE
+    if models and _entry(name) not in models:
+        return Assignment("other", "not in the model")
+    return Assignment("weight", f"named {name_parts(name)[-1].lower()!r}")
 
 
-def _parameter_before(path: _Path, depth: int) -> _Path:
-    """Return the parameter whose moment is one of its entries: ``state/fc.weight/exp_avg``."""
-    if "state" not in path[:depth]:
-        return ()
-    parameter = path[path.index("state") + 1 : depth]
-    return () if all(part.isdecimal() for part in parameter) else parameter
+def _entry(name: str) -> str:
+    """Return the entry of the state in which an array is; empty for the state itself."""
+    return name.partition("/")[0] if "/" in name else ""
+
+
+def _holds_model(entry: str) -> bool:
+    word = meaning(entry)
+    return not word.exact and (word.params or not MODELS.isdisjoint(re.split("_", word.text)))
+
+
+def _weights_beside(names: Collection[str]) -> set[str]:
+    """Return the names that stand for weights beside a partner: ``gamma`` and ``beta``."""
+    pairs = {name: meaning(name_parts(name)[-1]).weight_beside for name in names}
+    found = {name: partner for name, partner in pairs.items() if partner}
+    paths = {path_of(name) for name in names} if found else set()
+    return {name for name, partner in found.items() if (*path_of(name)[:-1], partner) in paths}

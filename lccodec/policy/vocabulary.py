@@ -1,4 +1,4 @@
-"""Words in the names of arrays, and the roles they stand for.
+"""Words in the names of arrays, and what they say.
 
 The lists are short on purpose. A word is listed if it means one thing in PyTorch, timm,
 transformers, Keras, Flax, Haiku and in NumPy programs like them. What no list has is kept exact:
@@ -6,21 +6,19 @@ that costs bytes, while a quantized statistic can cost a run.
 
 A name is split into parts at ``/`` and ``.``. Case is ignored.
 
-The last part of a name says that an array is a weight: always (``weight``, ``kernel``, ``bias`` and
-`WEIGHTS`), beside a partner (``gamma`` and ``beta``, ``b`` and ``w``), or below ``params``
-(``scale``).
+The last part of a name says that an array is called a weight: always (``weight``, ``kernel``,
+``bias`` and `WEIGHTS`), beside a partner (``gamma`` and ``beta``, ``b`` and ``w``), or below
+``params`` (``scale``).
 
-Any part says that an array is a moment: always (``exp_avg``, ``square_avg``), inside an optimizer
-(``mu``, ``trace``, ``nu``), or beside a partner (``m`` and ``v``, also behind a prefix, as ``fc_m``
-and ``fc_v``) if everything below both is the same.
-
-All else inside an optimizer is exact. So is what `EXACT` names (``ema``, ``quant``), with
-everything below it but moments that are always moments.
+Any part may be the entry of an optimizer (`FAMILIES`). That alone does not make a moment: see
+:mod:`lccodec.policy.optimizer`. What `EXACT` names (``ema``, ``teacher``, ``criterion``) is exact,
+with everything below it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, get_args
@@ -62,26 +60,79 @@ _WEIGHTS_IN_PARAMS: Final = frozenset(["scale", "offset", "b"])
 #: Weights, if the partner is beside them.
 _WEIGHT_PARTNERS: Final = {"gamma": "beta", "beta": "gamma", "weight_g": "weight_v", "weight_v": "weight_g"}
 
-#: Parts that hold a model. An array below is a weight if an optimizer has a moment of that name.
+#: Parts that hold a model.
 MODELS: Final = frozenset(
     ["model", "module", "net", "network", "params", "parameters", "state_dict", "variables", "weights"]
 )
+#: Parts that wrappers of modules (DDP, `torch.compile`, FSDP) put into names.
+WRAPPERS: Final = frozenset(["module", "_orig_mod", "_fsdp_wrapped_module"])
 
-_MOMENTS: Final[dict[str, Role]] = {
-    **dict.fromkeys(["exp_avg", "momentum_buffer", "grad_avg", "first_moment"], "first_moment"),
-    **dict.fromkeys(["exp_avg_sq", "max_exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col"], "second_moment"),
-    **dict.fromkeys(["square_avg", "exp_inf", "acc_delta", "second_moment"], "second_moment"),
-}
-_OPTIMIZER_MOMENTS: Final[dict[str, Role]] = {
-    **dict.fromkeys(["m", "mu", "trace", "momentum"], "first_moment"),
-    **dict.fromkeys(["nu", "nu_max", "sum", "sum_of_squares"], "second_moment"),
-    **dict.fromkeys(["v_row", "v_col", "row_var", "col_var"], "second_moment"),
-}
-#: First and second moments, if their partner is beside them.
-_MOMENT_PAIRS: Final = (
-    *(("m", "v"), ("mu", "nu"), ("momentum", "velocity"), ("momentums", "velocities")),
-    ("exp_avg", "exp_avg_sq"),
+
+@dataclass(frozen=True)
+class Family:
+    """All that an optimizer keeps of each parameter, and the roles of these entries.
+
+    Each family was tried: after a restore from any preset, the updates of its optimizers are finite
+    and of the right size (``test_resumed_updates.py`` beside the tests of the adapters). Some are
+    exact for that. Two moments of one quantity, as in a centered RMSprop, would make
+    ``square_avg - grad_avg**2`` negative.
+    """
+
+    roles: Mapping[str, Role]
+    named: bool = False  # only inside what is named as an optimizer: the words mean other things too
+    counted: bool = False  # only beside a ``count``: optax's centered RMSprop has none
+
+    def fits(self, entries: Collection[str], *, named: bool, counted: bool) -> bool:
+        """Return whether these entries are the family, in such a place."""
+        return self.roles.keys() == set(entries) and named >= self.named and counted >= self.counted
+
+
+def _family(first: str = "", second: str = "", *, named: bool = False, counted: bool = False) -> Family:
+    firsts: dict[str, Role] = dict.fromkeys(first.split(), "first_moment")
+    return Family(firsts | dict.fromkeys(second.split(), "second_moment"), named, counted)
+
+
+def _exact_family(entries: str) -> Family:
+    return Family(dict.fromkeys(entries.split(), "other"), named=True)
+
+
+FAMILIES: Final = (
+    # PyTorch, and what keeps its names.
+    _family("exp_avg", "exp_avg_sq"),  # Adam, AdamW, NAdam, RAdam, SparseAdam
+    _family("exp_avg", "exp_avg_sq max_exp_avg_sq"),  # with amsgrad
+    _family("exp_avg", "exp_inf"),  # Adamax
+    _family("exp_avg"),  # Lion
+    _family("momentum_buffer"),  # SGD, Muon
+    _family("momentum_buffer", "square_avg"),  # RMSprop
+    _family("", "square_avg"),
+    _family("", "square_avg acc_delta"),  # Adadelta
+    _family("", "sum", named=True),  # Adagrad
+    _exact_family("square_avg grad_avg"),  # RMSprop, centered
+    _exact_family("square_avg grad_avg momentum_buffer"),
+    _exact_family("row_var col_var"),  # Adafactor: of a matrix, and of a vector
+    _exact_family("variance"),
+    _exact_family("prev step_size"),  # Rprop
+    _exact_family("ax"),  # ASGD: an average of the weights
+    # optax.
+    _family("mu", "nu", counted=True),  # Adam
+    _family("mu", "nu nu_max", counted=True),  # AMSGrad
+    _family("mu", named=True, counted=True),  # Lion, Muon
+    _family("", "nu", named=True),  # RMSprop
+    _family("trace", named=True),  # SGD
+    _family("", "sum_of_squares", named=True),  # Adagrad
+    _family("", "e_g e_x", named=True),  # Adadelta
+    _exact_family("mu nu"),  # RMSprop, centered
+    _exact_family("m v n g"),  # Adan
+    _exact_family("step_sizes prev_updates"),  # Rprop
+    _exact_family("acc_grads"),  # several steps that make one
+    # Keras, and programs without a framework.
+    _family("momentum", "velocity", named=True),
+    _family("momentums", "velocities", named=True),
+    _family("m", "v"),
+    _family("first_moment", "second_moment"),
 )
+#: All entries of all families.
+ENTRIES: Final = tuple(dict.fromkeys(entry for family in FAMILIES for entry in family.roles))
 
 #: Names of optimizers. A part names an optimizer if one of its words is listed.
 OPTIMIZERS: Final = frozenset(
@@ -106,17 +157,17 @@ EXACT: Final = frozenset(
         *("cluster", "clusters", "centroids"),
         # What is beside a model in the state of a run.
         *("scaler", "scheduler", "sched", "rng", "rngs", "grad", "grads", "gradient", "gradients"),
-        *("buffer", "buffers", "replay"),
+        *("buffer", "buffers", "replay", "sampler", "feedback"),
+        # Averages and copies of a model that no optimizer trains; losses.
+        *("avg", "average", "averaged", "teacher", "target", "targets", "frozen", "criterion", "loss"),
     ]
 )
 #: The same as whole parts: names of weights have them as one of several words.
 _EXACT_PATTERN: Final = re.compile(
     r"(running|moving)(_\w+)?|num_batches_tracked|(\w+_)?rms|masks?|caches?|intermediates|histor(y|ies)"
     r"|metrics|logs|losses|random_state|activation_post_process|sensitivity"
+    r"|momentum_(?!buffer)\w+"  # the momentum encoder of MoCo
 )
-#: Parts below a moment that are not moments: optimizers that quantize or count have them.
-_BOOKKEEPING: Final = frozenset(["step", "steps", "count", "absmax", "qmap", "zero_point"])
-
 _WORD_PATTERN: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+[0-9]*|[0-9]+")
 
 
@@ -125,12 +176,9 @@ class Word:
     """What one part of a name says."""
 
     text: str  # in lower case
-    moment: Role | None  # of everything below it
-    moment_in_optimizer: Role | None  # the same, if it is inside an optimizer
-    partners: tuple[tuple[str, Role], ...]  # parts that say a role when they are beside this one
+    entry: bool  # of an optimizer, in one of the `FAMILIES`
     optimizer: bool
     exact: bool
-    bookkeeping: bool  # of a moment
     params: bool
     weight: bool  # if it is the last part
     weight_in_params: bool  # the same, below parameters
@@ -150,25 +198,14 @@ def meaning(part: str) -> Word:
     """
     text = part.lower()
     words = {word.lower() for word in _WORD_PATTERN.findall(part)} | set(re.split(r"[^a-z]+", text))
-    prefix, _, stem = text.rpartition("_")
-    partners: list[tuple[str, Role]] = []
-    for first, second in _MOMENT_PAIRS:
-        # A part that ends in a name has the partner of that name, with the same prefix.
-        for name, other, role in ((first, second, "first_moment"), (second, first, "second_moment")):
-            if text == name or text.endswith("_" + name):
-                partners.append((text.removesuffix(name) + other, role))  # type: ignore[arg-type]
     beside = _WEIGHT_PARTNERS.get(text)
     if found := re.fullmatch(r"b(_?\d+)?", text):
         beside = "w" + (found[1] or "")
-    behind_prefix = stem if prefix and stem == "momentum" else ""
     return Word(
         text=text,
-        moment=_MOMENTS.get(text.removesuffix("s")),
-        moment_in_optimizer=_OPTIMIZER_MOMENTS.get(text) or _OPTIMIZER_MOMENTS.get(behind_prefix),
-        partners=tuple(partners),
+        entry=text in ENTRIES,
         optimizer=bool(_OPTIMIZER_PATTERN.fullmatch(text)) or not OPTIMIZERS.isdisjoint(words),
-        exact=bool(_EXACT_PATTERN.fullmatch(text)) or not EXACT.isdisjoint(words),
-        bookkeeping=text in _BOOKKEEPING,
+        exact=text not in ENTRIES and (bool(_EXACT_PATTERN.fullmatch(text)) or not EXACT.isdisjoint(words)),
         params=bool(_PARAMS_PATTERN.fullmatch(text)),
         weight=text in WEIGHTS or bool(_WEIGHT_PATTERN.fullmatch(text)),
         weight_in_params=text in _WEIGHTS_IN_PARAMS,

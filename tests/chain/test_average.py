@@ -72,7 +72,7 @@ def test_an_average_is_numpys(tmp_path_factory: pytest.TempPathFactory, data: st
                 "head.bias": values["head.bias"],
                 "tied": values["head.weight"],
                 "bn": {"running_mean": np.full(5, step / 7, "f4"), "num_batches_tracked": np.array(step)},
-                "opt": {"exp_avg_sq": np.full(30, step, "f4")},
+                "moments": {"exp_avg_sq": np.full(30, step, "f4")},
             }
             chain.save(step, state)
     chosen = data.draw(st.lists(st.sampled_from(steps), min_size=1, unique=True))
@@ -225,7 +225,7 @@ def test_each_frame_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     sizes = {"a.weight": size, "b.weight": 40, "c.weight": 30, "a.exp_avg": size}
     state = {name: rng.standard_normal(n).astype("f4") for name, n in sizes.items()}
     states = [{name: array * np.float32(1 + s / 1e4) for name, array in state.items()} for s in range(9)]
-    chain = saved(tmp_path, states, keyframe_every=3)
+    chain = saved(tmp_path, states, keyframe_every=3, roles={"*.weight": "weight"})
     assert [chain.info(step).parent for step in chain.steps] == [None, 0, 1, 2, None, 4, 5, 6, None]
     assert all(array.relative for array in chain.info(7).arrays)
     calls = []

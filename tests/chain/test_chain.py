@@ -172,13 +172,13 @@ def test_the_tree_may_change_from_step_to_step(tmp_path: Path, policy: str) -> N
 
 
 def test_a_role_is_that_of_the_names_of_the_step(tmp_path: Path) -> None:
-    """``m`` is a moment where there is ``v`` beside it."""
+    """``m`` is a moment where there is ``v`` beside it, and the parameter of both."""
     policy = Policy("mine", {"first_moment": UniformDeadzone(step=10.0)})
     chain = HistoryChain(tmp_path, policy=policy)
     still = np.random.default_rng(0).standard_normal(5000)  # that deltas stay smaller than the keyframe
     for step, names in enumerate(["m", "m", "mv", "m", "mv"]):
         moving = {name: np.full(300, step, np.float32) for name in names}
-        chain.save(step, {"still": still, **moving})
+        chain.save(step, {"still": still, "w": np.ones(300, np.float32), **moving})
         exact = step == 0 or "v" not in names
         assert bool((chain.restore()["m"] == step).all()) == exact
     with pytest.raises(ArgumentError, match="unknown role 'no role' of 'm'"):
@@ -302,7 +302,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_roles_and_the_policy_of_a_checkpoint(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
-    names = ["w", "opt/m", "opt/v", "count"]
+    names = ["w", "m", "v", "count"]
     rough = Policy("rough", {"weight": ExponentBuckets(1), "second_moment": UniformDeadzone(step=1.0)})
     states = [{name: generator.normal(size=100) for name in names} for _ in range(3)]
     exact = []
@@ -312,4 +312,4 @@ def test_roles_and_the_policy_of_a_checkpoint(tmp_path: Path) -> None:
             restored = chain.restore(step, exact=False)
             exact.append([name for name in names if np.array_equal(state[name], restored[name])])
             assert read_record(chain.info().policy) == Record(rough, roles)
-    assert exact == [names, ["opt/m", "count"], ["w", "opt/m", "count"]]
+    assert exact == [names, ["m", "count"], ["w", "m", "count"]]

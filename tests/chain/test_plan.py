@@ -86,7 +86,7 @@ def test_absolute_quantizers_need_no_parent(tmp_path: Path) -> None:
         name: generator.normal(size=size).astype(np.float32)
         for name, size in zip(names, (40_000, 500, 5), strict=True)
     }
-    with Chain(tmp_path, policy=policy) as chain:
+    with Chain(tmp_path, policy=policy, roles={"exp_avg*": "first_moment"}) as chain:
         chain.save(0, {**moments, "w": np.ones(3)})
         moments = {name: -moment for name, moment in moments.items()}
         chain.save(1, {**moments, "w": np.ones(3)})

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +103,7 @@ def candidates(states: list[State]) -> list[Candidate]:
         {f"{part}/{name}": array for part, arrays in state.items() for name, array in arrays.items()}
         for state in states
     ]
-    roles = roles_by_name(flat[1])
+    roles = roles_of({name: array.shape for name, array in flat[1].items()})
     return [
         Candidate(name, roles[name], "", components(array)[0], array.shape, components(array)[1], parent)
         for name, array in flat[1].items()
@@ -209,20 +209,21 @@ def test_a_role_may_be_given_another_quantizer(tmp_path: Path) -> None:
         np.testing.assert_array_equal(restored["exp_avg_sq"][name], states[-1]["exp_avg_sq"][name])
 
 
-def roles_by_name(names: Iterable[str]) -> dict[str, Role]:
-    return {name: assignment.role for name, assignment in assign_roles(names).items()}
+def roles_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Role]:
+    return {name: assignment.role for name, assignment in assign_roles(shapes).items()}
 
 
 def test_weights_and_their_second_moments() -> None:
     shapes = {"a/fc/w": (2, 3), "a/fc/b": (3,), "opt/0/nu/a/fc/w": (2, 3), "opt/0/nu/a/fc/b": (3,)}
-    roles = roles_by_name(shapes)
+    roles = roles_of(shapes)
     assert find_curvatures(roles, shapes) == {
         "a/fc/w": "opt/0/nu/a/fc/w",
         "a/fc/b": "opt/0/nu/a/fc/b",
     }
-    numbered = {"m.w": (2, 3), "m.b": (3,), "state/0/exp_avg_sq": (2, 3), "state/1/exp_avg_sq": (3,)}
-    assert find_curvatures(roles_by_name(numbered), numbered) == {
+    moments = {f"state/{i}/{n}": s for n in ("exp_avg", "exp_avg_sq") for i, s in enumerate([(2, 3), (3,)])}
+    numbered = {"m.w": (2, 3), "m.b": (3,), **moments}
+    assert find_curvatures(roles_of(numbered), numbered) == {
         "m.w": "state/0/exp_avg_sq",
         "m.b": "state/1/exp_avg_sq",
     }
-    assert find_curvatures(roles_by_name(["w", "opt/v"]), {"w": (2,), "opt/v": (3,)}) == {}
+    assert find_curvatures(roles_of({"w": (2,), "opt/v": (3,)}), {"w": (2,), "opt/v": (3,)}) == {}

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Balanced, Chain, Lossless, Policy, Triggered, UniformDeadzone
+from lccodec import (
+    ArgumentError,
+    Balanced,
+    Chain,
+    LccodecWarning,
+    Lossless,
+    Policy,
+    Triggered,
+    UniformDeadzone,
+)
 from lccodec.chain.plan import ArrayPlan
 from lccodec.policy.balanced import STEPS
 from lccodec.policy.record import Record, read_record
@@ -24,8 +33,8 @@ def state(seed: int = 0) -> dict[str, Any]:
     return {
         "fc": {"weight": rng.standard_normal((70, 80)), "steps": rng.integers(0, 9, 3)},
         "opt": {
-            "exp_avg": rng.standard_normal(5600),
-            "exp_avg_sq": rng.random(5600),
+            "exp_avg": {"weight": rng.standard_normal((70, 80))},
+            "exp_avg_sq": {"weight": rng.random((70, 80))},
             "strange": rng.random(5600),
         },
         "table": rng.standard_normal(5600),
@@ -55,7 +64,15 @@ def test_a_plan_says_of_every_array_what_becomes_of_it(tmp_path: Path) -> None:
     chain = HistoryChain(tmp_path / "run", policy="lc-3", roles={"table": "other"}, adapter=Adapter())
     plan = chain.plan(state())
     assert [array.name for array in plan] == [
-        *("fc/weight", "fc/steps", "opt/exp_avg", "opt/exp_avg_sq", "opt/strange", "table", "norm"),
+        *(
+            "fc/weight",
+            "fc/steps",
+            "opt/exp_avg/weight",
+            "opt/exp_avg_sq/weight",
+            "opt/strange",
+            "table",
+            "norm",
+        ),
     ]
     assert plan[0] == ArrayPlan(
         "fc/weight",
@@ -70,9 +87,9 @@ def test_a_plan_says_of_every_array_what_becomes_of_it(tmp_path: Path) -> None:
     )
     told = {array.name: (array.role, array.why, array.lossy) for array in plan}
     assert told["fc/steps"] == ("other", "nothing names it", False)
-    assert told["opt/exp_avg"][::2] == ("first_moment", True)
-    assert told["opt/exp_avg_sq"][::2] == ("second_moment", True)
-    assert told["opt/strange"] == ("other", "inside an optimizer", False)
+    assert told["opt/exp_avg/weight"][::2] == ("first_moment", True)
+    assert told["opt/exp_avg_sq/weight"][::2] == ("second_moment", True)
+    assert told["opt/strange"] == ("other", "no moment known to be safe", False)
     assert told["table"] == ("other", "given as 'table'", False)
     assert told["norm"] == ("weight", "nn.Parameter", True)
     assert plan.parent is None
@@ -95,7 +112,7 @@ def test_what_was_planned_is_what_is_stored(tmp_path: Path) -> None:
     assert [array.role for array in infos[0].arrays] == [array.role for array in plan]
     # Who reads the file has no adapter: what it knew is recorded, where names do not tell it.
     why = {array.name: array.why for array in infos[1].arrays}
-    assert why["fc/weight"] == "named 'weight'"
+    assert why["fc/weight"] == "a parameter of the optimizer"
     assert why["norm"] == "from a framework's structures when it was saved"
     assert read_record(infos[1].policy) == Record(chain.policy, {"table": "weight"}, {6: "weight"})
 
@@ -119,8 +136,10 @@ def test_a_plan_is_what_the_next_save_does(tmp_path: Path) -> None:
             stored = {array.name: (array.stored, array.frame) for array in plan}
             assert plan.parent == 0
             assert (stored["opt/strange"], stored["table"]) == (("unchanged", None), ("waits", None))
-            assert stored["fc/weight"][0] == stored["opt/exp_avg_sq"][0] == stored["norm"][0] == "delta"
-            assert stored["opt/exp_avg"][0] == "whole"  # absolute: it has no reference
+            assert (
+                stored["fc/weight"][0] == stored["opt/exp_avg_sq/weight"][0] == stored["norm"][0] == "delta"
+            )
+            assert stored["opt/exp_avg/weight"][0] == "whole"  # absolute: it has no reference
         planned = {array.name: array for array in plan}
         assert planned["fc/weight"].guarantee == "error at most 0.5"
         assert planned["fc/steps"].guarantee == "exact"
@@ -169,24 +188,41 @@ def test_info_of_a_record_that_is_not_known(
     assert info.arrays[0].role == "weight"
 
 
-def test_large_arrays_that_nothing_names_are_told_once(
+def test_the_first_save_of_a_chain_says_in_one_line_what_is_lossy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with HistoryChain(tmp_path / "a", policy="lc-3") as chain:
-        for step in range(3):
-            chain.save(step, state(step))
-    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(messages) == 1
-    assert "2 large arrays are stored exactly" in messages[0]
-    assert "'table', 'norm'" in messages[0]
-    caplog.clear()
-    with HistoryChain(
-        tmp_path / "b", policy="lossless"
-    ) as chain:  # where all is exact there is nothing to tell
+    def told() -> list[str]:
+        found = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        caplog.clear()
+        return found
+
+    for _ in range(2):  # a chain that goes on says nothing more
+        with Chain(tmp_path / "a", policy="lc-3") as chain:
+            first = not chain.steps
+            for step in range(3):
+                chain.save(step if first else step + 3, state(step))
+        messages = told()
+        assert len(messages) == first
+        if first:
+            lossy = sum(array.nbytes for array in chain.info().arrays if array.lossy)
+            exact = sum(array.nbytes for array in chain.info().arrays) - lossy
+            assert (
+                f"the policy 'lc-3' is lossy for {lossy} bytes of arrays and exact for {exact}" in messages[0]
+            )
+            assert "'opt/strange', 'table', 'norm'" in messages[0]
+            assert "`lccodec plan`" in messages[0]
+            assert "\n" not in messages[0]
+    with Chain(tmp_path / "a", policy="balanced") as chain, pytest.warns(LccodecWarning):
+        chain.save(6, state())  # another policy may lose something else
+    assert len(told()) == 1
+    with Chain(tmp_path / "b", policy="lossless") as chain:  # where all is exact there is nothing to say
         chain.save(0, state())
-    with HistoryChain(tmp_path / "c", policy="lc-3", roles={"table": "other", "norm": "weight"}) as chain:
+    assert told() == []
+    with Chain(
+        tmp_path / "c", "lc-3", roles={"table": "other", "norm": "weight", "*/strange": "other"}
+    ) as chain:
         chain.save(0, state())
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "among them" not in "".join(told())
 
 
 def test_a_typing_error_is_told_at_the_first_save(tmp_path: Path) -> None:
@@ -197,8 +233,8 @@ def test_a_typing_error_is_told_at_the_first_save(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"policy 'mine': .*\n.*'\*/exp_avgs' \(is it 'opt/exp_avg"):
         chain.save(0, state())
     assert not list(tmp_path.iterdir())
-    policy = Policy("mine", {"weight": UniformDeadzone(step=1.0)}, patterns={"*/exp_avg": Lossless()})
-    with HistoryChain(tmp_path / "c", policy, roles={"opt/str*": "weight"}) as chain:
+    policy = Policy("mine", {"weight": UniformDeadzone(step=1.0)}, patterns={"*/exp_avg/*": Lossless()})
+    with Chain(tmp_path / "c", policy, roles={"opt/str*": "weight"}) as chain:
         chain.save(0, state())
         chain.save(1, {"epoch": 1})  # an array that is not there any more is no typing error
         assert chain.steps == [0, 1]

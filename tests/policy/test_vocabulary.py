@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.policy import vocabulary
-from lccodec.policy.vocabulary import EXACT, MODELS, OPTIMIZERS, ROLES, WEIGHTS, meaning
+from lccodec.policy.vocabulary import ENTRIES, EXACT, FAMILIES, MODELS, OPTIMIZERS, WEIGHTS, meaning
 
 
 @pytest.mark.parametrize("part", ["weight", "bias", "w", "w_1", "kernel:0", "weight_hh_l1_reverse", "lora_B"])
@@ -22,37 +22,29 @@ def test_parts_that_only_look_like_weights(part: str) -> None:
     assert not meaning(part).weight
 
 
-@pytest.mark.parametrize(
-    ("part", "moment", "inside"),
-    [
-        ("exp_avg", "first_moment", None),
-        ("exp_avgs", "first_moment", None),
-        ("exp_avg_sq", "second_moment", None),
-        ("mu", None, "first_moment"),
-        ("nu", None, "second_moment"),
-        ("fc_momentum", None, "first_moment"),
-        ("momentum", None, "first_moment"),
-        ("_momentum", None, None),
-        ("variance", None, None),
-    ],
-)
-def test_moments_anywhere_and_inside_optimizers(part: str, moment: str | None, inside: str | None) -> None:
-    assert (meaning(part).moment, meaning(part).moment_in_optimizer) == (moment, inside)
+@pytest.mark.parametrize("part", ["exp_avg", "Exp_Avg_SQ", "mu", "nu", "momentum_buffer", "m", "grad_avg"])
+def test_parts_that_are_entries_of_optimizers(part: str) -> None:
+    assert meaning(part).entry
+    assert not meaning(part).exact
 
 
-@pytest.mark.parametrize(
-    ("part", "partners"),
-    [
-        ("m", (("v", "first_moment"),)),
-        ("fc_v", (("fc_m", "second_moment"),)),
-        ("velocity", (("momentum", "second_moment"),)),
-        ("exp_avg", (("exp_avg_sq", "first_moment"),)),
-        ("exp_avg_sq", (("exp_avg", "second_moment"),)),
-        ("mm", ()),
-    ],
-)
-def test_partners_that_tell_a_moment(part: str, partners: tuple[tuple[str, str], ...]) -> None:
-    assert meaning(part).partners == partners
+@pytest.mark.parametrize("part", ["exp_avgs", "fc_momentum", "velocity_", "mm", "weight", "hessian"])
+def test_parts_that_are_no_entries(part: str) -> None:
+    assert not meaning(part).entry
+
+
+def test_families_differ() -> None:
+    places = [(frozenset(family.roles), family.named, family.counted) for family in FAMILIES]
+    assert len(set(places)) == len(places)
+    assert set(ENTRIES) == {entry for family in FAMILIES for entry in family.roles}
+
+
+def test_a_family_fits_all_of_its_entries_in_its_place() -> None:
+    adam = next(family for family in FAMILIES if family.roles.keys() == {"mu", "nu"} and family.counted)
+    assert adam.fits({"mu", "nu"}, named=True, counted=True)
+    assert not adam.fits({"mu", "nu"}, named=True, counted=False)
+    assert not adam.fits({"mu"}, named=True, counted=True)
+    assert not adam.fits({"mu", "nu", "m"}, named=True, counted=True)
 
 
 @pytest.mark.parametrize(("part", "beside"), [("b", "w"), ("b_2", "w_2"), ("gamma", "beta"), ("bx", None)])
@@ -70,7 +62,13 @@ def test_parts_that_begin_no_optimizer(part: str) -> None:
     assert not meaning(part).optimizer
 
 
-@pytest.mark.parametrize("part", ["running_mean", "modelEMA", "ema_cluster_size", "lr_scheduler", "VQ"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("running_mean", "modelEMA", "ema_cluster_size", "lr_scheduler", "VQ", "criterion", "teacher_net"),
+        *("AveragedModel", "avg_params", "target_params", "momentum_encoder", "error_feedback", "sampler"),
+    ],
+)
 def test_parts_that_are_exact(part: str) -> None:
     assert meaning(part).exact
 
@@ -94,4 +92,4 @@ def test_words_are_written_in_small_letters(words: str) -> None:
 def test_any_part_has_a_meaning(part: str) -> None:
     found = meaning(part)
     assert found.text == part.lower()
-    assert {found.moment, found.moment_in_optimizer, *(role for _, role in found.partners)} <= {None, *ROLES}
+    assert not (found.entry and found.exact)

@@ -2,49 +2,61 @@
 
 - An NNX ``Param`` is a weight. Every other ``Variable`` is exact: a ``BatchStat`` is a running
   variance. The types of an optimizer's variables do not give their roles; their names do
-  (`lccodec.policy.vocabulary`).
+  (`lccodec.policy.optimizer`).
 - Of the variables of a Linen module, ``params`` are weights, and every other collection is exact.
   The ``params`` of a Flax ``TrainState`` are weights too.
-- A named tuple of optax holds moments in fields with known names; all else in it is exact. Arrays
-  with the structure and shapes of such a field are the optimizer's parameters: they are weights.
+- With an optimizer in the tree, only its parameters are weights: the arrays with the structure and
+  shapes of a field of its state.
+- The named tuples of optax that are listed here hold moments. All else in a state of optax is
+  exact. If there is a named tuple with arrays that is not listed, there are no weights.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
 import numpy as np
 
 from ...container.tree import leaf_name
-from ...policy.roles import Assignment, Role, is_exact
+from ...policy.optimizer import as_many, find_optimizers, path_of
+from ...policy.roles import UNKNOWN, UNTRAINED, Assignment, Role, called_weight, is_exact
+from ...policy.vocabulary import MODELS
 from ..tree.plain import below
-from .tree import children_of, inside
+from .tree import children_of, inside, leaves
 
 __all__ = ["roles"]
 
-#: Roles of the fields of optax's named tuples that have the structure of the parameters (optax
-#: 0.2).
-_FIELD_ROLES: Final[dict[str, Role]] = {
-    "mu": "first_moment",
-    "trace": "first_moment",
-    "ema": "first_moment",
-    "nu": "second_moment",
-    "nu_max": "second_moment",
-    "sum_of_squares": "second_moment",
-    "e_g": "second_moment",  # Adadelta
-    "e_x": "second_moment",
-    "v": "second_moment",  # Adafactor
-    "v_row": "second_moment",
-    "v_col": "second_moment",
+_ADAM: Final[dict[str, Role]] = {"mu": "first_moment", "nu": "second_moment"}
+#: The named tuples of optax in which errors are known to be harmless, and the roles of their
+#: fields. Each was tried as the families of `lccodec.policy.vocabulary` were (optax 0.2).
+_MOMENTS: Final[dict[str, dict[str, Role]]] = {
+    "ScaleByAdamState": _ADAM,
+    "ScaleByAmsgradState": {**_ADAM, "nu_max": "second_moment"},
+    "ScaleByLionState": {"mu": "first_moment"},
+    "MuonState": {"mu": "first_moment"},
+    "TraceState": {"trace": "first_moment"},
+    "EmaState": {"ema": "first_moment"},
+    "ScaleByRmsState": {"nu": "second_moment"},
+    "ScaleByRmsWithCountState": {"nu": "second_moment"},
+    "ScaleByRssState": {"sum_of_squares": "second_moment"},
+    "ScaleByAdaDeltaState": {"e_g": "second_moment", "e_x": "second_moment"},
 }
-#: Classes that name these fields differently.
-_CLASS_FIELD_ROLES: Final[dict[str, dict[str, Role]]] = {
-    "ScaleByAdanState": {"m": "first_moment", "v": "first_moment", "n": "second_moment"},
-    "ScaleBySM3State": {"mu": "second_moment", "nu": "first_moment"},
-}
-#: Fields that do not hold one moment for each element of each parameter.
+#: Named tuples of optax of which errors in the parameters are known to be harmless, but not errors
+#: in what they hold.
+_EXACT: Final = frozenset(
+    [
+        *("ScaleByRStdDevState", "ScaleByRStdDevWithCountState", "ScaleByBeliefState", "ScaleByAdanState"),
+        *("ScaleByNovogradState", "ScaleBySM3State", "ScaleByRpropState", "FactoredState", "SophiaState"),
+        *("ScaleByOptimisticGradientState", "ScaleByAdemamixState", "ScaleBySimplifiedAdEMAMixState"),
+        *("ApplyEvery", "MultiStepsState"),
+    ]
+)
+#: Fields that have the structure of the parameters, but not their shapes.
 _FACTORED_FIELDS: Final = frozenset(["v", "v_row", "v_col"])
 
 #: Names of the collections of a Flax module's variables.
@@ -59,7 +71,10 @@ _COLLECTIONS: Final = frozenset(
 _STATISTICS: Final = frozenset(["mean", "var", "count", "ra_mean", "ra_var"])
 
 _Keys = tuple[str, ...]
+_Shape = tuple[int, ...]
 _PARAM: Final = Assignment("weight", "nnx.Param")
+_PARAMETER: Final = Assignment("weight", "a parameter of the optimizer")
+_NO_PARAMETER: Final = Assignment("other", UNTRAINED)
 
 
 def roles(tree: Any) -> dict[str, Assignment]:
@@ -78,11 +93,12 @@ def roles(tree: Any) -> dict[str, Assignment]:
     >>> for name, found in roles({"net": params, "run": optimizer.init(params)}).items():
     ...     print(f"{name:17} {found.role:12} {found.why}")
     run/0/trace/table first_moment TraceState.trace of optax
-    net/table         weight       a parameter of the optimizer, by structure
+    net/table         weight       a parameter of the optimizer
     """
     search = _Search()
     search.visit(tree, (), None)
     search.find_parameters()
+    search.find_named({name: leaf.shape for name, leaf in leaves(tree) if hasattr(leaf, "shape")})
     return {leaf_name(keys): assignment for keys, assignment in search.found.items()}
 
 
@@ -103,20 +119,22 @@ class _Search:
 
     def __init__(self) -> None:
         self.found: dict[_Keys, Assignment] = {}
-        self._moments: dict[_Keys, dict[_Keys, tuple[int, ...]]] = {}  # by field of optax
-        self._arrays: dict[_Keys, tuple[int, ...]] = {}  # whose role is not known yet
+        self._fields: list[_Field] = []
+        self._arrays: dict[_Keys, _Shape] = {}  # outside optax, of no other role
 
     def visit(self, value: Any, keys: _Keys, place: Assignment | None, optax: bool = False) -> None:
         """Visit a node; `place` is the role of its place, `optax` says that optax holds it."""
         node = inside(value)
-        if fields := _fields(value):
+        if _is_optax(value):
+            kind = type(value).__name__
             for key, child in children_of(node):
-                role = fields.get(key, "other")
-                why = f"{type(value).__name__}.{key} of optax"
-                self.visit(child, below(keys, key), Assignment(role, why), optax=True)
-                if key in fields and key not in _FACTORED_FIELDS:
-                    shapes = {inner: array.shape for inner, array in _arrays(child, ()) if _is_inexact(array)}
-                    self._moments[(*keys, key)] = shapes
+                role = _MOMENTS.get(kind, {}).get(key, "other")
+                assignment = Assignment(role, f"{kind}.{key} of optax")
+                self.visit(child, below(keys, key), assignment, optax=True)
+                shapes = {inner: array.shape for inner, array in _arrays(child, ()) if _is_inexact(array)}
+                mirrors = key in _MOMENTS[kind] if kind in _MOMENTS else True
+                if mirrors and any(math.prod(shape) > 1 for shape in shapes.values()):
+                    self._fields.append(_Field(f"{kind}.{key}", below(keys, key), shapes, role))
             return
         if not optax:
             place = _variable(value) or place
@@ -125,45 +143,98 @@ class _Search:
             for key, child in children_of(node):
                 self.visit(child, below(keys, key), collections.get(key, place), optax)
         elif _is_inexact(node):
-            if place and not (place.role == "weight" and is_exact(leaf_name(keys))):
+            name = leaf_name(keys)
+            if place and not (place.role == "weight" and is_exact(name)):
                 self.found[keys] = place
-            else:
+            if not optax and (place is None or place.role == "weight"):
                 self._arrays[keys] = node.shape
 
     def find_parameters(self) -> None:
-        """Assign roles to the arrays that are the parameters of moments."""
-        seen = set()
-        for moment in self._moments.values():
-            if not moment or (shape := frozenset(moment.items())) in seen:
-                continue
-            seen.add(shape)
-            first = next(iter(moment))
-            starts = [
-                keys[: len(keys) - len(first)]
-                for keys in self._arrays
-                if keys[len(keys) - len(first) :] == first and not is_exact(leaf_name(keys))
-            ]
-            for start in starts:
-                if all(self._arrays.get(start + inner) == shape for inner, shape in moment.items()):
-                    for inner in moment:
-                        why = "a parameter of the optimizer, by structure"
-                        self.found[start + inner] = Assignment("weight", why)
+        """Make weights of the arrays that optax mirrors, and of no others."""
+        if not self._fields:
+            return
+        alone = not self._arrays  # a state of optax alone has nothing to mirror
+        known = all(field.kind in _MOMENTS or field.kind in _EXACT for field in self._fields)
+        other = _NO_PARAMETER if known else Assignment("other", UNKNOWN)
+        self.found.update((keys, other) for keys in self._arrays if not is_exact(leaf_name(keys)))
+        groups: dict[object, list[_Field]] = {}
+        for field in self._fields:
+            groups.setdefault(field.structure, []).append(field)
+        for fields in groups.values():
+            starts = {leaf_name(start): start for start in self._starts(fields[0])}
+            count = min(Counter(field.what for field in fields).values())
+            for name in as_many(starts, count if known else 0, lambda name: path_of(name)[-1] in MODELS):
+                own = (starts[name] + keys for keys in fields[0].shapes)
+                self.found.update((keys, _PARAMETER) for keys in own if not is_exact(leaf_name(keys)))
+            for field in fields if not starts and not alone else ():
+                if field.role != "other":
+                    exact = Assignment("other", f"{field.what} of optax, not of the shape of parameters")
+                    self.found.update((field.keys + keys, exact) for keys in field.shapes)
+
+    def _starts(self, field: _Field) -> list[_Keys]:
+        """Return the places of all trees that a field mirrors."""
+        first = next(iter(field.shapes))
+        ends = (keys for keys in self._arrays if keys[len(keys) - len(first) :] == first)
+        starts = (keys[: len(keys) - len(first)] for keys in ends)
+        return [
+            start
+            for start in starts
+            if not is_exact(leaf_name(start))
+            and all(
+                start + keys in self._arrays and (field.factored or self._arrays[start + keys] == shape)
+                for keys, shape in field.shapes.items()
+            )
+        ]
+
+    def find_named(self, shapes: Mapping[str, _Shape]) -> None:
+        """Make others of NNX's parameters that an optimizer, known by its names, does not have."""
+        if self._fields or not any(place is _PARAM for place in self.found.values()):
+            return
+        optimizers = find_optimizers(shapes, called_weight, is_exact)
+        if optimizers.present:
+            for keys, place in self.found.items():
+                if place is _PARAM and leaf_name(keys) not in optimizers.parameters:
+                    self.found[keys] = _NO_PARAMETER
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of a named tuple of optax that holds arrays."""
+
+    what: str
+    keys: _Keys
+    shapes: dict[_Keys, _Shape]
+    role: Role
+
+    @property
+    def kind(self) -> str:
+        """The class of the named tuple."""
+        return self.what.partition(".")[0]
+
+    @property
+    def factored(self) -> bool:
+        """Whether the arrays do not have the shapes of the parameters."""
+        return self.what.rpartition(".")[2] in _FACTORED_FIELDS
+
+    @property
+    def structure(self) -> object:
+        """What fields of the same parameters have in common."""
+        return frozenset((keys, None if self.factored else shape) for keys, shape in self.shapes.items())
+
+
+def _is_optax(value: Any) -> bool:
+    return hasattr(value, "_fields") and type(value).__module__.partition(".")[0] == "optax"
 
 
 def _arrays(value: Any, keys: _Keys) -> Iterator[tuple[_Keys, Any]]:
     node = inside(value)
+    if _is_optax(value):
+        return  # it has its own
     if isinstance(node, dict | list | tuple):
         for key, child in children_of(node):
             yield from _arrays(child, below(keys, key))
     else:
         yield keys, node
-
-
-def _fields(value: Any) -> Mapping[str, Role] | None:
-    """Return the roles of the fields of a named tuple of optax."""
-    if hasattr(value, "_fields") and type(value).__module__.partition(".")[0] == "optax":
-        return _CLASS_FIELD_ROLES.get(type(value).__name__, _FIELD_ROLES)
-    return None
 
 
 def _collections(value: Any, node: Mapping[Any, Any]) -> Mapping[str, Assignment]:

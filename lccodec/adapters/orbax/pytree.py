@@ -100,7 +100,8 @@ def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
     tree.
     """
     structural = roles(tree)
-    found = assign_roles([name for name, leaf in leaves(tree) if hasattr(leaf, "shape")], None, structural)
+    shapes = {name: leaf.shape for name, leaf in leaves(tree) if hasattr(leaf, "shape")}
+    found = assign_roles(shapes, None, structural)
     by_path = {name.replace("~1", "/").replace("~0", "~"): assignment for name, assignment in found.items()}
     kept: dict[str, Assignment] = {}
     for key in part["arrays"]:

@@ -1,4 +1,4 @@
-"""The states of PyTorch's optimizers: the roles of their entries, and what fits a parameter.
+"""The states of PyTorch's optimizers: what fits a parameter.
 
 The state of an optimizer is ``{"state": {index: {entry: value}}, "param_groups": [{"params":
 [index]}]}``: the indices number the parameters, group by group. A group also has settings. Source:
@@ -13,24 +13,16 @@ from typing import Any, Final
 import torch
 
 from ...container.tree import leaf_name
-from ...policy.roles import Role
 
 __all__ = ["ELEMENTWISE", "describe", "load_optimizer", "misfits"]
 
-#: Entries with the shape of their parameter, and their roles. An update is divided by a second
-#: moment, mostly by its root: it is never negative, and errors near zero do harm.
-ELEMENTWISE: Final[dict[str, Role]] = {
-    "exp_avg": "first_moment",  # Adam, AdamW, NAdam, RAdam, SparseAdam, Adamax
-    "momentum_buffer": "first_moment",  # SGD, RMSprop, Muon
-    "grad_avg": "first_moment",  # RMSprop, centered
-    "exp_avg_sq": "second_moment",  # Adam and its variants
-    "max_exp_avg_sq": "second_moment",  # AMSGrad
-    "exp_inf": "second_moment",  # Adamax
-    "square_avg": "second_moment",  # RMSprop, Adadelta
-    "acc_delta": "second_moment",  # Adadelta
-    "sum": "second_moment",  # Adagrad
-    "ax": "weight",  # ASGD: the average of the weights
-}
+#: Entries with the shape of their parameter.
+ELEMENTWISE: Final = frozenset(
+    [
+        *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "grad_avg"),
+        *("square_avg", "acc_delta", "sum", "ax"),
+    ]
+)
 
 
 def describe(value: Any) -> str:

@@ -1,13 +1,14 @@
 """Roles from PyTorch's structures: types of tensors, modules, and states of optimizers.
 
-In the state of an optimizer, the name of an entry gives its role (`_ENTRY_ROLES`); all else there
-is exact. The parameters of the optimizer are the weights of the model beside it. They are found
+What an optimizer keeps of each parameter must be one of the families of
+`lccodec.policy.vocabulary`, which say what of it are moments. All else there is exact. The
+parameters of the optimizers are the weights of the model beside it, and nothing else is a weight.
+If an optimizer keeps something else, there are none. The parameters are found
 
 - by name, if the optimizer has the names: ``state_dict`` of DCP and FSDP, and ``param_names``;
-- by shape, if the optimizer has numbers: if the model has as many tensors of a shape as the
-  optimizer has parameters of that shape, those tensors are its parameters.
+- by shape, if the optimizer has numbers (:mod:`lccodec.policy.optimizer`).
 
-If the counts differ, the names of the tensors decide (`lccodec.policy.vocabulary`).
+Without an optimizer, names decide (:mod:`lccodec.policy.roles`).
 """
 
 from __future__ import annotations
@@ -20,20 +21,13 @@ from typing import Any, Final
 import torch
 
 from ...container.tree import leaf_name
-from ...policy.roles import Assignment, Role, is_exact
-from ...policy.vocabulary import MODELS, meaning
+from ...policy.optimizer import as_many, numbered
+from ...policy.roles import UNKNOWN, UNSAFE, UNTRAINED, Assignment, Role, called_weight, is_exact
+from ...policy.vocabulary import FAMILIES, MODELS
 from ..tree.plain import below
-from .optimizer import ELEMENTWISE
 
 __all__ = ["module_roles", "roles", "roles_of", "unwrapped"]
 
-_ENTRY_ROLES: Final[dict[str, Role]] = {
-    **ELEMENTWISE,
-    "row_var": "second_moment",
-    "col_var": "second_moment",
-    "variance": "second_moment",
-}  # Adafactor
-_FLAT_ENTRY: Final = re.compile(rf"(?:(.*)\.)?state\.(.+)\.({'|'.join(_ENTRY_ROLES)})")
 #: What wrappers put in front of the name of a parameter.
 _WRAPPER_PREFIXES: Final = re.compile(r"(?:^|(?<=\.))(module|_orig_mod|_fsdp_wrapped_module)\.")
 
@@ -61,7 +55,7 @@ def roles(state: Any) -> dict[str, Assignment]:
     adam/state/0/step       other          inside a torch optimizer
     adam/state/0/exp_avg    first_moment   torch optimizer: exp_avg
     adam/state/0/exp_avg_sq second_moment  torch optimizer: exp_avg_sq
-    model/weight            weight         a parameter of the optimizer, by shape
+    model/weight            weight         a parameter of the optimizer
     """
     search = _Search()
     search.visit(state, ())
@@ -126,8 +120,10 @@ class _Search:
 
     def __init__(self) -> None:
         self.found: dict[str, Assignment] = {}
-        self._names: set[str] = set()  # of the optimizers' parameters
-        self._shapes: Counter[torch.Size] = Counter()  # of the optimizers' parameters that have numbers
+        self._optimizers = False
+        self._known = True  # whether all optimizers are of the families
+        self._names: Counter[str] = Counter()  # of the optimizers' parameters
+        self._numbers: list[torch.Size | None] = []  # shapes of parameters that have numbers alone
         self._tensors: dict[object, tuple[_Keys, torch.Tensor]] = {}  # outside optimizers
 
     def visit(self, value: Any, keys: _Keys) -> None:
@@ -139,37 +135,43 @@ class _Search:
                 inner = below(keys, str(key))
                 if typed and _is_inexact(child):
                     buffer = Assignment("other", "a buffer beside torch.nn.Parameter")
-                    self.found[leaf_name(inner)] = _typed(child, str(key)) or buffer
+                    self.found[leaf_name(inner)] = _typed(child, leaf_name(inner)) or buffer
                 else:
                     self.visit(child, inner)
         elif isinstance(value, list | tuple):
             for position, child in enumerate(value):
                 self.visit(child, below(keys, str(position)))
         elif _is_inexact(value):
-            if (assignment := self._entry(keys) or _typed(value, leaf_name(keys))) is not None:
+            if (assignment := _typed(value, leaf_name(keys))) is not None:
                 self.found[leaf_name(keys)] = assignment
             else:
                 self._tensors.setdefault(_memory(value), (keys, value))
 
     def _optimizer(self, value: dict[str, Any], keys: _Keys) -> None:
+        self._optimizers = True
+        shapes: dict[Any, torch.Size | None] = {}  # by the index of a parameter
         for index, found in value["state"].items():
             inner = (*keys, "state", str(index))
-            if isinstance(index, str):
-                self._names.add(unwrapped(index))
             entries = found if isinstance(found, dict) else {"": found}
+            kept = {entry: child for entry, child in entries.items() if _is_kept(child)}
+            kinds = {child.shape if isinstance(child, torch.Tensor) else None for child in kept.values()}
+            if kept:
+                shapes[index] = kinds.pop() if len(kinds) == 1 else None
+            families = [f for f in FAMILIES if f.fits(kept, named=True, counted=False)]
+            roles = families[0].roles if families and shapes[index] is not None else {}
+            self._known &= bool(families) or not kept
             for entry, child in entries.items():
-                role = _ENTRY_ROLES.get(entry, "other")
-                why = f"torch optimizer: {entry}" if entry in _ENTRY_ROLES else "inside a torch optimizer"
-                self._assign(child, below(inner, str(entry)) if entry else inner, Assignment(role, why))
-            shapes = [
-                entries[entry].shape for entry in ELEMENTWISE if isinstance(entries.get(entry), torch.Tensor)
-            ]
-            if shapes and not isinstance(index, str):
-                self._shapes[shapes[0]] += 1
-        for group in value["param_groups"] if isinstance(value["param_groups"], list) else ():
-            for names in (group.get("params"), group.get("param_names")) if isinstance(group, dict) else ():
-                strings = names if isinstance(names, list | tuple) else ()
-                self._names.update(unwrapped(name) for name in strings if isinstance(name, str))
+                assignment = Assignment("other", UNSAFE if entry in kept else "inside a torch optimizer")
+                if roles.get(entry, "other") != "other":
+                    assignment = Assignment(roles[entry], f"torch optimizer: {entry}")
+                self._assign(child, below(inner, str(entry)) if entry else inner, assignment)
+        for index, name in _parameters(value["param_groups"]):
+            if shapes and index not in shapes:
+                continue  # the others have moments, so this one is not trained
+            if name is not None:
+                self._names[unwrapped(name)] += 1
+            else:
+                self._numbers.append(shapes.get(index))
         groups = Assignment("other", "inside a torch optimizer")
         self._assign(value["param_groups"], below(keys, "param_groups"), groups)
 
@@ -182,39 +184,49 @@ class _Search:
         elif _is_inexact(value):
             self.found[leaf_name(keys)] = assignment
 
-    def _entry(self, keys: _Keys) -> Assignment | None:
-        """Return the role of an entry in a flat optimizer state: ``state.fc.weight.exp_avg``."""
-        match = _FLAT_ENTRY.fullmatch(".".join(keys))
-        if match is None:
-            return None
-        before, parameter, entry = match.groups()
-        known = meaning(entry).moment is not None  # ``sum`` has other meanings too
-        if not known and not any(meaning(part).optimizer for part in (before or "").split(".")):
-            return None
-        if not parameter.isdecimal():
-            self._names.add(unwrapped(parameter))
-        return Assignment(_ENTRY_ROLES[entry], f"torch optimizer: {entry}")
-
     def find_parameters(self) -> None:
-        """Assign roles to the tensors outside optimizers that are their parameters."""
-        left: dict[torch.Size, list[str]] = {}
-        exact: Counter[torch.Size] = Counter()
+        """Assign roles to the tensors outside optimizers: weights are their parameters."""
+        if not self._optimizers:
+            return
+        exact, shapes = [], {}
+        named: dict[str, list[str]] = {}
         for keys, tensor in self._tensors.values():
             name = leaf_name(keys)
             if is_exact(name):
-                exact[tensor.shape] += 1
-            elif any(end in self._names for end in _ends(keys)):
-                self.found[name] = Assignment("weight", "a parameter of the optimizer, by name")
-            else:
-                left.setdefault(tensor.shape, []).append(name)
-        # If some parameters are not in the state, buffers of their shape could be mistaken for
-        # them.
-        if any(len(left.get(shape, ())) + exact[shape] < n for shape, n in self._shapes.items()):
-            return
-        for shape, count in self._shapes.items():
-            if len(left.get(shape, ())) == count:
-                why = Assignment("weight", "a parameter of the optimizer, by shape")
-                self.found.update((name, why) for name in left[shape])
+                exact.append(tensor.shape)
+                continue
+            shapes[name] = tensor.shape
+            if (end := next((end for end in _ends(keys) if end in self._names), None)) is not None:
+                named.setdefault(end, []).append(name)
+        weights = []
+        for end, names in named.items():
+            weights += as_many(names, self._names[end], called_weight)
+        left = {name: shape for name, shape in shapes.items() if name not in weights}
+        weights += numbered(self._numbers, left, exact, called_weight)
+        if not self._known:
+            weights = []
+        other = Assignment("other", UNTRAINED if self._known else UNKNOWN)
+        self.found.update(dict.fromkeys(shapes, other))
+        self.found.update(dict.fromkeys(weights, Assignment("weight", "a parameter of the optimizer")))
+
+
+def _is_kept(value: Any) -> bool:
+    """Return whether an entry is more than a number: has a tensor of several elements."""
+    if isinstance(value, dict | list | tuple):
+        return any(_is_kept(child) for child in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, torch.Tensor) and value.numel() != 1
+
+
+def _parameters(groups: Any) -> Iterator[tuple[Any, str | None]]:
+    """Yield index and name, if it is known, of each parameter in the groups of an optimizer."""
+    for group in groups if isinstance(groups, list | tuple) else ():
+        indices = group.get("params") if isinstance(group, dict) else None
+        if not isinstance(indices, list | tuple):
+            continue
+        names = group.get("param_names")
+        names = names if isinstance(names, list | tuple) and len(names) == len(indices) else indices
+        for index, name in zip(indices, names, strict=True):
+            yield index, name if isinstance(name, str) else None
 
 
 def unwrapped(name: str) -> str:

@@ -10,6 +10,7 @@ from lccodec.adapters.dcp.items import item_name, item_roles, plain_value, torch
 
 def test_the_role_of_a_shard_is_that_of_its_tensor():
     names = [
+        "optimizer.state.fc.table.exp_avg",
         "optimizer.state.fc.table.exp_avg_sq",
         "model.fc.table",
         "model.fc.cluster_size",
@@ -19,7 +20,7 @@ def test_the_role_of_a_shard_is_that_of_its_tensor():
         indices = [MetadataIndex(name, offset) for name in names]
         state = {item_name(index): torch.ones(8) for index in indices}
         assert [assignment.role for assignment in item_roles(indices, state).values()] == [
-            "second_moment", "weight", "other", "weight",
+            "first_moment", "second_moment", "weight", "other", "other",
         ]  # fmt: skip
 
 

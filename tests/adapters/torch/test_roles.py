@@ -20,9 +20,14 @@ def role_of(state: Any) -> dict[str, str]:
 
 
 def every_role(state: Any) -> dict[str, str]:
-    """Roles by structure, and by name where that does not tell."""
-    names = lccodec.container.tree.flatten(adapter.to_numpy(state)[0]).names
-    return {name: found.role for name, found in assign_roles(names, None, adapter.roles(state)).items()}
+    """Roles by structure, and by names and shapes where that does not tell."""
+    shapes = shapes_of(state)
+    return {name: found.role for name, found in assign_roles(shapes, None, adapter.roles(state)).items()}
+
+
+def shapes_of(state: Any) -> dict[str, tuple[int, ...]]:
+    flat = lccodec.container.tree.flatten(adapter.to_numpy(state)[0])
+    return {name: array.shape for name, array in zip(flat.names, flat.arrays, strict=True)}
 
 
 def test_roles_come_from_the_structure_whatever_the_names_are(tmp_path):
@@ -104,8 +109,8 @@ def test_statistics_and_codebooks_are_exact(tmp_path, policy, keep_vars):
 def test_parameters_are_told_by_their_shapes_only_where_the_numbers_are_the_same():
     *_, (_, state) = quantized_states(torch.optim.Adam)
     assert role_of(state)["net/theta"] == "weight"
-    assert "net/embed" not in role_of(state)
-    assert adapter.roles(state)["net/theta"].why == "a parameter of the optimizer, by shape"
+    assert role_of(state)["net/embed"] == "other"
+    assert adapter.roles(state)["net/theta"].why == "a parameter of the optimizer"
     more = {**state, "spare": torch.ones(8, 40)}  # two of the shape, and one parameter
     assert every_role(more)["net/theta"] == every_role(more)["spare"] == "other"
     assert every_role(more)["net/norm.weight"] == "weight"  # by its name
@@ -125,9 +130,9 @@ def test_parameters_are_told_by_the_names_that_an_optimizer_has():
     wrapped = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
     for net in (model.state_dict(), wrapped):
         found = role_of({"a": {"b": net}, "sgd": optimizer.state_dict()})
-        names = [name.removeprefix("a/b/").removeprefix("module.") for name in found]
+        weights = [name for name, role in found.items() if role == "weight"]
+        names = [name.removeprefix("a/b/").removeprefix("module.") for name in weights]
         assert names == [name for name, _ in trained]
-        assert set(found.values()) == {"weight"}
 
 
 def test_a_state_of_parameters_tells_their_types():
@@ -178,15 +183,78 @@ def test_tied_tensors_have_one_role():
     assert role_of(state)["net/x"] == "weight"
 
 
-def test_adafactor_has_second_moments_of_rows_and_columns():
+def optimized(kind: Any, **settings: Any) -> dict[str, Any]:
     model = network()
-    optimizer = torch.optim.Adafactor(model.parameters())
+    optimizer = kind(model.parameters(), **settings)
     train(model, optimizer, range(2))
-    found = role_of({"net": model.state_dict(), "optimizer": optimizer.state_dict()})
-    assert [found[f"optimizer/state/0/{n}"] for n in ("step", "row_var", "col_var")] == [
-        "other", "second_moment", "second_moment",
-    ]  # fmt: skip
-    assert found["optimizer/state/1/variance"] == "second_moment"
+    return {"net": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [(torch.optim.Adafactor, {}), (torch.optim.RMSprop, {"centered": True}), (torch.optim.ASGD, {})],
+)
+def test_what_must_not_have_errors_is_exact_and_the_parameters_are_weights(kind, settings):
+    """Of a centered RMSprop square_avg - grad_avg**2 would be negative."""
+    found = role_of(optimized(kind, **settings))
+    weights = {name for name, role in found.items() if role == "weight"}
+    assert weights == {f"net/{name}" for name, _ in network().named_parameters()}
+    assert {role for name, role in found.items() if name not in weights} == {"other"}
+
+
+def test_of_an_optimizer_that_is_not_known_all_is_exact():
+    model = network()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.ones(5, 6)).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    found = every_role({"net": model.state_dict(), "optimizer": optimizer.state_dict()})
+    assert set(found.values()) == {"other"}
+    state = optimized(torch.optim.Adam)
+    for entries in state["optimizer"]["state"].values():
+        entries["p0"] = entries["exp_avg"].clone()
+    assert set(every_role(state).values()) == {"other"}
+    state = optimized(torch.optim.Adam)
+    for entries in state["optimizer"]["state"].values():
+        entries["GG"] = [torch.eye(3)]
+    assert set(every_role(state).values()) == {"other"}
+
+
+def test_what_an_optimizer_does_not_train_is_exact():
+    """Frozen layers, a criterion with weights, a teacher, averages, and buffers called weights."""
+    model = network()
+    frozen = {f"base.{name}": tensor + 1 for name, tensor in model.state_dict().items()}
+    more = {
+        "criterion.weight": torch.rand(77),
+        "norm.kernel": torch.rand(55, 3),
+        "sampler.weights": torch.rand(99),
+        "error_feedback.weight": torch.rand(88, 3),
+    }
+    for beside in ({"model_2": frozen}, {"teacher": frozen, "ema": frozen, **more}, {"net": more}, more):
+        for kind in (torch.optim.Adam, torch.optim.SGD):
+            state = optimized(kind, lr=0.01)
+            weights = {f"model/{name}" for name, _ in model.named_parameters()}
+            state["model"] = state.pop("net")
+            found = every_role({**state, **beside})
+            lossy = {name for name, role in found.items() if role != "other" and "optimizer" not in name}
+            # SGD without momentum says how many parameters it has, but not of which shapes.
+            assert lossy == weights or (kind is torch.optim.SGD and "net" in beside and not lossy)
+
+
+def test_parameters_that_an_optimizer_has_but_does_not_train_are_exact():
+    model = torch.nn.ModuleDict({"base": torch.nn.Linear(8, 9), "lora_a": torch.nn.Linear(8, 2, bias=False)})
+    model["base"].requires_grad_(False)
+    for parameters in (list(model.parameters()), list(model.named_parameters())):
+        optimizer = torch.optim.AdamW(parameters)
+        model["lora_a"](torch.ones(1, 8)).sum().backward()
+        optimizer.step()
+        found = role_of({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+        assert {name for name, role in found.items() if role == "weight"} == {"model/lora_a.weight"}
 
 
 def test_the_optimizers_of_a_gan():
@@ -203,8 +271,7 @@ def test_the_optimizers_of_a_gan():
     assert found["optimizer_G/state/0/exp_avg"] == "first_moment"
     assert found["optimizer_D/state/0/step"] == "other"
     # The same without what is known of states: names alone.
-    names = list(found)
-    assert {name: a.role for name, a in assign_roles(names).items()} == found
+    assert {name: a.role for name, a in assign_roles(shapes_of(state)).items()} == found
 
 
 def test_states_that_only_look_like_an_optimizers():
@@ -212,4 +279,4 @@ def test_states_that_only_look_like_an_optimizers():
     assert role_of(odd) == {"state/0": "other", "state/1/x/0": "other"}
     assert role_of({"state": {"sum": torch.ones(2)}, "model.state.fc.sum": torch.ones(2)}) == {}
     flat = {"optimizer.state.fc.table.sum": torch.ones(2), "model.fc.table": torch.ones(2)}
-    assert role_of(flat) == {"optimizer.state.fc.table.sum": "second_moment", "model.fc.table": "weight"}
+    assert every_role(flat) == {"optimizer.state.fc.table.sum": "second_moment", "model.fc.table": "weight"}

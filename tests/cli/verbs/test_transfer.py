@@ -80,22 +80,26 @@ def test_the_policy_of_a_chain_goes_on(tmp_path):
     assert run_json("info", tmp_path / "run")["policy"] == "lc-2"
 
 
-def test_save_and_info_say_what_is_lossy(tmp_path):
+def test_save_and_info_say_what_is_lossy(tmp_path, caplog):
     values = 1 + np.random.default_rng(0).random(600)
     files = [tmp_path / "1.npz", tmp_path / "2.npz"]
     for file in files:
-        names = ("fc/weight", "opt/exp_avg_sq", "bn/running_var", "x")
+        names = ("fc/weight", "opt/nu/weight", "bn/running_var", "x")
         npz.save_file(dict.fromkeys(names, values), file)
         values = values * 1.5
     stdout, _ = run("save", tmp_path / "run", *files, "--policy", "lc-3")
-    line = "2 other exact; 1 second moment lossy; 1 weight lossy; exact as nothing names them: x"
+    assert caplog.text.count("the policy 'lc-3' is lossy for 9600 bytes of arrays and exact for 9600.") == 1
+    line = (
+        "2 other exact; 1 second moment lossy; 1 weight lossy; exact, not known to be weights or safe"
+        " moments: x"
+    )
     assert stdout.splitlines()[-2:] == [
         f"policy lc-3: {line}",
         "the newest state, step 2, is also there bit for bit",
     ]
     stdout, _ = run("info", tmp_path / "run")
     assert re.search(rf"^arrays +{line}$", stdout, re.MULTILINE)
-    assert re.search(r"fc~1weight .* weight +named 'weight' .* codebook, delta +lossy ", stdout)
+    assert re.search(r"fc~1weight .* weight +a parameter of the optimizer .* codebook, delta +lossy ", stdout)
     assert re.search(r"bn~1running_var .* other +'running_var' is exact .* planes", stdout)
     run("save", tmp_path / "exact", *files)
     assert "running_var" not in run("info", tmp_path / "exact", "--step", 1)[0].split("name ")[0]
@@ -157,7 +161,7 @@ def test_files_of_torch_bring_the_roles_of_their_optimizers(tmp_path):
     files = [tmp_path / f"epoch=0-step={step}.ckpt" for step in (1, 2)]
     run("save", tmp_path / "run", *files, "--policy", "lc-3")
     arrays = {array["name"]: array for array in run_json("info", tmp_path / "run", "--step", 2)["arrays"]}
-    assert "a framework's structures" in arrays["net/part0"]["why"]
+    assert arrays["net/part0"]["why"] == "a parameter of the optimizer"
     assert arrays["net/part0"]["lossy"]
     assert arrays["optimizer_states/0/state/0/square_avg"]["role"] == "second_moment"
 

@@ -1,0 +1,92 @@
+"""Runs that go on from a restored state, beside the run that was never interrupted.
+
+A task has parameters whose elements differ: curvatures and noise over two powers of ten, rows that
+get no gradient, and rows whose gradient hardly changes. The gradients of a step are a function of
+the parameters and of the number of the step. So two runs differ only by their states.
+
+Some presets forget most of a first moment on purpose: it is made anew within a few steps. So an
+update may be as small as half of that of a run which forgot its first moments, and at most twice
+that of the uninterrupted run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lccodec
+
+Arrays = dict[str, np.ndarray]
+
+#: The presets that lose something.
+PRESETS = [name for name, policy in lccodec.POLICIES.items() if policy.roles]
+
+SHAPES = {"table": (24, 16), "kernel": (16, 20), "bias": (300,)}
+SAVED = range(30, 39, 4)  # a keyframe and two deltas
+FURTHER = 5
+
+
+def parameters() -> Arrays:
+    rng = np.random.default_rng(1)
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+
+
+def gradients(values: Arrays, step: int) -> Arrays:
+    """Return the gradients of a quadratic loss with noise, of parameters at a step."""
+    found = {}
+    for index, (name, value) in enumerate(values.items()):
+        fixed, noise = np.random.default_rng(index), np.random.default_rng((index, step))
+        curvature = 10 ** fixed.uniform(-2, 0, value.shape)
+        spread = 10 ** fixed.uniform(-2, 0, value.shape)
+        gradient = curvature * (value - fixed.normal(size=value.shape))
+        gradient += spread * noise.normal(size=value.shape)
+        eighth = len(gradient) // 8
+        gradient[:eighth] = 0  # such as words that did not occur
+        still = gradient[eighth : 2 * eighth]  # nearly the same at every step
+        still[:] = spread[: len(still)] * (1 + 0.01 * noise.normal(size=still.shape))
+        found[name] = gradient.astype(value.dtype)
+    return found
+
+
+def further_updates(advance: Callable[[int], Arrays], first: int) -> list[Arrays]:
+    """Return the updates of some steps; `advance` makes a step and returns the parameters."""
+    states = [advance(step) for step in range(first, first + FURTHER + 1)]
+    return [{n: after[n] - before[n] for n in after} for before, after in pairwise(states)]
+
+
+def saved_chain(directory: Path, policy: str, states: dict[int, Any], adapter: Any) -> lccodec.Chain:
+    """Return a chain whose newest step is lossy too."""
+    chain = lccodec.Chain(directory, policy, adapter=adapter, newest="history")
+    for step, state in states.items():
+        chain.save(step, state)
+    return chain
+
+
+def restored(chain: lccodec.Chain) -> Iterator[tuple[int, Any]]:
+    """Yield the states that are tried: of the first keyframe, and of the last delta."""
+    for step in (chain.steps[0], chain.steps[-1]):
+        yield step, chain.restore(step)
+
+
+def problems(found: list[Arrays], exact: list[Arrays], forgetful: list[Arrays]) -> list[str]:
+    """Return which updates are not finite, or too large or too small.
+
+    `exact` are the updates of the uninterrupted run, `forgetful` those of the run without its first
+    moments.
+    """
+    bad = []
+    for number, updates in enumerate(found):
+        for name, update in updates.items():
+            size, most, least = (
+                float(np.linalg.norm(each[name].astype(float)))
+                for each in (updates, exact[number], forgetful[number])
+            )
+            if not np.isfinite(update).all():
+                bad.append(f"{name}, step {number}: {np.count_nonzero(~np.isfinite(update))} not finite")
+            elif not min(least, most) / 2 <= size <= max(least, most) * 2:
+                bad.append(f"{name}, step {number}: {size:.3g}, not {least:.3g} to {most:.3g}")
+    return bad
