@@ -143,8 +143,13 @@ def test_a_check_finds_what_is_wrong_with_the_files(tmp_path: Path) -> None:
         data[place] ^= 1
         path.write_bytes(data)
         found = lccodec.validate(path)
-        assert {problem.rule for problem in found} == {"LCC-MAN-08"}
-        assert all(f"{name}.lcc.h5" in problem.where for problem in found)
+        own = [problem for problem in found if problem.rule != "chain"]
+        assert {problem.rule for problem in own} == {"LCC-MAN-08"}
+        assert all(f"{name}.lcc.h5" in problem.where for problem in own)
+        step = None if name == "exact" else int(name)
+        needing = [problem for problem in found if problem.rule == "chain"]
+        assert all(problem.message.endswith(f"as it needs step {step}") for problem in needing)
+        assert len(needing) == {0: 2, 10: 1}.get(step, 0)
     path.write_bytes(whole[:-1])
     assert [problem.rule for problem in lccodec.validate(path)] == ["LCC-BUN-01"]
 
