@@ -97,9 +97,13 @@ class Lifetime(History):
             self._settings.forget_saves()
             return bring_back(self.directory, name, claim=self._claim)
 
-    def purge(self, name: str | None = None) -> list[RolledBack]:
-        """Remove what a rollback set aside, by default all that was ever set aside."""
-        return purge_rolled_back(self.directory, name)
+    def purge(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
+        """Remove what a rollback set aside, by default all that was ever set aside.
+
+        Pinned steps are refused, unless `pinned` is set. Errors are those of
+        `lccodec.chain.rolled_back.purge_rolled_back`.
+        """
+        return purge_rolled_back(self.directory, name, pinned=pinned)
 
     def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
         """Start a new chain in `directory` from a step of this one; return the steps it has.

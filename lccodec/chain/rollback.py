@@ -2,7 +2,8 @@
 
 They are set aside whole (:mod:`lccodec.chain.rolled_back`), or removed at once. The exact file and
 the pins of later steps go with them. After a crash, the chain still has some of the later steps,
-each of which can be restored, and rolling back again finishes it.
+each of which can be restored. Rolling back to the same step again finishes it: what was set aside
+stays together.
 
 Source: SPEC 9 (LCC-CHN-08, LCC-CHN-09).
 """
@@ -21,7 +22,7 @@ from .claim import Claim
 from .directory import directory_steps, step_index
 from .pins import pin_path, pinned_steps
 from .removal import remove_steps
-from .rolled_back import RolledBack, exact_step, list_rolled_back, set_aside
+from .rolled_back import RolledBack, add_pins, cut_short, exact_step, list_rolled_back, set_aside
 
 
 def rollback(
@@ -44,7 +45,8 @@ def rollback(
     Returns
     -------
     RolledBack
-        What was taken out. Its name is empty if it was removed, or if there was nothing.
+        What was taken out; with what the last rollback had set aside, if that went to the same step
+        and was cut short. Its name is empty if it was removed, or if there was nothing.
 
     Raises
     ------
@@ -73,13 +75,16 @@ def rollback(
         paths = [*later.values(), *([directory / EXACT_NAME] if exact else [])]
         with storage_errors("cannot look at", directory):
             size = sum(path.lstat().st_size for path in paths)
-        found = RolledBack("", step, tuple(later), exact, size)
+        found = RolledBack("", step, tuple(later), exact, size, tuple(pinned))
         if not paths and not pinned:
             return found
         if not purge:
-            needed = Ancestry().needed(later, steps)
-            aside = set_aside(folder, step, [*needed, *later], exact, pinned)
-            found = next(each for each in list_rolled_back(directory) if each.name == aside)
+            if (before := cut_short(directory, step, later, exact)) is not None:
+                name = before.name
+                add_pins(folder, name, pinned)
+            else:
+                name = set_aside(folder, step, [*Ancestry().needed(later, steps), *later], exact, pinned)
+            found = next(each for each in list_rolled_back(directory) if each.name == name)
         remove_steps(folder, later)
         # Until here the exact file belongs to the newest step that is there.
         with storage_errors("cannot remove files of", directory):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from ..container.duplicate import duplicate
 from ..container.folder import Folder, is_temporary, locked_folder, temporary_name
 from ..container.reader import open_checkpoint
 from ..container.system import SYSTEM, System, storage_errors
-from ..errors import ArgumentError, ChainError, StorageError, warn
+from ..errors import ArgumentError, ChainError, DataError, StorageError, warn
 from .claim import Claim
 from .directory import checkpoint_path, directory_steps, steps_of
 from .pins import add_pin, pinned_among, pinned_steps
@@ -47,6 +47,8 @@ class RolledBack:
         Whether the exact file was taken out with them.
     bytes
         Size of their files.
+    pins
+        The steps that are pinned.
     """
 
     name: str
@@ -54,6 +56,7 @@ class RolledBack:
     steps: tuple[int, ...]
     exact: bool
     bytes: int
+    pins: tuple[int, ...] = ()
 
 
 def list_rolled_back(directory: Path) -> list[RolledBack]:
@@ -92,7 +95,36 @@ def _describe(aside: Path, step: int) -> RolledBack:
     paths = [*files.values(), *([exact] if os.path.lexists(exact) else [])]
     with storage_errors("cannot look at", aside):
         size = sum(path.lstat().st_size for path in paths)
-    return RolledBack(aside.name, step, tuple(files), len(paths) > len(files), size)
+    return RolledBack(
+        aside.name, step, tuple(files), len(paths) > len(files), size, tuple(pinned_steps(aside))
+    )
+
+
+def cut_short(directory: Path, step: int, later: Mapping[int, Path], exact: bool) -> RolledBack | None:
+    """Return what the last rollback set aside, if it went back to this step and was cut short.
+
+    Then it has all that is to go now: the `later` steps and, with `exact`, the exact file.
+    """
+    there = list_rolled_back(directory)
+    if not there or there[-1].step != step:
+        return None
+    last = there[-1]
+    aside = directory / ROLLED_BACK_NAME / last.name
+    files = directory_steps(aside)
+    pairs = [(files.get(other), path) for other, path in later.items()]
+    pairs += [(aside / EXACT_NAME if last.exact else None, directory / EXACT_NAME)] if exact else []
+    try:
+        return last if all(_is_same(*pair) for pair in pairs) else None
+    except (DataError, StorageError):  # nobody knows
+        return None
+
+
+def add_pins(folder: Folder, name: str, pins: Iterable[int]) -> None:
+    """Pin steps that were set aside under a name, and bring that to stable storage."""
+    with folder.inner(ROLLED_BACK_NAME) as base, base.inner(name) as aside:
+        for pin in pins:
+            add_pin(aside, pin)
+        aside.sync()
 
 
 def set_aside(folder: Folder, step: int, steps: Iterable[int], exact: bool, pins: Iterable[int]) -> str:
@@ -171,15 +203,30 @@ def bring_back(
     return found
 
 
-def purge_rolled_back(directory: Path, name: str | None = None, system: System = SYSTEM) -> list[RolledBack]:
+def purge_rolled_back(
+    directory: Path, name: str | None = None, *, pinned: bool = False, system: System = SYSTEM
+) -> list[RolledBack]:
     """Remove what was rolled back: under one name, or all of it.
+
+    Parameters
+    ----------
+    pinned
+        Whether to remove pinned steps, too.
 
     Raises
     ------
+    ArgumentError
+        If a step is pinned, unless `pinned` is set. Nothing is removed.
     ChainError
         If there is nothing of that name.
     """
     found = list_rolled_back(directory) if name is None else [_find(directory, name)]
+    for each in found:
+        if each.pins and not pinned:
+            raise ArgumentError(
+                f"step {each.pins[0]} of {directory}, rolled back as {each.name}, is pinned: bring it back,"
+                " or purge pinned steps, too (pinned=True)"
+            )
     if os.path.lexists(directory / ROLLED_BACK_NAME):
         with storage_errors("cannot purge", directory), locked_folder(directory, system) as folder:
             _purge(folder, [each.name for each in found])
@@ -198,9 +245,11 @@ def _find(directory: Path, name: str | None) -> RolledBack:
 
 
 def _is_same(aside: Path | None, path: Path) -> bool:
-    """Return whether a step of the chain is the one that was set aside."""
+    """Return whether a file of the chain is the one that was set aside."""
     if aside is None:
         return False
+    if os.path.samestat(aside.lstat(), path.lstat()):  # two names of one file
+        return True
     with open_checkpoint(aside) as left, open_checkpoint(path) as right:
         return bool(left.roots & right.roots)
 

@@ -257,6 +257,19 @@ class Life(RuleBasedStateMachine):
         else:
             self.forget(gone.steps)
 
+    @rule(pinned=st.booleans())
+    def purge(self, pinned: bool) -> None:
+        """What was set aside goes for good; pinned steps only if told."""
+        there = self.chain.rolled_back
+        asides = [self.chain.directory / ".rolled-back" / each.name for each in there]
+        if not pinned and any(map(pinned_steps, asides)):
+            with pytest.raises(ArgumentError, match="is pinned"):
+                self.chain.purge()
+            assert self.chain.rolled_back == there
+            return
+        self.chain.purge(pinned=pinned)
+        assert self.chain.rolled_back == []
+
     @precondition(lambda self: self.chain.steps)
     @rule(data=st.data(), latest=st.integers(1, 3), rewrite=st.booleans(), pin=st.booleans())
     def prune(self, data: st.DataObject, latest: int, rewrite: bool, pin: bool) -> None:

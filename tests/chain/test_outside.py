@@ -120,8 +120,8 @@ VERBS: dict[str, Callable[[Path], object]] = {
     "rollback, purge": chain_verb(lambda chain: chain.rollback(3, purge=True)),
     "bring back": chain_verb(lambda chain: chain.bring_back()),
     "bring back one": chain_verb(lambda chain: chain.bring_back("0001-to-6")),
-    "purge": chain_verb(lambda chain: chain.purge()),
-    "purge one": chain_verb(lambda chain: chain.purge("0001-to-6")),
+    "purge": chain_verb(lambda chain: chain.purge(pinned=True)),
+    "purge one": chain_verb(lambda chain: chain.purge("0001-to-6", pinned=True)),
     "prune": chain_verb(lambda chain: chain.prune(Keep(latest=1))),
     "prune, rewrite": chain_verb(lambda chain: chain.prune(Keep(latest=2), rewrite=True)),
     "prune, and ranks": lambda directory: prune_together(directory, Keep(latest=1)),
@@ -320,7 +320,7 @@ def test_files_of_others_in_an_archive_stay(tmp_path: Path, built: Path) -> None
     (directory / ARCHIVE / "notes.txt").write_bytes(b"mine")
     with Chain(directory) as chain:
         with pytest.warns(LccodecWarning, match="stays: it has files that lccodec did not make"):
-            chain.purge()
+            chain.purge(pinned=True)
         assert chain.rolled_back == []
     (notes,) = (directory / ROLLED_BACK_NAME).rglob("notes.txt")
     assert [path.name for path in notes.parent.iterdir()] == ["notes.txt"]

@@ -16,6 +16,7 @@ from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
 
 from ..support.crashes import Journal, broken
 from ..support.directories import entries
+from ..support.profiles import LONG
 from ..support.systems import Faulty
 from ..support.walks import assert_same, walk
 
@@ -199,22 +200,69 @@ def test_parents_that_go_before_their_children_are_found(
     assert broken(root, lambda system: rollback(root, 3, system=system), lambda _, p: all_restore(p))[1] > 0
 
 
-def test_every_crash_can_be_finished(tmp_path: Path, exact_run: Path) -> None:
-    """Rolling back again completes it, and leaves nothing of the first time but what is whole."""
+@pytest.mark.parametrize("power", [False, True] if LONG else [False])
+@pytest.mark.parametrize("links", [True, False])
+def test_every_crash_can_be_finished(tmp_path: Path, exact_run: Path, power: bool, links: bool) -> None:
+    """Rolling back again completes it. What comes back is all that was taken out, at once."""
     root = Path(shutil.copytree(exact_run, tmp_path / "run"))
     journal = Journal(root)
     rollback(root, 4, system=journal)
-    for number, (_, found) in enumerate(journal.states(False)):
+    tried = 0
+    for number, (_, found) in enumerate(journal.states(power)):
         place = tmp_path / f"again-{number}"
         for name, data in found.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(data)
+        if links:  # as they are on the disk: files of one content have two names
+            for path in place.glob(f"{ROLLED_BACK_NAME}/*/*"):
+                if (other := place / path.name).exists():
+                    path.unlink()
+                    path.hardlink_to(other)
+        tried += 1
         chain = Chain(place)
         chain.rollback(4)
         assert chain.steps == [0, 1, 2, 3, 4]
+        assert chain.pins == []
         assert not [name for name in names(place) if ".tmp-" in name]
         assert not (place / EXACT_NAME).exists()
-        assert any(set(each.steps) == {5, 6} for each in chain.rolled_back)
+        (aside,) = chain.rolled_back
+        assert (aside.steps, aside.exact, aside.pins) == ((5, 6), True, (5,))
+        assert chain.bring_back() == aside
+        assert chain.steps == list(range(7))
+        assert chain.pins == [5]
+        assert chain.rolled_back == []
+        assert_same(chain.restore(), STATES[6])
+        assert all_restore(place)
+    assert tried > 10
+
+
+def test_only_what_was_cut_short_is_gone_on_with(tmp_path: Path) -> None:
+    """What was saved meanwhile, or goes back to another step, is set aside on its own."""
+    chain = run_of(tmp_path / "run", newest="exact")
+    assert chain.rollback(4).name == "0001-to-4"
+    chain.save(5, STATES[7])
+    assert chain.rollback(4).name == "0002-to-4"
+    chain.save(5, STATES[7])  # the same again: it is there already
+    chain.pin(5)
+    assert chain.rollback(4).name == "0002-to-4"
+    assert chain.rollback(3).name == "0003-to-3"
+    assert [each.steps for each in chain.rolled_back] == [(5, 6), (5,), (4,)]
+    assert [each.pins for each in chain.rolled_back] == [(), (5,), ()]
+    chain.bring_back()
+    chain.bring_back()
+    assert_same(chain.restore(5), STATES[7])
+    assert chain.pins == [5]
+
+
+def test_what_is_damaged_is_set_aside_as_it_is(tmp_path: Path) -> None:
+    chain = run_of(tmp_path / "run")
+    (chain.directory / "000000000006.lcc.h5").write_bytes(b"damaged")
+    chain.rollback(4)
+    aside = chain.directory / ROLLED_BACK_NAME / "0001-to-4" / "000000000006.lcc.h5"
+    shutil.copy(aside, chain.directory)  # as after a kill, without hard links
+    assert chain.rollback(4).name == "0002-to-4"
+    (chain.directory / aside.name).hardlink_to(chain.directory / ROLLED_BACK_NAME / "0002-to-4" / aside.name)
+    assert chain.rollback(4).name == "0002-to-4"
 
 
 def test_a_full_disk_without_hard_links(tmp_path: Path, exact_run: Path) -> None:

@@ -93,10 +93,22 @@ def test_it_is_purged(chain: Chain) -> None:
     chain.rollback(2)
     chain.rollback(1)
     assert [each.name for each in chain.purge("0002-to-2")] == ["0002-to-2"]
-    assert [each.name for each in chain.purge()] == ["0001-to-4", "0003-to-1"]
+    assert [each.name for each in chain.purge(pinned=True)] == ["0001-to-4", "0003-to-1"]
     assert chain.rolled_back == []
     assert not (chain.directory / ROLLED_BACK_NAME).exists()
     assert chain.steps == [0, 1]
+
+
+def test_pinned_steps_are_not_purged_unless_told(chain: Chain) -> None:
+    chain.rollback(2)
+    assert [each.pins for each in chain.rolled_back] == [(6,), ()]
+    for purge in (chain.purge, lambda: chain.purge("0001-to-4")):
+        with pytest.raises(ArgumentError, match=r"step 6 of .*, rolled back as 0001-to-4, is pinned: bring"):
+            purge()
+        assert len(chain.rolled_back) == 2
+    chain.purge("0002-to-2")
+    (gone,) = chain.purge("0001-to-4", pinned=True)
+    assert (gone.pins, chain.rolled_back) == ((6,), [])
 
 
 def test_what_a_killed_process_left_goes_with_the_next_rollback(chain: Chain) -> None:
@@ -158,6 +170,8 @@ def test_a_purge_that_is_cut_short_leaves_a_whole_chain_or_none(chain: Chain) ->
         whole = all(Chain(aside).steps == [3, 4, 5, 6] and restores(aside) for aside in asides)
         return whole and restores(place) and Chain(place).steps == [0, 1, 2, 3, 4] and not (done and asides)
 
-    tried, wrong = broken(chain.directory, lambda s: purge_rolled_back(chain.directory, system=s), check)
+    tried, wrong = broken(
+        chain.directory, lambda s: purge_rolled_back(chain.directory, pinned=True, system=s), check
+    )
     assert tried > 10
     assert wrong == 0

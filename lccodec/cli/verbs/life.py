@@ -56,14 +56,19 @@ def rollback(directory: Path, step: int, purge: bool, as_json: bool) -> None:
 @click.option("--name", help="Which of them.  [default: the last; with --purge, all]")
 @click.option("--bring-back", is_flag=True, help="Put the steps into the chain again.")
 @click.option("--purge", is_flag=True, help="Remove them for good.")
-def rolled_back(directory: Path, name: str | None, bring_back: bool, purge: bool, as_json: bool) -> None:
+@click.option("--pinned", is_flag=True, help="With --purge: pinned steps, too.")
+def rolled_back(  # one parameter for each option
+    directory: Path, name: str | None, bring_back: bool, purge: bool, pinned: bool, as_json: bool
+) -> None:
     """List what rollback has set aside; or bring it back, or remove it for good."""
     if bring_back and purge:
         raise click.UsageError("--bring-back or --purge, not both")
+    if pinned and not purge:
+        raise click.UsageError("--pinned is for --purge")
     if bring_back:
         found = [bring_back_steps(directory, name)]
     elif purge:
-        found = purge_rolled_back(directory, name)
+        found = purge_rolled_back(directory, name, pinned=pinned)
     else:
         found = [each for each in list_rolled_back(directory) if name in (None, each.name)]
     if as_json:
@@ -83,6 +88,7 @@ def _content(gone: RolledBack) -> str:
         return ""
     steps = f"steps {gone.steps[0]} to {gone.steps[-1]}" if gone.steps else "no steps"
     exact = ", the exact file" if gone.exact else ""
+    exact += f", pinned: {', '.join(map(str, gone.pins))}" if gone.pins else ""
     return f": {len(gone.steps)} checkpoints, {steps}{exact}, {gone.bytes:,} bytes"
 
 

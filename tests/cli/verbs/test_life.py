@@ -162,5 +162,13 @@ def test_pins(chain):
     assert run("pin", chain)[0] == "no pins\n"
     assert run("pin", chain, 30, 10)[0] == "pinned: 10, 30\n"
     assert "step 30 of" in run("rollback", chain, 20, "--purge", code=2)[1]
+    assert ", pinned: 30" in run("rollback", chain, 20)[0]
+    assert run_json("rolled-back", chain)["rolled_back"][0]["pins"] == [30]
+    assert "0001-to-20, is pinned" in run("rolled-back", chain, "--purge", code=2)[1]
+    assert "--pinned is for --purge" in run("rolled-back", chain, "--pinned", code=2)[1]
+    run("rolled-back", chain, "--bring-back")
+    run("rollback", chain, 20)
+    assert run("rolled-back", chain, "--purge", "--pinned")[0].startswith("removed 0001-to-20: ")
+    assert run("rolled-back", chain)[0] == "nothing is rolled back\n"
     assert run_json("unpin", chain, 30) == {"directory": str(chain), "pins": [10]}
     assert run("unpin", chain, 10, 20)[0] == "no pins\n"
