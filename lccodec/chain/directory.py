@@ -17,9 +17,9 @@ from typing import Final
 
 from ..arguments import as_integer
 from ..constants import CHECKPOINT_SUFFIX, EXACT_NAME, MAX_STEP
-from ..container.reader import open_checkpoint
+from ..container.reader import peek_exact
 from ..container.system import storage_errors
-from ..errors import ArgumentError, DataError, FormatError, StorageError
+from ..errors import ArgumentError, FormatError, StorageError
 
 _MAX_NAMES_SHOWN: Final = 5  # in one message
 _FILE_NAME: Final = re.compile(r"([0-9]{12}|[1-9][0-9]{12,15})" + re.escape(CHECKPOINT_SUFFIX))
@@ -99,15 +99,11 @@ def stored_steps(directory: Path) -> list[int]:
 
 
 def exact_step(directory: Path) -> int | None:
-    """Return the step of a directory's exact file; ``None`` without one that can be opened."""
-    path = directory / EXACT_NAME
-    if not os.path.lexists(path):
-        return None
-    try:
-        with open_checkpoint(path) as reader:
-            return reader.manifest.step if reader.manifest.is_exact else None
-    except (DataError, StorageError):
-        return None
+    """Return the step of a directory's exact file; ``None`` without one. Nothing is verified.
+
+    It is asked for at every save, so only the start of the manifest is read.
+    """
+    return peek_exact(directory / EXACT_NAME)
 
 
 def chain_steps(directory: Path) -> dict[int, Path]:

@@ -102,8 +102,11 @@ def _has_exact(directory: Path, step: int | None) -> bool:
     """Return whether the exact file of a chain is sound as a link, and of a step."""
     if step is None or exact_step(directory) != step:
         return False
-    with open_checkpoint(directory / EXACT_NAME) as reader:
-        return reader.manifest.step == step and link_problem(reader, directory) == (True, None)
+    try:
+        with open_checkpoint(directory / EXACT_NAME) as reader:
+            return reader.manifest.step == step and link_problem(reader, directory) == (True, None)
+    except LccodecError:
+        return False
 
 
 def _root(path: Path) -> bytes | None:

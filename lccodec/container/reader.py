@@ -35,11 +35,12 @@ _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _HDF5_PLACES: Final = {0: (slice(40, 48), slice(720, 727)), 2: (slice(28, 36), slice(94, 101))}
 _HDF5_SUPERBLOCK_SIZE: Final = 48
 _MAX_WHOLE_BYTES: Final = 1 << 24  # largest frame that is read into memory whole
-# The first bytes of every manifest of a delta (LCC-MAN-01, LCC-MAN-03).
+# The first bytes of every manifest of a delta, and of an exact file (LCC-MAN-01, LCC-MAN-03).
 _DELTA: Final = re.compile(
     rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":(?:\{"step":|\[)(\d{1,16}),'
 )
-_DELTA_START_BYTES: Final = 128
+_EXACT: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(\d{1,16}),"parent":null,"exact":true,')
+_START_BYTES: Final = 128  # of a manifest, in which both of these lie
 
 
 class CheckpointReader:
@@ -219,9 +220,23 @@ def peek_parent(path: StrPath) -> int | None:
 
 def parent_step(source: Source) -> int | None:
     """Return as `peek_parent`; raise what the trailer breaks."""
+    return _number(_DELTA, source)
+
+
+def peek_exact(path: StrPath) -> int | None:
+    """Return the step of an exact file; None for another file. Nothing is verified."""
+    try:
+        with closing(FileSource(path)) as source:
+            return _number(_EXACT, source)
+    except LccodecError:
+        return None
+
+
+def _number(pattern: re.Pattern[bytes], source: Source) -> int | None:
+    """Return the number that a pattern finds at the start of a manifest, if it fits."""
     trailer = parse_trailer(_last_bytes(source), "")
-    length = min(trailer.manifest_length, _DELTA_START_BYTES)
-    match = _DELTA.match(source.read(trailer.manifest_offset, length))
+    length = min(trailer.manifest_length, _START_BYTES)
+    match = pattern.match(source.read(trailer.manifest_offset, length))
     return None if match is None else int(match[1])
 
 

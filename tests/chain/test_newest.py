@@ -42,6 +42,7 @@ def _chain(tmp_path: Path) -> Chain:
     chain = Chain(tmp_path / "run", "lc-3", newest="exact")
     for step in range(3):
         chain.save(step, STATES[step])
+    chain.give_way()
     return chain
 
 
@@ -102,9 +103,11 @@ def test_a_chain_goes_on_as_it_was(chain: Chain) -> None:
     assert again.newest == "exact"
     again.save(3, STATES[3])
     assert is_exact(again.restore(), 3)
+    again.close()
     without = Chain(chain.directory, newest="history")
     assert without.newest == "history"
     without.save(4, STATES[4])
+    without.close()
     assert not (chain.directory / EXACT).exists()
     assert Chain(chain.directory).newest == "history"
     assert not is_exact(Chain(chain.directory).restore(), 4)  # and no warning
@@ -407,6 +410,7 @@ def test_a_file_of_the_user_stays(chain: Chain) -> None:
             warnings.simplefilter("always")
             step = again.steps[-1] + 1
             again.save(step, STATES[step])
+            again.close()
         assert [("stays" in str(w.message)) for w in caught] == [True] * (newest != "history")
         assert lccodec.load_file(path) == {"best": 1}
     with pytest.raises(ArgumentError, match="is a checkpoint of a chain"):
@@ -662,6 +666,7 @@ def test_another_writer_keeps_it_or_takes_it_away(chain: Chain) -> None:
     going_on = Chain(chain.directory)
     Chain(chain.directory, newest="history").save(3, STATES[3])
     going_on.save(4, STATES[4])
+    going_on.give_way()
     assert not (chain.directory / EXACT).exists()
     Chain(chain.directory, newest="exact").save(5, STATES[5])
     with pytest.warns(LccodecWarning, match="saved by another writer"):
