@@ -65,8 +65,6 @@ class Background:
         The most saves that may run or wait at a time. Each has a copy of its state.
     after
         A call that is made after each save, by the thread that waits for it.
-    claim
-        The claim on the directory: it must stay while saves run, also of a chain that was dropped.
     """
 
     def __init__(
@@ -76,11 +74,9 @@ class Background:
         saver: Saver,
         in_flight: int,
         after: Callable[[], None] = lambda: None,
-        claim: Claim | None = None,
     ) -> None:
         self.process = os.getpid()
         self._directory = directory
-        self._claim = claim
         self._remote = remote
         self._saver = saver
         self._in_flight = in_flight
@@ -276,7 +272,7 @@ def open_background(
     if obstacle is not None and has_lock():
         warn(f"{opening.directory}: workers cannot save, a thread of this process does: {obstacle}")
     remote = None if obstacle else Remote(opening, claim)
-    return Background(Path(opening.directory), remote, saver, in_flight, after, claim)
+    return Background(Path(opening.directory), remote, saver, in_flight, after)
 
 
 @atexit.register

@@ -36,8 +36,7 @@ class Chain(Lifetime):
     """Checkpoints of one run in a directory; a context manager.
 
     Several threads may use one `Chain`: saves wait for each other. Any number of processes may
-    read the directory. One `Chain` at a time saves to it, from its first save until `close` or
-    `give_way`.
+    read the directory, and one at a time saves to it.
 
     Parameters
     ----------
@@ -203,7 +202,7 @@ class Chain(Lifetime):
         ArgumentError
             If the step exists or is out of order, or if the state or its metadata cannot be stored.
         ChainError
-            If another process or `Chain` saves to the directory.
+            If another process saves to the directory, or another `Chain` of this one does just now.
         StorageError
             If the operating system refuses to write. In all cases no file is left behind.
         """
@@ -326,7 +325,6 @@ class Chain(Lifetime):
     ) -> Future[int | None]:
         """Start a save in the background."""
         index = next_of(self.directory, step, background.steps)
-        self._claim.take(make=True)
 
         def copy(arena: Arena) -> Snapshot:
             staging = Staging(arena)
@@ -336,7 +334,8 @@ class Chain(Lifetime):
                 flat, step=index, metadata=strings, known=roles, resumed=resumed, watched=watched
             )
 
-        return background.submit(copy, index, when_busy, progress=progress, raises=raises)
+        begin = partial(background.submit, copy, index, when_busy, progress=progress, raises=raises)
+        return self._claim.used_by(begin)
 
     def _check_open(self) -> None:
         if self._closed:

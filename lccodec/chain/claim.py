@@ -4,8 +4,10 @@ A writer holds a lock on the file ``.tmp-writer`` of the directory as long as it
 worker holds the same lock, since it may finish a save after the writer was killed. The kernel
 releases the lock when both are gone. Whoever locks the file then may remove it: it is a temporary.
 
-A second `Chain` of the same process is another writer, and so is a forked process: it closes its
-copy of the lock, which would otherwise stay after the writer's end.
+All of one process share the lock, and one `Chain` at a time uses it: while it saves, another one is
+refused as another process is. Between their saves, the two are told apart by roots
+(:mod:`lccodec.chain.tail`). A forked process is another process: it closes its copy of the lock,
+which would otherwise stay after the writer's end.
 
 Source: SPEC 9 (LCC-CHN-05, LCC-CHN-11).
 """
@@ -14,17 +16,17 @@ from __future__ import annotations
 
 import atexit
 import errno
-import gc
 import os
 import platform
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from ..constants import WRITER_NAME
 from ..container.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
@@ -38,17 +40,21 @@ _MAX_HOLDER_BYTES: Final = 200  # of the text that says who holds a lock
 _READ_FLAGS: Final = os.O_RDONLY | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
 _FLAGS: Final = _READ_FLAGS | os.O_RDWR | os.O_CREAT
 
+Result = TypeVar("Result")
+
 #: Device and number of a file.
 _Identity: TypeAlias = tuple[int, int]
 
 
 @dataclass
 class _Lock:
-    """A lock that this process holds, for one claim."""
+    """A lock that this process holds, how many claims share it, and which of them is used now."""
 
     path: Path
     descriptor: int
     identity: _Identity
+    claims: int = 1
+    user: Claim | None = None
 
 
 _held: dict[_Identity | None, _Lock] = {}
@@ -68,6 +74,7 @@ class Claim:
         self._directory = directory
         self._system = system
         self._locks: list[_Lock] = []  # more than one if the directory was replaced by another
+        self._uses = 0
 
     def __del__(self) -> None:
         self.release()
@@ -78,36 +85,78 @@ class Claim:
         return [lock.descriptor for lock in self._locks if _held.get(lock.identity) is lock]
 
     def take(self, *, make: bool = False) -> None:
-        """Take the claim, if it is not held already; with `make`, make the directory before.
+        """Take the claim, if it is not held already, and use it until `done` is called.
 
-        Where that is not possible, because there is no directory or no lock, nothing is held.
+        With `make`, make the directory before. Where there is no directory or no lock, nothing is
+        held.
 
         Raises
         ------
         ChainError
-            If another process or another claim holds it, and does not release it within some
-            seconds.
+            If another process holds it, or another claim of this process is used, and does not
+            release it within some seconds.
         """
         path = self._directory / WRITER_NAME
-        if WINDOWS or self._holds(path):  # Windows has no such locks
-            return
-        if make:
+        if make and not self._holds(path):
             with suppress(OSError):  # the save will say so
                 self._directory.mkdir(parents=True, exist_ok=True)
-        end, collected = time.monotonic() + _SECONDS_TO_WAIT, False
+        end = time.monotonic() + _SECONDS_TO_WAIT
         while True:
             try:
-                self._locks += _take(path, self._system)
+                self._use(path)
                 return
             except BlockingIOError:
-                ours = _identity(path) in _held
                 if time.monotonic() > end:
-                    raise ChainError(f"{self._directory}: {_why_refused(path, ours=ours)}") from None
-            if ours and not collected:
-                gc.collect()  # a chain may have been dropped without being closed
-                collected = True
-                continue
+                    holder = "another Chain of this process" if _identity(path) in _held else _holder(path)
+                    raise ChainError(
+                        f"{self._directory}: {holder} saves to this chain, and there is one writer at a"
+                        " time; wait for its end, or save to another directory"
+                    ) from None
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+
+    def _use(self, path: Path) -> None:
+        """Begin to use the lock of a file. Raise BlockingIOError if somebody else does."""
+        with _changing:
+            known = _held.get(_identity(path))
+            if known is not None and known.user not in (None, self):
+                raise BlockingIOError
+            if not WINDOWS and not self._holds(path):  # Windows has no such locks
+                self._locks += _take(path, self._system)
+            self._uses += 1
+            for lock in self._locks:
+                lock.user = self
+
+    def done(self) -> None:
+        """End one use: what was taken is kept, and others of this process may use it."""
+        with _changing:
+            self._uses -= 1
+            for lock in self._locks:
+                if not self._uses:
+                    lock.user = None
+
+    def used_by(self, begin: Callable[[], Future[Result]]) -> Future[Result]:
+        """Take the claim for a save in the background, and use it until that is done. Return it."""
+        self.take(make=True)
+        try:
+            future = begin()
+        except BaseException:
+            self.done()
+            raise
+        future.add_done_callback(lambda _: self.done())
+        return future
+
+    @contextmanager
+    def around_save(self) -> Iterator[None]:
+        """Take the claim before a save, or after it if it has made the directory."""
+        self.take()
+        try:
+            yield
+            if not self._locks:
+                with suppress(ChainError):  # somebody else came first; the save stands
+                    self.take()
+                    self.done()
+        finally:
+            self.done()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -117,24 +166,18 @@ class Claim:
         try:
             yield
         finally:
+            self.done()
             if not before:
                 self.release()
-
-    @contextmanager
-    def around_save(self) -> Iterator[None]:
-        """Take the claim before a save, or after it if it has made the directory."""
-        self.take()
-        yield
-        if not self._locks:
-            with suppress(ChainError):  # somebody else came first; the save stands
-                self.take()
 
     def release(self) -> None:
         """Release the claim. Releasing it again does nothing."""
         locks, self._locks = self._locks, []
         with _changing:
             for lock in locks:
-                if _held.get(lock.identity) is lock:
+                lock.claims -= 1
+                lock.user = None if lock.user is self else lock.user
+                if lock.claims == 0 and _held.get(lock.identity) is lock:
                     _give_up(lock, self._system)
 
     def _holds(self, path: Path) -> bool:
@@ -150,8 +193,10 @@ def _take(path: Path, system: System) -> list[_Lock]:
     """Return a lock; nothing if there can be none. Raise BlockingIOError if another has it."""
     with _changing:
         for _ in range(_MAX_ATTEMPTS):
-            if _identity(path) in _held:
-                raise BlockingIOError
+            known = _held.get(_identity(path))
+            if known is not None:
+                known.claims += 1
+                return [known]
             descriptor = _opened(path, system)
             if descriptor < 0:
                 return []
@@ -223,19 +268,6 @@ def _sign(descriptor: int) -> None:
         os.write(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode())
 
 
-def _why_refused(path: Path, *, ours: bool) -> str:
-    """Return who holds the lock, and what to do."""
-    if ours:
-        return (
-            "another Chain of this process saves to this chain, and there is one writer at a time;"
-            " close that one, or call its give_way(), first"
-        )
-    return (
-        f"{_holder(path)} saves to this chain, and there is one writer at a time; wait for its end, or save"
-        " to another directory"
-    )
-
-
 def _holder(path: Path) -> str:
     """Return who has signed a file."""
     text = ""
@@ -274,6 +306,8 @@ def _after_fork() -> None:
     for lock in _held.values():
         with suppress(OSError):
             os.close(lock.descriptor)
+        if lock.user is not None:
+            lock.user._uses = 0  # by a save of the parent
     _held.clear()
 
 

@@ -60,7 +60,7 @@ class Lifetime(History):
         raise NotImplementedError
 
     def give_way(self) -> None:
-        """Let another process or `Chain` save to the directory, until the next save of this one.
+        """Let another process save to the directory, until the next save of this `Chain`.
 
         Otherwise it may when this chain is closed. It waits for saves in the background.
         """

@@ -209,4 +209,5 @@ def test_rollbacks_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyP
         for step in Chain(directory).steps:
             assert_same(Chain(directory).restore(step), states[step])
         assert validate(directory, deep=True) == []
-    assert refused == (0 if who == "nobody has a lock" else tries)
+    if who == "a fork":
+        assert refused == tries

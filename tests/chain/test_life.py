@@ -204,9 +204,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(state=states())
     def another_writer(self, state: Any) -> None:
-        self.chain.give_way()
-        with self.open() as other:
-            self.save_with(other, state)
+        self.save_with(self.open(), state)
 
     @rule()
     def reopen(self) -> None:
