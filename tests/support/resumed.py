@@ -26,7 +26,7 @@ Arrays = dict[str, np.ndarray]
 PRESETS = [name for name, policy in lccodec.POLICIES.items() if policy.roles]
 
 SHAPES = {"table": (24, 16), "kernel": (16, 20), "bias": (300,)}
-SAVED = range(30, 39, 4)  # a keyframe and two deltas
+SAVED = range(300, 309, 4)  # a keyframe and two deltas, of moments that have come to rest
 FURTHER = 5
 
 
@@ -78,6 +78,7 @@ def problems(found: list[Arrays], exact: list[Arrays], forgetful: list[Arrays]) 
     `exact` are the updates of the uninterrupted run, `forgetful` those of the run without its first
     moments.
     """
+    assert all(np.isfinite(update).all() for updates in exact for update in updates.values())
     bad = []
     for number, updates in enumerate(found):
         for name, update in updates.items():

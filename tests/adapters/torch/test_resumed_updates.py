@@ -113,6 +113,7 @@ def test_all_optimizers_are_tried() -> None:
     assert "RMSprop-momentum-centered" in {case.id for case in CASES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "settings"), CASES)
 def test_updates_after_a_restore(tmp_path: Path, kind: type[torch.optim.Optimizer], settings: Any) -> None:
     run, states, wanted = Run(kind, **settings), {}, {}
