@@ -1,6 +1,7 @@
 """Many checkpoints of a small model in one directory: what grows with their number, and how fast.
 
 The bounds are those of 1,000 checkpoints on one core. A larger number shows what grows with it.
+Then many tiny arrays in one checkpoint: how long a save in the background blocks its caller.
 """
 
 from __future__ import annotations
@@ -29,9 +30,13 @@ BOUNDS: Final[dict[str, float | None]] = {
     "ls": 0.3,
     "python -m lccodec ls": None,
     "prune nine of ten": 5.0,
+    "save_async of 100 tiny arrays a checkpoint": 0.6,
+    "np.copyto of each of them": None,
 }
 BOUND_OF: Final = 1000  # checkpoints
 ROUNDS: Final = 5
+TINY_ARRAYS: Final = 100  # for each checkpoint
+TINY_VALUES: Final = 10
 
 
 def state(step: int) -> dict[str, Any]:
@@ -71,6 +76,28 @@ def measure(directory: Path, count: int) -> dict[str, float]:
     return found
 
 
+def tiny(directory: Path, count: int) -> dict[str, float]:
+    """Return the seconds that `save_async` blocks for so many tiny arrays, and of copies."""
+    rng = np.random.default_rng(0)
+    names = [f"layer{number // 4}/block.w{number % 4}.weight" for number in range(count)]
+    state = {name: rng.standard_normal(TINY_VALUES).astype("f4") for name in names}
+    targets = [np.empty_like(array) for array in state.values()]
+    blocked = []
+    with lccodec.Chain(directory, "lossless") as chain:
+        for step in range(ROUNDS):
+            start = time.perf_counter()
+            future = chain.save_async(step, state)
+            blocked.append(time.perf_counter() - start)
+            future.result()
+
+    def copies() -> None:
+        for target, array in zip(targets, state.values(), strict=True):
+            np.copyto(target, array)
+
+    call, copy = list(BOUNDS)[-2:]
+    return {call: min(blocked), copy: seconds(copies)}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the seconds; return 1 if one is above its bound."""
     parser = argparse.ArgumentParser(prog="scale.py", description=__doc__)
@@ -78,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     count = parser.parse_args(arguments).checkpoints
     directory = Path(tempfile.mkdtemp(prefix="lccodec-scale-"))
     try:
-        found = measure(directory / "run", count)
+        found = measure(directory / "run", count) | tiny(directory / "tiny", TINY_ARRAYS * count)
     finally:
         shutil.rmtree(directory)
     print(f"| {count:,} checkpoints | seconds | bound |\n|---|---|---|")

@@ -35,7 +35,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ..container.tree import select, unflatten
+from ..container.leaves import select
+from ..container.tree import unflatten
 from ..element_types import ELEMENT_TYPES, Array, check_dtype, unwork, work
 from ..errors import ArgumentError
 from ..parallel import WIDE_PIECE, slices

@@ -12,9 +12,8 @@ the empty string.
 
 from __future__ import annotations
 
-import difflib
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -25,10 +24,10 @@ from ..errors import ArgumentError, DataError, FormatError, LimitError
 from .scalars import Json, advice, is_unicode, parse_scalar, scalar_json, scalar_value
 
 Keys: TypeAlias = tuple[str, ...]  # the path from the root to a node
-Leaf: TypeAlias = tuple[str, int | None, Json]  # name, index of an array, entry of a scalar
 
 _NUMPY_VALUES: Final = (np.ndarray, np.generic)
 _NOT_NUMBERS: Final = (np.flexible, np.datetime64, np.timedelta64)
+_MANY: Final = 64  # children that are worth a look whether all of them are arrays
 _ACCEPTED_TYPES: Final = "a dict, list, tuple, NumPy array, int, float, bool, str, bytes or None"
 
 
@@ -70,7 +69,7 @@ def flatten(state: Any) -> Flat:
     (['w'], [1, {'f': '2.5'}])
     """
     flattener = _Flattener()
-    tree = flattener.node(state, ())
+    tree = flattener.node(state)
     return Flat(tree, flattener.arrays, flattener.scalars, flattener.names)
 
 
@@ -133,73 +132,9 @@ def _add_names(node: Json, name: str, prefix: str, found: dict[str, int]) -> Non
     if isinstance(node, int):
         found[name] = node
     elif node is not None:
-        for key, child in _children(node):
+        for key, child in children_of(node):
             below = prefix + _escaped(key)
             _add_names(child, below, below + "/", found)
-
-
-def select(
-    tree: Json, scalars: Sequence[Json], names: Iterable[str]
-) -> tuple[dict[str, int], dict[str, Any]]:
-    """Return the arrays and scalars that names stand for.
-
-    Parameters
-    ----------
-    names
-        Names of leaves, or of containers, which stand for every leaf below them. The empty string
-        is the whole state, unless the state has a key that is the empty string.
-
-    Returns
-    -------
-    tuple
-        The index of each array, and the value of each scalar, by name and in document order.
-
-    Raises
-    ------
-    ArgumentError
-        Lists the names that the state does not have, with the closest names that it has.
-
-    Examples
-    --------
-    >>> select({"m": {"w": 0, "b": 1}, "lr": None}, [{"f": "0.1"}], ["m", "lr"])
-    ({'m/w': 0, 'm/b': 1}, {'lr': 0.1})
-    """
-    leaves, places = _chosen(tree, scalars, names)
-    found = [leaves[i] for i in sorted(set(places))]
-    return (
-        {name: index for name, index, _ in found if index is not None},
-        {name: scalar_value(entry) for name, index, entry in found if index is None},
-    )
-
-
-def leaves_of(tree: Json, scalars: Sequence[Json], names: Iterable[str] | None = None) -> list[Leaf]:
-    """Return leaves: the name of each, and the index of an array or the entry of a scalar.
-
-    They are in the order of the state; with `names`, those that these stand for, in their order and
-    each once. Errors are those of `select`.
-
-    Examples
-    --------
-    >>> leaves_of({"m": {"w": 0, "b": 1}, "lr": None}, [{"f": "0.1"}], ["lr", "m"])
-    [('lr', None, {'f': '0.1'}), ('m/w', 0, None), ('m/b', 1, None)]
-    """
-    leaves, places = _chosen(tree, scalars, names)
-    return [leaves[i] for i in dict.fromkeys(places)]
-
-
-def _chosen(
-    tree: Json, scalars: Sequence[Json], names: Iterable[str] | None
-) -> tuple[list[Leaf], Sequence[int]]:
-    """Return all leaves, and the places of those that names stand for, in their order."""
-    nodes, spans = _index(tree)
-    left = iter(scalars)
-    leaves = [(name, index, next(left) if index is None else None) for name, index in nodes]
-    if names is None:
-        return leaves, range(len(leaves))
-    wanted = list(names)
-    if unknown := [name for name in wanted if name not in spans]:
-        raise ArgumentError(f"the state has no {', '.join(_suggest(name, spans) for name in unknown)}")
-    return leaves, [i for name in wanted for i in spans[name]]
 
 
 def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
@@ -232,7 +167,7 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
         elif type(node) is dict or (type(node) is list and node and node[0] in ("l", "t")):
             if len(keys) >= MAX_NESTING:
                 raise LimitError("LCC-LIM-05", where, f"nested deeper than {MAX_NESTING}")
-            for key, child in _children(node):
+            for key, child in children_of(node):
                 if not is_unicode(key):
                     raise FormatError("LCC-STA-06", place(keys), "a key with a lone surrogate")
                 visit(child, (*keys, key), length + len(key) + 1)
@@ -257,93 +192,117 @@ class _Flattener:
         self.arrays: list[np.ndarray[Any, Any]] = []
         self.scalars: list[Json] = []
         self.names: list[str] = []
-        # The array is kept with its index: the id of an object that is gone can be used again.
-        self._seen: dict[int, tuple[int, object]] = {}
+        self._seen: dict[int, int] = {}  # the index of each array, by its id
+        self._kept: list[object] = []  # of others than `arrays`: an id is used again if they are gone
         self._characters = 0
 
-    def node(self, value: Any, keys: Keys, length: int = 0) -> Json:
-        """Collect a node. `length` is the length of its name, as LCC-LIM-08 counts it."""
+    def node(self, value: Any, name: str = "", depth: int = 0, length: int = 0) -> Json:
+        """Collect a node; its name has `depth` keys, and a `length` as LCC-LIM-08 counts it."""
         self._characters += length
         if self._characters > MAX_NAME_CHARACTERS:
-            _refuse((), f"has names of more than {MAX_NAME_CHARACTERS} characters together")
+            _refuse("", 0, f"has names of more than {MAX_NAME_CHARACTERS} characters together")
         if isinstance(value, _NUMPY_VALUES):
-            return self._array(value, keys)
+            return self._array(value, name, depth)
         if isinstance(value, dict):
-            return {key: self._child(child, keys, key, length) for key, child in value.items()}
+            many = self._arrays_of(value, name, depth, length) if len(value) >= _MANY else None
+            return self._children(value.items(), name, depth, length) if many is None else many
         # Only exact types: a subclass (namedtuple, torch.Size, IntEnum) would come back as another.
         if type(value) in (list, tuple):
-            nodes = (self._child(child, keys, str(i), length) for i, child in enumerate(value))
-            return ["l" if type(value) is list else "t", *nodes]
-        self.scalars.append(self._scalar(value, keys))
+            items = ((str(i), child) for i, child in enumerate(value))
+            found = self._children(items, name, depth, length)
+            return ["l" if type(value) is list else "t", *found.values()]
+        self.scalars.append(self._scalar(value, name, depth))
         return None
 
-    def _array(self, value: Any, keys: Keys) -> int:
-        array = value
+    def _children(
+        self, items: Iterable[tuple[Any, Any]], name: str, depth: int, length: int
+    ) -> dict[str, Json]:
+        """Collect the children of a node."""
+        prefix, found = f"{name}/" if depth else "", {}
+        for key, child in items:
+            if type(key) is not str or not is_unicode(key):
+                message = f"has the key {key!r}, which is not a str without lone surrogates"
+                _refuse(name, depth, message)
+            if depth >= MAX_NESTING:
+                message = f"nests deeper than {MAX_NESTING} containers, or contains itself"
+                _refuse("/".join(name.split("/")[:3]), depth, message)
+            found[key] = self.node(child, prefix + _escaped(key), depth + 1, length + len(key) + 1)
+        return found
+
+    def _arrays_of(self, value: dict[Any, Any], name: str, depth: int, length: int) -> Json:
+        """Collect a dict of many plain arrays, all at once; ``None`` if something in it is special.
+
+        Python takes a microsecond for each array otherwise, and a training loop waits for it.
+        """
+        if set(map(type, value)) != {str} or set(map(type, value.values())) != {np.ndarray}:
+            return None
+        start, text = len(self.arrays), "".join(value)
+        characters = self._characters + len(text) + (length + 1) * len(value)
+        indices = dict(zip(map(id, value.values()), range(start, start + len(value)), strict=True))
+        if (
+            not is_unicode(text)
+            or depth >= MAX_NESTING
+            or characters > MAX_NAME_CHARACTERS
+            or start + len(value) > MAX_ARRAYS
+            or len(indices) < len(value)  # an array that is there twice
+            or not self._seen.keys().isdisjoint(indices)
+            or any(dtype.hasobject for dtype in {array.dtype for array in value.values()})
+        ):
+            return None
+        self._characters = characters
+        self._seen.update(indices)
+        self.arrays += value.values()
+        keys = map(_escaped, value) if "~" in text or "/" in text else value
+        self.names += [f"{name}/{key}" for key in keys] if depth else keys
+        return dict(zip(value, range(start, start + len(value)), strict=True))
+
+    def _array(self, value: Any, name: str, depth: int) -> int:
+        array, index = value, len(self.arrays)
         if type(value) is not np.ndarray:
             if isinstance(value, np.ma.MaskedArray):
-                _refuse(keys, "is a masked array: save its data and its mask")
+                _refuse(name, depth, "is a masked array: save its data and its mask")
             array = np.asarray(value)
         if array.dtype.hasobject or isinstance(value, _NOT_NUMBERS):
-            _refuse(keys, f"has dtype {array.dtype}: only numbers and booleans can be stored")
+            _refuse(name, depth, f"has dtype {array.dtype}: only numbers and booleans can be stored")
         # A NumPy scalar cannot change, but comes back as an array: two places must not share it.
-        if isinstance(value, np.ndarray) and id(value) in self._seen:
-            return self._seen[id(value)][0]
-        if len(self.arrays) == MAX_ARRAYS:
-            _refuse(keys, f"is one array more than {MAX_ARRAYS}")
-        self._seen[id(value)] = (len(self.arrays), value)
+        if isinstance(value, np.ndarray) and (known := self._seen.setdefault(id(value), index)) != index:
+            return known
+        if index == MAX_ARRAYS:
+            _refuse(name, depth, f"is one array more than {MAX_ARRAYS}")
         self.arrays.append(array)
-        self.names.append(leaf_name(keys))
-        return len(self.arrays) - 1
+        if array is not value:
+            self._kept.append(value)
+        self.names.append(name)
+        return index
 
-    def _scalar(self, value: Any, keys: Keys) -> Json:
+    def _scalar(self, value: Any, name: str, depth: int) -> Json:
         if value is not None and type(value) not in (bool, int, float, str, bytes):
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
-            _refuse(keys, f"is a {kind}, not {_ACCEPTED_TYPES}{advice(value)}")
+            _refuse(name, depth, f"is a {kind}, not {_ACCEPTED_TYPES}{advice(value)}")
         entry = scalar_json(value) if isinstance(value, float | bytes) else value
         try:
             parse_scalar(entry, "")
         except DataError as error:
-            _refuse(keys, f"is {error.message}")
+            _refuse(name, depth, f"is {error.message}")
         return entry
 
-    def _child(self, value: Any, keys: Keys, key: Any, length: int) -> Json:
-        if type(key) is not str or not is_unicode(key):
-            _refuse(keys, f"has the key {key!r}, which is not a str without lone surrogates")
-        if len(keys) >= MAX_NESTING:
-            _refuse(keys[:3], f"nests deeper than {MAX_NESTING} containers, or contains itself")
-        return self.node(value, (*keys, key), length + len(key) + 1)
+    def _child(self, value: Any, prefix: str, depth: int, key: Any, length: int) -> Json:
+        if type(key) is not str or not (key.isascii() or is_unicode(key)):
+            message = f"has the key {key!r}, which is not a str without lone surrogates"
+            _refuse(prefix[:-1], depth, message)
+        if depth >= MAX_NESTING:
+            shown = "/".join(prefix.split("/")[:3])
+            _refuse(shown, depth, f"nests deeper than {MAX_NESTING} containers, or contains itself")
+        return self.node(value, prefix + _escaped(key), depth + 1, length + len(key) + 1)
 
 
-def _refuse(keys: Keys, message: str) -> NoReturn:
-    place = f"state entry {leaf_name(keys)!r}" if keys else "the state"
+def _refuse(name: str, depth: int, message: str) -> NoReturn:
+    place = f"state entry {name!r}" if depth else "the state"
     raise ArgumentError(f"{place} {message}")
 
 
-def _children(node: Json) -> Iterator[tuple[str, Json]]:
+def children_of(node: Json) -> Iterator[tuple[str, Json]]:
+    """Yield the keys and the children of a container."""
     if isinstance(node, dict):
         return iter(node.items())
     return ((str(i), child) for i, child in enumerate(node[1:]))
-
-
-def _index(tree: Json) -> tuple[list[tuple[str, int | None]], dict[str, range]]:
-    """Return the leaves with their names, in document order, and the leaves below each name."""
-    leaves: list[tuple[str, int | None]] = []
-    spans: dict[str, range] = {}
-
-    def visit(node: Json, keys: Keys) -> None:
-        start = len(leaves)
-        if node is None or isinstance(node, int):
-            leaves.append((leaf_name(keys), node))
-        else:
-            for key, child in _children(node):
-                visit(child, (*keys, key))
-        # Only "" can be there already: it names an empty key below the root, otherwise the root.
-        spans.setdefault(leaf_name(keys), range(start, len(leaves)))
-
-    visit(tree, ())
-    return leaves, spans
-
-
-def _suggest(name: str, names: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"{name!r} (is it {close[0]!r}?)" if close else repr(name)

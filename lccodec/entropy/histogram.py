@@ -22,10 +22,9 @@ def histogram(data: Array) -> Array:
     if data.size < _MIN_PAIRED_SYMBOLS:
         return np.bincount(data, minlength=256)
     whole = data[: data.size & ~1].view(np.uint16)
-    pairs = np.zeros(1 << 16, np.int64)
+    pairs = np.zeros((256, 256), np.int64)
     for part in slices(whole.size, _PAIRS_AT_A_TIME):
-        pairs += np.bincount(whole[part], minlength=1 << 16)
-    pairs = pairs.reshape(256, 256)
+        pairs += np.bincount(whole[part], minlength=1 << 16).reshape(256, 256)
     counts: Array = pairs.sum(axis=0) + pairs.sum(axis=1)
     if data.size & 1:
         counts[data[-1]] += 1

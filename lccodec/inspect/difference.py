@@ -17,7 +17,8 @@ import numpy as np
 
 from ..chain.checkpoint import CheckpointFile
 from ..chain.decoded import DecodedArray
-from ..container.tree import array_names, select
+from ..container.leaves import select
+from ..container.tree import array_names
 from ..element_types import Array, components, element_type
 from ..parallel import WIDE_PIECE, slices
 from .summary import numbers

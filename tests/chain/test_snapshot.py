@@ -8,8 +8,11 @@ import pytest
 from lccodec import ArgumentError
 from lccodec.chain.snapshot import Snapshot, Staging
 from lccodec.container.tree import flatten
+from lccodec.element_types import components
 from lccodec.policy.roles import Assignment
 from lccodec.workers.memory import Arena, PrivateArena
+
+from ..support.strategies import ALL_DTYPES, random_array
 
 
 def taken(staging: Staging, state: object) -> Snapshot:
@@ -60,3 +63,35 @@ def test_many_bytes_are_copied_by_two_threads() -> None:
 def test_an_array_that_cannot_be_shared_is_named() -> None:
     with pytest.raises(ArgumentError, match="'layer/names'"):
         taken(Staging(PrivateArena()), {"layer": {"names": np.array(["a", object()], object)}})
+
+
+@pytest.mark.parametrize("arena", [Arena, PrivateArena])
+def test_small_arrays_of_every_kind_are_copied_together(arena: type[Arena]) -> None:
+    """They come out as large ones do, of any type, order, shape and byte order."""
+    state: dict[str, np.ndarray] = {}
+    for name in ALL_DTYPES:
+        for shape in ((), (0,), (3,), (2, 3), (30, 40)):
+            array = np.array(random_array(name, shape, seed=1))
+            state |= {f"{name}{shape}": array, f"{name}{shape}F": array.copy(order="F")}
+            if shape:
+                state |= {f"{name}{shape}T": array.T, f"{name}{shape}strided": array[..., ::2]}
+            if name != "bfloat16":
+                state[f"{name}{shape}swapped"] = array.astype(array.dtype.newbyteorder())
+    state["true in another way"] = np.array([0, 1, 2, 255], np.uint8).view(bool)
+    state["large"] = np.arange(5000.0)
+    expected = {name: components(array.copy()) for name, array in state.items()}
+    snapshot = taken(Staging(arena()), state)
+    for array in state.values():
+        array[...] = 0  # the snapshot is a copy
+    flat = snapshot.flat()
+    assert flat.names == list(state)
+    for name, array in zip(flat.names, flat.arrays, strict=True):
+        kind, bits = components(array)
+        assert (kind, array.shape) == (expected[name][0], state[name].shape)
+        np.testing.assert_array_equal(bits, expected[name][1])
+
+
+def test_a_small_array_that_cannot_be_stored_is_named() -> None:
+    state = {"a": np.zeros(3), "b": np.array(["x"]), "c": np.array(["y"])}
+    with pytest.raises(ArgumentError, match=r"array 'b': dtype [<>]U1 cannot be stored"):
+        taken(Staging(PrivateArena()), state)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from lccodec.constants import MAX_INTEGER_DIGITS, MAX_NESTING
+from lccodec.container import tree as module
 from lccodec.container.scalars import parse_scalars
-from lccodec.container.tree import array_names, flatten, leaves_of, parse_tree, select, unflatten
+from lccodec.container.tree import array_names, flatten, parse_tree, unflatten
 from lccodec.errors import ArgumentError, FormatError, LimitError
 
 from ..support.strategies import STATES
@@ -51,16 +51,6 @@ def test_round_trip(state: Any) -> None:
     parse_tree(tree, len(flat.arrays), len(scalars), "tree")
     parse_scalars(scalars, "scalars")
     assert same(unflatten(tree, flat.arrays, scalars), state)
-
-
-@given(STATES)
-def test_names_are_unique_and_select_each_leaf(state: Any) -> None:
-    flat = flatten(state)
-    names = array_names(flat.tree)
-    assert [names[name] for name in flat.names] == list(range(len(flat.arrays)))
-    for name, index in names.items():
-        assert select(flat.tree, flat.scalars, [name])[0][name] == index
-    assert select(flat.tree, flat.scalars, names)[0] == names
 
 
 def test_document_order_is_kept() -> None:
@@ -119,70 +109,6 @@ def test_limits_are_reached_and_not_passed() -> None:
     parse_scalars(flatten([largest, -largest]).scalars, "scalars")
 
 
-# --- names ----------------------------------------------------------------------------------------
-
-
-MODEL = {
-    "m": {"a/b": np.zeros(1), "a~b": np.zeros(2), "": np.zeros(3)},
-    "lr": 0.1,
-    "empty": {},
-    "l": [1, (2, 3)],
-}
-
-
-@pytest.mark.parametrize(
-    ("names", "arrays", "scalars"),
-    [
-        (["m/a~1b"], ["m/a~1b"], {}),
-        (["m/a~0b", "lr"], ["m/a~0b"], {"lr": 0.1}),
-        (["m/"], ["m/"], {}),
-        (["m", "m/a~1b"], ["m/a~1b", "m/a~0b", "m/"], {}),
-        (["l/1"], [], {"l/1/0": 2, "l/1/1": 3}),
-        (["l/0"], [], {"l/0": 1}),
-        (["empty"], [], {}),
-        ([], [], {}),
-        ([""], ["m/a~1b", "m/a~0b", "m/"], {"lr": 0.1, "l/0": 1, "l/1/0": 2, "l/1/1": 3}),
-    ],
-)
-def test_select(names: list[str], arrays: list[str], scalars: dict[str, Any]) -> None:
-    flat = flatten(MODEL)
-    found, values = select(flat.tree, flat.scalars, names)
-    assert list(found) == arrays
-    assert values == scalars
-    assert all(flat.names[index] == name for name, index in found.items())
-
-
-@given(STATES, st.randoms(use_true_random=False))
-def test_leaves_in_order(state: Any, random: Any) -> None:
-    flat = flatten(state)
-    leaves = leaves_of(flat.tree, flat.scalars)
-    assert {name: index for name, index, _ in leaves if index is not None} == array_names(flat.tree)
-    assert [entry for _, index, entry in leaves if index is None] == list(flat.scalars)
-    random.shuffle(leaves)
-    if "" not in [name for name, _, _ in leaves]:  # which may stand for more
-        assert leaves_of(flat.tree, flat.scalars, [name for name, _, _ in leaves] * 2) == leaves
-
-
-def test_containers_stand_for_their_leaves_in_the_order_of_the_names() -> None:
-    flat = flatten(MODEL)
-    names = [name for name, _, _ in leaves_of(flat.tree, flat.scalars, ["l", "m/a~0b", "m"])]
-    assert names == ["l/0", "l/1/0", "l/1/1", "m/a~0b", "m/a~1b", "m/"]
-
-
-def test_the_empty_name() -> None:
-    array = np.zeros(1)
-    assert flatten(array).names == [""]
-    assert select(0, [], [""]) == ({"": 0}, {})
-    flat = flatten({"": array, "other": array})
-    assert select(flat.tree, flat.scalars, [""]) == ({"": 0}, {})
-
-
-def test_unknown_names_are_listed_with_the_closest() -> None:
-    flat = flatten(MODEL)
-    with pytest.raises(ArgumentError, match=r"has no 'm/a~1c' \(is it 'm/a~1b'\?\), 'zzzzzz'$"):
-        select(flat.tree, flat.scalars, ["m/a~1c", "lr", "zzzzzz"])
-
-
 # --- what cannot be saved -------------------------------------------------------------------------
 
 
@@ -218,6 +144,67 @@ CYCLE.append({"again": CYCLE})
 def test_refused_states(state: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         flatten(state)
+
+
+def outcome(state: Any, many: int) -> Any:
+    """What `flatten` returns, or its error, if dicts of so many children are taken at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_MANY", many)
+        try:
+            flat = flatten(state)
+        except ArgumentError as error:
+            return str(error)
+    return repr(flat.tree), flat.names, flat.scalars, [id(array) for array in flat.arrays]
+
+
+@given(STATES)
+def test_many_arrays_at_once_are_as_one_by_one(state: Any) -> None:
+    assert outcome(state, 1) == outcome(state, 1 << 30)
+    assert outcome({"again": state, "first": state}, 1) == outcome({"again": state, "first": state}, 1 << 30)
+
+
+TIED, OTHER = np.zeros(3), np.ones(2)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"a": TIED, "b": OTHER},
+        {"a": TIED, "b": TIED},
+        {"x": TIED, "m": {"a": OTHER, "b": TIED}},
+        {"m": {"a~": TIED, "b": OTHER}},
+        {"m/n": {"a/b": TIED, "b": OTHER}},
+        {"m": {"ü": TIED, "": OTHER}, "": TIED},
+        {"m": {"a\ud800": TIED}},
+        {"m": {7: TIED}},
+        {"m": {np.str_("a"): TIED}},
+        {"m": {"a": TIED, "b": np.array([None])}},
+        {"m": {"a": TIED, "b": np.ma.zeros(3)}},
+        {"m": {"a": TIED, "b": np.float32(1)}},
+        OrderedDict(a=TIED, b=OTHER),
+        [[TIED, OTHER], {"a": TIED}],
+    ],
+)
+def test_what_is_special_among_many_arrays(state: Any) -> None:
+    assert outcome(state, 1) == outcome(state, 1 << 30)
+
+
+def test_limits_hold_for_many_arrays_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = {"model": {f"w{number}": np.zeros(1) for number in range(100)}}
+    deep: Any = {"a": TIED}
+    for _ in range(MAX_NESTING):
+        deep = {"a": deep}
+    assert outcome(deep, 1) == outcome(deep, 1 << 30)
+    assert "nests deeper" in outcome(deep, 1)
+    characters = sum(len(f"model/w{number}/") for number in range(100)) + len("model/")
+    for limit, value in (("MAX_ARRAYS", 100), ("MAX_NAME_CHARACTERS", characters)):
+        monkeypatch.setattr(module, limit, value)
+        assert len(outcome(state, 1)) == 4
+        assert outcome(state, 1) == outcome(state, 1 << 30)
+        monkeypatch.setattr(module, limit, value - 1)
+        assert "more than" in outcome(state, 1)
+        assert outcome(state, 1) == outcome(state, 1 << 30)
+        monkeypatch.undo()
 
 
 # --- hostile trees and scalars --------------------------------------------------------------------

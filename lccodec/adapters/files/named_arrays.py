@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...container.tree import array_names, flatten, select
+from ...container.leaves import select
+from ...container.tree import array_names, flatten
 from ...element_types import Array, element_type
 from ...errors import ArgumentError
 
