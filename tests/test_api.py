@@ -110,7 +110,7 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.Chain.info, ["self", "step"]),
         (lccodec.Chain.rollback, ["self", "step", "purge"]),
         (lccodec.Chain.bring_back, ["self", "name"]),
-        (lccodec.Chain.purge, ["self", "name"]),
+        (lccodec.Chain.purge, ["self", "name", "pinned"]),
         (lccodec.Chain.fork, ["self", "directory", "step"]),
         (lccodec.Chain.prune, ["self", "keep", "rewrite", "dry_run"]),
         (lccodec.Chain.compact, ["self", "policy", "keyframe_every", "directory", "dry_run"]),

@@ -21,11 +21,21 @@ from ..policy.policy import Policy
 from ..policy.presets import POLICIES, resolve_policy
 from ..policy.record import Kept, Record
 from ..policy.roles import NOT_KNOWN, Role, check_matches, check_roles
+from ..printable import printable
 from ..quantizers.base import Quantizer
 from .plan import Plan
 from .tail import TailFile, latest_record
 
 LOG: Final = logging.getLogger("lccodec")
+
+
+def _make_printable(record: logging.LogRecord) -> bool:
+    """Let no name in a message drive the terminal that it is printed on."""
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
+
+
+LOG.addFilter(_make_printable)
 
 #: A restore replays at most this many deltas unless a chain is told otherwise (LCC-CHN-04).
 KEYFRAME_EVERY: Final = 32

@@ -170,7 +170,7 @@ def test_a_wrong_value_of_an_older_link_is_in_the_sum() -> None:
 def test_every_damaged_byte_of_files_is_found(tmp_path: Path) -> None:
     """The digests are checked once, by one range or another."""
     states = drift(3, ((LARGE,),))
-    chain = Chain(tmp_path, "lc-3", roles={"w0": "weight"})
+    chain = Chain(tmp_path, "lc-3", roles={"w0": "weight"}, newest="history")
     for step, state in enumerate(states):
         chain.save(step, state)
     expected = chain.restore()["w0"]
