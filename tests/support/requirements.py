@@ -169,7 +169,8 @@ def files_with_tests() -> list[Path]:
     """The files that have tests or doctests."""
     documented = [*(ROOT / "lccodec").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     with_examples = [path for path in documented if ">>>" in path.read_text()]
-    return sorted([*(ROOT / "tests").rglob("test_*.py"), *with_examples])
+    tests = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "benchmarks").glob("test_*.py")]
+    return sorted([*tests, *with_examples])
 
 
 def pytest_report_header() -> list[str]:
