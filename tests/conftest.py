@@ -7,6 +7,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from .support import requirements
 from .support.strategies import installed
 
 settings.register_profile("dev", max_examples=50, deadline=None)
@@ -21,8 +22,18 @@ settings.register_profile("core", parent=settings.get_profile("ci"), max_example
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
-def pytest_configure() -> None:
-    """Set what frameworks read when they are imported; programs that tests start get it too."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--left-out", action="store_true", help="only what README's second command leaves out")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set what frameworks read when they are imported; programs that tests start get it too.
+
+    What needs a framework that is not installed is left out, beyond this folder too.
+    """
+    if config.option.left_out:
+        config.option.markexpr = ""
+    config.pluginmanager.register(requirements)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # most of jax's time is compiling
     os.environ["OMP_NUM_THREADS"] = "1"  # torch: the cores are taken by pytest-xdist
 

@@ -4,14 +4,14 @@ import sys
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 
 import lccodec
 from lccodec.adapters.tensorboard import write_events
 from lccodec.inspect.examination import examine
 
 from ..support.runs import run_states, save_run
-
-pytest.importorskip("tensorboard")
 
 
 @pytest.fixture(name="run", scope="module")
@@ -21,9 +21,6 @@ def _run(tmp_path_factory):
 
 
 def test_all_of_it_is_read_back(run, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.util.tensor_util import make_ndarray
-
     count = write_events(run, tmp_path / "logs" / "run")
     events = EventAccumulator(str(tmp_path / "logs" / "run"), {"scalars": 0, "tensors": 0})
     events.Reload()

@@ -120,7 +120,7 @@ def test_a_quantizer_of_ones_own_works_wherever_ours_do(tmp_path) -> None:
     assert str(policy.to_json()["roles"]["weight"]) == "{'quantizer': 'Signs', 'threshold': 0.4}"
     balanced = Balanced("own", {"weight": Signs()}, error=0.5, smallest=0, keyframes="exact")
     for number, chosen in enumerate([policy, balanced]):
-        with Chain(tmp_path / str(number), chosen) as chain:
+        with Chain(tmp_path / str(number), chosen, newest="history") as chain:
             for step, state in enumerate(states):
                 chain.save(step, state)
             restored = chain.restore()

@@ -39,6 +39,7 @@ def test_the_bytes_are_those_of_the_document(library: str) -> None:
     assert page(one_run(), library) == page(one_run(), library)
 
 
+@pytest.mark.slow
 def test_it_is_small_enough(library: str) -> None:
     assert len(page(large(), library).encode()) < 6_000_000
 

@@ -330,6 +330,7 @@ def fitted(frame: bytes, reference: bytes | None) -> bytes | None:
     return bytes(value & 1 for value in fitted) if header.kind.kind == "b" else fitted
 
 
+@pytest.mark.slow
 def test_mutations(decoder: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both decode a broken frame to the same, or both refuse it, and by the same rule."""
     monkeypatch.syspath_prepend(str(ROOT / "fuzz"))
@@ -410,6 +411,7 @@ def mutated(document: Any, rng: random.Random) -> None:
         node[key] = rng.choice(VALUES)
 
 
+@pytest.mark.slow
 def test_mutations_of_manifests(decoder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same of checkpoint files whose root is right."""
     monkeypatch.syspath_prepend(str(ROOT / "fuzz"))

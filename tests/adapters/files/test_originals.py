@@ -35,7 +35,8 @@ def test_files_beside_the_chain_that_they_were_saved_to(tmp_path, suffix):
 
 
 def test_nested_states_of_torch(tmp_path):
-    torch = pytest.importorskip("torch")
+    import torch
+
     weights = {"fc.weight": torch.randn(4, 4), "fc.bias": torch.ones(4)}
     torch.save({"model": weights, "step": 3}, tmp_path / "step3.pt")
     found = open_originals(tmp_path).state(3)
