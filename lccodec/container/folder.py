@@ -73,10 +73,17 @@ class Folder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if self._fd >= 0:
             with suppress(OSError):  # nothing depends on it
+                self.system.unlock(self._fd)  # whatever becomes of the next call
+            fd, self._fd = self._fd, -1
+            with suppress(OSError):
                 self.system.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:  # an interrupt came before it could be closed
+            with suppress(OSError):
+                os.close(self._fd)
 
     def __truediv__(self, name: str) -> Entry:
         """Return a name in the directory, for a call to the system."""

@@ -165,6 +165,12 @@ class System:
             raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
         fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
+    @staticmethod
+    def unlock(fd: int) -> None:
+        """Release a lock, on systems that have them."""
+        if fcntl is not None:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
 
 SYSTEM: Final = System()
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from lccodec.container import folder as module
 from lccodec.container.folder import Folder, is_temporary, locked_folder, sync_directory, temporary_name
-from lccodec.container.system import SYSTEM
+from lccodec.container.system import SYSTEM, System
 from lccodec.errors import StorageError
 
 from ..support.systems import Faulty
@@ -135,6 +136,28 @@ def test_the_lock_of_a_directory(tmp_path: Path) -> None:
     os.close(fd)
     with pytest.raises(FileNotFoundError), locked_folder(tmp_path / "nothing"):
         pass
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "error"), KeyboardInterrupt()])
+def test_no_error_keeps_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Who comes next would wait for it without end."""
+
+    def fail(fd: int) -> None:  # noqa: ARG001 - as the system calls it
+        raise error
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(System, "close", staticmethod(fail))
+        with locked_folder(tmp_path):
+            pass
+    with Folder(tmp_path) as folder:
+        assert folder.lock(wait=False)
+    dropped = Folder(tmp_path)
+    dropped.lock()
+    del dropped
+    with Folder(tmp_path) as folder:
+        assert folder.lock(wait=False)
 
 
 @pytest.mark.parametrize(
