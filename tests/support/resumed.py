@@ -20,10 +20,12 @@ import numpy as np
 
 import lccodec
 
+from .profiles import LONG
+
 Arrays = dict[str, np.ndarray]
 
-#: The presets that lose something.
-PRESETS = [name for name, policy in lccodec.POLICIES.items() if policy.roles]
+#: The presets that lose something; by default those that lose most of the two kinds.
+PRESETS = [name for name, policy in lccodec.POLICIES.items() if policy.roles] if LONG else ["lc-3", "small"]
 
 SHAPES = {"table": (24, 16), "kernel": (16, 20), "bias": (300,)}
 SAVED = range(300, 309, 4)  # a keyframe and two deltas, of moments that have come to rest
