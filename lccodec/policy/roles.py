@@ -223,6 +223,8 @@ def find_curvatures(roles: Mapping[str, Role], shapes: Mapping[str, Sequence[int
 def called_weight(name: str) -> bool:
     """Return whether the last part of a name, such as ``kernel``, alone stands for weights."""
     *before, last = [meaning(part) for part in name_parts(name)]
+    if any(word.entry and "_" in word.text for word in before):  # what an optimizer kept, without it
+        return False
     if last.text.isdecimal() and before:  # the weights in a list have positions below its name
         last = before[-1]
     return last.weight or (last.weight_in_params and any(word.params for word in before))

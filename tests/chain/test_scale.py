@@ -43,10 +43,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     """How often each checkpoint is opened."""
     counts, real = Counter[str](), os.open
 
-    def count(path: Any, *arguments: Any) -> int:
+    def count(path: Any, *arguments: Any, **options: Any) -> int:
         if str(path).endswith(".lcc.h5"):
             counts[Path(path).name] += 1
-        return real(path, *arguments)
+        return real(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", count)
     yield counts

@@ -180,7 +180,7 @@ def test_second_moments_that_start_from_zero_are_small_and_bounded(policy: str, 
     states = [
         {"exp_avg_sq": {"w": (scale * n * rng.uniform(0.5, 1, shape)).astype(np.float32)}} for n in range(4)
     ]
-    with Chain(tmp_path, policy) as chain:
+    with Chain(tmp_path, policy, roles={"exp_avg_sq/w": "second_moment"}, newest="history") as chain:
         sizes = [chain.save(step, state) for step, state in enumerate(states)]
         assert sizes[1] < 0.3 * 4 * scale.size
         arrays = chain.info(1).arrays

@@ -229,12 +229,16 @@ def test_second_moments_do_not_wait(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="second moments are not to be Triggered"):
         Balanced("x", {"second_moment": trigger}, error=1)
     state = {"exp_avg_sq": np.ones(9), "w": np.ones(9)}
-    with HistoryChain(tmp_path, Policy("x", patterns={"*": trigger})) as chain:
+    with HistoryChain(
+        tmp_path, Policy("x", patterns={"*": trigger}), roles={"exp_avg_sq": "second_moment"}
+    ) as chain:
         with pytest.raises(ArgumentError, match="'exp_avg_sq': second moments"):
             chain.save(0, state)  # at once, not when a run has trained up to its first delta
         assert chain.steps == []
     late = {"exp_avg_sq": np.ones(9), "w": np.ones(9)}
-    with HistoryChain(tmp_path / "late", Policy("x", patterns={"*": trigger})) as chain:
+    with HistoryChain(
+        tmp_path / "late", Policy("x", patterns={"*": trigger}), roles={"exp_*": "second_moment"}
+    ) as chain:
         chain.save(0, {"w": late["w"]})
         for step in (1, 2, 3):  # moments that come with the first step of an optimizer cost no checkpoint
             late = {name: array * 1.01 for name, array in late.items()}
