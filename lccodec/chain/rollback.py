@@ -19,7 +19,7 @@ from ..errors import ArgumentError, DataError, StorageError
 from .ancestry import Ancestry
 from .checkpoint import open_step
 from .claim import Claim
-from .directory import directory_steps, step_index
+from .directory import chain_steps, directory_steps, step_index
 from .pins import pin_path, pinned_steps
 from .removal import remove_steps
 from .rolled_back import RolledBack, add_pins, cut_short, exact_step, list_rolled_back, set_aside
@@ -75,7 +75,8 @@ def rollback(
         paths = [*later.values(), *([directory / EXACT_NAME] if exact else [])]
         with storage_errors("cannot look at", directory):
             size = sum(path.lstat().st_size for path in paths)
-        found = RolledBack("", step, tuple(later), exact, size, tuple(pinned))
+        gone = tuple(other for other in chain_steps(directory) if other > step)  # also of the exact file
+        found = RolledBack("", step, gone, exact, size, tuple(pinned))
         if not paths and not pinned:
             return found
         if not purge:

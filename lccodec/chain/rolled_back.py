@@ -24,7 +24,7 @@ from ..container.reader import open_checkpoint
 from ..container.system import SYSTEM, System, storage_errors
 from ..errors import ArgumentError, ChainError, DataError, StorageError, warn
 from .claim import Claim
-from .directory import checkpoint_path, directory_steps, steps_of
+from .directory import chain_steps, checkpoint_path, directory_steps, steps_of
 from .pins import add_pin, pinned_among, pinned_steps
 from .removal import waves
 
@@ -95,9 +95,8 @@ def _describe(aside: Path, step: int) -> RolledBack:
     paths = [*files.values(), *([exact] if os.path.lexists(exact) else [])]
     with storage_errors("cannot look at", aside):
         size = sum(path.lstat().st_size for path in paths)
-    return RolledBack(
-        aside.name, step, tuple(files), len(paths) > len(files), size, tuple(pinned_steps(aside))
-    )
+    steps = tuple(later for later in chain_steps(aside) if later > step)
+    return RolledBack(aside.name, step, steps, len(paths) > len(files), size, tuple(pinned_steps(aside)))
 
 
 def cut_short(directory: Path, step: int, later: Mapping[int, Path], exact: bool) -> RolledBack | None:
