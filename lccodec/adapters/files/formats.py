@@ -45,7 +45,7 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
     --------
     >>> check_suffix("w.ckpt", write=True)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    lccodec.errors.ArgumentError: w.ckpt: not one of .npz, .safetensors, ..., .hdf5, .pt, .pth
+    lccodec.errors.ArgumentError: ...w.ckpt: not one of .npz, .safetensors, ..., .hdf5, .pt, .pth
     """
     path = checked_path(path)
     suffixes = _WRITTEN if write else READ
