@@ -48,7 +48,7 @@ def exact_writer(directory: Path, state: State) -> Job:
     plan = make_plan(candidates(flat, {}), lccodec.POLICIES["lossless"], None)
     manifest = plan_manifest(plan, flat, step=0, policy="lossless", metadata={})
     directory.mkdir()
-    return Job(partial(write_exact, directory, plan, flat, manifest, bytes(32)))
+    return Job(partial(write_exact, directory, plan, flat, manifest))
 
 
 def newest(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:

@@ -174,6 +174,7 @@ def test_while_a_delta_gets_its_name_nobody_removes(
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="locks and forks of POSIX")
+@pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")  # of jax, where a test loaded it
 @pytest.mark.parametrize("who", ["another chain", "a fork", "nobody has a lock"])
 def test_rollbacks_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     generator = random.Random(0)
