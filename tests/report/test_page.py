@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import vl_convert  # noqa: F401 - it draws the page
 
 import lccodec
 from benchmarks.pages.large import large
