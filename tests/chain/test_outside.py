@@ -206,7 +206,7 @@ def put(path: Path, kind: str, outside: Path) -> None:
     KINDS[kind](path, outside)
 
 
-#: Of the verbs, one in so many is tried with a place and a kind of link; all in the nightly profile.
+#: Of the verbs, one in so many is tried with a place and a kind; all in the nightly profile.
 #: Every verb meets every place and every kind.
 SHARE = 4
 
