@@ -29,8 +29,8 @@ from .roles import Role, find_curvatures
 #: Quantizer of each role for a factor of 1. First moments are coded as values, not as differences,
 #: because they forget their past in about ten steps.
 STEPS: Final[dict[Role, Quantizer]] = {
-    "weight": UniformDeadzone(share=0.06),
-    "first_moment": UniformDeadzone(relative_step=5.0, absolute=True),
+    "weight": UniformDeadzone(share=0.3),
+    "first_moment": UniformDeadzone(relative_step=1.6, absolute=True),
     "second_moment": LogSteps(1.0),
 }
 
@@ -97,12 +97,12 @@ class Balanced(Policy):
     >>> print(Balanced(ratio=50))
     balanced, ratio=50
       below 256 values          Lossless()
-      weight                    UniformDeadzone(share=0.06)
-      first_moment              UniformDeadzone(relative_step=5.0, absolute=True)
+      weight                    UniformDeadzone(share=0.3)
+      first_moment              UniformDeadzone(relative_step=1.6, absolute=True)
       second_moment             LogSteps()
       all else                  Lossless()
       keyframes: weight         KeyframeSteps()
-      keyframes: first_moment   UniformDeadzone(relative_step=5.0, absolute=True)
+      keyframes: first_moment   UniformDeadzone(relative_step=1.6, absolute=True)
       keyframes: second_moment  LogSteps()
     """
 

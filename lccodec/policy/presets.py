@@ -17,8 +17,11 @@ from .roles import Role
 
 _SIGNED_ROLES: Final[tuple[Role, ...]] = ("weight", "first_moment")
 _SECOND_MOMENTS: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(1.0)}
-_SMALL_MOMENTS: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(2.0)}
-_SMALL: Final = STEPS | _SMALL_MOMENTS | {"weight": UniformDeadzone(share=0.03)}
+_SMALL_MOMENTS: Final[dict[Role, Quantizer]] = {
+    "first_moment": UniformDeadzone(relative_step=1.9, absolute=True),
+    "second_moment": LogSteps(2.0),
+}
+_SMALL: Final = STEPS | _SMALL_MOMENTS | {"weight": UniformDeadzone(share=0.15)}
 
 #: The presets by name. ``lc-2`` and ``lc-3`` are the paper's scheme, with buckets chosen for each
 #: array. Second moments, which must stay positive, have `LogSteps` there, and statistics are exact.
@@ -30,8 +33,8 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             Policy("lossless"),
             Policy("lc-2", dict.fromkeys(_SIGNED_ROLES, NAMED["lc-2"]) | _SECOND_MOMENTS),
             Policy("lc-3", dict.fromkeys(_SIGNED_ROLES, NAMED["lc-3"]) | _SECOND_MOMENTS),
-            Balanced("balanced", joint=True),
-            Balanced("small", _SMALL, keyframes=KEYFRAMES | _SMALL_MOMENTS, joint=True, effort="high"),
+            Balanced("balanced"),
+            Balanced("small", _SMALL, keyframes=KEYFRAMES | _SMALL_MOMENTS, effort="high"),
         )
     }
 )

@@ -24,6 +24,8 @@ DEAD_ZONE: Final = 0.6
 
 _MAX_BINS_PER_SIDE: Final = (1 << 15) - 1  # so that symbols fit 16 bits
 _LEAD_RATIO: Final = 0.75  # of the zone: see `lead`
+_MAX_GAIN: Final = 2.0  # see `gain`
+_GAIN_STEPS: Final = 64.0  # gains are rounded to so many to 1: the same on every machine
 
 _MIN_PIECES_FOR_MEANS: Final = 16  # of a large array: the means are estimated on as many or more
 
@@ -44,6 +46,7 @@ def fit_grid(
     inside: Inside | None = None,
     *,
     leads: bool = False,
+    gains: bool = False,
 ) -> Grid | None:
     """Fit uniform bins with a dead zone to each array of a batch.
 
@@ -58,6 +61,9 @@ def fit_grid(
         As in `Zone`.
     leads
         Whether representatives lie beyond the means, so that a chain of deltas does not trail.
+    gains
+        Whether representatives are larger than the means, so that they also stand for the elements
+        in the zone (:func:`gain`). Not together with `max_error`.
 
     Returns
     -------
@@ -92,7 +98,7 @@ def fit_grid(
     wanted = np.where(usable, np.minimum(wanted, _MAX_BINS_PER_SIDE), 0).astype(np.int64)
     bins = np.minimum(wanted, np.maximum(batch.sizes // 2, 4))
     grid = Grid(steps, bins, ~usable, np.empty(0, kind.work), zone, max_error)
-    return _with_representatives(grid, batch, wanted, leads)
+    return _with_representatives(grid, batch, wanted, leads, gains)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +185,9 @@ class Grid:
         return outside if outside.any() else None
 
 
-def _with_representatives(grid: Grid, batch: Residual, wanted: Array, leads: bool) -> Grid | None:
+def _with_representatives(
+    grid: Grid, batch: Residual, wanted: Array, leads: bool, gains: bool
+) -> Grid | None:
     """Return a grid with representatives; ``None`` if exact storage of all arrays is smaller.
 
     The means of a large array are estimated on evenly spread pieces. Outermost bins are left out if
@@ -189,6 +197,7 @@ def _with_representatives(grid: Grid, batch: Residual, wanted: Array, leads: boo
     firsts = np.cumsum(grid.counts) - grid.counts + np.arange(batch.arrays)  # index of each array's symbol 0
     total = int(grid.counts.sum()) + batch.arrays
     sums, counts, past = np.zeros(total), np.zeros(total), np.zeros(batch.arrays)
+    inside = np.zeros(batch.arrays)  # sums of squares
     unit = 2.0**-64 if float(grid.steps.max()) > 2.0**900 else 1.0  # so that sums do not overflow
     starts = batch.pieces()
     stride = max(len(starts) // _MIN_PIECES_FOR_MEANS, 1)
@@ -197,6 +206,8 @@ def _with_representatives(grid: Grid, batch: Residual, wanted: Array, leads: boo
         symbols, outside = grid.symbols(d, owner)
         if outside is not None:
             past += array_sums(outside, owner, batch.arrays)
+        if gains:
+            inside += batch.squares_inside(start, grid.zone, unit)
         places = symbols.astype(np.intp)
         if batch.arrays > 1:
             places += firsts[owner]
@@ -225,6 +236,11 @@ def _with_representatives(grid: Grid, batch: Residual, wanted: Array, leads: boo
     steps, ahead = (np.repeat(lengths * unit, grid.counts) for lengths in (grid.steps, ahead))
     bound = None if grid.max_error is None else grid.max_error * unit
     chosen = _representatives(grid.codes, steps, ahead, sums[kept], counts[kept], bound)
+    if gains:
+        held, number = sums[kept], np.maximum(counts[kept], 1)
+        owners = np.repeat(np.arange(batch.arrays), grid.counts)
+        along = np.bincount(owners, np.square(held) / number, minlength=batch.arrays)
+        chosen *= gain(inside, along)[owners]
     with np.errstate(over="ignore"):  # a bin without elements may overflow
         return replace(grid, representatives=(chosen / unit).astype(batch.kind.work))
 
@@ -251,6 +267,26 @@ def lead(share: Array) -> Array:
     # A root is the same number on every machine. A power may not be.
     steps: Array = _LEAD_RATIO * DEAD_ZONE * (inside * np.sqrt(inside))
     return steps
+
+
+def gain(inside: Array, along: Array) -> Array:
+    """Return the factor by which representatives are larger than the means.
+
+    A first moment is a step that the optimizer has yet to take, spread over the next updates. What
+    lies in the zone is a part of it that is lost: the run falls behind. With representatives that
+    are larger by this factor, the decoded moment reaches as far as the original, along the
+    original. Squared errors are larger, but the run that goes on feels the lost step first.
+
+    Parameters
+    ----------
+    inside
+        Sum of the squares of each array's elements in the zone.
+    along
+        Sum of the products of the elements outside and the means of their bins.
+    """
+    wanted = 1 + np.divide(inside, along, out=np.zeros(inside.shape), where=along > 0)
+    rounded: Array = np.round(np.minimum(wanted, _MAX_GAIN) * _GAIN_STEPS) / _GAIN_STEPS
+    return rounded
 
 
 def _representatives(

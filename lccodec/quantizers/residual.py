@@ -203,6 +203,17 @@ class Residual:
         places, d = self.outside(start, zone)
         return finite(d, self.owner(places))
 
+    def squares_inside(self, start: int, zone: Zone, unit: float) -> Array:
+        """Return the sum of squares of each array's differences in a zone, float64.
+
+        Those of the piece at `start`, multiplied by `unit` before, so that squares do not overflow.
+        The zone has one width on both sides of 0.
+        """
+        d, owner = self._differences(start, PIECE, copy=False), self.owner()
+        d = np.where(np.abs(d) < zone.high[owner], d, 0)  # NaN is not inside
+        with np.errstate(under="ignore"):
+            return array_sums(np.square(d * unit, dtype=np.float64), owner, self.arrays)
+
     def forget(self) -> None:
         """Drop the differences that were kept, so that the next zone may be narrower."""
         self._found.clear()

@@ -64,7 +64,8 @@ class UniformDeadzone(Quantizer):
     absolute
         Whether to quantize the values themselves, without a reference. This is for arrays that
         forget their past between two checkpoints, such as first moments. A value then decodes as 0,
-        or as a number of the same sign and at most 8/3 times its size.
+        or as a number of the same sign and at most 16/3 times its size. Without `max_error`, those
+        that are not 0 are larger by up to a factor of 2, and stand for those that are.
 
     Raises
     ------
@@ -122,7 +123,8 @@ class UniformDeadzone(Quantizer):
     def fit(self, batch: Residual) -> Grid | None:
         """Choose the representatives; ``None`` if exact storage is at least as small."""
         is_delta = batch.reference is not None
-        return fit_grid(batch, self.steps(batch), self.max_error, leads=is_delta)
+        gains = self.absolute and self.max_error is None
+        return fit_grid(batch, self.steps(batch), self.max_error, leads=is_delta, gains=gains)
 
     def steps(self, batch: Residual) -> Array:
         """Return the step of each array of a batch, float64; 0 or infinite if it cannot be used."""

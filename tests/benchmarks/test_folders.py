@@ -17,11 +17,12 @@ FOLDERS = {
     "networks": set(),
     "schemes": {"compressors"},
     "trials": {"measure", "networks", "schemes"},
+    "promise": {"measure", "networks"},
     "speed": {"measure", "compressors", "networks"},
     "background": {"measure", "networks", "speed"},
     "pages": {"measure", "networks"},
 }
-PROGRAMS = {"frameworks", "lenet", "overlap", "report", "scale", "throughput", "training"}
+PROGRAMS = {"frameworks", "lenet", "overlap", "promise", "report", "scale", "throughput", "training"}
 
 
 def test_every_module_has_a_place() -> None:

@@ -48,7 +48,8 @@ def test_no_step_is_many_movements_off(tmp_path, movement, policy):
 def test_without_what_follows_it_is_far_off(tmp_path):
     originals = states(1e-5)
     save_all(tmp_path / "run", originals, foreseen=False)
-    assert min(errors(tmp_path / "run", originals)) > 10
+    found = errors(tmp_path / "run", originals)
+    assert found[0] > 20 and min(found) > 5
 
 
 def test_what_does_not_move_is_exact(tmp_path):

@@ -9,6 +9,7 @@ saved, within its bound; and the next save is kept.
 from __future__ import annotations
 
 import errno
+import gc
 import shutil
 import tempfile
 import warnings
@@ -124,6 +125,7 @@ def check(restored: Any, saved: Any) -> None:
 def failing_system(call: str, after: int, error: BaseException) -> Iterator[None]:
     """Let a call to the system fail, and all of that name behind it."""
     real, count = getattr(System, call), 0
+    gc.collect()  # what is dropped inside must not fail: nobody would hear of it
 
     def fail(*arguments: Any) -> Any:
         nonlocal count

@@ -4,9 +4,8 @@ A task has parameters whose elements differ: curvatures and noise over two power
 get no gradient, and rows whose gradient hardly changes. The gradients of a step are a function of
 the parameters and of the number of the step. So two runs differ only by their states.
 
-Some presets forget most of a first moment on purpose: it is made anew within a few steps. So an
-update may be as small as half of that of a run which forgot its first moments, and at most twice
-that of the uninterrupted run.
+An update of a run that goes on from a restored state is at least half as large, and at most twice
+as large, as that of the uninterrupted run.
 """
 
 from __future__ import annotations
@@ -74,22 +73,15 @@ def restored(chain: lccodec.Chain) -> Iterator[tuple[int, Any]]:
         yield step, chain.restore(step)
 
 
-def problems(found: list[Arrays], exact: list[Arrays], forgetful: list[Arrays]) -> list[str]:
-    """Return which updates are not finite, or too large or too small.
-
-    `exact` are the updates of the uninterrupted run, `forgetful` those of the run without its first
-    moments.
-    """
+def problems(found: list[Arrays], exact: list[Arrays]) -> list[str]:
+    """Return which updates are not finite, or too large or too small beside the exact ones."""
     assert all(np.isfinite(update).all() for updates in exact for update in updates.values())
     bad = []
-    for number, updates in enumerate(found):
+    for number, (updates, expected) in enumerate(zip(found, exact, strict=True)):
         for name, update in updates.items():
-            size, most, least = (
-                float(np.linalg.norm(each[name].astype(float)))
-                for each in (updates, exact[number], forgetful[number])
-            )
+            size, wanted = (float(np.linalg.norm(each[name].astype(float))) for each in (updates, expected))
             if not np.isfinite(update).all():
                 bad.append(f"{name}, step {number}: {np.count_nonzero(~np.isfinite(update))} not finite")
-            elif not min(least, most) / 2 <= size <= max(least, most) * 2:
-                bad.append(f"{name}, step {number}: {size:.3g}, not {least:.3g} to {most:.3g}")
+            elif not wanted / 2 <= size <= wanted * 2:
+                bad.append(f"{name}, step {number}: {size:.3g}, not {wanted:.3g}")
     return bad

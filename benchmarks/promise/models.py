@@ -1,0 +1,105 @@
+"""Networks of the runs, and an optimizer that torch does not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from ..networks.models import CHARACTERS
+
+__all__ = ["Lion", "Mixer", "Recurrent", "Residual", "Skipgram"]
+
+
+class Recurrent(nn.Module):
+    """An LSTM over characters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(CHARACTERS, 64)
+        self.lstm = nn.LSTM(64, 160, batch_first=True)
+        self.head = nn.Linear(160, CHARACTERS)
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the next character at every position."""
+        return self.head(self.lstm(self.embed(text))[0])
+
+
+class Residual(nn.Module):
+    """A block of two convolutions with BatchNorm around which its input passes."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the block's output."""
+        return functional.relu(x + self.body(x))
+
+
+class Lion(torch.optim.Optimizer):
+    """Lion (Chen et al., 2023): steps of one size, by the sign of an interpolated momentum."""
+
+    def __init__(self, parameters: Any, lr: float, betas: tuple[float, float] = (0.9, 0.99)) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": betas})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # noqa: ARG002 - an optimizer has it
+        """Do one step."""
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                p.sub_((beta1 * m + (1 - beta1) * p.grad).sign(), alpha=group["lr"])
+                m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
+
+
+class Mixer(nn.Module):
+    """An MLP-Mixer (Tolstikhin et al., 2021) over 49 patches of 4 x 4."""
+
+    def __init__(self, width: int = 32, layers: int = 2) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, width, 4, stride=4)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * layers))
+        self.tokens = nn.ModuleList(
+            nn.Sequential(nn.Linear(49, 98), nn.GELU(), nn.Linear(98, 49)) for _ in range(layers)
+        )
+        self.channels = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+            for _ in range(layers)
+        )
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the ten logits of every image."""
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        for number, (tokens, channels) in enumerate(zip(self.tokens, self.channels, strict=True)):
+            x = x + tokens(self.norms[2 * number](x).transpose(1, 2)).transpose(1, 2)
+            x = x + channels(self.norms[2 * number + 1](x))
+        return self.head(x.mean(1))
+
+
+class Skipgram(nn.Module):
+    """Two embedding tables; a group of three characters predicts another one near it."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Embedding(rows, width, sparse=True)
+        self.outer = nn.Embedding(rows, width, sparse=True)
+        nn.init.normal_(self.inner.weight, std=0.1)
+        nn.init.normal_(self.outer.weight, std=0.1)
+
+    def forward(self, centre: torch.Tensor, near: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        """Return the loss of negative sampling."""
+        vector = self.inner(centre)
+        right = (vector * self.outer(near)).sum(-1)
+        wrong = torch.einsum("bw,bnw->bn", vector, self.outer(others))
+        return -(functional.logsigmoid(right) + functional.logsigmoid(-wrong).sum(-1)).mean()
