@@ -15,6 +15,7 @@ from .restored import EXACT, MARKS, STALE, Outcome
 __all__ = ["Row", "draw", "markdown", "rows", "summary"]
 
 WINDOW = 150  # iterations
+NOISY = 0.25  # intervals: a cost with a larger standard error says nothing
 UNMEASURABLE = 2.0  # standard errors: an interval that costs less cannot be a unit
 
 
@@ -41,15 +42,24 @@ class Row:
     rework_error: float
 
     @property
+    def _lower(self) -> tuple[float, float]:
+        both = (self.gap, self.gap_error), (self.rework, self.rework_error)
+        return min((each for each in both if not math.isnan(each[0])), key=sum, default=(math.nan, math.nan))
+
+    @property
     def cost(self) -> float:
-        """The lower one of gap and rework, each at the upper end of one standard error."""
-        upper = self.gap + self.gap_error, self.rework + self.rework_error
-        return min((value for value in upper if not math.isnan(value)), default=math.nan)
+        """The lower one of gap and rework, at the upper end of one standard error."""
+        return sum(self._lower)
 
     @property
     def middle(self) -> float:
-        """The gap without its error; rework where there is none or where it is lower."""
-        return min((value for value in (self.gap, self.rework) if not math.isnan(value)), default=math.nan)
+        """The same without its error."""
+        return self._lower[0]
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the seeds say more than that the run is noisy."""
+        return self._lower[1] <= NOISY
 
 
 def rows(outcomes: Iterable[Outcome]) -> list[Row]:
@@ -123,24 +133,26 @@ def _cells(row: Row) -> str:
 
 
 def summary(found: Sequence[Row], policies: Iterable[str]) -> str:
-    """Return a table of each policy: the worst cost, the median, the mean; ratios."""
+    """Return a table of each policy: the worst cost, the median, the mean; ratios of all places."""
     lines = [
-        "| policy | worst | of | median | mean | deltas, geometric mean | chains |",
-        "|---|---:|---|---:|---:|---:|---:|",
+        "| policy | worst | of | median | mean | places | deltas, geometric mean | chains |",
+        "|---|---:|---|---:|---:|---|---:|---:|",
     ]
     for policy in policies:
-        here = [row for row in found if row.outcome.policy == policy and not math.isnan(row.cost)]
+        everywhere = [row for row in found if row.outcome.policy == policy]
+        here = [row for row in everywhere if row.is_told]
         if not here:
             continue
         worst = max(here, key=lambda row: row.cost)
         o = worst.outcome
         deltas, chains = (
-            geometric_mean([getattr(r.outcome, n) for r in here]) for n in ("delta_ratio", "chain_ratio")
+            geometric_mean([getattr(r.outcome, n) for r in everywhere])
+            for n in ("delta_ratio", "chain_ratio")
         )
         middles = [row.middle for row in here]
         lines.append(
             f"| {policy} | {worst.cost:.2f} | {o.kind} every {o.every} at {o.point} | {median(middles):.2f} "
-            f"| {fmean(middles):.2f} | {deltas:.0f}x | {chains:.0f}x |"
+            f"| {fmean(middles):.2f} | {len(here)} of {len(everywhere)} | {deltas:.0f}x | {chains:.0f}x |"
         )
     return "\n".join(lines)
 

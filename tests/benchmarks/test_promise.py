@@ -82,6 +82,7 @@ def test_gaps_are_counted_in_intervals() -> None:
     assert row.gap == pytest.approx(0.2 / 0.3)
     assert row.gap_error == pytest.approx(0.0764 / 3**0.5 / 0.1, rel=0.01)
     assert row.cost == pytest.approx(row.gap + row.gap_error)
+    assert not row.is_told
 
 
 def test_where_an_interval_costs_nothing_it_is_no_unit() -> None:
@@ -97,8 +98,8 @@ def test_tables() -> None:
     exact, stale = outcome(EXACT, 1.0, 1.2, 1.1, curve=CURVE), outcome(STALE, 1.1, 1.3, 1.2)
     rows = table.rows([exact, stale, outcome("p", 1.05, 1.25, 1.15), outcome("q", 1.0, 1.2, 1.1)])
     assert table.summary(rows, ["p", "q"]).splitlines()[2:] == [
-        "| p | 0.50 | made up every 20 at 200 | 0.50 | 0.50 | 30x | 20x |",
-        "| q | 0.00 | made up every 20 at 200 | 0.00 | 0.00 | 30x | 20x |",
+        "| p | 0.50 | made up every 20 at 200 | 0.50 | 0.50 | 1 of 1 | 30x | 20x |",
+        "| q | 0.00 | made up every 20 at 200 | 0.00 | 0.00 | 1 of 1 | 30x | 20x |",
     ]
     assert table.markdown(rows, ["p"]).splitlines()[2:] == [
         "| made up | 20 | 200 | 30x | 0.50 ± 0.00 | 1.25 ± 0.00 | 0.50, 0.10 |"
