@@ -18,7 +18,7 @@ settings.register_profile("nightly", max_examples=3000, deadline=None)
 settings.register_profile(  # .ci/big-endian: some fifty times as slow
     "emulated", max_examples=5, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("core", parent=settings.get_profile("ci"), max_examples=15)
+settings.register_profile("core", parent=settings.get_profile("ci"), max_examples=6)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 

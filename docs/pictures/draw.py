@@ -17,7 +17,7 @@ GROUND, INK, SOFT = "#fbfaf7", "#1f2430", "#5c626d"
 BLUE, ORANGE, GREEN, GREY = "#cfe2f7", "#fbdcb8", "#cfeacb", "#e6e6e3"
 WAYS = {"mean of each set": (0, "#b4560f", "-"), "moved outwards": (1, "#1b64ad", "--")}
 ZONE = 0.6  # half a dead zone, in steps (SPEC 7.7)
-SHARE = 0.06  # of the weights that leave the dead zone, in a delta of `balanced`
+SHARE = 0.06  # of the weights that leave the dead zone
 
 Axes = Any
 
@@ -108,9 +108,8 @@ def bias() -> Any:
 def _behind(outwards: float) -> list[float]:
     """Return by how many movements stored values stay behind, at each checkpoint of a simulation.
 
-    10,000 weights move with a trend and with noise. 6 % of those that moved are stored, as in a
-    delta of ``balanced``. Representatives are the means of their bins (SPEC 7.7), moved outwards
-    or not.
+    10,000 weights move with a trend and with noise. 6 % of those that moved are stored.
+    Representatives are the means of their bins (SPEC 7.7), moved outwards or not.
     """
     rng = np.random.default_rng(0)
     trend = rng.standard_normal(10_000)
