@@ -173,7 +173,7 @@ class Lifetime(History):
         if target.exists() and any(target.iterdir()):
             raise ArgumentError(f"{target} is not empty: a chain that is coded anew needs a new directory")
         made: Any = type(self)
-        with made(target, policy, keyframe_every=every) as other:
+        with made(target, policy, keyframe_every=every, newest="history") as other:
             return code_anew(self.directory, target, other.save)
 
     def pin(self, step: int) -> None:
