@@ -175,4 +175,6 @@ def loss_text(loss: ImportLoss) -> str:
         )
     if loss.unmoved:
         parts.append(f"{loss.unmoved} times an array lost something that did not move")
+    if loss.unmeasured:
+        parts.append(f"{loss.unmeasured} times an array lost something where no movement is known")
     return "; ".join(parts) or "nothing was lost"
