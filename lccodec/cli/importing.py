@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from ..adapters.files.formats import check_suffix, load_with_roles
 from ..adapters.files.originals import FileOriginals
 from ..adapters.files.steps import files_below, number_files
-from ..chain.directory import directory_steps, next_step
+from ..chain.directory import chain_steps, next_step
 from ..chain.forecast import Forecast, forecast
 from ..errors import ArgumentError
 from ..inspect.imported import ImportLoss, import_loss
@@ -69,10 +69,10 @@ def map_files(
     """
     paths: list[Path] = []
     for place in places:
-        if place.is_dir() and directory_steps(place):
+        if place.is_dir() and chain_steps(place):
             raise ArgumentError(f"{place} is a directory that is a chain: use fork, compact or bundle")
         paths += files_below(place) if place.is_dir() else [check_suffix(place)]
-    present = list(directory_steps(directory)) if directory.is_dir() else []
+    present = list(chain_steps(directory)) if directory.is_dir() else []
     found, source = _numbered(paths, first, steps, present)
     skipped = tuple(step for step in found if step in present) if skip_existing else ()
     wanted = {step: path for step, path in found.items() if step not in skipped}

@@ -99,6 +99,18 @@ def test_one_lossy_file_does_not_count_as_one_that_lost_nothing(files, tmp_path)
     assert (exact != history).any()
 
 
+def test_a_chain_that_has_only_its_exact_file_is_not_new(files, tmp_path):
+    first, second = (files / f"checkpoint-{step}/model.npz" for step in (500, 1000))
+    run("save", tmp_path / "run", first, "--policy", "balanced")
+    (tmp_path / "run" / "000000000500.lcc.h5").unlink()  # as if the disk had been full
+    _, stderr = run("save", tmp_path / "run", first, code=2)
+    assert "step 500 exists already" in stderr
+    stdout, _ = run("save", tmp_path / "run", first, second, "--skip-existing")
+    assert "policy balanced" in stdout
+    chain = lccodec.Chain(tmp_path / "run")
+    assert (chain.steps, chain.policy.name) == ([500, 1000], "balanced")
+
+
 def test_nothing_is_offered_that_takes_no_less(tmp_path):
     for step in (1, 2):
         npz.save_file({"counts": np.arange(step, 9000 + step)}, tmp_path / f"{step}.npz")

@@ -13,7 +13,7 @@ from ...adapters.files.structure import choose
 from ...chain.average import average as average_steps
 from ...chain.chain import Chain
 from ...chain.checkpoint import CheckpointFile
-from ...chain.directory import directory_steps
+from ...chain.directory import chain_steps
 from ...chain.selection import select_shares
 from ...policy.presets import POLICIES
 from ...policy.record import Kept
@@ -127,7 +127,7 @@ def save(  # one parameter for each option: click passes them by name
     mapped = map_files(directory, files, step, steps, skip_existing)
     if not as_json:
         say(mapping_text(mapped))
-    is_new = not (directory.is_dir() and directory_steps(directory))
+    is_new = not (directory.is_dir() and chain_steps(directory))
     document: dict[str, Any] = {
         "directory": str(directory),
         "steps": {number: str(file) for number, file in mapped.steps.items()},
