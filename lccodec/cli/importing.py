@@ -138,24 +138,24 @@ class Loader:
             yield self._ahead.pop(0) if place < _STATES_OF_A_FORECAST else load_with_roles(path)
 
 
-def forecasts_text(found: Sequence[Forecast], states: int) -> str:
-    """Return about how many bytes each policy takes."""
+def forecasts_text(found: Sequence[Forecast], states: int, exact: bool) -> str:
+    """Return about how many bytes each policy takes; `exact` is as for `Forecast.chain_bytes`."""
     lines = (
         [f"about {found[0].nbytes * states:,} bytes in {states} states; as a chain, about:"] if found else []
     )
     for each in found:
-        size, exact = each.chain_bytes(states), each.policy == "lossless"
-        note = "" if exact else ", the newest state exact too"
+        size = each.chain_bytes(states, exact)
+        note = ", the newest state exact too" if exact and each.policy != "lossless" else ""
         times = render.ratio(each.nbytes * states, size) or 0.0
         lines.append(f"  {size:,} bytes ({times:.1f}x) with --policy {each.policy}{note}")
     return "\n".join(lines)
 
 
-def offered(loader: Loader, states: int) -> list[Forecast]:
+def offered(loader: Loader, states: int, exact: bool) -> list[Forecast]:
     """Return what the lossless policy and the offered one take, if that one takes less."""
-    exact, lossy = loader.forecasts(("lossless", _OFFERED))
-    small = lossy.chain_bytes(states) <= _WORTHWHILE * exact.chain_bytes(states)
-    return [exact, lossy] if small else []
+    lossless, lossy = loader.forecasts(("lossless", _OFFERED))
+    small = lossy.chain_bytes(states, exact) <= _WORTHWHILE * lossless.chain_bytes(states)
+    return [lossless, lossy] if small else []
 
 
 def measured_loss(directory: Path, mapped: Mapped) -> ImportLoss:

@@ -43,8 +43,10 @@ def test_a_directory_and_its_files_are_the_same(files, tmp_path):
     assert stdout.index("steps, by") < stdout.index("--policy balanced") < stdout.index("step 500, keyframe")
 
 
-def test_what_a_dry_run_forecasts_comes_true(files, tmp_path):
-    words = ("save", tmp_path / "run", files, "--policy", "balanced", "--newest", "exact")
+@pytest.mark.parametrize("newest", ["exact", "history"])
+def test_what_a_dry_run_forecasts_comes_true(files, tmp_path, newest):
+    words = ("save", tmp_path / "run", files, "--policy", "balanced", "--newest", newest)
+    assert ("the newest state exact too" in run(*words, "--dry-run")[0]) == (newest == "exact")
     forecasts = run_json(*words, "--dry-run")["forecasts"]
     assert [each["policy"] for each in forecasts] == ["lossless", "balanced"]
     run(*words)
