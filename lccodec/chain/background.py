@@ -180,7 +180,10 @@ class Background:
             self._warnings.append(f"step {step} is on the disk, but its save did not end: {failure}")
             failure = None
         if failure is None:
-            self._after()
+            try:
+                self._after()
+            except Exception as error:  # the future must be settled in any case
+                self._warnings.append(f"step {step} is saved, but what follows a save failed: {error!r}")
             future.set_result(result)
             return
         if raises and not self._aborting:
