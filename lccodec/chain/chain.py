@@ -209,20 +209,26 @@ class Chain(Lifetime):
         with self._saving:
             self._check_open()
             check_progress(progress)
-            if following is not None and self._own_background() is None and not self.steps:
-                self._settings.first = foresee((state, following), self.adapter, known, self._settings.record)
-            if self._options.workers is None and self._own_background() is None:
-                flat, strings, roles = from_framework(self.adapter, state, metadata, known)
-                with self._claim.around_save(), telling_of_save(progress, warn) as tell:
-                    size = self._saver.save(step, flat, strings, roles, tell)
-                self._thin_out()
-                return size
-            background = self._in_background()
-            future = self._submit(background, step, state, metadata, known, progress=progress, raises=False)
             try:
-                return future.result() or 0
+                if following is not None and self._own_background() is None and not self.steps:
+                    pair, record = (state, following), self._settings.record
+                    self._settings.first = foresee(pair, self.adapter, known, record)
+                if self._options.workers is None and self._own_background() is None:
+                    flat, strings, roles = from_framework(self.adapter, state, metadata, known)
+                    with self._claim.around_save(), telling_of_save(progress, warn) as tell:
+                        size = self._saver.save(step, flat, strings, roles, tell)
+                    self._thin_out()
+                    return size
+                background = self._in_background()
+                future = self._submit(
+                    background, step, state, metadata, known, progress=progress, raises=False
+                )
+                try:
+                    return future.result() or 0
+                finally:
+                    background.give_warnings()
             finally:
-                background.give_warnings()
+                self._settings.first = {}  # whatever became of this save
 
     @without_settings
     def save_async(
@@ -329,9 +335,14 @@ class Chain(Lifetime):
         def copy(arena: Arena) -> Snapshot:
             staging = Staging(arena)
             flat, strings, roles = from_framework(self.adapter, state, metadata, known, staging)
-            resumed, watched = self._settings.resumed, progress is not False
             return staging.snapshot(
-                flat, step=index, metadata=strings, known=roles, resumed=resumed, watched=watched
+                flat,
+                step=index,
+                metadata=strings,
+                known=roles,
+                resumed=self._settings.resumed,
+                first=self._settings.first,
+                watched=progress is not False,
             )
 
         begin = partial(background.submit, copy, index, when_busy, progress=progress, raises=raises)
