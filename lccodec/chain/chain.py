@@ -275,37 +275,6 @@ class Chain(Lifetime):
                 background, step, state, metadata, known, progress=progress, when_busy=when_busy
             )
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until no save runs in the background, or for so many seconds.
-
-        Returns whether none runs. The error of one that failed is raised.
-        """
-        return (background := self._own_background()) is None or background.wait(timeout)
-
-    def _release(self) -> None:
-        self._saver.forget()
-        background, self._background = self._own_background(), None
-        if background is not None:
-            background.close()
-
-    def _own_background(self) -> Background | None:
-        """Return what saves in the background; what a fork has copied runs in the parent alone."""
-        is_own = self._background is not None and self._background.process == os.getpid()
-        return self._background if is_own else None
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The error of a save in the background that failed, until a call raises it."""
-        return None if (background := self._own_background()) is None else background.failure
-
-    def abort(self) -> None:
-        """Give up all saves in the background that are not done.
-
-        What is on the disk already stays: the exact file of such a save is a step of the chain.
-        """
-        if (background := self._own_background()) is not None:
-            background.abort()
-
     def _in_background(self) -> Background:
         """Return what saves in the background; it has the reference from now on."""
         if (found := self._own_background()) is not None:
@@ -351,9 +320,6 @@ class Chain(Lifetime):
     def _check_open(self) -> None:
         if self._closed:
             raise ArgumentError(f"{self.directory}: the chain is closed; open it anew to save")
-
-    def _resumes(self) -> None:
-        self._settings.restored()
 
     @without_settings
     def plan(self, state: Any, *, known: Mapping[str, Assignment] | None = None) -> Plan:
