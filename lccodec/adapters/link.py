@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ..chain.chain import Chain
 from ..chain.checkpoint import CheckpointFile, open_file
-from ..chain.directory import checkpoint_path
+from ..chain.directory import checkpoint_path, step_path
 from ..chain.newest import open_exact_of
 from ..chain.settings import LOG
 from ..chain.single_file import save_file
@@ -83,8 +83,11 @@ def chain_step(wanted: int | None, latest: int) -> int:
 
 
 def write_link(chain: Chain, step: int, path: str | os.PathLike[str]) -> None:
-    """Write a link to a checkpoint that is on the disk. An existing file is replaced."""
-    with open_checkpoint(checkpoint_path(chain.directory, step)) as reader:
+    """Write a link to a step that is on the disk. An existing file is replaced.
+
+    If only the exact file has the step, the root is that of the exact file.
+    """
+    with open_checkpoint(step_path(chain.directory, step)) as reader:
         root = reader.root.hex()
     directory = Path(os.path.relpath(chain.directory, Path(path).parent)).as_posix()
     save_file(None, path, {LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
@@ -131,7 +134,8 @@ def read_link(path: Path, text: str) -> tuple[Path, str]:
 def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> CheckpointFile:
     """Open a checkpoint whose root hash another file gives; errors call that file `by`.
 
-    If the exact file beside it is of that checkpoint, it is opened in its place.
+    If the exact file beside it is of that checkpoint, it is opened in its place. The root may be
+    that of the checkpoint's exact file: when it was noted, only that file had the step.
 
     Raises
     ------
@@ -148,7 +152,8 @@ def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> CheckpointF
         if os.path.exists(path):  # noqa: PTH110 - Path.exists raises for a name that is too long
             raise
         raise ChainError(f"{by}: {path} holds a part of it and is missing") from error
-    if root not in {each.hex() for each in file.links[-1].reader.roots}:
+    reader = file.links[-1].reader
+    if root not in {each.hex() for each in (*reader.roots, reader.manifest.exact or b"")}:
         file.close()
         raise ChainError(f"{by}: {path} is not the file that was saved with it, but a file of another run")
     return file

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..chain.checkpoint import open_file
-from ..chain.directory import chains_in, directory_steps
+from ..chain.directory import chains_in, directory_steps, inner_directories
 from ..chain.keep import Keep
 from ..chain.prune import Pruning, prune
 from ..container.reader import open_checkpoint
@@ -86,16 +86,10 @@ def prune_together(directory: Path, keep: Keep, **options: Any) -> dict[Path, Pr
     if not _named_by(steps[max(steps)]):
         return done
     named = named_steps(path for step, path in steps.items() if step in stays)
-    for chain in sorted(path for path in _directories(directory) if path.resolve() in named):
+    for chain in sorted(path for path in inner_directories(directory) if path.resolve() in named):
         rule = Keep(steps=named[chain.resolve()])
         done[chain] = prune(chain, rule, **options)
     return done
-
-
-def _directories(directory: Path) -> list[Path]:
-    """Return the directories in another one. Links are left out: they may lead to any chain."""
-    with storage_errors("cannot list", directory):
-        return sorted(path for path in directory.iterdir() if path.is_dir() and not path.is_symlink())
 
 
 def chains_below(directory: Path) -> list[Path]:
@@ -105,6 +99,8 @@ def chains_below(directory: Path) -> list[Path]:
     ------
     ArgumentError
         If there is none.
+    StorageError
+        If a directory cannot be listed, so that nobody knows whether it is a chain.
     """
     if directory_steps(directory):
         return [directory]

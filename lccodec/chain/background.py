@@ -27,7 +27,7 @@ from ..workers.crew import has_lock
 from ..workers.memory import Arena, PrivateArena
 from ..workers.task import Done
 from .claim import Claim
-from .directory import chain_steps
+from .directory import step_path
 from .progress import Progress, Tell, telling_of_save
 from .remote import Remote, find_obstacle
 from .saver import Saver
@@ -164,6 +164,7 @@ class Background:
             self._release(arena)
             return
         step = snapshot.step
+        before = self._stored(step)
         try:
             with telling_of_save(progress, self._warnings.append) as tell:
                 report = self._ask(snapshot, tell)
@@ -175,11 +176,14 @@ class Background:
             LOG.log(level, "%s", text)
         self._warnings.extend(report.warnings)
         failure, result = report.done.error, report.done.result
-        if isinstance(failure, WorkerError) and (result := self._kept(step)) is not None:
+        if isinstance(failure, WorkerError) and (result := self._kept(step, before)) is not None:
             self._warnings.append(f"step {step} is on the disk, but its save did not end: {failure}")
             failure = None
         if failure is None:
-            self._after()
+            try:
+                self._after()
+            except Exception as error:  # the future must be settled in any case
+                self._warnings.append(f"step {step} is saved, but what follows a save failed: {error!r}")
             future.set_result(result)
             return
         if raises and not self._aborting:
@@ -187,17 +191,28 @@ class Background:
             self._failed.append(failure)
         future.set_exception(failure)
 
-    def _kept(self, step: int) -> int | None:
-        """Return the bytes of the file of a step whose worker is gone, if it was committed."""
+    def _stored(self, step: int) -> tuple[int, int, int] | None:
+        """Return what tells the file of a step from another, its bytes last; ``None`` if none."""
         try:
-            path = chain_steps(self._directory).get(step)
-            if path is None:
-                return None
+            found = step_path(self._directory, step).lstat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _kept(self, step: int, before: tuple[int, int, int] | None) -> int | None:
+        """Return the bytes of the file of a step whose worker is gone, if it was committed.
+
+        An exact file may have had the step before: then its save was cut short, too.
+        """
+        stored = self._stored(step)
+        if stored is None or stored == before:
+            return None
+        try:
             with Folder(self._directory) as folder:
                 folder.sync()  # the worker may not have come to that
-            return path.lstat().st_size
         except (LccodecError, OSError):
             return None
+        return stored[-1]
 
     def _ask(self, snapshot: Snapshot, tell: Tell) -> Report:
         if self._remote is not None:

@@ -209,20 +209,26 @@ class Chain(Lifetime):
         with self._saving:
             self._check_open()
             check_progress(progress)
-            if following is not None and self._own_background() is None and not self.steps:
-                self._settings.first = foresee((state, following), self.adapter, known, self._settings.record)
-            if self._options.workers is None and self._own_background() is None:
-                flat, strings, roles = from_framework(self.adapter, state, metadata, known)
-                with self._claim.around_save(), telling_of_save(progress, warn) as tell:
-                    size = self._saver.save(step, flat, strings, roles, tell)
-                self._thin_out()
-                return size
-            background = self._in_background()
-            future = self._submit(background, step, state, metadata, known, progress=progress, raises=False)
             try:
-                return future.result() or 0
+                if following is not None and self._own_background() is None and not self.steps:
+                    pair, record = (state, following), self._settings.record
+                    self._settings.first = foresee(pair, self.adapter, known, record)
+                if self._options.workers is None and self._own_background() is None:
+                    flat, strings, roles = from_framework(self.adapter, state, metadata, known)
+                    with self._claim.around_save(), telling_of_save(progress, warn) as tell:
+                        size = self._saver.save(step, flat, strings, roles, tell)
+                    self._thin_out()
+                    return size
+                background = self._in_background()
+                future = self._submit(
+                    background, step, state, metadata, known, progress=progress, raises=False
+                )
+                try:
+                    return future.result() or 0
+                finally:
+                    background.give_warnings()
             finally:
-                background.give_warnings()
+                self._settings.first = {}  # whatever became of this save
 
     @without_settings
     def save_async(
@@ -269,37 +275,6 @@ class Chain(Lifetime):
                 background, step, state, metadata, known, progress=progress, when_busy=when_busy
             )
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until no save runs in the background, or for so many seconds.
-
-        Returns whether none runs. The error of one that failed is raised.
-        """
-        return (background := self._own_background()) is None or background.wait(timeout)
-
-    def _release(self) -> None:
-        self._saver.forget()
-        background, self._background = self._own_background(), None
-        if background is not None:
-            background.close()
-
-    def _own_background(self) -> Background | None:
-        """Return what saves in the background; what a fork has copied runs in the parent alone."""
-        is_own = self._background is not None and self._background.process == os.getpid()
-        return self._background if is_own else None
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The error of a save in the background that failed, until a call raises it."""
-        return None if (background := self._own_background()) is None else background.failure
-
-    def abort(self) -> None:
-        """Give up all saves in the background that are not done.
-
-        What is on the disk already stays: the exact file of such a save is a step of the chain.
-        """
-        if (background := self._own_background()) is not None:
-            background.abort()
-
     def _in_background(self) -> Background:
         """Return what saves in the background; it has the reference from now on."""
         if (found := self._own_background()) is not None:
@@ -329,9 +304,14 @@ class Chain(Lifetime):
         def copy(arena: Arena) -> Snapshot:
             staging = Staging(arena)
             flat, strings, roles = from_framework(self.adapter, state, metadata, known, staging)
-            resumed, watched = self._settings.resumed, progress is not False
             return staging.snapshot(
-                flat, step=index, metadata=strings, known=roles, resumed=resumed, watched=watched
+                flat,
+                step=index,
+                metadata=strings,
+                known=roles,
+                resumed=self._settings.resumed,
+                first=self._settings.first,
+                watched=progress is not False,
             )
 
         begin = partial(background.submit, copy, index, when_busy, progress=progress, raises=raises)
@@ -340,9 +320,6 @@ class Chain(Lifetime):
     def _check_open(self) -> None:
         if self._closed:
             raise ArgumentError(f"{self.directory}: the chain is closed; open it anew to save")
-
-    def _resumes(self) -> None:
-        self._settings.restored()
 
     @without_settings
     def plan(self, state: Any, *, known: Mapping[str, Assignment] | None = None) -> Plan:

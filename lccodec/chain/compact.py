@@ -27,7 +27,7 @@ from ..policy.roles import Assignment
 from .ancestry import Ancestry
 from .checkpoint import CheckpointFile, open_step
 from .claim import Claim
-from .directory import directory_steps, no_checkpoint
+from .directory import chain_steps, directory_steps, no_checkpoint
 from .rewrite import Rewriting, rewrite
 
 
@@ -40,7 +40,7 @@ class Compaction:
     steps
         The number of its checkpoints.
     before, after
-        Bytes of all checkpoints. The exact file does not count.
+        Bytes of all checkpoints. The exact file does not count, unless it alone has a step.
     rewritten
         Checkpoints that were written anew with the same state.
     errors
@@ -146,9 +146,11 @@ def code_anew(directory: Path, target: Path, save: Callable[..., int]) -> Compac
     Raises
     ------
     ChainError, DataError, StorageError
-        If a state cannot be restored, or the operating system refuses.
+        If there is no checkpoint, a state cannot be restored, or the operating system refuses.
     """
-    steps = directory_steps(directory)
+    steps = chain_steps(directory)
+    if not steps:
+        raise ChainError(no_checkpoint(directory))
     before, after = sum(path.lstat().st_size for path in steps.values()), 0
     sums: dict[str, list[float]] = {}
     for place, step in enumerate(steps):

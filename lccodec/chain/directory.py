@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -73,21 +74,40 @@ def directory_steps(directory: Path) -> dict[int, Path]:
     return steps_of(directory, directory_names(directory))
 
 
+def inner_directories(directory: Path) -> list[Path]:
+    """Return the subdirectories of a directory. Links are left out: they may lead to any chain."""
+    with storage_errors("cannot list", directory):
+        return sorted(path for path in directory.iterdir() if path.is_dir() and not path.is_symlink())
+
+
 def chains_in(directory: Path) -> list[Path]:
     """Return the subdirectories of a directory that are chains, such as those of ranks.
 
-    Links are left out: they may lead to any chain.
+    Raises
+    ------
+    StorageError
+        If the directory or one of its subdirectories cannot be listed.
     """
-    try:
-        inner = sorted(path for path in directory.iterdir() if path.is_dir() and not path.is_symlink())
-        return [path for path in inner if path.name[0] != "." and directory_steps(path)]
-    except (OSError, StorageError):  # what is asked for is only a hint
-        return []
+    return [path for path in _visible(directory) if directory_steps(path)]
+
+
+def readable_chains_in(directory: Path) -> list[Path]:
+    """Return what `chains_in` does, as a hint: without what cannot be listed."""
+    found = []
+    with suppress(StorageError):
+        for path in _visible(directory):
+            with suppress(StorageError):
+                found += [path] if directory_steps(path) else []
+    return found
+
+
+def _visible(directory: Path) -> list[Path]:
+    return [path for path in inner_directories(directory) if path.name[0] != "."]
 
 
 def no_checkpoint(directory: Path) -> str:
     """Return that a directory holds no checkpoint, and which chains are below it."""
-    names = [path.name for path in chains_in(directory)]
+    names = [path.name for path in readable_chains_in(directory)]
     shown = ", ".join(names[:_MAX_NAMES_SHOWN]) + (", ..." if names[_MAX_NAMES_SHOWN:] else "")
     return f"{directory} holds no checkpoint" + (f", but these chains: {shown}" if names else "")
 

@@ -46,10 +46,13 @@ class Forecast:
     exact: int
     nbytes: int
 
-    def chain_bytes(self, states: int, keyframe_every: int = KEYFRAME_EVERY) -> int:
-        """Return the bytes of so many checkpoints, and of the exact file of a lossy chain."""
-        keyframes = -(-states // (keyframe_every + 1))
-        beside = 0 if self.policy == "lossless" else self.exact
+    def chain_bytes(self, states: int, exact: bool = True) -> int:
+        """Return the bytes of so many checkpoints, and of the exact file of a lossy chain.
+
+        `exact` says whether there is such a file.
+        """
+        keyframes = -(-states // (KEYFRAME_EVERY + 1))
+        beside = self.exact if exact and self.policy != "lossless" else 0
         return keyframes * self.keyframe + (states - keyframes) * self.delta + beside
 
 

@@ -1,7 +1,8 @@
-"""The methods of `Chain` that take checkpoints out of a chain, or into another.
+"""The methods of `Chain` beside saving and restoring.
 
-Each passes its directory to a function of a module of its own, while no save of the same `Chain`
-runs.
+They are the end of saves in the background, and what takes checkpoints out of a chain, or into
+another. Each of the latter passes its directory to a function of a module of its own, while no save
+of the same `Chain` runs.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .prune import Pruning, prune
 from .remote import WorkerOptions
 from .rollback import rollback
 from .rolled_back import RolledBack, bring_back, list_rolled_back, purge_rolled_back
+from .saver import Saver
 from .settings import Settings
 
 
@@ -38,6 +40,7 @@ class Lifetime(History):
     keyframe_every: int
     _background: Background | None
     _claim: Claim
+    _saver: Saver
     _settings: Settings
     _saving: threading.RLock
 
@@ -55,9 +58,40 @@ class Lifetime(History):
         """What saves keep of the newest state: ``"exact"`` beside the history, or ``"history"``."""
         return self._settings.record.newest
 
+    def _resumes(self) -> None:
+        self._settings.restored()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until no save runs in the background, or for so many seconds.
+
+        Returns whether none runs. The error of one that failed is raised.
+        """
+        return (background := self._own_background()) is None or background.wait(timeout)
+
     def _release(self) -> None:
         """Wait for saves in the background, and release the reference that is kept in memory."""
-        raise NotImplementedError
+        self._saver.forget()
+        background, self._background = self._own_background(), None
+        if background is not None:
+            background.close()
+
+    def _own_background(self) -> Background | None:
+        """Return what saves in the background; what a fork has copied runs in the parent alone."""
+        is_own = self._background is not None and self._background.process == os.getpid()
+        return self._background if is_own else None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of a save in the background that failed, until a call raises it."""
+        return None if (background := self._own_background()) is None else background.failure
+
+    def abort(self) -> None:
+        """Give up all saves in the background that are not done.
+
+        What is on the disk already stays: the exact file of such a save is a step of the chain.
+        """
+        if (background := self._own_background()) is not None:
+            background.abort()
 
     def give_way(self) -> None:
         """Let another process save to the directory, until the next save of this `Chain`.
@@ -173,7 +207,7 @@ class Lifetime(History):
         if target.exists() and any(target.iterdir()):
             raise ArgumentError(f"{target} is not empty: a chain that is coded anew needs a new directory")
         made: Any = type(self)
-        with made(target, policy, keyframe_every=every) as other:
+        with made(target, policy, keyframe_every=every, newest="history") as other:
             return code_anew(self.directory, target, other.save)
 
     def pin(self, step: int) -> None:

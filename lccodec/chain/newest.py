@@ -202,6 +202,8 @@ def _is_missed(file: CheckpointFile, directory: Path) -> bool:
 def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
     """Open the exact file of a checkpoint, given by its path and a root in hexadecimal.
 
+    The root is that of the checkpoint or of the exact file itself.
+
     Returns
     -------
     ExactFile or None
@@ -210,10 +212,12 @@ def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
     try:
         file = open_exact(checkpoint.parent)
         try:
-            with open_checkpoint(checkpoint) as reader:
-                roots, named = {each.hex() for each in reader.roots}, reader.manifest.exact
-            if root in roots and named == file.links[-1].reader.root:
+            own = file.links[-1].reader.root
+            if root == own.hex():
                 return file
+            with open_checkpoint(checkpoint) as reader:
+                if root in {each.hex() for each in reader.roots} and reader.manifest.exact == own:
+                    return file
         except BaseException:
             file.close()
             raise

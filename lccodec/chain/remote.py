@@ -63,7 +63,7 @@ class WorkerOptions:
         written = None if policy is None else policy.to_json()
         every = keyframe_every, exact_every
         members, patience = self.members, float(self.patience)
-        return Opening(str(directory), written, roles, newest, *every, members, patience, settings.first)
+        return Opening(str(directory), written, roles, newest, *every, members, patience)
 
 
 class Remote:

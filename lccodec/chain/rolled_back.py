@@ -24,7 +24,7 @@ from ..container.reader import open_checkpoint
 from ..container.system import SYSTEM, System, storage_errors
 from ..errors import ArgumentError, ChainError, DataError, StorageError, warn
 from .claim import Claim
-from .directory import chain_steps, checkpoint_path, directory_steps, steps_of
+from .directory import chain_steps, checkpoint_path, directory_steps, steps_of, unfinished_step
 from .pins import add_pin, pinned_among, pinned_steps
 from .removal import waves
 
@@ -188,6 +188,13 @@ def bring_back(
                     f"{directory} has gone on: its step {step} is not the one that was rolled back; "
                     f"roll back to step {found.step} first"
                 )
+        alone = unfinished_step(directory)
+        kept = aside / EXACT_NAME if found.exact else None
+        if alone is not None and alone > found.step and not _is_same(kept, directory / EXACT_NAME):
+            raise ArgumentError(
+                f"{directory} has gone on: its exact file alone has step {alone}, which would be lost; "
+                f"roll back to step {found.step} first"
+            )
         missing = {step: path for step, path in files.items() if step not in there}
         for group in reversed(waves(missing)):  # parents first: what is in a chain can be restored
             for step in group:

@@ -120,7 +120,6 @@ class Settings:
     def saved(self, plan: Plan, link: TailFile, seconds: float) -> None:
         """Count a save, and log one line about it."""
         self._saves += 1
-        self.first = {}
         kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
         ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
         LOG.info(

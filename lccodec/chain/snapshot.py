@@ -24,6 +24,7 @@ from ..element_types import (
 )
 from ..errors import ArgumentError
 from ..policy.roles import Assignment, Role
+from ..quantizers.base import Quantizer
 from ..workers.memory import Arena, place_of
 
 _MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied
@@ -51,6 +52,8 @@ class Snapshot:
         Roles by name, and why.
     resumed
         Whether the run goes on from a lossy state that it has restored.
+    first
+        Quantizers of a first keyframe by name, where it is known what follows.
     watched
         Whether the client wants to know how far the save is.
     """
@@ -67,6 +70,7 @@ class Snapshot:
     metadata: dict[str, str]
     known: dict[str, tuple[Role, str]]
     resumed: bool
+    first: Mapping[str, Quantizer]
     watched: bool
 
     def flat(self) -> Flat:
@@ -114,6 +118,7 @@ class Staging:
         metadata: dict[str, str],
         known: Mapping[str, Assignment],
         resumed: bool,
+        first: Mapping[str, Quantizer] | None = None,
         watched: bool = False,
     ) -> Snapshot:
         """Copy a state into the arena, but for what is there; each value is read once."""
@@ -150,6 +155,7 @@ class Staging:
             metadata,
             {name: (assigned.role, assigned.why) for name, assigned in known.items()},
             resumed,
+            first or {},
             watched,
         )
 

@@ -174,10 +174,19 @@ def _validate_bundle(path: Path, deep: bool) -> list[Problem]:
     try:
         with Bundle(path) as bundle:
             of_exact = _validate_exact_in(bundle, deep)
-            sound, steps = bundle.index.exact is not None and not of_exact, place_steps(bundle)
-            return _validate_steps(bundle, steps, deep, max(steps) if sound else None) + of_exact
+            exact = None if of_exact else _exact_step_in(bundle)
+            return _validate_steps(bundle, place_steps(bundle), deep, exact) + of_exact
     except LccodecError as error:
         return [_problem(error, path.name)]
+
+
+def _exact_step_in(bundle: Bundle) -> int | None:
+    """Return the step of a bundle's exact file; it may be above those of all checkpoints."""
+    reader = bundle.open_exact()
+    if reader is None:
+        return None
+    with reader:
+        return reader.manifest.step
 
 
 def _validate_exact_in(bundle: Bundle, deep: bool) -> list[Problem]:

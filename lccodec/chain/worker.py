@@ -26,7 +26,6 @@ from ..errors import WorkerError
 from ..policy.presets import resolve_policy
 from ..policy.record import Kept
 from ..policy.roles import Role
-from ..quantizers.base import Quantizer
 from ..quantizers.registry import QUANTIZERS
 from ..quantizers.weighted import Weighted
 from ..workers.crew import Crew, Processes, Threads
@@ -56,7 +55,6 @@ class Opening:
     exact_every: int
     members: int
     patience: float
-    first: Mapping[str, Quantizer]
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,6 @@ class Leader:
         directory = Path(opening.directory)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
         self._settings = Settings(directory, policy, opening.roles, opening.newest)
-        self._settings.first = opening.first
         every = opening.keyframe_every, opening.exact_every
         self._saver = Saver(directory, self._settings, *every, self._crew)
 
@@ -118,6 +115,7 @@ class Leader:
         """Save a state, and return the bytes of its file."""
         if state.resumed:
             self._settings.restored()
+        self._settings.first = state.first
         tell = self._tell if state.watched else untold
         return self._saver.save(state.step, state.flat(), state.metadata, state.assignments(), tell)
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from ..adapters.files.formats import check_suffix, load_with_roles
 from ..adapters.files.originals import FileOriginals
 from ..adapters.files.steps import files_below, number_files
-from ..chain.directory import directory_steps, next_step
+from ..chain.directory import chain_steps, next_step
 from ..chain.forecast import Forecast, forecast
 from ..errors import ArgumentError
 from ..inspect.imported import ImportLoss, import_loss
@@ -69,10 +69,10 @@ def map_files(
     """
     paths: list[Path] = []
     for place in places:
-        if place.is_dir() and directory_steps(place):
+        if place.is_dir() and chain_steps(place):
             raise ArgumentError(f"{place} is a directory that is a chain: use fork, compact or bundle")
         paths += files_below(place) if place.is_dir() else [check_suffix(place)]
-    present = list(directory_steps(directory)) if directory.is_dir() else []
+    present = list(chain_steps(directory)) if directory.is_dir() else []
     found, source = _numbered(paths, first, steps, present)
     skipped = tuple(step for step in found if step in present) if skip_existing else ()
     wanted = {step: path for step, path in found.items() if step not in skipped}
@@ -138,24 +138,24 @@ class Loader:
             yield self._ahead.pop(0) if place < _STATES_OF_A_FORECAST else load_with_roles(path)
 
 
-def forecasts_text(found: Sequence[Forecast], states: int) -> str:
-    """Return about how many bytes each policy takes."""
+def forecasts_text(found: Sequence[Forecast], states: int, exact: bool) -> str:
+    """Return about how many bytes each policy takes; `exact` is as for `Forecast.chain_bytes`."""
     lines = (
         [f"about {found[0].nbytes * states:,} bytes in {states} states; as a chain, about:"] if found else []
     )
     for each in found:
-        size, exact = each.chain_bytes(states), each.policy == "lossless"
-        note = "" if exact else ", the newest state exact too"
+        size = each.chain_bytes(states, exact)
+        note = ", the newest state exact too" if exact and each.policy != "lossless" else ""
         times = render.ratio(each.nbytes * states, size) or 0.0
         lines.append(f"  {size:,} bytes ({times:.1f}x) with --policy {each.policy}{note}")
     return "\n".join(lines)
 
 
-def offered(loader: Loader, states: int) -> list[Forecast]:
+def offered(loader: Loader, states: int, exact: bool) -> list[Forecast]:
     """Return what the lossless policy and the offered one take, if that one takes less."""
-    exact, lossy = loader.forecasts(("lossless", _OFFERED))
-    small = lossy.chain_bytes(states) <= _WORTHWHILE * exact.chain_bytes(states)
-    return [exact, lossy] if small else []
+    lossless, lossy = loader.forecasts(("lossless", _OFFERED))
+    small = lossy.chain_bytes(states, exact) <= _WORTHWHILE * lossless.chain_bytes(states)
+    return [lossless, lossy] if small else []
 
 
 def measured_loss(directory: Path, mapped: Mapped) -> ImportLoss:
@@ -175,4 +175,6 @@ def loss_text(loss: ImportLoss) -> str:
         )
     if loss.unmoved:
         parts.append(f"{loss.unmoved} times an array lost something that did not move")
+    if loss.unmeasured:
+        parts.append(f"{loss.unmeasured} times an array lost something where no movement is known")
     return "; ".join(parts) or "nothing was lost"

@@ -33,6 +33,9 @@ class ImportLoss:
         Where the largest is.
     unmoved
         The number of arrays that lost something at a step at which they did not move.
+    unmeasured
+        The number of arrays that lost something at a step of which no movement is known, as there
+        is no step beside it.
     """
 
     typical: float | None
@@ -40,6 +43,7 @@ class ImportLoss:
     name: str = ""
     step: int = 0
     unmoved: int = 0
+    unmeasured: int = 0
 
 
 def import_loss(
@@ -55,7 +59,7 @@ def import_loss(
         Called as ``update(done, total)`` after every checkpoint.
     """
     errors: list[tuple[float, str, int]] = []
-    unmoved = 0
+    unmoved = unmeasured = 0
     steps = sorted(originals.steps)
     with closing(open_source(directory)) as source:
         before: Mapping[str, Any] = originals.state(steps[1]) if len(steps) > 1 else {}
@@ -72,11 +76,14 @@ def import_loss(
                     lost = measure_loss(array.bits, original, earlier, array.kind)
                     if lost.error is not None and lost.error > 0:
                         errors.append((lost.error, name, step))
-                    unmoved += lost.error is None and earlier is not None and bool(lost.largest)
+                    if lost.error is None and lost.largest:
+                        unmoved += earlier is not None
+                        unmeasured += earlier is None
                 before = exact
             if update is not None:
                 update(done, len(source.steps))
     if not errors:
-        return ImportLoss(None, None, unmoved=unmoved)
+        return ImportLoss(None, None, unmoved=unmoved, unmeasured=unmeasured)
     worst, name, step = max(errors)
-    return ImportLoss(statistics.median(error for error, *_ in errors), worst, name, step, unmoved)
+    typical = statistics.median(error for error, *_ in errors)
+    return ImportLoss(typical, worst, name, step, unmoved, unmeasured)

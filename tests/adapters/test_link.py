@@ -1,13 +1,16 @@
 """A state lies in a file, or in a chain with a link to it; other checkpoints are refused."""
 
+import errno
 import json
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import lccodec
 from lccodec.adapters.link import chain_step, open_linked, open_named, save_linked
+from lccodec.container.writer import CheckpointWriter
 from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
 from lccodec.policy.roles import Assignment
 
@@ -152,6 +155,35 @@ def test_the_newest_link_restores_the_exact_file(tmp_path):
         assert error(2) > 0
     exact.unlink()
     assert error(2) > 0
+
+
+def test_a_state_that_only_the_exact_file_has_gets_its_link(tmp_path):
+    """The history could not be written: the state is kept, so the trainer must go on."""
+    weights = [
+        np.random.default_rng(step).standard_normal((300, 100)).astype(np.float32) for step in range(3)
+    ]
+    full = lccodec.StorageError(errno.ENOSPC, "no space", "somewhere")
+    with lccodec.Chain(tmp_path / "chain", "lc-2", newest="exact") as chain:
+        save_linked({"weight": weights[0]}, tmp_path / "0.lcc.h5", {}, chain)
+        with (
+            mock.patch.object(CheckpointWriter, "write_frame", side_effect=full),
+            pytest.warns(lccodec.LccodecWarning, match="step 1 is saved, but only in the exact file"),
+        ):
+            save_linked({"weight": weights[1]}, tmp_path / "1.lcc.h5", {}, chain)
+
+        def error(step):
+            with open_linked(tmp_path / f"{step}.lcc.h5") as file:
+                return abs(file.state()["weight"] - weights[step]).max()
+
+        assert error(1) == 0
+        save_linked({"weight": weights[2]}, tmp_path / "2.lcc.h5", {}, chain)
+        assert chain.steps == [0, 1, 2]
+        assert [error(step) > 0 for step in range(3)] == [False, True, False]
+        chain.compact(keyframe_every=0)
+        assert error(1) > 0
+        chain.rollback(0)
+        with pytest.raises(ChainError, match="is missing"):
+            error(1)
 
 
 def test_links_find_what_was_written_anew(linked):

@@ -1,5 +1,7 @@
 """Chains are thinned out by what names their steps: links, and records of DCP without PyTorch."""
 
+import errno
+import os
 import shutil
 
 import pytest
@@ -85,6 +87,21 @@ def test_what_is_refused_removes_nothing(linked):
     assert chains_below(linked / "chain") == [linked / "chain" / f"process-{p}" for p in range(2)]
     for process in range(2):
         assert steps(linked / "chain" / f"process-{process}") == list(range(6))
+
+
+def test_a_chain_that_cannot_be_listed_is_an_error(linked, monkeypatch):
+    listdir = os.listdir
+
+    def refuse(path):
+        if path.name == "process-0":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listdir(path)
+
+    monkeypatch.setattr("os.listdir", refuse)
+    with pytest.raises(StorageError, match="cannot list"):
+        prune_named(linked / "chain", [linked / "run"])
+    monkeypatch.undo()
+    assert [steps(linked / "chain" / f"process-{p}") for p in range(2)] == [list(range(6))] * 2
 
 
 def test_a_chain_that_a_link_leads_to_is_left_alone(linked, tmp_path):

@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import resource
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ import pytest
 
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, Policy, StorageError, WorkerError, validate
 from lccodec.chain import background
+from lccodec.chain.remote import Remote
+from lccodec.chain.worker import Report
+from lccodec.constants import EXACT_NAME
 from lccodec.quantizers import registry
 from lccodec.quantizers.base import Quantizer
 from lccodec.quantizers.residual import Residual
@@ -48,6 +52,17 @@ def large(value: float) -> dict[str, Any]:
     """A state that takes a worker some time."""
     rng = np.random.default_rng(int(value))
     return {"weight": rng.standard_normal(4_000_000).astype(np.float32)}
+
+
+def test_a_failure_after_a_save_does_not_hold_it_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("lccodec.chain.lifetime.prune", fail)
+    with Chain(tmp_path, "lossless", keep=Keep(latest=1)) as chain:
+        assert chain.save_async(0, STATES[0]).result(60) == chain.info(0).file_bytes
+        with pytest.warns(LccodecWarning, match=r"step 0 is saved, but what follows .* MemoryError"):
+            chain.wait()
 
 
 # --- what is stored -------------------------------------------------------------------------------
@@ -427,6 +442,34 @@ def test_a_worker_is_killed(workers: int, tmp_path: Path) -> None:
             assert [p.name for p in entries(tmp_path) if not p.name.endswith(".lcc.h5")] == []
             assert chain.info(chain.steps[-1]).parent is not None
         assert_same(chain.restore(), large(1))
+
+
+def test_an_older_exact_file_of_a_step_is_not_the_save_of_a_worker_that_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Chain(tmp_path, "balanced", newest="exact") as chain:
+        for step in range(2):
+            chain.save(step, STATES[step])
+    (tmp_path / "000000000001.lcc.h5").unlink()  # as if the save had been cut short
+    commits = False
+
+    def dies(remote: Remote, *_: Any) -> Report:
+        remote.started = True
+        if commits:
+            shutil.copy(tmp_path / EXACT_NAME, tmp_path / "copy")
+            (tmp_path / "copy").replace(tmp_path / EXACT_NAME)
+        raise WorkerError("a worker is gone")
+
+    monkeypatch.setattr(Remote, "request", dies)
+    with Chain(tmp_path) as chain:
+        assert isinstance(chain.save_async(1, STATES[2]).exception(), WorkerError)
+        with pytest.raises(WorkerError):
+            chain.wait()
+        commits = True
+        future = chain.save_async(1, STATES[2])
+        assert future.result() == (tmp_path / EXACT_NAME).stat().st_size
+        with pytest.warns(LccodecWarning, match="step 1 is on the disk, but its save did not end"):
+            chain.wait()
 
 
 def test_a_worker_is_stopped(tmp_path: Path) -> None:

@@ -109,6 +109,25 @@ def test_with_a_policy_it_says_what_is_lost(tmp_path: Path) -> None:
     assert chain.compact("lossless", directory=tmp_path / "exact").errors == {"weight": 0, "other": 0}
 
 
+def test_with_a_policy_the_new_chain_has_no_exact_file(tmp_path: Path) -> None:
+    chain = run_of(tmp_path / "run", "balanced", newest="exact")
+    chain.compact("lc-3", directory=tmp_path / "new")  # of the history, which has lost something
+    other = Chain(tmp_path / "new")
+    assert (other.newest, (tmp_path / "new" / EXACT_NAME).exists()) == ("history", False)
+    assert not other.info().exact
+
+
+def test_with_a_policy_a_step_that_only_the_exact_file_has_is_saved_too(tmp_path: Path) -> None:
+    chain = run_of(tmp_path / "run", "balanced", newest="exact")
+    (tmp_path / "run" / "000000000008.lcc.h5").unlink()  # as if the disk had been full
+    found = chain.compact("lossless", directory=tmp_path / "new")
+    assert found.steps == len(STATES)
+    assert Chain(tmp_path / "new").steps == chain.steps
+    assert_same(Chain(tmp_path / "new").restore(), STATES[-1])
+    with pytest.raises(ChainError, match="holds no checkpoint"):
+        Chain(tmp_path / "nothing").compact("lossless", directory=tmp_path / "other")
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises((ChainError, StorageError)):
         HistoryChain(tmp_path / "nothing").compact()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.chain.directory import (
+    chains_in,
     check_name,
     checkpoint_path,
     directory_names,
     directory_steps,
     in_chain,
     next_step,
+    no_checkpoint,
+    readable_chains_in,
     step_index,
     steps_of,
 )
@@ -95,6 +99,32 @@ def test_a_checkpoint_alone_is_in_no_chain(tmp_path: Path) -> None:
     checkpoint_path(tmp_path, 1).touch()
     assert in_chain(checkpoint_path(tmp_path, 3))
     assert not in_chain(tmp_path / "model.lcc.h5")
+
+
+def test_a_directory_that_cannot_be_listed_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(3):
+        (tmp_path / f"rank-{rank}").mkdir()
+        checkpoint_path(tmp_path / f"rank-{rank}", 0).touch()
+    (tmp_path / ".rolled-back").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "rank-2")
+    assert [path.name for path in chains_in(tmp_path)] == ["rank-0", "rank-1", "rank-2"]
+    listdir = os.listdir
+
+    def refuse(path: Path) -> list[str]:
+        if path.name == "rank-1":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listdir(path)
+
+    monkeypatch.setattr("os.listdir", refuse)
+    assert [path.name for path in readable_chains_in(tmp_path)] == ["rank-0", "rank-2"]
+    assert no_checkpoint(tmp_path).endswith("holds no checkpoint, but these chains: rank-0, rank-2")
+    with pytest.raises(StorageError, match=r"cannot list.*rank-1"):
+        chains_in(tmp_path)
+    with pytest.raises(StorageError, match="cannot list"):
+        chains_in(tmp_path / "missing")
+    assert readable_chains_in(tmp_path / "missing") == []
 
 
 def test_integers_are_steps() -> None:

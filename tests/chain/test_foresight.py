@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lccodec import Chain, Policy, UniformDeadzone
+from lccodec import ArgumentError, Chain, Policy, StorageError, UniformDeadzone
 
 RNG = np.random.default_rng(0)
 BASE = RNG.normal(0, 0.05, (200, 300)).astype(np.float32)
@@ -70,6 +70,24 @@ def test_workers_write_the_same_files(tmp_path):
     originals = states(1e-4, 3)
     here, there = (save_all(tmp_path / str(n), originals, workers=n) for n in (None, 1))
     assert [path.read_bytes() for path in here] == [path.read_bytes() for path in there]
+
+
+@pytest.mark.parametrize("workers", [None, 1])
+def test_what_follows_one_state_is_forgotten_when_its_save_fails(tmp_path, workers):
+    one, other = states(1e-5, 2), states(1e-2, 2)
+    options = {"newest": "history", "workers": workers}
+    with Chain(tmp_path / "a", "balanced", **options) as chain:
+        with pytest.raises(ArgumentError, match="a step is an integer"):
+            chain.save(-1, one[0], following=one[1])
+        (tmp_path / "a").touch()
+        with pytest.raises(StorageError):
+            chain.save(0, one[0], following=one[1])
+        (tmp_path / "a").unlink()
+        chain.save(0, other[0])
+    with Chain(tmp_path / "b", "balanced", **options) as chain:
+        chain.save(0, other[0])
+    left, right = (next((tmp_path / name).iterdir()).read_bytes() for name in "ab")
+    assert left == right
 
 
 def test_only_the_first_keyframe_is_foreseen(tmp_path):

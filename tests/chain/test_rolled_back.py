@@ -10,6 +10,7 @@ import pytest
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecError, validate
 from lccodec.chain.rolled_back import bring_back, exact_step, purge_rolled_back
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
+from lccodec.policy.record import Kept
 
 from ..support.crashes import broken
 from ..support.walks import assert_same, walk
@@ -75,6 +76,25 @@ def test_not_into_a_chain_that_has_gone_on(chain: Chain) -> None:
     chain.bring_back("0001-to-4")
     assert_same(chain.restore(5), STATES[5])
     assert [each.name for each in chain.rolled_back] == ["0002-to-4"]
+
+
+@pytest.mark.parametrize("newest", ["exact", "history"])
+def test_a_newer_step_that_only_the_exact_file_has_is_not_lost(tmp_path: Path, newest: Kept) -> None:
+    with Chain(tmp_path, "balanced", newest=newest) as chain:
+        for step in range(4):
+            chain.save(step, STATES[step])
+        chain.rollback(1)
+    with Chain(tmp_path, newest="exact") as chain:
+        chain.save(2, STATES[7])
+        (tmp_path / "000000000002.lcc.h5").unlink()  # as if the disk had been full
+        with pytest.raises(ArgumentError, match=r"its exact file alone has step 2, .*; roll back to step 1"):
+            chain.bring_back()
+        assert_same(chain.restore(2), STATES[7])
+        chain.rollback(1)
+        assert chain.bring_back("0001-to-1").steps == (2, 3)
+        assert_same(chain.restore(2, exact=False)["fixed"], STATES[2]["fixed"])
+        assert [each.steps for each in chain.rolled_back] == [(2,)]
+    assert validate(tmp_path, deep=True) == []
 
 
 @pytest.mark.parametrize("name", ["0002-to-4", "", "..", "0001", "."])

@@ -162,3 +162,13 @@ def test_a_sound_exact_file_is_told_of(tmp_path: Path, deep: bool) -> None:
             problem.message
             == "cannot be restored in the history (the exact file is sound) as it needs step 4"
         )
+
+
+def test_an_exact_file_of_a_later_step_says_nothing_of_the_checkpoints(tmp_path: Path) -> None:
+    files = two_parts(tmp_path / "run", "exact")
+    files[5].unlink()  # as if the disk had been full
+    damage_array(files[3], "weight")
+    lccodec.bundle(tmp_path / "run", tmp_path / "run.lccb")
+    for place in (tmp_path / "run", tmp_path / "run.lccb"):
+        problem = validate(place)[-1]
+        assert (problem.where, problem.message) == (files[4].name, "cannot be restored as it needs step 3")

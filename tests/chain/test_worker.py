@@ -45,7 +45,7 @@ def channel() -> Iterator[Channel]:
 
 
 def opening(directory: Path, members: int = 1, **options: Any) -> Opening:
-    given = {"policy": "lossless", "roles": None, "newest": "history", "keyframe_every": 32, "first": {}}
+    given = {"policy": "lossless", "roles": None, "newest": "history", "keyframe_every": 32}
     return Opening(str(directory), exact_every=1, members=members, patience=60.0, **{**given, **options})
 
 

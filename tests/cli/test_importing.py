@@ -43,8 +43,10 @@ def test_a_directory_and_its_files_are_the_same(files, tmp_path):
     assert stdout.index("steps, by") < stdout.index("--policy balanced") < stdout.index("step 500, keyframe")
 
 
-def test_what_a_dry_run_forecasts_comes_true(files, tmp_path):
-    words = ("save", tmp_path / "run", files, "--policy", "balanced", "--newest", "exact")
+@pytest.mark.parametrize("newest", ["exact", "history"])
+def test_what_a_dry_run_forecasts_comes_true(files, tmp_path, newest):
+    words = ("save", tmp_path / "run", files, "--policy", "balanced", "--newest", newest)
+    assert ("the newest state exact too" in run(*words, "--dry-run")[0]) == (newest == "exact")
     forecasts = run_json(*words, "--dry-run")["forecasts"]
     assert [each["policy"] for each in forecasts] == ["lossless", "balanced"]
     run(*words)
@@ -88,6 +90,27 @@ def test_a_lossy_import_says_what_it_lost(files, tmp_path):
         error = np.sqrt(np.mean((back - weight) ** 2) / np.mean((weight - before) ** 2))
         assert error <= loss["worst"] * (1 + 1e-6)
         before = weight
+
+
+def test_one_lossy_file_does_not_count_as_one_that_lost_nothing(files, tmp_path):
+    (file,) = files.glob("checkpoint-500/model.npz")
+    words = "save", tmp_path / "run", file, "--policy", "balanced"
+    assert "1 times an array lost something where no movement is known" in run(*words)[0]
+    exact = lccodec.Chain(tmp_path / "run").restore()["model.weight"]
+    history = lccodec.Chain(tmp_path / "run").restore(exact=False)["model.weight"]
+    assert (exact != history).any()
+
+
+def test_a_chain_that_has_only_its_exact_file_is_not_new(files, tmp_path):
+    first, second = (files / f"checkpoint-{step}/model.npz" for step in (500, 1000))
+    run("save", tmp_path / "run", first, "--policy", "balanced")
+    (tmp_path / "run" / "000000000500.lcc.h5").unlink()  # as if the disk had been full
+    _, stderr = run("save", tmp_path / "run", first, code=2)
+    assert "step 500 exists already" in stderr
+    stdout, _ = run("save", tmp_path / "run", first, second, "--skip-existing")
+    assert "policy balanced" in stdout
+    chain = lccodec.Chain(tmp_path / "run")
+    assert (chain.steps, chain.policy.name) == ([500, 1000], "balanced")
 
 
 def test_nothing_is_offered_that_takes_no_less(tmp_path):

@@ -71,4 +71,10 @@ def test_what_did_not_move(tmp_path):
 
 def test_one_state_has_no_movement(tmp_path):
     found = import_loss(tmp_path / "run", imported(tmp_path, [{"weight": WALK[0]}]))
-    assert (found.typical, found.unmoved) == (None, 0)
+    assert (found.typical, found.unmoved, found.unmeasured) == (None, 0, 1)
+
+
+def test_an_array_that_comes_later_has_no_movement(tmp_path):
+    states = [{"weight": WALK[0]}, {"weight": WALK[1], "late/weight": WALK[0]}]
+    found = import_loss(tmp_path / "run", imported(tmp_path, states))
+    assert (found.name, found.unmeasured) == ("weight", 1)

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from ...chain.chain import Chain
-from ...chain.directory import checkpoint_path
+from ...chain.directory import checkpoint_path, step_path
 from ...chain.keep import Keep, check_keep
 from ...chain.settings import KEYFRAME_EVERY
 from ...container.reader import open_checkpoint
@@ -162,7 +162,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         if self._chain.workers is None:
             self._chain.give_way()  # `dcp.async_save` may save from another process in between
         path = checkpoint_path(directory, step)
-        with open_checkpoint(path) as file:
+        with open_checkpoint(step_path(directory, step)) as file:  # only the exact file may have it yet
             return Part(path.relative_to(base).as_posix(), file.root.hex()), size
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ...chain.bundled import describe_exact_in, with_exact_in
-from ...chain.directory import chains_in, no_checkpoint
+from ...chain.directory import no_checkpoint, readable_chains_in
 from ...chain.info import ArrayInfo, CheckpointInfo
 from ...chain.newest import describe_exact, with_exact
 from ...chain.pins import pinned_steps
@@ -51,7 +51,7 @@ def ls(place: Path, as_json: bool) -> int:
 
 def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool) -> int:
     steps = place_steps(place)
-    chains = [] if isinstance(place, Bundle) else chains_in(place)
+    chains = [] if isinstance(place, Bundle) else readable_chains_in(place)
     if not steps and exact is None and not chains:
         raise ChainError(no_checkpoint(path))
     pins = [] if isinstance(place, Bundle) else pinned_steps(place)

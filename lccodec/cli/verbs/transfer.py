@@ -13,7 +13,7 @@ from ...adapters.files.structure import choose
 from ...chain.average import average as average_steps
 from ...chain.chain import Chain
 from ...chain.checkpoint import CheckpointFile
-from ...chain.directory import directory_steps
+from ...chain.directory import chain_steps
 from ...chain.selection import select_shares
 from ...policy.presets import POLICIES
 from ...policy.record import Kept
@@ -127,7 +127,7 @@ def save(  # one parameter for each option: click passes them by name
     mapped = map_files(directory, files, step, steps, skip_existing)
     if not as_json:
         say(mapping_text(mapped))
-    is_new = not (directory.is_dir() and directory_steps(directory))
+    is_new = not (directory.is_dir() and chain_steps(directory))
     document: dict[str, Any] = {
         "directory": str(directory),
         "steps": {number: str(file) for number, file in mapped.steps.items()},
@@ -138,20 +138,18 @@ def save(  # one parameter for each option: click passes them by name
         if as_json:
             say(render.dump_json({**document, "saved": []}))
         return
-    loader, count = Loader(mapped), len(mapped.steps)
+    loader, count, exact = Loader(mapped), len(mapped.steps), newest != "history"
     if dry_run:
         asked = () if policy is None else (policy,)
         forecasts = loader.forecasts(("lossless", "balanced", *asked)) if is_new else []
-        told = [{**asdict(each), "chain_bytes": each.chain_bytes(count)} for each in forecasts]
-        text = (
-            render.dump_json({**document, "forecasts": told}) if as_json else forecasts_text(forecasts, count)
-        )
-        _say_any(text)
+        told = [{**asdict(each), "chain_bytes": each.chain_bytes(count, exact)} for each in forecasts]
+        text = forecasts_text(forecasts, count, exact)
+        _say_any(render.dump_json({**document, "forecasts": told}) if as_json else text)
         return
     if is_new and policy is None:
         policy = "lossless"  # nobody has allowed these files to lose anything
         if count > 1 and not as_json:
-            _say_any(forecasts_text(offered(loader, count), count))
+            _say_any(forecasts_text(offered(loader, count, exact), count, exact))
     saved = []
     chain = Chain(directory, policy=policy, workers=workers, newest=newest)
     with chain, render.progress("saving") as update:

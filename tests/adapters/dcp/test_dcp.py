@@ -3,11 +3,13 @@
 import collections
 import copy
 import datetime
+import errno
 import io
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 import lccodec
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.named import prune_together
+from lccodec.chain.saver import Saver
 from lccodec.constants import WRITER_NAME
 from lccodec.errors import (
     ArgumentError,
@@ -443,6 +446,32 @@ def test_what_cannot_be_saved_is_refused_by_name(tmp_path):
 def test_dcp_knows_what_can_be_a_checkpoint(tmp_path):
     assert LCStorageWriter.validate_checkpoint_id(tmp_path)
     assert not LCStorageReader.validate_checkpoint_id("gs://bucket/step")
+
+
+def test_a_save_that_only_the_exact_file_has(tmp_path):
+    """A record names its checkpoint, which the next save writes."""
+    weights = [torch.randn(300, 100, generator=torch.Generator().manual_seed(step)) for step in range(3)]
+    writer = LCStorageWriter(tmp_path, policy="lc-2", newest="exact")
+
+    def full(saver, *arguments):
+        if saver._directory.name == "rank-0":
+            raise lccodec.StorageError(errno.ENOSPC, "no space", "somewhere")
+        return write(saver, *arguments)
+
+    def error(step):
+        found = load({"w": torch.zeros(300, 100)}, tmp_path, step=step)
+        return float((found["w"] - weights[step]).abs().max())
+
+    dcp.save({"w": weights[0]}, storage_writer=writer, no_dist=True)
+    write = Saver._write
+    with (
+        mock.patch.object(Saver, "_write", full),
+        pytest.warns(lccodec.LccodecWarning, match="step 1 is saved, but only in the exact file"),
+    ):
+        dcp.save({"w": weights[1]}, storage_writer=writer, no_dist=True)
+    assert error(1) == 0
+    dcp.save({"w": weights[2]}, storage_writer=writer, no_dist=True)
+    assert [error(step) > 0 for step in range(3)] == [False, True, False]
 
 
 def test_the_newest_save_is_exact(tmp_path):
