@@ -65,7 +65,7 @@ def number_files(paths: Sequence[Path]) -> Numbering | None:
 
     Names come first, without their suffixes; then the folders in which the paths differ, from the
     nearest on. Of a single file, a folder counts if a word says that its number is a step, or if
-    the number is the whole name.
+    the number is the whole name. Folders with such a word come before names with other numbers.
 
     Raises
     ------
@@ -85,6 +85,10 @@ def number_files(paths: Sequence[Path]) -> Numbering | None:
     if any(_SHARD.search(stem) for stem in map(_stem, paths)):
         shard = next(path for path in paths if _SHARD.search(_stem(path)))
         raise ArgumentError(f"{shard} is one shard of a state: give its index, *{INDEX_SUFFIX}")
+    if not any(_is_a_step(_stem(path)) for path in paths):  # checkpoint-500/llama2.npz
+        for names in _folders(paths):
+            if all(map(_has_step_word, names)) and (found := _numbers(names, paths)) is not None:
+                return _numbering(found, paths, "folders")
     numbers = _numbers([_stem(path) for path in paths], paths)
     # A number that all names share, and no word calls a step, says nothing: a/model2, b/model2.
     alike = len(paths) > 1 and len({path.name for path in paths}) == 1 and not _is_a_step(_stem(paths[0]))
@@ -124,7 +128,12 @@ def _folders(paths: Sequence[Path]) -> list[list[str]]:
 
 def _is_a_step(name: str) -> bool:
     """Return whether a name is a number, or has one after a word such as step."""
-    return name.isdecimal() or any(number.rank < _ANY_WORD for number in _tokens(name))
+    return name.isdecimal() or _has_step_word(name)
+
+
+def _has_step_word(name: str) -> bool:
+    """Return whether a name has a number after a word such as step."""
+    return any(number.rank < _ANY_WORD for number in _tokens(name))
 
 
 def _numbers(names: Sequence[str], paths: Sequence[Path]) -> list[int] | None:

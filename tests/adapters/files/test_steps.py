@@ -29,6 +29,20 @@ FOUND = {
     "a number that all share": (["1/model2.npz", "2/model2.npz"], [1, 2], "folders"),
     "a checkpoint": (["run/000000000010.lcc.h5"], [10], "names"),
     "an index": (["checkpoint-3/model.safetensors.index.json"], [3], "folders"),
+    "a number of the model": (["checkpoint-500/llama2.npz"], [500], "folders"),
+    "numbers of models": (
+        ["checkpoint-500/llama2.npz", "checkpoint-1000/llama3.npz"],
+        [500, 1000],
+        "folders",
+    ),
+    "a version of the model": (["checkpoint-500/qwen2.5.safetensors"], [500], "folders"),
+    "two numbers of the model": (
+        ["checkpoint-1/llama_2_7.npz", "checkpoint-2/llama_2_7.npz"],
+        [1, 2],
+        "folders",
+    ),
+    "a number below a word": (["ckpt2/10.npz"], [10], "names"),
+    "two words": (["checkpoint-500/epoch3.npz"], [3], "names"),
     "nothing but numbers": (["7.npz", "30.npz"], [7, 30], "names"),
 }
 
