@@ -43,6 +43,7 @@ FOUND = {
     ),
     "a number below a word": (["ckpt2/10.npz"], [10], "names"),
     "two words": (["checkpoint-500/epoch3.npz"], [3], "names"),
+    "words that say nothing": (["a20.npz", "x3.npz"], [20, 3], "names"),
     "nothing but numbers": (["7.npz", "30.npz"], [7, 30], "names"),
 }
 
@@ -61,6 +62,10 @@ REFUSED = {
     "other names": (["1_20.npz", "x3.npz"], "which number is the step"),
     "the same step": (["a/7.npz", "b/07.npz"], r"a/7\.npz and b/07\.npz are both of step 7"),
     "the same step of several runs": (["1/step5.npz", "2/step5.npz"], "are both of step 5"),
+    "different words": (["step10.npz", "epoch3.npz"], r"step10\.npz, epoch3\.npz: .* different words"),
+    "a word and another": (["model_10.npz", "step20.npz"], "different words"),
+    "a word and none": (["10.npz", "step20.npz"], "different words"),
+    "words of one kind": (["iter10.npz", "update20.npz"], "different words"),
     "a shard": (["model-00001-of-00002.safetensors"], "is one shard of a state"),
 }
 
