@@ -81,19 +81,24 @@ class Newest:
         if foreign:
             return None, f"{self._path} is not an exact file, and stays: no exact file is written"
         self._checked = True
-        if there and not self._is_due():
+        if there and not self._is_due(checkpoint.step):
             return None, None
         try:
             return write_exact(self._directory, plan, flat, checkpoint), None
         except (LccodecError, OSError, MemoryError) as error:
             return None, f"writing its exact file failed: {_text(error)}"
 
-    def _is_due(self) -> bool:
-        """Return whether the next save writes the file, counted by the steps since the last."""
+    def _is_due(self, step: int | None) -> bool:
+        """Return whether a save writes the file, counted by the steps since the last.
+
+        A step that only the file has is saved anew: its checkpoint must name what is there.
+        """
         if self._every == 1:
             return True
         exact = exact_step(self._directory)
-        return exact is None or sum(step > exact for step in stored_steps(self._directory)) >= self._every - 1
+        if exact is None or exact == step:
+            return True
+        return sum(later > exact for later in stored_steps(self._directory)) >= self._every - 1
 
     def remove(self, step: int) -> None:
         """Remove an exact file of an earlier step than the one that was saved without it."""

@@ -81,12 +81,25 @@ class Saver:
             return self._save(step, flat, metadata, known, tell)
         except ChainError as error:  # what the delta was taken against is gone
             warn(f"{self._directory}: the save begins anew, because {error}")
-            return self._save(step, flat, metadata, known, tell)
+            return self._save(step, flat, metadata, known, tell, last=True)
 
-    def _save(
-        self, step: Any, flat: Flat, metadata: dict[str, str], known: Mapping[str, Assignment], tell: Tell
+    def _save(  # as `save`
+        self,
+        step: Any,
+        flat: Flat,
+        metadata: dict[str, str],
+        known: Mapping[str, Assignment],
+        tell: Tell,
+        last: bool = False,
     ) -> int:
-        """Store a state as a delta to what is there now, or as a keyframe."""
+        """Store a state as a delta to what is there now, or as a keyframe.
+
+        Raises
+        ------
+        ChainError
+            If what the delta was taken against is gone. In the last attempt, only if there is no
+            exact file that keeps the state.
+        """
         start = time.perf_counter()
         step = next_of(self._directory, step)
         unfinished = unfinished_step(self._directory)
@@ -107,8 +120,8 @@ class Saver:
             manifest = replace(manifest, exact=None if exact is None else exact.root)
         try:
             link = self._write(plan, manifest, flat, tail, record.policy.effort, tell)
-        except (StorageError, DataError, MemoryError) as error:
-            if exact is None:
+        except (StorageError, DataError, ChainError, MemoryError) as error:
+            if exact is None or (isinstance(error, ChainError) and not last):
                 raise
             why = str(error) or "no memory"
             warn(
