@@ -97,6 +97,11 @@ class LccodecWarning(UserWarning):
     """What was asked for could not be done in that way; the message says what was done instead."""
 
 
+def reason_of(error: BaseException) -> str:
+    """Return the text of an error; a MemoryError has none."""
+    return str(error) or "no memory"
+
+
 def warn(message: str) -> None:
     """Warn with an `LccodecWarning` at the line outside this package that made the call."""
     frame, level = sys._getframe(1), 2

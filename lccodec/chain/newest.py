@@ -21,7 +21,7 @@ from ..constants import EXACT_NAME
 from ..container.manifest import Manifest
 from ..container.reader import open_checkpoint
 from ..container.tree import Flat
-from ..errors import ArgumentError, DataError, LccodecError, StorageError, warn
+from ..errors import ArgumentError, DataError, LccodecError, StorageError, reason_of, warn
 from ..policy.record import KEPT, Kept, read_record
 from .checkpoint import CheckpointFile, open_step
 from .directory import chain_steps, exact_step, next_step, step_index, stored_steps, unfinished_step
@@ -86,7 +86,7 @@ class Newest:
         try:
             return write_exact(self._directory, plan, flat, checkpoint), None
         except (LccodecError, OSError, MemoryError) as error:
-            return None, f"writing its exact file failed: {_text(error)}"
+            return None, f"writing its exact file failed: {reason_of(error)}"
 
     def _is_due(self, step: int | None) -> bool:
         """Return whether a save writes the file, counted by the steps since the last.
@@ -107,7 +107,7 @@ class Newest:
         try:
             self._path.unlink()
         except OSError as error:
-            warn(f"step {step} is saved, but removing an older exact file failed: {_text(error)}")
+            warn(f"step {step} is saved, but removing an older exact file failed: {reason_of(error)}")
 
 
 def next_of(directory: Path, step: object, running: Iterable[int] = ()) -> int:
@@ -253,7 +253,3 @@ def _find(directory: Path, step: int | None) -> tuple[ExactFile | None, str | No
 
 def _older(step: int, newest: int) -> str:
     return f"the exact file is of step {step}, and the newest checkpoint of step {newest}"
-
-
-def _text(error: BaseException) -> str:
-    return str(error) or "no memory"

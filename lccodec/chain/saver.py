@@ -21,7 +21,7 @@ from ..container.system import storage_errors
 from ..container.tree import Flat, flatten
 from ..container.whole_file import remove_stale_temporaries
 from ..container.writer import CheckpointWriter
-from ..errors import ChainError, DataError, LccodecError, StorageError, warn
+from ..errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ..frame.encode import Effort
 from ..policy.record import Record, needed_record, read_record, write_record
 from ..policy.roles import Assignment
@@ -123,9 +123,9 @@ class Saver:
         except (StorageError, DataError, ChainError, MemoryError) as error:
             if exact is None or (isinstance(error, ChainError) and not last):
                 raise
-            why = str(error) or "no memory"
             warn(
-                f"step {step} is saved, but only in the exact file; the next save adds it to the rest: {why}"
+                f"step {step} is saved, but only in the exact file; the next save adds it to the rest:"
+                f" {reason_of(error)}"
             )
             return exact.size
         if problem is not None:
@@ -147,10 +147,9 @@ class Saver:
             manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, tail), exact=root)
             self._write(plan, manifest, flat, tail, record.policy.effort, untold)
         except (LccodecError, OSError, MemoryError) as error:
-            why = str(error) or "no memory"
             warn(
                 f"{self._directory}: step {step}, which only the exact file has, cannot be added to the"
-                f" history, and may be lost: {why}"
+                f" history, and may be lost: {reason_of(error)}"
             )
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> Plan:
