@@ -20,7 +20,7 @@ from ..errors import ArgumentError, warn
 from ..policy.policy import Policy
 from ..policy.presets import POLICIES, resolve_policy
 from ..policy.record import Kept, Record
-from ..policy.roles import NOT_KNOWN, Role, check_matches, check_roles
+from ..policy.roles import EXACT_BY_DEFAULT, Role, check_matches, check_roles
 from ..printable import printable
 from ..quantizers.base import Quantizer
 from .plan import Plan
@@ -193,6 +193,6 @@ def _large_exact_arrays(plan: Plan, policy: Policy) -> list[str]:
     return [
         c.name
         for c, quantizer in zip(plan.candidates, plan.quantizers, strict=True)
-        if c.role == "other" and c.why in NOT_KNOWN and not quantizer.lossy
+        if c.role == "other" and c.why in EXACT_BY_DEFAULT and not quantizer.lossy
         if c.kind.is_float and math.prod(c.shape) >= _LARGE_ARRAY_ELEMENTS
     ]

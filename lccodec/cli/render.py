@@ -22,7 +22,7 @@ from ..chain.directory import directory_steps
 from ..chain.info import ArrayInfo, CheckpointInfo
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
-from ..policy.roles import NOT_KNOWN
+from ..policy.roles import EXACT_BY_DEFAULT
 from ..printable import printable
 from .demo import Report
 from .sparkline import sparkline
@@ -189,7 +189,7 @@ def roles_text(info: CheckpointInfo) -> str:
     counts = Counter((array.role, array.lossy) for array in info.arrays)
     ordered = sorted(counts.items())
     parts = [f"{count} {role.replace('_', ' ')} {_loss(lossy)}" for (role, lossy), count in ordered]
-    unnamed = [array.name for array in info.arrays if array.why in NOT_KNOWN]
+    unnamed = [array.name for array in info.arrays if array.why in EXACT_BY_DEFAULT]
     if unnamed and any(array.lossy for array in info.arrays):
         names = ", ".join(map(printable, unnamed[:_MAX_SHOWN_NAMES]))
         more = ", ..." if len(unnamed) > _MAX_SHOWN_NAMES else ""
