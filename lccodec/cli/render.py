@@ -118,7 +118,7 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
 
 def chains_text(chains: Sequence[Path]) -> str:
     """Return the chains below a directory, such as those of ranks, with their steps."""
-    lines = ["chains below, for ls and the other verbs:"]
+    lines = ["this directory holds chains; give one of them to ls and the other verbs:"]
     for chain in chains:
         steps = list(directory_steps(chain))
         lines.append(f"  {printable(chain)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")

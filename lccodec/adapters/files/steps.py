@@ -144,7 +144,7 @@ def _numbers(names: Sequence[str], paths: Sequence[Path]) -> list[int] | None:
         return None
     if lacking := [path for path, each in zip(paths, found, strict=True) if not each]:
         other = next(path for path, each in zip(paths, found, strict=True) if each)
-        raise ArgumentError(f"{other} has a number in its name, and {_listed(lacking)} not")
+        raise ArgumentError(f"{other} has a number, but {_listed(lacking)} has none: all files need one")
     for path, each in zip(paths, found, strict=True):
         if broken := next((number for number in each if number.step is None), None):
             raise ArgumentError(f"{path}: {broken.text} is not a step, which is a whole number")

@@ -55,7 +55,7 @@ REFUSED = {
     "a date behind a word": (["run_2024_01_03.npz"], "2024_01_03 is not a step"),
     "one without": (
         ["step100.npz", "step900.npz", "final.npz"],
-        "has a number in its name, and final.npz not",
+        r"step100\.npz has a number, but final\.npz has none: all files need one",
     ),
     "two": (["a1b20.npz"], "which number is the step, 1 and 20"),
     "two that differ": (["1_20.npz", "2_30.npz"], "which number is the step, 1 and 20"),
