@@ -30,7 +30,7 @@ LOG: Final = logging.getLogger("lccodec")
 
 
 def _make_printable(record: logging.LogRecord) -> bool:
-    """Let no name in a message drive the terminal that it is printed on."""
+    """Escape what is not printable, so that no name in a message controls the terminal."""
     record.msg, record.args = printable(record.getMessage()), ()
     return True
 
@@ -55,7 +55,7 @@ _Result = TypeVar("_Result")
 def without_settings(
     method: Callable[Concatenate[_Chain, _Parameters], _Result],
 ) -> Callable[Concatenate[_Chain, _Parameters], _Result]:
-    """Let a method of a chain say of a setting that is given to it where it belongs."""
+    """Make a method of a chain refuse a setting of the chain, and say where the setting belongs."""
     own = frozenset(inspect.signature(method).parameters)
 
     @wraps(method)

@@ -243,7 +243,6 @@ def _number(pattern: re.Pattern[bytes], source: Source) -> int | None:
 def check_skeleton(reader: CheckpointReader) -> FormatError | None:
     """Compare the bytes around payload and manifest with those that belong there (LCC-H5-05).
 
-
     HDF5 tools may then see something else in this file than lccodec does.
     """
     trailer, expected = reader.trailer, skeleton(reader.trailer)
