@@ -4,8 +4,8 @@ Decoding any bytes returns or raises one of these; any other exception is a bug 
 ``ArgumentError`` blames the caller, ``DataError`` blames the bytes, ``ChainError`` says what a
 chain lacks. ``StorageError`` says that the operating system refused (a full disk, a missing
 directory). ``WorkerError`` says that a worker process is gone. ``LccodecWarning`` says that a save
-was done in another way than was asked for. Their texts are made `printable`: they name what files
-say.
+was done in another way than was asked for. Their texts are escaped by `printable`, since they quote
+names from files.
 """
 
 from __future__ import annotations
@@ -95,6 +95,11 @@ class WorkerError(LccodecError, RuntimeError):
 
 class LccodecWarning(UserWarning):
     """What was asked for could not be done in that way; the message says what was done instead."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the text of an error; a MemoryError has none."""
+    return str(error) or "no memory"
 
 
 def warn(message: str) -> None:

@@ -1,7 +1,8 @@
-"""Text of others - names, metadata, paths, what a file says - as a terminal may get it.
+"""Text from files and users (names, metadata, paths), made safe for a terminal.
 
 A name in a file can hold the sequences that clear a screen, set the title of a window or answer for
-the user. What prints text, or puts it into an error or a warning, escapes it here.
+the user. Whatever prints such text, or puts it into an error or a warning, escapes it with
+`printable`.
 """
 
 from __future__ import annotations

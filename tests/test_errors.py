@@ -47,3 +47,8 @@ def test_an_error_can_be_copied_and_sent_to_another_process(kind: type[Exception
 
 def test_only_the_warning_is_no_error() -> None:
     assert [kind.__name__ for kind in KINDS if not issubclass(kind, LccodecError)] == ["LccodecWarning"]
+
+
+def test_every_error_has_a_reason() -> None:
+    assert errors.reason_of(OSError("no space")) == "no space"
+    assert errors.reason_of(MemoryError()) == "no memory"

@@ -31,8 +31,7 @@ def bundle(
     """Copy the checkpoints of a chain into one file, atomically; an existing file is replaced.
 
     The files are copied as they are, with the exact file of the newest step, if it has one. Their
-    roots and the
-    links between them are verified, not their frames: `lccodec.validate` does that.
+    roots and the links between them are verified, not their frames: `lccodec.validate` does that.
 
     Parameters
     ----------

@@ -4,10 +4,10 @@ A writer holds a lock on the file ``.tmp-writer`` of the directory as long as it
 worker holds the same lock, since it may finish a save after the writer was killed. The kernel
 releases the lock when both are gone. Whoever locks the file then may remove it: it is a temporary.
 
-All of one process share the lock, and one `Chain` at a time uses it: while it saves, another one is
-refused as another process is. Between their saves, the two are told apart by roots
-(:mod:`lccodec.chain.tail`). A forked process is another process: it closes its copy of the lock,
-which would otherwise stay after the writer's end.
+All `Chain` objects of a process share the lock, and one of them uses it at a time. While it saves,
+another is refused, as another process would be. Between their saves, the two are told apart by
+roots (:mod:`lccodec.chain.tail`). A forked process is another process: it closes its copy of the
+lock, which would otherwise stay after the writer's end.
 
 Source: SPEC 9 (LCC-CHN-05, LCC-CHN-11).
 """
@@ -32,7 +32,7 @@ from ..constants import WRITER_NAME
 from ..container.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
 from ..errors import ChainError, warn
 
-#: A writer that was killed is gone after so long, in seconds, with the worker that saves for it.
+#: Seconds until a writer that was killed, and the worker that saves for it, are surely gone.
 _SECONDS_TO_WAIT: Final = 5.0
 _SECONDS_BETWEEN_ATTEMPTS: Final = 0.05
 _MAX_ATTEMPTS: Final = 100  # to lock a file; one fails only if another process removes it at once

@@ -1,8 +1,7 @@
-"""The first keyframe of a chain, where it is known what follows: as fine as the state moves.
+"""The first keyframe of a chain when the next state is known: its steps follow the movement.
 
-A first keyframe knows no movement, so its steps are parts of the values' spread. Where little
-moves, as in a fine-tuning, such a step is many movements wide, and a hundred deltas do not make
-good for it. The state that is saved next shows the movement.
+Without the next state, its steps are parts of the values' spread. In a fine-tuning little moves, so
+such a step is many movements wide, and even a hundred deltas do not make up for it.
 
 Source: ``spec/decisions/0011-lossy-keyframes.md``.
 """
@@ -25,7 +24,7 @@ from .plan import candidates, make_plan
 def foresee(
     pair: tuple[Any, Any], adapter: Adapter | None, known: Mapping[str, Assignment] | None, record: Record
 ) -> dict[str, Quantizer]:
-    """Return as `first_keyframe` for the first state and the next, given as to `Chain.save`."""
+    """Return the quantizers of `first_keyframe` for two states, given as to `Chain.save`."""
     if record.policy.keyframes == "exact":
         return {}
     arrays = []

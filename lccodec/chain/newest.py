@@ -21,7 +21,7 @@ from ..constants import EXACT_NAME
 from ..container.manifest import Manifest
 from ..container.reader import open_checkpoint
 from ..container.tree import Flat
-from ..errors import ArgumentError, DataError, LccodecError, StorageError, warn
+from ..errors import ArgumentError, DataError, LccodecError, StorageError, reason_of, warn
 from ..policy.record import KEPT, Kept, read_record
 from .checkpoint import CheckpointFile, open_step
 from .directory import chain_steps, exact_step, next_step, step_index, stored_steps, unfinished_step
@@ -81,19 +81,24 @@ class Newest:
         if foreign:
             return None, f"{self._path} is not an exact file, and stays: no exact file is written"
         self._checked = True
-        if there and not self._is_due():
+        if there and not self._is_due(checkpoint.step):
             return None, None
         try:
             return write_exact(self._directory, plan, flat, checkpoint), None
         except (LccodecError, OSError, MemoryError) as error:
-            return None, f"writing its exact file failed: {_text(error)}"
+            return None, f"writing its exact file failed: {reason_of(error)}"
 
-    def _is_due(self) -> bool:
-        """Return whether the next save writes the file, counted by the steps since the last."""
+    def _is_due(self, step: int | None) -> bool:
+        """Return whether a save writes the file, counted by the steps since the last.
+
+        A step that only the file has is saved anew: its checkpoint must name what is there.
+        """
         if self._every == 1:
             return True
         exact = exact_step(self._directory)
-        return exact is None or sum(step > exact for step in stored_steps(self._directory)) >= self._every - 1
+        if exact is None or exact == step:
+            return True
+        return sum(later > exact for later in stored_steps(self._directory)) >= self._every - 1
 
     def remove(self, step: int) -> None:
         """Remove an exact file of an earlier step than the one that was saved without it."""
@@ -102,7 +107,7 @@ class Newest:
         try:
             self._path.unlink()
         except OSError as error:
-            warn(f"step {step} is saved, but removing an older exact file failed: {_text(error)}")
+            warn(f"step {step} is saved, but removing an older exact file failed: {reason_of(error)}")
 
 
 def next_of(directory: Path, step: object, running: Iterable[int] = ()) -> int:
@@ -252,7 +257,3 @@ def _find(directory: Path, step: int | None) -> tuple[ExactFile | None, str | No
 
 def _older(step: int, newest: int) -> str:
     return f"the exact file is of step {step}, and the newest checkpoint of step {newest}"
-
-
-def _text(error: BaseException) -> str:
-    return str(error) or "no memory"

@@ -156,7 +156,7 @@ def _rewritten(
         try:
             found = rewrite_step(directory, step, parent, dry_run=dry_run, system=system)
         except (ChainError, DataError) as error:
-            _warn(f"{directory}: step {step} cannot be written anew, so what it needs stays: {error}")
+            warn(f"{directory}: step {step} cannot be written anew, so what it needs stays: {error}")
             continue
         if found is not None:
             written.append(found)
@@ -189,7 +189,3 @@ def _plan(directory: Path, keep: Keep, ancestry: Ancestry) -> tuple[Pruning, dic
     with storage_errors("cannot look at", directory):
         freed = sum(path.lstat().st_size for path in doomed.values())
     return Pruning(tuple(doomed), freed, kept, needed), doomed
-
-
-def _warn(message: str) -> None:
-    warn(message)  # at the line that called `Chain.prune`

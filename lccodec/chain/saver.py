@@ -21,7 +21,7 @@ from ..container.system import storage_errors
 from ..container.tree import Flat, flatten
 from ..container.whole_file import remove_stale_temporaries
 from ..container.writer import CheckpointWriter
-from ..errors import ChainError, DataError, LccodecError, StorageError, warn
+from ..errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ..frame.encode import Effort
 from ..policy.record import Record, needed_record, read_record, write_record
 from ..policy.roles import Assignment
@@ -81,12 +81,25 @@ class Saver:
             return self._save(step, flat, metadata, known, tell)
         except ChainError as error:  # what the delta was taken against is gone
             warn(f"{self._directory}: the save begins anew, because {error}")
-            return self._save(step, flat, metadata, known, tell)
+            return self._save(step, flat, metadata, known, tell, last=True)
 
-    def _save(
-        self, step: Any, flat: Flat, metadata: dict[str, str], known: Mapping[str, Assignment], tell: Tell
+    def _save(  # as `save`
+        self,
+        step: Any,
+        flat: Flat,
+        metadata: dict[str, str],
+        known: Mapping[str, Assignment],
+        tell: Tell,
+        last: bool = False,
     ) -> int:
-        """Store a state as a delta to what is there now, or as a keyframe."""
+        """Store a state as a delta to what is there now, or as a keyframe.
+
+        Raises
+        ------
+        ChainError
+            If what the delta was taken against is gone. In the last attempt, only if there is no
+            exact file that keeps the state.
+        """
         start = time.perf_counter()
         step = next_of(self._directory, step)
         unfinished = unfinished_step(self._directory)
@@ -107,12 +120,12 @@ class Saver:
             manifest = replace(manifest, exact=None if exact is None else exact.root)
         try:
             link = self._write(plan, manifest, flat, tail, record.policy.effort, tell)
-        except (StorageError, DataError, MemoryError) as error:
-            if exact is None:
+        except (StorageError, DataError, ChainError, MemoryError) as error:
+            if exact is None or (isinstance(error, ChainError) and not last):
                 raise
-            why = str(error) or "no memory"
             warn(
-                f"step {step} is saved, but only in the exact file; the next save adds it to the rest: {why}"
+                f"step {step} is saved, but only in the exact file; the next save adds it to the rest:"
+                f" {reason_of(error)}"
             )
             return exact.size
         if problem is not None:
@@ -134,10 +147,9 @@ class Saver:
             manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, tail), exact=root)
             self._write(plan, manifest, flat, tail, record.policy.effort, untold)
         except (LccodecError, OSError, MemoryError) as error:
-            why = str(error) or "no memory"
             warn(
                 f"{self._directory}: step {step}, which only the exact file has, cannot be added to the"
-                f" history, and may be lost: {why}"
+                f" history, and may be lost: {reason_of(error)}"
             )
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> Plan:

@@ -20,7 +20,7 @@ from ..errors import ArgumentError, warn
 from ..policy.policy import Policy
 from ..policy.presets import POLICIES, resolve_policy
 from ..policy.record import Kept, Record
-from ..policy.roles import NOT_KNOWN, Role, check_matches, check_roles
+from ..policy.roles import EXACT_BY_DEFAULT, Role, check_matches, check_roles
 from ..printable import printable
 from ..quantizers.base import Quantizer
 from .plan import Plan
@@ -30,7 +30,7 @@ LOG: Final = logging.getLogger("lccodec")
 
 
 def _make_printable(record: logging.LogRecord) -> bool:
-    """Let no name in a message drive the terminal that it is printed on."""
+    """Escape what is not printable, so that no name in a message controls the terminal."""
     record.msg, record.args = printable(record.getMessage()), ()
     return True
 
@@ -55,7 +55,7 @@ _Result = TypeVar("_Result")
 def without_settings(
     method: Callable[Concatenate[_Chain, _Parameters], _Result],
 ) -> Callable[Concatenate[_Chain, _Parameters], _Result]:
-    """Let a method of a chain say of a setting that is given to it where it belongs."""
+    """Make a method of a chain refuse a setting of the chain, and say where the setting belongs."""
     own = frozenset(inspect.signature(method).parameters)
 
     @wraps(method)
@@ -192,6 +192,6 @@ def _large_exact_arrays(plan: Plan, policy: Policy) -> list[str]:
     return [
         c.name
         for c, quantizer in zip(plan.candidates, plan.quantizers, strict=True)
-        if c.role == "other" and c.why in NOT_KNOWN and not quantizer.lossy
+        if c.role == "other" and c.why in EXACT_BY_DEFAULT and not quantizer.lossy
         if c.kind.is_float and math.prod(c.shape) >= _LARGE_ARRAY_ELEMENTS
     ]

@@ -38,7 +38,8 @@ Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
 #: Arrays of fewer bytes are copied to where all workers see them.
 _MIN_OWN_BYTES: Final = 1 << 20
 
-#: Who holds the lock of a directory for longer writes anew or copies, and removes nothing.
+#: After this, a save goes on without the lock: a prune that rewrites may hold it for minutes. Such
+#: a prune looks again what is needed before it removes anything.
 _SECONDS_TO_WAIT: Final = 1.0
 _SECONDS_BETWEEN_ATTEMPTS: Final = 0.01
 
@@ -150,7 +151,7 @@ def find_tail(
 def held_together(tail: Tail, directory: Path) -> Iterator[None]:
     """Keep the files of a tail where they are while a delta to it gets its name.
 
-    The lock of the directory keeps others from removing them.
+    The lock of the directory keeps others from removing them, if it is free within a second.
 
     Raises
     ------

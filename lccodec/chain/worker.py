@@ -139,7 +139,7 @@ class Leader:
 def make_crew(members: int, between: Callable[[], None], patience: float) -> Crew:
     """Return a crew of this process and, for more than one member, of workers that are started.
 
-    One that cannot be started is not missed, as one that does not begin.
+    A worker that cannot be started is left out. The others do its share.
     """
     workers: list[Worker] = []
     with suppress(WorkerError):

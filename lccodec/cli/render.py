@@ -22,7 +22,7 @@ from ..chain.directory import directory_steps
 from ..chain.info import ArrayInfo, CheckpointInfo
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
-from ..policy.roles import NOT_KNOWN
+from ..policy.roles import EXACT_BY_DEFAULT
 from ..printable import printable
 from .demo import Report
 from .sparkline import sparkline
@@ -118,7 +118,7 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
 
 def chains_text(chains: Sequence[Path]) -> str:
     """Return the chains below a directory, such as those of ranks, with their steps."""
-    lines = ["chains below, for ls and the other verbs:"]
+    lines = ["this directory holds chains; give one of them to ls and the other verbs:"]
     for chain in chains:
         steps = list(directory_steps(chain))
         lines.append(f"  {printable(chain)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")
@@ -189,7 +189,7 @@ def roles_text(info: CheckpointInfo) -> str:
     counts = Counter((array.role, array.lossy) for array in info.arrays)
     ordered = sorted(counts.items())
     parts = [f"{count} {role.replace('_', ' ')} {_loss(lossy)}" for (role, lossy), count in ordered]
-    unnamed = [array.name for array in info.arrays if array.why in NOT_KNOWN]
+    unnamed = [array.name for array in info.arrays if array.why in EXACT_BY_DEFAULT]
     if unnamed and any(array.lossy for array in info.arrays):
         names = ", ".join(map(printable, unnamed[:_MAX_SHOWN_NAMES]))
         more = ", ..." if len(unnamed) > _MAX_SHOWN_NAMES else ""

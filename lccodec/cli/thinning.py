@@ -25,7 +25,8 @@ def pruning_text(found: Pruning, dry_run: bool) -> str:
         lines.append(f"needed by {child}: {_ranges(needed, steps)}")
     lines += map(_rewriting_text, found.rewritten)
     if found.rewritten:
-        lines.append(f"that takes {found.cost:,} bytes more; {net_text(found.net)}")
+        net = f"; {net_text(found.net)}" if dry_run else ""  # which is printed before anything is done
+        lines.append(f"that takes {found.cost:,} bytes more{net}")
     if not found.removed:
         lines += _why_nothing_goes(found, steps)
     return "\n".join(lines)

@@ -26,7 +26,7 @@ from ..constants import (
     ROOT_SIZE,
 )
 from ..errors import FormatError, LimitError, TruncatedError, UnsupportedError
-from .manifest import dump_json, parse_base64, parse_json, write_base64
+from .canonical import dump_json, parse_base64, parse_json, write_base64
 from .scalars import Json
 
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a file: like a step, exact in every JSON reader

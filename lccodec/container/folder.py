@@ -1,8 +1,8 @@
 """An open directory: what is made, renamed and removed in it is found relative to it.
 
 So a link that takes the place of the directory, or lies in it, never leads elsewhere: a directory
-in it is opened only if it is one, and a file is removed by its name here. Who removes, renames or
-makes files in the directory of a chain does it by a `Folder`.
+in it is opened only if it is one, and a file is removed by its name here. All code that makes,
+renames or removes files in a chain's directory uses a `Folder`.
 
 Systems without such calls (Windows) find the same names by paths, after a look at each directory.
 """
@@ -49,7 +49,7 @@ def is_temporary(name: str) -> bool:
 class Folder:
     """An open directory; a context manager.
 
-    Methods raise ``OSError``: who calls them says in `storage_errors` what it is about.
+    Methods raise ``OSError``. Callers wrap them in `storage_errors`.
 
     Parameters
     ----------
@@ -100,12 +100,12 @@ class Folder:
         Raises
         ------
         StorageError
-            If it is a link or no directory: whoever made it, it was not lccodec.
+            If it is a link or not a directory: whoever made it, it was not lccodec.
         """
         entry = self / name
         status = entry.lstat()
         if not stat.S_ISDIR(status.st_mode) or _is_junction(status):
-            kind = "a link" if stat.S_ISLNK(status.st_mode) or _is_junction(status) else "no directory"
+            kind = "a link" if stat.S_ISLNK(status.st_mode) or _is_junction(status) else "not a directory"
             message = f"it is {kind}, and lccodec goes only into directories here: remove or rename it"
             raise StorageError(errno.ENOTDIR, message, str(entry))
         opened = object.__new__(Folder)
@@ -151,10 +151,10 @@ class Folder:
                     raise
 
     def lock(self, *, wait: bool = True) -> bool:
-        """Take the lock of the directory until it is closed; return whether to go on.
+        """Take the directory's lock, and keep it until the folder is closed.
 
-        Of those who pin and remove files there, one works at a time. Where there are no such locks,
-        nothing is held.
+        Returns False if another process has it and `wait` is not set. Only one process at a time
+        pins or removes files. On systems without such locks, it returns True and nothing is held.
         """
         try:
             if self._fd >= 0:

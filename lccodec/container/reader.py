@@ -21,9 +21,10 @@ from typing import Final, Self
 from ..constants import PAYLOAD_DATASET, PAYLOAD_OFFSET_1_0, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, DataError, FormatError, LccodecError, TruncatedError
+from .canonical import first_difference
 from .frame_entry import Bytes, FrameEntry
 from .hdf5 import skeleton
-from .manifest import INHERITED, Manifest, first_difference, parse_manifest
+from .manifest import INHERITED, Manifest, parse_manifest
 from .source import BytesSource, FileSource, Source, Stretch
 from .system import StrPath
 from .trailer import Trailer, parse_trailer, root_of
@@ -242,7 +243,6 @@ def _number(pattern: re.Pattern[bytes], source: Source) -> int | None:
 
 def check_skeleton(reader: CheckpointReader) -> FormatError | None:
     """Compare the bytes around payload and manifest with those that belong there (LCC-H5-05).
-
 
     HDF5 tools may then see something else in this file than lccodec does.
     """

@@ -286,15 +286,6 @@ class _Flattener:
             _refuse(name, depth, f"is {error.message}")
         return entry
 
-    def _child(self, value: Any, prefix: str, depth: int, key: Any, length: int) -> Json:
-        if type(key) is not str or not (key.isascii() or is_unicode(key)):
-            message = f"has the key {key!r}, which is not a str without lone surrogates"
-            _refuse(prefix[:-1], depth, message)
-        if depth >= MAX_NESTING:
-            shown = "/".join(prefix.split("/")[:3])
-            _refuse(shown, depth, f"nests deeper than {MAX_NESTING} containers, or contains itself")
-        return self.node(value, prefix + _escaped(key), depth + 1, length + len(key) + 1)
-
 
 def _refuse(name: str, depth: int, message: str) -> NoReturn:
     place = f"state entry {name!r}" if depth else "the state"

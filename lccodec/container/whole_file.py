@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from ..errors import ArgumentError
+from .duplicate import NO_HARD_LINK
 from .folder import Folder, is_temporary, sync_directory, temporary_name
 from .frame_entry import Bytes
 from .source import Source
@@ -32,7 +33,6 @@ from .system import (
 _PIECE_BYTES: Final = 1 << 20  # that are copied at once
 _FLUSH_BYTES: Final = 1 << 25  # that are copied before the system is told to begin with them
 _MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
-_NO_HARD_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS))
 
 
 class WholeFile:
@@ -196,7 +196,7 @@ class WholeFile:
         except FileExistsError:
             raise ArgumentError(f"{self.path} already exists") from None
         except OSError as error:
-            if error.errno not in _NO_HARD_LINKS:
+            if error.errno not in NO_HARD_LINK:
                 raise
             if self._system.exists(self.path):
                 raise ArgumentError(f"{self.path} already exists") from None

@@ -82,5 +82,5 @@ def open_source(path: Path) -> Source:
     source = Source(path, kind, place, place_steps(place))
     if not source.steps:
         source.close()
-        raise ArgumentError(f"{no_checkpoint(path)}: it is no chain")
+        raise ArgumentError(no_checkpoint(path))
     return source

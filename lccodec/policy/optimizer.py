@@ -103,23 +103,18 @@ def numbered(
     is_weight
         Whether a name says that an array is a weight.
     """
-    unknown, wanted = 0, Counter[Shape]()
-    for known in own:
-        if known is None:
-            unknown += 1
-        else:
-            wanted[known] += 1
+    shapes = list(own)
+    wanted = Counter(shape for shape in shapes if shape is not None)
     by_shape: dict[Shape, list[str]] = {}
     for name, shape in arrays.items():
         by_shape.setdefault(tuple(shape), []).append(name)
     spare = Counter(tuple(shape) for shape in exact)
-    pools = [(by_shape.get(shape, []), count) for shape, count in wanted.items() if shape is not None]
-    if any(
-        len(by_shape.get(shape, ())) + spare[shape] < n for shape, n in wanted.items() if shape is not None
-    ):
+    pools = [(by_shape.get(shape, []), count) for shape, count in wanted.items()]
+    if any(len(by_shape.get(shape, ())) + spare[shape] < count for shape, count in wanted.items()):
         return []  # parameters are missing: other arrays of their shape could be taken for them
     left = [name for shape, names in by_shape.items() if shape not in wanted for name in names]
-    return [name for names, count in [*pools, (left, unknown)] for name in as_many(names, count, is_weight)]
+    pools.append((left, shapes.count(None)))
+    return [name for names, count in pools for name in as_many(names, count, is_weight)]
 
 
 def find_optimizers(

@@ -7,7 +7,7 @@ quantizers by role:
 - ``weight``: what gradients train;
 - ``first_moment``: a running mean of gradients, of either sign;
 - ``second_moment``: a running mean, sum or maximum of squared gradients, which an update divides
-by;
+  by;
 - ``other``: all others. They are kept exactly.
 
 No array is lossy by accident. The user says the roles (by name or pattern). What the user does not
@@ -39,7 +39,8 @@ from .optimizer import Optimizers, Path, find_optimizers, name_parts, path_of
 from .vocabulary import MODELS, ROLES, Role, meaning
 
 __all__ = [
-    "NOT_KNOWN",
+    "EXACT_BY_DEFAULT",
+    "PARAMETER",
     "ROLES",
     "UNKNOWN",
     "UNNAMED",
@@ -56,12 +57,16 @@ __all__ = [
     "is_exact",
 ]
 
+#: Why an array is a weight.
+PARAMETER: Final = "a parameter of the optimizer"
 #: Why an array is ``other``: no source says anything about it, or not enough.
 UNNAMED: Final = "nothing names it"
 UNTRAINED: Final = "no parameter of the optimizer"
 UNSAFE: Final = "no moment known to be safe"
 UNKNOWN: Final = "of an optimizer that is not known"
-NOT_KNOWN: Final = frozenset([UNNAMED, UNTRAINED, UNSAFE, UNKNOWN])
+#: Reasons for "other" that come from no name and no type: the array is exact because nothing says
+#: more.
+EXACT_BY_DEFAULT: Final = frozenset([UNNAMED, UNTRAINED, UNSAFE, UNKNOWN])
 
 
 @dataclass(frozen=True)
@@ -257,7 +262,7 @@ def _assign(
     if name in optimizers.inside:
         return Assignment("other", UNSAFE)
     if name in optimizers.parameters:
-        return Assignment("weight", "a parameter of the optimizer")
+        return Assignment("weight", PARAMETER)
     if optimizers.present:
         return (
             Assignment("other", UNTRAINED if optimizers.known else UNKNOWN)

@@ -300,7 +300,8 @@ def test_an_archive_that_is_a_link_is_left_alone(tmp_path: Path, built: Path, ki
         assert chain.rollback(3).name == "0003-to-3"
     texts = {str(warning.message).rpartition("/")[2] for warning in told}
     rest = (
-        f"is left alone: it is {'no directory' if kind == 'FIFO' else 'a link'}, and lccodec goes only into"
+        f"is left alone: it is {'not a directory' if kind == 'FIFO' else 'a link'},"
+        " and lccodec goes only into"
     )
     assert texts == {
         f"{name} {rest} directories here: remove or rename it" for name in ("0002-to-4", TEMPORARY)

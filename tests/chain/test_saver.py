@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lccodec import Chain, LccodecWarning
+from lccodec import Chain, ChainError, LccodecWarning
+from lccodec.chain import saver
 from lccodec.chain.directory import checkpoint_path
 from lccodec.workers.crew import Threads
 
@@ -42,3 +46,29 @@ def test_a_save_can_be_given_up_until_the_moment_that_it_is_committed(tmp_path: 
     assert (chain.steps, entries(tmp_path)) == ([], [])
     chain.save(0, state)
     assert looks == [[], []]
+
+
+@pytest.mark.parametrize("exact_every", [1, 3])
+def test_a_state_that_lost_its_reference_twice_is_kept_in_the_exact_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact_every: int
+) -> None:
+    rng = np.random.default_rng(0)
+    states = [{"weight": rng.standard_normal(1000).astype(np.float32)} for _ in range(5)]
+    chain = Chain(tmp_path, policy="lc-3", exact_every=exact_every)
+    for step in range(3):
+        chain.save(step, states[step])
+    monkeypatch.setattr(saver, "held_together", _gone)
+    with pytest.warns(LccodecWarning) as told:
+        chain.save(3, states[3])
+    assert "the save begins anew, because it is gone" in str(told[0].message)
+    assert "step 3 is saved, but only in the exact file" in str(told[1].message)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(chain.restore(3)["weight"], states[3]["weight"])
+    chain.save(4, states[4])
+    assert chain.steps == [0, 1, 2, 3, 4]
+
+
+@contextmanager
+def _gone(*_: Any) -> Iterator[None]:
+    raise ChainError("it is gone")
+    yield

@@ -123,7 +123,11 @@ def test_nothing_is_offered_that_takes_no_less(tmp_path):
 @pytest.mark.parametrize(
     ("names", "words", "message"),
     [
-        (["step100", "step900", "final"], [], "final.npz not; say the steps: --steps 100,200"),
+        (
+            ["step100", "step900", "final"],
+            [],
+            "final.npz has none: all files need one; say the steps: --steps 100,200",
+        ),
         (["step-1.5"], [], "1.5 is not a step"),
         (["2024-01-01", "2024-01-02"], [], "2024-01-01 is not a step"),
         (["1", "2"], ["--steps", "5"], "--steps has 1 different steps for 2 files"),

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from lccodec.constants import (
     MAX_ARRAYS,
-    MAX_NESTING,
     MAX_STEP,
     PAYLOAD_OFFSET,
     ROOT_SIZE,
@@ -70,13 +69,6 @@ def text(old: str, new: str) -> bytes:
 ROOT = "A" * 43
 DIGEST = json.loads(KEYFRAME.to_bytes())["frames"][0][1]
 HOSTILE_MANIFESTS: list[tuple[bytes, str]] = [
-    (b"", "LCC-MAN-01"),
-    (b"\xff", "LCC-MAN-01"),
-    (b"\xef\xbb\xbf{}", "LCC-MAN-01"),
-    (b"nul", "LCC-MAN-01"),
-    (b'{"a', "LCC-MAN-01"),
-    (b"[1,", "LCC-MAN-01"),
-    (b"[1}", "LCC-MAN-01"),
     (b"NaN", "LCC-MAN-01"),
     (text("7", "7 "), "LCC-MAN-01"),
     (text('"step"', '"\\u0073tep"'), "LCC-MAN-01"),
@@ -170,9 +162,6 @@ HOSTILE_MANIFESTS: list[tuple[bytes, str]] = [
     (text('"lc-3"', "[" * 65 + "]" * 65), "LCC-LIM-05"),
     (text('"lc-3"', "[" * 100_000 + "]" * 100_000), "LCC-LIM-05"),
     (text('"lc-3"', '{"a":' * 100_000), "LCC-LIM-05"),
-    (b"[" * 10**6, "LCC-LIM-05"),
-    (b'"' + b"\\" * 10**6, "LCC-MAN-01"),
-    (b'"' + b'\\"' * 10**6, "LCC-MAN-01"),
     (changed(arrays=[1] * (MAX_ARRAYS + 1)), "LCC-LIM-06"),
     (changed(arrays=[1] * MAX_ARRAYS), "LCC-MAN-10"),
     (text('"step":7', '"step":' + "7" * 5000), "LCC-LIM-07"),
@@ -229,14 +218,6 @@ def test_a_newer_minor_version_without_anything_new_is_read() -> None:
     tail = manifest.to_bytes() + trailer
     root = hashlib.sha256(FILE[:PAYLOAD_OFFSET] + tail).digest()
     assert open_bytes(FILE[:middle] + tail + root).manifest == manifest
-
-
-def test_brackets_in_strings_do_not_nest() -> None:
-    deep: Any = "[{" * 1000 + '"\\'
-    for _ in range(MAX_NESTING):
-        deep = [deep]
-    manifest = replace(KEYFRAME, policy=deep)
-    assert parse_manifest(manifest.to_bytes(), "here") == manifest
 
 
 @given(st.data())

@@ -18,6 +18,7 @@ class Part:
     local: dict[str, int | bytes] = field(default_factory=dict)
     central: dict[str, int | bytes] = field(default_factory=dict)
     packed: bytes | None = None  # its bytes in the file, if they are not those of `data`
+    behind: bytes = b""  # what follows them
 
 
 def deflated(data):
@@ -60,7 +61,7 @@ def archive(*parts, end=None, end_64=None, before=b"", after=b""):
                 here.get("extra_size", len(here["extra"])),
             ),
         )
-        body += here["name"] + here["extra"] + packed
+        body += here["name"] + here["extra"] + packed + part.behind
         there = said | {"signature": b"PK\x01\x02", "header": start, "disk": 0} | part.central
         directory += struct.pack(
             "<4s6H3L5H2L",

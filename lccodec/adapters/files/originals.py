@@ -64,7 +64,10 @@ def open_originals(path: Path) -> Originals | Path:
     if path.is_dir() and not directory_steps(path):
         numbering = number_files(files_below(path))
         if numbering is None:
-            raise ArgumentError(f"{path}: no chain, and its files have no steps in their names")
+            raise ArgumentError(
+                f"{path} is not a chain, and its files have no numbers in their names: name each by its"
+                " step, as in step100.npz"
+            )
         return FileOriginals(numbering.steps, f"the files in {path}")
     if not path.is_dir() and not is_bundle(path):
         raise ArgumentError(f"{path}: originals are a directory of files, a chain or a bundle")

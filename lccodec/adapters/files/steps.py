@@ -2,8 +2,8 @@
 
 A number is a step only if it is a whole one, and if it is clear which number is meant. In a name
 with several, a word says it (`_STEP_WORDS`, the first kind that occurs); without such a word, it is
-the number in which the names differ. Nothing is guessed: decimals, dates, and names with a number
-beside names without one are refused.
+the number in which the names differ. Nothing is guessed: decimals, dates, numbers after different
+words, and names with a number beside names without one are refused.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class Numbering:
 
 @dataclass(frozen=True)
 class _Number:
-    """A number in a name. `step` is None if it is not a whole one."""
+    """A number in a name. `step` is None if it is not a whole one; `word` may call it a step."""
 
     text: str
+    word: str  # empty if it is not one of `_STEP_WORDS`
     rank: int
     step: int | None
 
@@ -65,7 +66,7 @@ def number_files(paths: Sequence[Path]) -> Numbering | None:
 
     Names come first, without their suffixes; then the folders in which the paths differ, from the
     nearest on. Of a single file, a folder counts if a word says that its number is a step, or if
-    the number is the whole name.
+    the number is the whole name. Folders with such a word come before names with other numbers.
 
     Raises
     ------
@@ -85,6 +86,10 @@ def number_files(paths: Sequence[Path]) -> Numbering | None:
     if any(_SHARD.search(stem) for stem in map(_stem, paths)):
         shard = next(path for path in paths if _SHARD.search(_stem(path)))
         raise ArgumentError(f"{shard} is one shard of a state: give its index, *{INDEX_SUFFIX}")
+    if not any(_is_a_step(_stem(path)) for path in paths):  # checkpoint-500/llama2.npz
+        for names in _folders(paths):
+            if all(map(_has_step_word, names)) and (found := _numbers(names, paths)) is not None:
+                return _numbering(found, paths, "folders")
     numbers = _numbers([_stem(path) for path in paths], paths)
     # A number that all names share, and no word calls a step, says nothing: a/model2, b/model2.
     alike = len(paths) > 1 and len({path.name for path in paths}) == 1 and not _is_a_step(_stem(paths[0]))
@@ -124,7 +129,12 @@ def _folders(paths: Sequence[Path]) -> list[list[str]]:
 
 def _is_a_step(name: str) -> bool:
     """Return whether a name is a number, or has one after a word such as step."""
-    return name.isdecimal() or any(number.rank < _ANY_WORD for number in _tokens(name))
+    return name.isdecimal() or _has_step_word(name)
+
+
+def _has_step_word(name: str) -> bool:
+    """Return whether a name has a number after a word such as step."""
+    return any(number.rank < _ANY_WORD for number in _tokens(name))
 
 
 def _numbers(names: Sequence[str], paths: Sequence[Path]) -> list[int] | None:
@@ -134,19 +144,22 @@ def _numbers(names: Sequence[str], paths: Sequence[Path]) -> list[int] | None:
         return None
     if lacking := [path for path, each in zip(paths, found, strict=True) if not each]:
         other = next(path for path, each in zip(paths, found, strict=True) if each)
-        raise ArgumentError(f"{other} has a number in its name, and {_listed(lacking)} not")
+        raise ArgumentError(f"{other} has a number, but {_listed(lacking)} has none: all files need one")
     for path, each in zip(paths, found, strict=True):
         if broken := next((number for number in each if number.step is None), None):
             raise ArgumentError(f"{path}: {broken.text} is not a step, which is a whole number")
-    if all(len(each) == 1 for each in found):
-        return [each[0].step or 0 for each in found]
     columns = list(zip(*found, strict=True)) if len({len(each) for each in found}) == 1 else []
-    differing = [column for column in columns if len({number.step for number in column}) > 1]
-    if len(differing) != 1:
+    if len(columns) > 1:
+        columns = [column for column in columns if len({number.step for number in column}) > 1]
+    if len(columns) != 1:
         path, each = next((p, e) for p, e in zip(paths, found, strict=True) if len(e) > 1)
         texts = " and ".join(number.text for number in each)
         raise ArgumentError(f"{path}: which number is the step, {texts}?")
-    return [number.step or 0 for number in differing[0]]
+    if len({number.word for number in columns[0]}) > 1:
+        raise ArgumentError(
+            f"{_listed(paths)}: the numbers follow different words, and it is not clear which is the step"
+        )
+    return [number.step or 0 for number in columns[0]]
 
 
 def _candidates(name: str) -> list[_Number]:
@@ -166,7 +179,9 @@ def _tokens(name: str) -> list[_Number]:
         if match["short"] and rank == _ANY_WORD:
             continue  # of a name, as in llama-7b
         text = next(match[kind] for kind in ("date", "decimal", "short", "whole") if match[kind])
-        found.append(_Number(text, rank, int(text) if match["whole"] else None))
+        found.append(
+            _Number(text, word if rank < _ANY_WORD else "", rank, int(text) if match["whole"] else None)
+        )
     return found
 
 

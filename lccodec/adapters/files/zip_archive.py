@@ -41,6 +41,7 @@ _IN_END_64: Final = 0xFFFF  # the same, of 16 bits
 _ENCRYPTED: Final = 1 << 0 | 1 << 6 | 1 << 13
 _SIZES_BEHIND: Final = 1 << 3  # the sizes were not known when the member's header was written
 _UTF8: Final = 1 << 11
+_MAX_DESCRIPTOR_BYTES: Final = 24  # the sizes behind a member; a header needs more
 
 _STORED: Final = 0
 _DEFLATED: Final = 8
@@ -144,7 +145,8 @@ def read_members(file: BinaryIO, rule: str, where: str) -> list[Member]:
     Raises
     ------
     FormatError
-        If a header differs from the directory, members lie over each other or have the same name.
+        If a header differs from the directory, members lie over each other or have the same name,
+        or the file has bytes that belong to none.
     LimitError
         If a member declares more bytes than its stored ones can inflate to. So all members together
         have at most 1,032 times the bytes of the file.
@@ -193,10 +195,15 @@ class _Archive:
             seen.add(entry.name)
             self._check(entry)
             place = self._data_place(entry, start)
-            if place + entry.stored > ends[entry.header]:
+            gap = ends[entry.header] - place - entry.stored
+            if gap < 0:
                 raise self._error("lies over what follows it", entry.name)
+            if gap > (_MAX_DESCRIPTOR_BYTES if entry.flags & _SIZES_BEHIND else 0):
+                raise self._error(f"{gap:,} bytes of no member follow it", entry.name)
             packed = entry.method == _DEFLATED
             members.append(Member(entry.name, entry.size, packed, entry.stored, entry.crc, place))
+        if next(iter(ends), start):
+            raise self._error("it does not begin with a member")
         return members
 
     def entries(self) -> tuple[int, list[_Entry]]:

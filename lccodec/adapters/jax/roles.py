@@ -24,7 +24,7 @@ import numpy as np
 
 from ...container.tree import leaf_name
 from ...policy.optimizer import as_many, find_optimizers, path_of
-from ...policy.roles import UNKNOWN, UNTRAINED, Assignment, Role, called_weight, is_exact
+from ...policy.roles import PARAMETER, UNKNOWN, UNTRAINED, Assignment, Role, called_weight, is_exact
 from ...policy.vocabulary import MODELS
 from ..tree.plain import below
 from .tree import children_of, inside, leaves
@@ -73,7 +73,7 @@ _STATISTICS: Final = frozenset(["mean", "var", "count", "ra_mean", "ra_var"])
 _Keys = tuple[str, ...]
 _Shape = tuple[int, ...]
 _PARAM: Final = Assignment("weight", "nnx.Param")
-_PARAMETER: Final = Assignment("weight", "a parameter of the optimizer")
+_PARAMETER: Final = Assignment("weight", PARAMETER)
 _NO_PARAMETER: Final = Assignment("other", UNTRAINED)
 
 
@@ -122,8 +122,8 @@ class _Search:
         self._fields: list[_Field] = []
         self._arrays: dict[_Keys, _Shape] = {}  # outside optax, of no other role
 
-    def visit(self, value: Any, keys: _Keys, place: Assignment | None, optax: bool = False) -> None:
-        """Visit a node; `place` is the role of its place, `optax` says that optax holds it."""
+    def visit(self, value: Any, keys: _Keys, assigned: Assignment | None, optax: bool = False) -> None:
+        """Visit a node; `assigned` is the role its place has, `optax` says that optax holds it."""
         node = inside(value)
         if _is_optax(value):
             kind = type(value).__name__
@@ -137,16 +137,16 @@ class _Search:
                     self._fields.append(_Field(f"{kind}.{key}", below(keys, key), shapes, role))
             return
         if not optax:
-            place = _variable(value) or place
+            assigned = _variable(value) or assigned
         if isinstance(node, dict | list | tuple):
-            collections = _collections(value, node) if not place and isinstance(node, dict) else {}
+            collections = _collections(value, node) if not assigned and isinstance(node, dict) else {}
             for key, child in children_of(node):
-                self.visit(child, below(keys, key), collections.get(key, place), optax)
+                self.visit(child, below(keys, key), collections.get(key, assigned), optax)
         elif _is_inexact(node):
             name = leaf_name(keys)
-            if place and not (place.role == "weight" and is_exact(name)):
-                self.found[keys] = place
-            if not optax and (place is None or place.role == "weight"):
+            if assigned and not (assigned.role == "weight" and is_exact(name)):
+                self.found[keys] = assigned
+            if not optax and (assigned is None or assigned.role == "weight"):
                 self._arrays[keys] = node.shape
 
     def find_parameters(self) -> None:
@@ -188,12 +188,12 @@ class _Search:
 
     def find_named(self, shapes: Mapping[str, _Shape]) -> None:
         """Make others of NNX's parameters that an optimizer, known by its names, does not have."""
-        if self._fields or not any(place is _PARAM for place in self.found.values()):
+        if self._fields or not any(assigned is _PARAM for assigned in self.found.values()):
             return
         optimizers = find_optimizers(shapes, called_weight, is_exact)
         if optimizers.present:
-            for keys, place in self.found.items():
-                if place is _PARAM and leaf_name(keys) not in optimizers.parameters:
+            for keys, assigned in self.found.items():
+                if assigned is _PARAM and leaf_name(keys) not in optimizers.parameters:
                     self.found[keys] = _NO_PARAMETER
 
 

@@ -3,8 +3,8 @@
 Such a file is a pickle, and a pickle may run any code. The weights-only loader makes tensors, plain
 values, and arrays and numbers of NumPy (`numpy_pickle`), and refuses everything else; the error
 names what it refused. Before anything is made of the file, its members are checked to be what they
-say and to lie apart; afterwards tensors that
-repeat their values must stay within a bound of the file's size.
+say and to lie apart; afterwards tensors that repeat their values must stay within a bound of the
+file's size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Arrays and numbers of NumPy in files of ``torch.save``, such as states of random generators.
 
-The weights-only loader calls only what it is told. It is not told NumPy's own functions, which make
-arrays of objects and of any size, but these, which take bool, integer, floating point and complex
-types, and as many bytes as the file has.
+The weights-only loader calls only functions that are registered. NumPy's own are not, because they
+make arrays of objects and of any size. Those below are: they take bool, integer, floating point and
+complex types, and no more bytes than the file has.
 """
 
 from __future__ import annotations

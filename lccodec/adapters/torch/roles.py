@@ -22,14 +22,16 @@ import torch
 
 from ...container.tree import leaf_name
 from ...policy.optimizer import as_many, numbered
-from ...policy.roles import UNKNOWN, UNSAFE, UNTRAINED, Assignment, Role, called_weight, is_exact
-from ...policy.vocabulary import FAMILIES, MODELS
+from ...policy.roles import PARAMETER, UNKNOWN, UNSAFE, UNTRAINED, Assignment, Role, called_weight, is_exact
+from ...policy.vocabulary import FAMILIES, MODELS, WRAPPERS
 from ..tree.plain import below
 
 __all__ = ["module_roles", "roles", "roles_of", "unwrapped"]
 
 #: What wrappers put in front of the name of a parameter.
-_WRAPPER_PREFIXES: Final = re.compile(r"(?:^|(?<=\.))(module|_orig_mod|_fsdp_wrapped_module)\.")
+_WRAPPER_PREFIXES: Final = re.compile(rf"(?:^|(?<=\.))({'|'.join(sorted(WRAPPERS))})\.")
+#: Why an array of an optimizer is kept exactly.
+_INSIDE: Final = "inside a torch optimizer"
 
 _Keys = tuple[str, ...]
 
@@ -161,7 +163,7 @@ class _Search:
             roles = families[0].roles if families and shapes[index] is not None else {}
             self._known &= bool(families) or not kept
             for entry, child in entries.items():
-                assignment = Assignment("other", UNSAFE if entry in kept else "inside a torch optimizer")
+                assignment = Assignment("other", UNSAFE if entry in kept else _INSIDE)
                 if roles.get(entry, "other") != "other":
                     assignment = Assignment(roles[entry], f"torch optimizer: {entry}")
                 self._assign(child, below(inner, str(entry)) if entry else inner, assignment)
@@ -172,7 +174,7 @@ class _Search:
                 self._names[unwrapped(name)] += 1
             else:
                 self._numbers.append(shapes.get(index))
-        groups = Assignment("other", "inside a torch optimizer")
+        groups = Assignment("other", _INSIDE)
         self._assign(value["param_groups"], below(keys, "param_groups"), groups)
 
     def _assign(self, value: Any, keys: _Keys, assignment: Assignment) -> None:
@@ -207,7 +209,7 @@ class _Search:
             weights = []
         other = Assignment("other", UNTRAINED if self._known else UNKNOWN)
         self.found.update(dict.fromkeys(shapes, other))
-        self.found.update(dict.fromkeys(weights, Assignment("weight", "a parameter of the optimizer")))
+        self.found.update(dict.fromkeys(weights, Assignment("weight", PARAMETER)))
 
 
 def _is_kept(value: Any) -> bool:

@@ -162,6 +162,8 @@ def prune(  # one parameter for each option: click passes them by name
     """
     if places and (latest or every or best or steps or newer_than):
         raise click.UsageError("--named-by alone says what to keep")
+    if grow and not rewrite:
+        raise click.UsageError("--grow is for --rewrite")
     keep = None if places else Keep(latest, every, best, steps, newer_than)
 
     def pruned_chains(only_say: bool) -> dict[Path, Pruning]:

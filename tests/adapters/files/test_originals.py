@@ -55,7 +55,7 @@ def test_what_are_no_originals(tmp_path):
     with pytest.raises(lccodec.ArgumentError, match="no file of a state"):
         open_originals(tmp_path)
     (tmp_path / "final.npz").write_bytes(b"")
-    with pytest.raises(lccodec.ArgumentError, match="no chain, and its files have no steps"):
+    with pytest.raises(lccodec.ArgumentError, match="not a chain, and its files have no numbers in"):
         open_originals(tmp_path)
     with pytest.raises(lccodec.ArgumentError, match="originals are a directory"):
         open_originals(tmp_path / "final.npz")

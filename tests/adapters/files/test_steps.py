@@ -29,6 +29,21 @@ FOUND = {
     "a number that all share": (["1/model2.npz", "2/model2.npz"], [1, 2], "folders"),
     "a checkpoint": (["run/000000000010.lcc.h5"], [10], "names"),
     "an index": (["checkpoint-3/model.safetensors.index.json"], [3], "folders"),
+    "a number of the model": (["checkpoint-500/llama2.npz"], [500], "folders"),
+    "numbers of models": (
+        ["checkpoint-500/llama2.npz", "checkpoint-1000/llama3.npz"],
+        [500, 1000],
+        "folders",
+    ),
+    "a version of the model": (["checkpoint-500/qwen2.5.safetensors"], [500], "folders"),
+    "two numbers of the model": (
+        ["checkpoint-1/llama_2_7.npz", "checkpoint-2/llama_2_7.npz"],
+        [1, 2],
+        "folders",
+    ),
+    "a number below a word": (["ckpt2/10.npz"], [10], "names"),
+    "two words": (["checkpoint-500/epoch3.npz"], [3], "names"),
+    "words that say nothing": (["a20.npz", "x3.npz"], [20, 3], "names"),
     "nothing but numbers": (["7.npz", "30.npz"], [7, 30], "names"),
 }
 
@@ -40,13 +55,17 @@ REFUSED = {
     "a date behind a word": (["run_2024_01_03.npz"], "2024_01_03 is not a step"),
     "one without": (
         ["step100.npz", "step900.npz", "final.npz"],
-        "has a number in its name, and final.npz not",
+        r"step100\.npz has a number, but final\.npz has none: all files need one",
     ),
     "two": (["a1b20.npz"], "which number is the step, 1 and 20"),
     "two that differ": (["1_20.npz", "2_30.npz"], "which number is the step, 1 and 20"),
     "other names": (["1_20.npz", "x3.npz"], "which number is the step"),
     "the same step": (["a/7.npz", "b/07.npz"], r"a/7\.npz and b/07\.npz are both of step 7"),
     "the same step of several runs": (["1/step5.npz", "2/step5.npz"], "are both of step 5"),
+    "different words": (["step10.npz", "epoch3.npz"], r"step10\.npz, epoch3\.npz: .* different words"),
+    "a word and another": (["model_10.npz", "step20.npz"], "different words"),
+    "a word and none": (["10.npz", "step20.npz"], "different words"),
+    "words of one kind": (["iter10.npz", "update20.npz"], "different words"),
     "a shard": (["model-00001-of-00002.safetensors"], "is one shard of a state"),
 }
 

@@ -71,6 +71,14 @@ def test_an_end_record_of_64_bits(stored, end):
     assert contents(stored(archive(Part("a", TEXT), end=end, end_64={}))) == {"a": TEXT}
 
 
+def test_bytes_before_an_archive_are_refused(stored, tmp_path):
+    (tmp_path / "b.zip").write_bytes(b"x" * 100)
+    with zipfile.ZipFile(tmp_path / "b.zip", "a") as file:  # which counts places from the first byte
+        file.writestr("a", TEXT)
+    with pytest.raises(FormatError, match="does not begin with a member"):
+        contents(stored((tmp_path / "b.zip").read_bytes()))
+
+
 def test_members_in_another_order_than_the_directory(stored):
     first, second = archive(Part("a", b"1")), archive(Part("a", b"1"), Part("b", b"22"))
     assert contents(stored(first)) == {"a": b"1"}
@@ -100,6 +108,28 @@ LIES = {
         archive(Part("a", TEXT), before=b"x", end={"start": 431}),
         FormatError,
         "directory is not where",
+    ),
+    "bytes before that count": (
+        archive(Part("a", TEXT), before=b"x" * 100),
+        FormatError,
+        "does not begin with a member",
+    ),
+    "nothing but bytes before": (archive(before=b"x"), FormatError, "does not begin with a member"),
+    "a gap": (
+        archive(Part("a", TEXT, behind=b"x"), Part("b", b"")),
+        FormatError,
+        "'a': 1 bytes of no member",
+    ),
+    "a gap before the directory": (archive(Part("a", TEXT, behind=b"x")), FormatError, "bytes of no member"),
+    "more than the sizes behind": (
+        archive(Part("a", TEXT, central={"flags": UTF8 | SIZES_BEHIND}, behind=b"x" * 25)),
+        FormatError,
+        "25 bytes of no member",
+    ),
+    "a member of no entry": (
+        archive(Part("a", TEXT), before=archive(Part("a", b"other"))[:36]),
+        FormatError,
+        "does not begin with a member",
     ),
     "parts": (archive(Part("a", TEXT), end={"part": 1}), FormatError, "several parts"),
     "a part": (archive(Part("a", TEXT, central={"disk": 2})), FormatError, "several parts"),

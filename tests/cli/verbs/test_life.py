@@ -125,7 +125,13 @@ def test_a_prune_that_makes_the_chain_larger_is_refused(lossy):
     stdout, _ = run("prune", lossy, "--latest", 3, "--rewrite", "--grow")
     more = sum(path.stat().st_size for path in entries(lossy)) - sum(map(len, before.values()))
     assert stdout.splitlines()[0] == f"the chain takes {more:,} bytes more than before"
+    assert stdout.count("than before") == 1
     assert lccodec.Chain(lossy).steps == [400, 500, 600]
+
+
+def test_grow_without_rewrite_is_refused(lossy):
+    _, stderr = run("prune", lossy, "--latest", 3, "--grow", code=2)
+    assert "--grow is for --rewrite" in stderr
 
 
 def test_a_prune_that_removes_nothing_says_why(lossy):
