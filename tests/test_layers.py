@@ -169,6 +169,7 @@ def test_no_assert_guards_input(module: str) -> None:
 TESTED_WITH = {
     "constants": "spec/test_tables",
     "quantizers/grid": "quantizers/test_uniform",
+    "quantizers/representatives": "quantizers/test_uniform",
     "quantizers/lossless": "frame/test_planes",
     "frame/checksum": "frame/test_frame",
     "frame/content": "frame/test_frame",

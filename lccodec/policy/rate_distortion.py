@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array, ElementType
-from ..quantizers.grid import DEAD_ZONE, lead
+from ..quantizers.representatives import DEAD_ZONE, lead
 from ..quantizers.residual import difference
 
 _SAMPLE_STRETCHES: Final = 16  # of one array, evenly spread

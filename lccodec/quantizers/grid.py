@@ -1,10 +1,9 @@
 """Uniform bins around a dead zone, fitted to each array of a batch.
 
-The representatives are the means of the bins, or lie beyond them: see :func:`lead`.
+The representatives are the means of the bins, or lie beyond them
+(:mod:`lccodec.quantizers.representatives`).
 
-Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random
-variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids); the measurements of the
-lead are in ``spec/decisions/0010-unbiased-representatives.md``.
+Source: SPEC 7.7.
 """
 
 from __future__ import annotations
@@ -17,15 +16,10 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array
+from .representatives import DEAD_ZONE, gain, lead, representatives
 from .residual import Inside, Owner, Residual, Zone, array_sums
 
-#: Half the width of the dead zone, in steps (widths of a bin).
-DEAD_ZONE: Final = 0.6
-
 _MAX_BINS_PER_SIDE: Final = (1 << 15) - 1  # so that symbols fit 16 bits
-_LEAD_RATIO: Final = 0.75  # of the zone: see `lead`
-_MAX_GAIN: Final = 2.0  # see `gain`
-_GAIN_STEPS: Final = 64.0  # gains are rounded to so many to 1: the same on every machine
 
 _MIN_PIECES_FOR_MEANS: Final = 16  # of a large array: the means are estimated on as many or more
 
@@ -63,7 +57,7 @@ def fit_grid(
         Whether representatives lie beyond the means, so that a chain of deltas does not trail.
     gains
         Whether representatives are larger than the means, so that they also stand for the elements
-        in the zone (:func:`gain`). Not together with `max_error`.
+        in the zone (`gain`). Not together with `max_error`.
 
     Returns
     -------
@@ -235,7 +229,7 @@ def _with_representatives(
     grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
     steps, ahead = (np.repeat(lengths * unit, grid.counts) for lengths in (grid.steps, ahead))
     bound = None if grid.max_error is None else grid.max_error * unit
-    chosen = _representatives(grid.codes, steps, ahead, sums[kept], counts[kept], bound)
+    chosen = representatives(grid.codes, steps, ahead, sums[kept], counts[kept], bound)
     if gains:
         held, number = sums[kept], np.maximum(counts[kept], 1)
         owners = np.repeat(np.arange(batch.arrays), grid.counts)
@@ -243,75 +237,6 @@ def _with_representatives(
         chosen *= gain(inside, along)[owners]
     with np.errstate(over="ignore"):  # a bin without elements may overflow
         return replace(grid, representatives=(chosen / unit).astype(batch.kind.work))
-
-
-def lead(share: Array) -> Array:
-    """Return how far representatives lie beyond the means, in steps.
-
-    Means leave the least squared error, but in a chain of deltas they leave a state that trails:
-    an element that keeps moving waits in the dead zone, is coded, has caught up, and waits again.
-    So it is behind all the time, and a run that resumes goes back in time. Beyond the mean by a
-    distance s, with a zone that ends at z, an element starts ahead instead. If it moves steadily,
-    it is right on average at ``s = z``, less half of what it moves between two deltas. If it moves
-    at random, with variance 1 between two deltas, it trails by ``(z - s)**2 / 6`` intervals, its
-    squared error is ``(z**2 + s**2) / 6``, and a share ``1 / (z**2 - s**2)`` is coded each time. So
-    a lead of three quarters of the zone leaves a 16th of the lag.
-
-    Parameters
-    ----------
-    share
-        Share of each array's elements that is outside the dead zone. If many are, elements move
-        farther between two deltas than the zone is wide, and means are right on average.
-    """
-    inside = np.maximum(1 - share, 0)
-    # A root is the same number on every machine. A power may not be.
-    steps: Array = _LEAD_RATIO * DEAD_ZONE * (inside * np.sqrt(inside))
-    return steps
-
-
-def gain(inside: Array, along: Array) -> Array:
-    """Return the factor by which representatives are larger than the means.
-
-    A first moment is a step that the optimizer has yet to take, spread over the next updates. What
-    lies in the zone is a part of it that is lost: the run falls behind. With representatives that
-    are larger by this factor, the decoded moment reaches as far as the original, along the
-    original. Squared errors are larger, but the run that goes on feels the lost step first.
-
-    Parameters
-    ----------
-    inside
-        Sum of the squares of each array's elements in the zone.
-    along
-        Sum of the products of the elements outside and the means of their bins.
-    """
-    wanted = 1 + np.divide(inside, along, out=np.zeros(inside.shape), where=along > 0)
-    rounded: Array = np.round(np.minimum(wanted, _MAX_GAIN) * _GAIN_STEPS) / _GAIN_STEPS
-    return rounded
-
-
-def _representatives(
-    codes: Array, steps: Array, ahead: Array, sums: Array, counts: Array, max_error: float | None
-) -> Array:
-    """Return the representatives of bins, float64: their means, moved by the lead.
-
-    Parameters
-    ----------
-    codes, steps, ahead
-        Symbol of each bin, its step and its lead; all lengths are in the same units.
-    sums, counts
-        Sum and number of the differences in each bin.
-    max_error
-        Largest distance from the representative to an edge of the bin; ``None`` for no bound.
-    """
-    index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
-    sign, number = np.sign(index), np.abs(index)
-    mean: Array = np.divide(sums, counts, out=(number + DEAD_ZONE - 0.5) * steps * sign, where=counts > 0)
-    mean += ahead * sign
-    if max_error is None:
-        return mean
-    far, near = (number + DEAD_ZONE) * steps, (number + DEAD_ZONE - 1) * steps
-    clipped: Array = np.clip(np.abs(mean), far - max_error, near + max_error) * sign
-    return clipped
 
 
 def _worthwhile(held: Array, past: Array, bins: Array, sizes: Array) -> tuple[Array, Array]:

@@ -18,7 +18,8 @@ from ..element_types import Array
 from ..errors import ArgumentError
 from ..parallel import PIECE
 from .base import Quantizer
-from .grid import DEAD_ZONE, Grid, fit_grid
+from .grid import Grid, fit_grid
+from .representatives import DEAD_ZONE
 from .residual import Residual, array_sums, finite
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")
