@@ -158,12 +158,16 @@ def summary(found: Sequence[Row], policies: Iterable[str]) -> str:
 
 
 def draw(found: Sequence[Row], bounds: Mapping[str, float], stem: Path) -> None:
-    """Draw all runs in one picture: cost over the ratio of deltas, a panel for each policy."""
+    """Draw all runs in one picture: cost over the ratio of deltas, a panel for each policy.
+
+    `bounds` are the costs that policies promise. Needs matplotlib.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
+    found = [row for row in found if row.is_told]
     policies = list(dict.fromkeys(row.outcome.policy for row in found))
     kinds = list(dict.fromkeys(row.outcome.kind for row in found))
     figure, panels = plt.subplots(
@@ -173,14 +177,13 @@ def draw(found: Sequence[Row], bounds: Mapping[str, float], stem: Path) -> None:
     for panel, policy in zip(panels[0], policies, strict=True):
         for number, kind in enumerate(kinds):
             here = [r for r in found if (r.outcome.policy, r.outcome.kind) == (policy, kind)]
-            x, y = [r.outcome.delta_ratio for r in here], [max(r.cost, -0.5) for r in here]
+            x, y = [r.outcome.delta_ratio for r in here], [r.cost for r in here]
             panel.scatter(x, y, s=18, color=colours[number % 20], label=kind)
         if policy in bounds:
             panel.axhline(bounds[policy], color="black", linewidth=0.8)
-        panel.set(title=policy, xscale="log", xlabel="state over a delta on the disk")
-        panel.set_yscale("symlog", linthresh=0.5)
+        panel.set(title=policy, xlabel="bytes of the state over those of a delta")
     panels[0][0].set_ylabel("cost in intervals, upper end of one standard error")
-    panels[0][-1].legend(fontsize=7)
+    panels[0][-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     figure.tight_layout()
     for suffix in (".svg", ".png"):
         figure.savefig(stem.with_suffix(suffix), dpi=120)
