@@ -129,7 +129,7 @@ class Chain(Lifetime):
         except LccodecError as failure:
             if error is None:
                 raise
-            error.add_note(f"{failure}; {' '.join(failure.__notes__)}")
+            error.add_note("; ".join([str(failure), *getattr(failure, "__notes__", ())]))
 
     def close(self) -> None:
         """Wait for the saves in the background, and release what saving needs. Restores still work.
@@ -202,9 +202,10 @@ class Chain(Lifetime):
         ArgumentError
             If the step exists or is out of order, or if the state or its metadata cannot be stored.
         ChainError
-            If another process saves to the directory, or another `Chain` of this one does just now.
+            If another process, or another `Chain` of this process, is saving to the directory.
         StorageError
-            If the operating system refuses to write. In all cases no file is left behind.
+            If the operating system refuses to write both files. Nothing is left behind, but an
+            interrupt may leave the exact file, which is then a step of the chain.
         """
         with self._saving:
             self._check_open()

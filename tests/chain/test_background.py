@@ -299,6 +299,20 @@ def test_a_failure_is_raised_once_by_the_next_call(how: str, chain: Chain) -> No
         assert chain.steps == [1]
 
 
+def test_an_error_of_the_end_does_not_hide_an_error_of_the_loop(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no notes, as an error of a save in the background has."""
+
+    def refuse() -> None:
+        raise StorageError("the disk is gone")
+
+    with pytest.raises(ZeroDivisionError) as raised, chain:
+        monkeypatch.setattr(chain, "_release", refuse)
+        _ = 1 / 0
+    assert raised.value.__notes__ == ["the disk is gone"]
+
+
 def test_a_failure_does_not_hide_an_error_of_the_loop(chain: Chain) -> None:
     with pytest.raises(ZeroDivisionError) as raised, chain:
         fail(chain)
