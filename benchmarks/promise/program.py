@@ -15,6 +15,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from lccodec import Balanced
+
 from ..measure.results import put_into
 from ..networks.datasets import data_directory
 from . import table
@@ -53,7 +55,12 @@ def parse_arguments() -> argparse.Namespace:
         help="where outcomes are kept (default: benchmarks/work)",
     )
     parser.add_argument("--kinds", nargs="+", choices=KINDS, metavar="KIND", help=f"of {', '.join(KINDS)}")
-    parser.add_argument("--policies", nargs="+", metavar="POLICY", help="presets, or NAME=JSON of a policy")
+    parser.add_argument(
+        "--policies",
+        nargs="+",
+        metavar="POLICY",
+        help="presets, NAME=JSON of a policy, or intervals=0.25: a promise that the test loss judges",
+    )
     parser.add_argument("--seeds", type=int, default=6, metavar="N", help="of the batches (default: 6)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}; three seeds")
@@ -71,7 +78,9 @@ def main() -> int:
     policies: dict[str, Any] = {}
     for text in arguments.policies or POLICIES:
         name, _, document = text.partition("=")
-        policies[name] = json.loads(document) if document else name
+        value = json.loads(document) if document else name
+        promised = isinstance(value, float)
+        policies[text if promised else name] = Balanced(intervals=value).to_json() if promised else value
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn"), initializer=prepare) as pool:
         made = [pool.submit(measure_kind, n, data, arguments.cache, policies, seeds) for n in names]
         for future in as_completed(made):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,6 +23,7 @@ import numpy as np
 
 import lccodec
 from lccodec.container.tree import flatten
+from lccodec.policy.presets import resolve_policy
 
 from .kinds import Data, Kind
 from .training import State, Training
@@ -120,7 +121,7 @@ def measure(kind: Kind, data: Data, cache: Path, policies: Mapping[str, Any], se
             found = Outcome(kind.name, every, point, policy, _gone_on(other, before, point, seeds))
         else:
             saved = {i: states[i] for i in _saved(every, point)}
-            sizes, restored = _through_a_chain(run, saved, policies[policy])
+            sizes, restored = _through_a_chain(run, saved, _judged(policies[policy], other))
             figures = dict(zip(("error", "lag"), _error(run, restored, now, before), strict=True))
             losses = _gone_on(other, restored, point, seeds)
             found = Outcome(kind.name, every, point, policy, losses, *sizes, **figures)
@@ -144,6 +145,19 @@ def _gone_on(run: Training, state: State, point: int, seeds: int) -> tuple[float
             found.append(run.loss())
         losses.append(fmean(found))
     return tuple(losses)
+
+
+def _judged(policy: Any, run: Training) -> Any:
+    """Return a policy that promises intervals with the test loss as its judge; else itself."""
+    resolved = resolve_policy(policy)
+    if not isinstance(resolved, lccodec.Balanced) or resolved.intervals is None:
+        return policy
+
+    def loss(state: State) -> float:
+        run.put_back(state, run.iteration)
+        return run.loss()
+
+    return replace(resolved, loss=loss)
 
 
 def _through_a_chain(

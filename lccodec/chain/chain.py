@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self
 
+from ..container.scalars import with_metrics
 from ..errors import ArgumentError, LccodecError, warn
 from ..policy.policy import Policy
 from ..policy.record import Kept
@@ -21,6 +22,7 @@ from .adapter import Adapter, from_framework
 from .background import Background, WhenBusy, check_when_busy, open_background
 from .claim import Claim
 from .foresight import foresee
+from .judge import Judge
 from .keep import Keep, check_keep
 from .lifetime import Lifetime, check_every, thin_out
 from .newest import check_exact_every, check_newest, next_of
@@ -87,9 +89,8 @@ class Chain(Lifetime):
     >>> state = {"weight": np.ones((2, 3), np.float32), "epoch": 1}
     >>> with lccodec.Chain(tempfile.mkdtemp(), policy="lc-3") as chain:
     ...     _ = chain.save(10, state)
-    ...     restored = chain.restore()
-    >>> restored["epoch"], restored["weight"].shape
-    (1, (2, 3))
+    >>> chain.restore()["epoch"]
+    1
     """
 
     def __init__(  # the settings of a chain, most of them by keyword
@@ -115,6 +116,7 @@ class Chain(Lifetime):
         self._settings = Settings(self.directory, policy, roles, check_newest(newest))
         every = self.keyframe_every, self.exact_every
         self._saver = Saver(self.directory, self._settings, *every, self._options.threads())
+        self._judge = Judge(self.directory, adapter, self._settings.given[0], self._settings)
         self._background: Background | None = None
         self._claim = Claim(self.directory)  # released last
         self._closed = False
@@ -162,11 +164,12 @@ class Chain(Lifetime):
         state: Any,
         metadata: Mapping[str, Any] | None = None,
         *,
+        metrics: Mapping[str, Any] | None = None,
         known: Mapping[str, Assignment] | None = None,
         progress: Progress = False,
         following: Any = None,
     ) -> int:
-        """Store a state as a keyframe or a delta: the whole state, or nothing.
+        """Store a state, whole or not at all; return the size of the checkpoint's file in bytes.
 
         The values of arrays may change during the call: each stored value is the value at some
         moment of the call. Their memory must stay, and dicts, lists and scalars must not change.
@@ -185,6 +188,8 @@ class Chain(Lifetime):
             With an adapter, a state of its framework.
         metadata
             Strings to store with the state. A number becomes its JSON text.
+        metrics
+            Numbers to add to the metadata, such as ``{"loss": 0.25}``, for charts and `Keep`.
         known
             Roles of arrays by full name. Adapters give them from a framework's structures.
         progress
@@ -194,8 +199,6 @@ class Chain(Lifetime):
         following
             The state that is to be saved next, if it is known. A lossy first keyframe of a chain is
             then as fine as the values move (:mod:`lccodec.chain.foresight`).
-
-        Returns the size of the checkpoint's file in bytes.
 
         Raises
         ------
@@ -210,6 +213,8 @@ class Chain(Lifetime):
         with self._saving:
             self._check_open()
             check_progress(progress)
+            metadata = with_metrics(metadata, metrics)
+            self._judge.look(step, state)
             try:
                 if following is not None and self._own_background() is None and not self.steps:
                     pair, record = (state, following), self._settings.record
@@ -238,15 +243,15 @@ class Chain(Lifetime):
         state: Any,
         metadata: Mapping[str, Any] | None = None,
         *,
+        metrics: Mapping[str, Any] | None = None,
         known: Mapping[str, Assignment] | None = None,
         progress: Progress = False,
         when_busy: WhenBusy = "wait",
     ) -> Future[int | None]:
         """Store a state in the background: the call copies it, and worker processes do the rest.
 
-        What is stored is the state at the call, whatever becomes of it afterwards. Checkpoints
-        appear in the order of the calls. The parameters are those of `save`; a function for
-        `progress` is called by another thread.
+        What is stored is the state at the call. Checkpoints appear in the order of the calls. The
+        parameters are those of `save`; another thread calls a function for `progress`.
 
         Parameters
         ----------
@@ -257,7 +262,7 @@ class Chain(Lifetime):
         Returns
         -------
         concurrent.futures.Future
-            The size of the checkpoint's file in bytes; ``None`` for a save that was skipped.
+            The size of the checkpoint's file in bytes; ``None`` if skipped.
 
         Raises
         ------
@@ -271,7 +276,9 @@ class Chain(Lifetime):
         check_progress(progress)
         with self._saving:
             self._check_open()
+            metadata = with_metrics(metadata, metrics)
             background = self._in_background()
+            self._judge.look(step, state)
             return self._submit(
                 background, step, state, metadata, known, progress=progress, when_busy=when_busy
             )
@@ -310,9 +317,8 @@ class Chain(Lifetime):
                 step=index,
                 metadata=strings,
                 known=roles,
-                resumed=self._settings.resumed,
-                first=self._settings.first,
                 watched=progress is not False,
+                **self._settings.for_workers(),
             )
 
         begin = partial(background.submit, copy, index, when_busy, progress=progress, raises=raises)
@@ -326,22 +332,17 @@ class Chain(Lifetime):
     def plan(self, state: Any, *, known: Mapping[str, Assignment] | None = None) -> Plan:
         """Return what the next save would do with a state, as given to `save`. Nothing is written.
 
-        Returns
-        -------
-        Plan
-            For every array, in the order of the state: its role and the reason for it, its
-            quantizer in deltas, what the quantizer guarantees, and how this save would store it.
-            `Plan.estimates` says in how many bytes, and with which error. The errors are those of
-            `save`.
+        For every array, the plan has its role and the reason for it, its quantizer in deltas, what
+        the quantizer guarantees, and how this save would store it. `Plan.estimates` says in how
+        many bytes, and with which error. The errors are those of `save`.
 
         Examples
         --------
         >>> import tempfile, numpy as np, lccodec
-        >>> state = {"fc": {"weight": np.ones((9, 9))}, "bn": {"running_var": np.ones(9)}}
-        >>> for array in lccodec.Chain(tempfile.mkdtemp(), policy="lc-3").plan(state):
-        ...     print(array.name, array.role, f"({array.why})", array.quantizer)
+        >>> chain = lccodec.Chain(tempfile.mkdtemp(), policy="lc-3")
+        >>> [array] = chain.plan({"fc": {"weight": np.ones((9, 9))}})
+        >>> print(array.name, array.role, f"({array.why})", array.quantizer)
         fc/weight weight (named 'weight') ExponentBuckets()
-        bn/running_var other ('running_var' is exact) Lossless()
         """
         with self._saving:
             flat, _, roles = from_framework(self.adapter, state, None, known)

@@ -12,6 +12,7 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -92,6 +93,8 @@ class Settings:
         self._saves, self._resumed = 0, False
         #: Quantizers of the first keyframe by name, where it is known what follows.
         self.first: Mapping[str, Quantizer] = {}
+        #: Factor of the steps of weights, once a loss has judged them.
+        self.judged: float | None = None
 
     @property
     def width(self) -> float:
@@ -104,10 +107,9 @@ class Settings:
         """Policy, roles, and what is kept of the newest state, as they were given."""
         return self._policy, self._roles, self._newest
 
-    @property
-    def resumed(self) -> bool:
-        """Whether the run goes on from a lossy state that was restored."""
-        return self._resumed
+    def for_workers(self) -> dict[str, Any]:
+        """Return what a worker is told with a save, as `Staging.snapshot` takes it."""
+        return {"resumed": self._resumed, "first": self.first, "judged": self.judged}
 
     def restored(self) -> None:
         """Note that a lossy newest state was restored: if nothing was saved yet, a run resumes."""
@@ -130,7 +132,8 @@ class Settings:
     @property
     def record(self) -> Record:
         """The given settings, else the recorded ones, else those of a new chain."""
-        return self._record or self._settle(*latest_record(self._directory))
+        found = self._record or self._settle(*latest_record(self._directory))
+        return replace(found, policy=found.policy.widened(self.judged))
 
     def _settle(self, recorded: Record | None, problem: str | None) -> Record:
         self._before, policy = recorded, self._policy
@@ -139,7 +142,9 @@ class Settings:
             policy = POLICIES["lossless"]
         recorded = recorded or Record(POLICIES["balanced"])
         roles = recorded.roles if self._roles is None else self._roles
-        return Record(policy or recorded.policy, roles, newest=self._newest or recorded.newest)
+        if policy is None or policy == recorded.policy:
+            policy = recorded.policy  # with the width that a loss has judged
+        return Record(policy, roles, newest=self._newest or recorded.newest)
 
     def examine(self, plan: Plan, record: Record) -> None:
         """Check the plan of a save: the first in full, later ones for a target that is missed."""

@@ -71,6 +71,7 @@ class Snapshot:
     known: dict[str, tuple[Role, str]]
     resumed: bool
     first: Mapping[str, Quantizer]
+    judged: float | None
     watched: bool
 
     def flat(self) -> Flat:
@@ -119,6 +120,7 @@ class Staging:
         known: Mapping[str, Assignment],
         resumed: bool,
         first: Mapping[str, Quantizer] | None = None,
+        judged: float | None = None,
         watched: bool = False,
     ) -> Snapshot:
         """Copy a state into the arena, but for what is there; each value is read once."""
@@ -156,6 +158,7 @@ class Staging:
             {name: (assigned.role, assigned.why) for name, assigned in known.items()},
             resumed,
             first or {},
+            judged,
             watched,
         )
 

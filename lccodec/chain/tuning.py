@@ -45,7 +45,13 @@ class Trial:
     loss: float
 
 
-def tune(states: Chain | Sequence[Any], evaluate: Callable[[Any], float], max_loss: float = 0.05) -> Trial:
+def tune(
+    states: Chain | Sequence[Any],
+    evaluate: Callable[[Any], float],
+    max_loss: float = 0.05,
+    *,
+    intervals: float | None = None,
+) -> Trial:
     """Find the policy of highest ratio whose last state `evaluate` accepts.
 
     Each policy that is tried saves all states as deltas in a temporary directory, which is removed.
@@ -58,6 +64,9 @@ def tune(states: Chain | Sequence[Any], evaluate: Callable[[Any], float], max_lo
         Returns how bad a state is: a validation loss, an error rate. It may change the state.
     max_loss
         How much more `evaluate` may return for the restored state than for the exact one.
+    intervals
+        The same in intervals, in place of `max_loss`: in units of what `evaluate` falls by from one
+        state to the next, in the mean.
 
     Returns
     -------
@@ -67,9 +76,9 @@ def tune(states: Chain | Sequence[Any], evaluate: Callable[[Any], float], max_lo
     Raises
     ------
     ArgumentError
-        If there are fewer than two states, `max_loss` is not a number of at least 0, `evaluate`
-        raises or does not return a finite number, or no policy keeps to the bound. Then the message
-        has the nearest.
+        If there are fewer than two states, `max_loss` or `intervals` is not a number of at least 0,
+        `evaluate` raises, does not return a finite number or, for `intervals`, does not fall, or if
+        no policy keeps to the bound. Then the message has the nearest.
 
     Examples
     --------
@@ -82,13 +91,21 @@ def tune(states: Chain | Sequence[Any], evaluate: Callable[[Any], float], max_lo
     >>> best.loss <= 0.5
     True
     """
-    if not (isinstance(max_loss, int | float) and max_loss >= 0):
-        raise ArgumentError(f"max_loss must be a number of at least 0, not {max_loss!r}")
+    for name, bound in (("max_loss", max_loss), ("intervals", 0 if intervals is None else intervals)):
+        if not (isinstance(bound, int | float) and bound >= 0):
+            raise ArgumentError(f"{name} must be a number of at least 0, not {bound!r}")
     if isinstance(states, Chain):
         states = [states.restore(step) for step in states.steps]
     if not isinstance(states, Sequence) or len(states) < 2:
         raise ArgumentError("tune needs two states of a run or more")
     exact = _evaluated(evaluate, _copy(states[-1]))
+    if intervals is not None:
+        fall = (_evaluated(evaluate, _copy(states[0])) - exact) / (len(states) - 1)
+        if fall <= 0:
+            raise ArgumentError(
+                f"evaluate must fall over the states for intervals=; it rises by {-fall:.4g} a state"
+            )
+        max_loss = intervals * fall
     tried: dict[tuple[int, int], Trial] = {}
 
     def trial(place: tuple[int, int]) -> Trial:

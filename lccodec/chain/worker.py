@@ -115,7 +115,7 @@ class Leader:
         """Save a state, and return the bytes of its file."""
         if state.resumed:
             self._settings.restored()
-        self._settings.first = state.first
+        self._settings.first, self._settings.judged = state.first, state.judged
         tell = self._tell if state.watched else untold
         return self._saver.save(state.step, state.flat(), state.metadata, state.assignments(), tell)
 

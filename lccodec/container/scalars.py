@@ -9,6 +9,7 @@ import base64
 import json
 import reprlib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -123,3 +124,36 @@ def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
             raise ArgumentError(f"metadata {key!r}: the string has a lone surrogate")
         strings[str(key)] = str(text)
     return strings
+
+
+def with_metrics(
+    metadata: Mapping[str, Any] | None, metrics: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """Return metadata with metrics added: numbers, or what has one as its ``item()``.
+
+    Raises
+    ------
+    ArgumentError
+        For a metric that is no number, or is named in the metadata too.
+
+    Examples
+    --------
+    >>> with_metrics({"run": "first"}, {"loss": np.float32(0.25)})
+    {'run': 'first', 'loss': 0.25}
+    """
+    if metrics is None:
+        return metadata
+    if not isinstance(metrics, Mapping):
+        raise ArgumentError(f"metrics must be a mapping from names to numbers, not {type(metrics).__name__}")
+    plain = {}
+    for name, value in metrics.items():
+        number = value
+        if callable(getattr(value, "item", None)):
+            with suppress(TypeError, ValueError, RuntimeError):  # of NumPy, of PyTorch: several elements
+                number = value.item()
+        if not isinstance(number, int | float):
+            raise ArgumentError(f"metrics must be numbers, but {name!r} is {value!r:.100}")
+        if metadata is not None and name in metadata:
+            raise ArgumentError(f"{name!r} must be in metadata or in metrics, not in both")
+        plain[name] = number
+    return {**(metadata or {}), **plain}

@@ -7,24 +7,22 @@ Source: :mod:`lccodec.policy.rate_distortion`. The measurements are in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
-
-import numpy as np
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from ..arguments import as_number
-from ..element_types import Array, ElementType
+from ..element_types import ElementType
 from ..errors import ArgumentError
-from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
 from ..quantizers.keyframe import KeyframeSteps
-from ..quantizers.logarithmic import LogSteps, logarithms
+from ..quantizers.logarithmic import LogSteps
 from ..quantizers.uniform import UniformDeadzone
 from ..quantizers.weighted import weighted
+from .momentum import moment_width
+from .parts import Moment, find_parts, settled_error
 from .policy import Candidate, Policy
-from .rate_distortion import SAMPLE, entropy, left, sample
-from .roles import Role, find_curvatures
+from .roles import ROLES, Role
 
 #: Quantizer of each role for a factor of 1. First moments are coded as values, not as differences,
 #: because they forget their past in about ten steps.
@@ -38,17 +36,12 @@ STEPS: Final[dict[Role, Quantizer]] = {
 KEYFRAMES: Final[dict[Role, Quantizer]] = {**STEPS, "weight": KeyframeSteps()}
 
 #: The targets. At most one is given.
-TARGETS: Final = ("ratio", "max_bytes", "error")
+TARGETS: Final = ("ratio", "max_bytes", "error", "intervals")
 
 #: The factors of steps that are tried. They are rounded to be the same on every machine.
 _STEP_FACTORS: Final = [round(2.0 ** (place / 8), 3) for place in range(-48, 25)]
 
-_POOL_SAMPLES: Final = 1 << 20  # about how many differences of all those arrays are kept
-_MIN_FINITE_SHARE: Final = 0.75  # of an array's differences: with fewer, its step is not chosen
-_FRAME_OVERHEAD_RATIO: Final = 1.03  # bytes of a frame over the entropy of its symbols
 _FILE_OVERHEAD_BYTES: Final = 1000  # metadata, trailer, and the manifest without entries of frames
-_FRAME_OVERHEAD_BYTES: Final = 64  # header, codebook and sums of a frame, and its entry in the manifest
-_MAX_STEP_RATIO: Final = 4.0  # of an array's step to its step without regard to other arrays
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,11 @@ class Balanced(Policy):
     This lies halfway between an error relative to the movement, and one weighted by the curvature
     that a second moment estimates. Without second moments, the damage is relative to the movement.
 
-    At most one of `ratio`, `max_bytes` and `error` may be given. Without a target, the factor is 1.
+    At most one of `ratio`, `max_bytes`, `error` and `intervals` may be given. Without a target, the
+    factor is 1.
+
+    The step of a first moment follows from how much of the movement it explains: it is finer where
+    checkpoints are a few iterations apart (:mod:`lccodec.policy.momentum`).
 
     Parameters
     ----------
@@ -82,6 +79,17 @@ class Balanced(Policy):
     error
         Error of the weights relative to their movement since the parent: the root of the mean
         squares, weighted as the damage is.
+    intervals
+        What resuming from a restored state may cost, in intervals between checkpoints: 1 is the
+        cost of the exact state of the checkpoint before. It sets the steps of first moments. Those
+        of weights follow from `loss` during the run (:mod:`lccodec.chain.judge`); without it they
+        stay as they are without a target.
+    loss
+        A function of a state, in the form that `Chain.save` takes, that returns its loss, best on
+        data that is always the same. `Chain` calls it at a few saves, then in at most 1 % of the
+        time. It is not part of what a chain records: give it again when a run resumes.
+    width
+        Factor of the steps of weights, as `loss` has judged them so far. A chain records it.
     joint
         Whether second moments also set the dead zone of every weight of a large array. The zone is
         wider where the moment is small compared with others of the array, and narrower where it is
@@ -90,7 +98,8 @@ class Balanced(Policy):
     Raises
     ------
     ArgumentError
-        Unless at most one target is given, positive and finite, and `joint` is True or False.
+        Unless at most one target is given, positive and finite, and `joint` is True or False; and
+        for a `loss` without `intervals`.
 
     Examples
     --------
@@ -115,13 +124,16 @@ class Balanced(Policy):
     ratio: float | None = field(default=None, kw_only=True)
     max_bytes: float | None = field(default=None, kw_only=True)
     error: float | None = field(default=None, kw_only=True)
+    intervals: float | None = field(default=None, kw_only=True)
+    loss: Callable[[Any], Any] | None = field(default=None, kw_only=True, compare=False, repr=False)
+    width: float = field(default=1.0, kw_only=True, compare=False)
     joint: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self._given) > 1:
-            raise ArgumentError(f"policy {self.name!r}: give at most one of ratio, max_bytes and error")
-        for target, value in self._given.items():
+            raise ArgumentError(f"policy {self.name!r}: give at most one of {', '.join(TARGETS)}")
+        for target, value in {**self._given, "width": self.width}.items():
             number = as_number(value)
             if number is None or not math.isfinite(number) or number <= 0:
                 raise ArgumentError(
@@ -130,6 +142,10 @@ class Balanced(Policy):
             object.__setattr__(self, target, number)
         if not isinstance(self.joint, bool):
             raise ArgumentError(f"policy {self.name!r}: joint is True or False, not {self.joint!r}")
+        if self.loss is not None and self.intervals is None:
+            raise ArgumentError(f"policy {self.name!r}: loss judges intervals=, which is not given")
+        if self.loss is not None and not callable(self.loss):
+            raise ArgumentError(f"policy {self.name!r}: loss is a function of a state, not {self.loss!r}")
 
     @property
     def _given(self) -> dict[str, float]:
@@ -144,7 +160,12 @@ class Balanced(Policy):
     def to_json(self) -> Any:
         """Return the policy as a JSON object."""
         told = {} if self._given and not self.joint else {"joint": self.joint}  # it tells what class this is
-        return {**super().to_json(), **self._given, **told}
+        judged = {} if self.width == 1 else {"width": self.width}
+        return {**super().to_json(), **self._given, **judged, **told}
+
+    def widened(self, width: float | None) -> Policy:
+        """Return the policy with another `width`, unless that is None."""
+        return self if width is None else replace(self, width=width)
 
     def settle(self, candidates: Iterable[Candidate], width: float = 1.0) -> Policy:
         """Return the policy with the steps chosen for the arrays of one delta.
@@ -154,7 +175,7 @@ class Balanced(Policy):
         """
         everything = list(candidates)
         waiting = {c.name for c in everything if self._waits(c)}
-        parts = self._parts(everything, waiting)
+        parts = find_parts(self, everything, waiting)
         total = sum(c.bits.nbytes for c in everything)
         inexact = waiting.union(*(part.names for part in parts))
         exact = sum(c.bits.nbytes for c in everything if c.name not in inexact)
@@ -164,17 +185,21 @@ class Balanced(Policy):
         def bytes_of(factor: float) -> float:
             return _FILE_OVERHEAD_BYTES + exact + sum(part.nbytes(factor) for part in parts)
 
+        own = dict.fromkeys(ROLES, 1.0)
         if not self._given:
             factor, met, nearest = width, True, 0.0
+        elif self.intervals is not None:
+            factor, met, nearest = width, True, 0.0
+            own |= {"weight": self.width, "first_moment": moment_width(self.intervals)}
         elif self.error is not None:
             bound = self.error
             low, high = 0, len(_STEP_FACTORS)  # the last factor that meets it is in low - 1 .. high - 1
             while low < high:
                 middle = (low + high) // 2
-                meets = _error(judged, _STEP_FACTORS[middle]) <= bound
+                meets = settled_error(judged, _STEP_FACTORS[middle]) <= bound
                 low, high = (middle + 1, high) if meets else (low, middle)
             factor, met = _STEP_FACTORS[max(low - 1, 0)], low > 0
-            nearest = _error(judged, _STEP_FACTORS[0])
+            nearest = settled_error(judged, _STEP_FACTORS[0])
         else:
             most = self.max_bytes if self.max_bytes is not None else total / (self.ratio or 1.0)
             low, high = 0, len(_STEP_FACTORS)  # the first factor that meets it is in low .. high
@@ -188,7 +213,7 @@ class Balanced(Policy):
         if parts and not met:
             ((target, value),) = self._given.items()
             shortfall = f"{target}={value} cannot be met: about {_figure(nearest)} is the nearest"
-        factors = {name: part.scale * factor for part in parts for name in part.names}
+        factors = {name: part.scale * factor * own[part.role] for part in parts for name in part.names}
         moments = {part.names[0]: part.moment for part in parts if self.joint and part.moment is not None}
         return _Settled(
             self.name,
@@ -205,103 +230,13 @@ class Balanced(Policy):
         quantizer = self.choose(c.name, c.role, c.kind, c.bits.size)
         return c.reference is not None and quantizer.waits(c.bits, c.reference, c.kind)
 
-    def _parts(self, candidates: list[Candidate], waiting: set[str]) -> list[_Part]:
-        """Return the arrays whose steps are chosen; arrays that share a step are one part."""
-        moments = find_curvatures({c.name: c.role for c in candidates}, {c.name: c.shape for c in candidates})
-        by_name = {c.name: c for c in candidates}
-        pools: dict[object, list[tuple[Candidate, Array, float]]] = {}
-        small = [c.bits.size for c in candidates if c.bits.size <= MAX_SHARED_COMPONENTS]
-        thin = max(sum(min(size, SAMPLE) for size in small) // _POOL_SAMPLES, 1)
-        weighing: dict[str, _Moment] = {}
-        for c in candidates:
-            quantizer = self.choose(c.name, c.role, c.kind, c.bits.size).awake
-            if c.name in waiting or c.reference is None or c.bits.size == 0:
-                continue
-            if not quantizer.lossy:
-                continue
-            d, finite = sample(c.bits, None if quantizer.absolute else c.reference, c.kind, quantizer.ordered)
-            if finite < _MIN_FINITE_SHARE and quantizer.ordered and c.bits.size > MAX_SHARED_COMPONENTS:
-                # The array will be coded without its reference, as only a large one can be.
-                d = logarithms(np.abs(sample(c.bits, None, c.kind, ordered=False)[0]))
-            elif finite < _MIN_FINITE_SHARE:
-                continue
-            if d.size == 0:
-                continue
-            unit = 1.0 if quantizer.ordered else math.sqrt(np.add.reduce(np.square(d)) / d.size)
-            moment = by_name.get(moments.get(c.name, ""))
-            curvature = math.nan
-            if moment is not None and moment.kind.is_float:
-                v, _ = sample(moment.bits, None, moment.kind, ordered=False)
-                curvature = unit * math.sqrt(max(float(v.mean()) if v.size else math.nan, 0.0))
-                typical = float(np.mean(np.maximum(v, 0) ** 0.25)) ** 4 if v.size else 0.0
-                if typical > 0 and c.bits.size == moment.bits.size and not quantizer.absolute:
-                    weighing[c.name] = moment.bits, moment.kind, typical
-            pooled = c.bits.size <= MAX_SHARED_COMPONENTS
-            key = (quantizer, c.kind) if pooled else c.name
-            pools.setdefault(key, []).append((c, d[:: thin if pooled else 1] / (unit or 1.0), curvature))
-        mean = _mean([(curvature, c.bits.size) for pool in pools.values() for c, _, curvature in pool])
-        parts = []
-        for pool in pools.values():
-            first = pool[0][0]
-            curvature = _mean([(curvature, c.bits.size) for c, _, curvature in pool])
-            harm = curvature / mean if mean > 0 and curvature > 0 else 1.0
-            quantizer = self.choose(first.name, first.role, first.kind, first.bits.size).awake
-            d = np.concatenate([d for _, d, _ in pool])
-            if quantizer.bin_width(d) is None:
-                continue
-            count = sum(c.bits.size for c, _, _ in pool)
-            moment_of = weighing.get(first.name) if first.bits.size > MAX_SHARED_COMPONENTS else None
-            parts.append(
-                _Part([c.name for c, _, _ in pool], first.role, count, d, quantizer, harm, moment_of)
-            )
-        return parts
-
-
-#: Second moments of all elements of a weight: components, element type, and a typical value.
-_Moment: TypeAlias = tuple[Array, ElementType, float]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Arrays that share a step: one large array, or all small arrays of one quantizer and type."""
-
-    names: list[str]
-    role: Role
-    count: int
-    d: Array  # a sample of the differences, in the unit of relative steps
-    quantizer: Quantizer  # of the role
-    harm: float  # of a squared error, relative to the mean of all arrays
-    moment: _Moment | None  # only of a large array
-
-    @property
-    def scale(self) -> float:
-        """The factor of the step that balances it with the steps of other arrays."""
-        return round(min(max(1 / math.sqrt(self.harm), 1 / _MAX_STEP_RATIO), _MAX_STEP_RATIO), 2)
-
-    def step(self, factor: float) -> float:
-        """Return the step for a factor of all steps."""
-        return self.quantizer.scaled(self.scale * factor).bin_width(self.d) or 1.0
-
-    def nbytes(self, factor: float) -> float:
-        """Return about how many bytes the arrays take."""
-        bits = self.count * entropy(self.d, self.step(factor))
-        return _FRAME_OVERHEAD_RATIO * bits / 8 + _FRAME_OVERHEAD_BYTES * (1 + len(self.names) / 8)
-
-
-def _error(parts: list[_Part], factor: float) -> float:
-    """Return the error relative to the movement that a closed loop settles at."""
-    remaining = sum(p.count * p.harm * left(p.d, p.step(factor)) for p in parts)
-    whole = sum(p.count * p.harm * float(np.add.reduce(np.square(p.d))) / p.d.size for p in parts if p.d.size)
-    share = remaining / whole if whole else 0.0
-    return math.sqrt(share / max(1 - share, 1e-9))
-
 
 @dataclass(frozen=True)
 class _Settled(Policy):
     """The choice of `Balanced` for one delta: factors of steps, and moments for dead zones."""
 
     factors: Mapping[str, float] = field(default_factory=dict)
-    moments: Mapping[str, _Moment] = field(default_factory=dict)
+    moments: Mapping[str, Moment] = field(default_factory=dict)
     shortfall: str | None = None
 
     def choose(self, name: str, role: Role, kind: ElementType, size: int) -> Quantizer:
@@ -316,10 +251,3 @@ class _Settled(Policy):
 def _figure(value: float) -> str:
     """Return an estimate as text: two digits, or all digits of a number from 100 on."""
     return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
-
-
-def _mean(values: list[tuple[float, int]]) -> float:
-    """Return the weighted mean of the finite values; 0 if there are none."""
-    finite = [(value, weight) for value, weight in values if math.isfinite(value)]
-    total = sum(weight for _, weight in finite)
-    return sum(value * weight for value, weight in finite) / total if total else 0.0

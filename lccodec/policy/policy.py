@@ -17,6 +17,26 @@ from ..quantizers.registry import check_registered, parse_quantizer, quantizer_j
 from .roles import ROLES, Role
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A sample of an array as it was at the save before, before anything was lost.
+
+    Parameters
+    ----------
+    distance
+        Between two sampled components; 1 if all are sampled.
+    bits
+        The sampled components.
+    """
+
+    distance: int
+    bits: Array
+
+    def of(self, bits: Array) -> Array:
+        """Return a copy of the same components of an array of the same size."""
+        return bits[:: self.distance].copy()
+
+
 @dataclass(slots=True)  # there may be thousands: a frozen one takes three times as long to make
 class Candidate:
     """An array of a state, with all that a policy needs to choose its quantizer."""
@@ -28,6 +48,7 @@ class Candidate:
     shape: tuple[int, ...]
     bits: Array  # its components
     reference: Array | None  # the parent's as decoded; None if the parent has no such array
+    past: Past | None = None  # if it is known
 
 
 @dataclass(frozen=True)
@@ -166,6 +187,13 @@ class Policy:
 
     def settle(self, candidates: Iterable[Candidate], width: float = 1.0) -> Policy:  # noqa: ARG002
         """Return the policy for the arrays of one delta, with steps multiplied by a width.
+
+        It is the policy itself, except in `Balanced`.
+        """
+        return self
+
+    def widened(self, width: float | None) -> Policy:  # noqa: ARG002
+        """Return the policy with other steps of weights, as a loss has judged them.
 
         It is the policy itself, except in `Balanced`.
         """

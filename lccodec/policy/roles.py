@@ -53,7 +53,7 @@ __all__ = [
     "check_known",
     "check_matches",
     "check_roles",
-    "find_curvatures",
+    "find_moments",
     "is_exact",
 ]
 
@@ -196,15 +196,17 @@ def _suggestion(pattern: str, ends: Mapping[str, list[str]]) -> str:
     return f" (is it {' or '.join(map(repr, shown))}?)" if shown else ""
 
 
-def find_curvatures(roles: Mapping[str, Role], shapes: Mapping[str, Sequence[int]]) -> dict[str, str]:
-    """Return the name of the second moment of each weight that has one of the same shape.
+def find_moments(
+    roles: Mapping[str, Role], shapes: Mapping[str, Sequence[int]], role: Role
+) -> dict[str, str]:
+    """Return the name of the moment of each weight that has one of its shape; `role` says which.
 
     Their paths have the same end (``params/fc/kernel``, ``opt/nu/params/fc/kernel``). Otherwise
     there must be as many weights as moments, with the same shapes in the same order, as in the
     state of a PyTorch optimizer.
     """
-    weights = [name for name, role in roles.items() if role == "weight"]
-    moments = [name for name, role in roles.items() if role == "second_moment"]
+    weights = [name for name, own in roles.items() if own == "weight"]
+    moments = [name for name, own in roles.items() if own == role]
     if not moments:
         return {}
     ends: dict[Path, str | None] = {}

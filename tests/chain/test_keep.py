@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import ArgumentError, Keep
+from lccodec import ArgumentError, Chain, Keep
 from lccodec.chain.keep import check_keep
 
 FILES = {step: Path(f"{step:012d}.lcc.h5") for step in range(0, 50, 5)}
@@ -138,3 +138,31 @@ def test_the_best_are_the_best(values: dict[int, Any], count: int) -> None:
     assert len(kept) == min(count, len(numbers))
     others = [value for step, value in numbers.items() if step not in kept]
     assert not others or min(numbers[step] for step in kept) >= max(others)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_the_best_by_the_metrics_of_saves(tmp_path: Path, background: bool) -> None:
+    """A metric is a number of the metadata; a tensor of one element has one, too."""
+    losses = [np.float32(0.5), 0.25, np.array(3.0), 1]
+    with Chain(tmp_path, "lossless", keyframe_every=0, keep=Keep(best=(2, "loss", "min"))) as chain:
+        save = chain.save_async if background else chain.save
+        for step, loss in enumerate(losses):
+            save(step, {"w": np.arange(step, 9.0)}, {"run": "first"}, metrics={"loss": loss})
+        chain.wait()
+        assert chain.steps == [0, 1, 3]
+        assert chain.info(1).metadata == {"run": "first", "loss": "0.25"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "metrics", "match"),
+    [
+        ({}, {"loss": "0.5"}, "metrics must be numbers, but 'loss' is '0.5'"),
+        ({}, {"loss": np.ones(2)}, "metrics must be numbers, but 'loss' is array"),
+        ({}, [0.5], "metrics must be a mapping from names to numbers, not list"),
+        ({"loss": "0.5"}, {"loss": 0.5}, "'loss' must be in metadata or in metrics"),
+    ],
+)
+def test_metrics_that_are_refused(tmp_path: Path, metadata: Any, metrics: Any, match: str) -> None:
+    with Chain(tmp_path, "lossless") as chain, pytest.raises(ArgumentError, match=match):
+        chain.save(0, {"w": np.ones(3)}, metadata, metrics=metrics)
+    assert chain.steps == []

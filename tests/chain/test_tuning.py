@@ -70,3 +70,13 @@ def test_an_evaluate_that_fails(evaluate: Any, match: str) -> None:
 def test_bad_arguments(states: Any, bound: Any) -> None:
     with pytest.raises(ArgumentError):
         tune(states, off, bound)
+
+
+def test_a_bound_in_intervals() -> None:
+    """The unit is what `evaluate` falls by: for `off`, about 1 for each state that is missing."""
+    fall = (off(STATES[0]) - off(STATES[-1])) / (len(STATES) - 1)
+    assert tune(STATES, off, intervals=0.5) == tune(STATES, off, 0.5 * fall)
+    with pytest.raises(ArgumentError, match="evaluate must fall over the states"):
+        tune(STATES, lambda state: -off(state), intervals=0.5)
+    with pytest.raises(ArgumentError, match="intervals must be a number of at least 0"):
+        tune(STATES, off, intervals=-1)

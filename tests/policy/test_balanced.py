@@ -17,11 +17,11 @@ from lccodec import (
     UniformDeadzone,
 )
 from lccodec.element_types import components
-from lccodec.policy import balanced
+from lccodec.policy import parts
 from lccodec.policy.policy import Candidate
 from lccodec.policy.presets import resolve_policy
 from lccodec.policy.record import Record, write_record
-from lccodec.policy.roles import Role, assign_roles, find_curvatures
+from lccodec.policy.roles import Role, assign_roles, find_moments
 
 from ..support.adam import ARRAYS, State, adam_states
 from ..support.chains import HistoryChain
@@ -56,7 +56,7 @@ def test_a_few_of_many_samples_tell_as_much(tmp_path: Path, monkeypatch: pytest.
     moved = {name: array + np.float32(0.01) * rng.standard_t(4, 900) for name, array in start.items()}
     states = [{"model": start}, {"model": {name: array.astype(np.float32) for name, array in moved.items()}}]
     (all_of_them,), whole = deltas(Balanced(error=0.8), tmp_path / "all", states)
-    monkeypatch.setattr(balanced, "_POOL_SAMPLES", 3000)
+    monkeypatch.setattr(parts, "_POOL_SAMPLES", 3000)
     (few,), restored = deltas(Balanced(error=0.8), tmp_path / "few", states)
     assert abs(few / all_of_them - 1) < 0.15
     for name, array in states[1]["model"].items():
@@ -216,14 +216,16 @@ def roles_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Role]:
 def test_weights_and_their_second_moments() -> None:
     shapes = {"a/fc/w": (2, 3), "a/fc/b": (3,), "opt/0/nu/a/fc/w": (2, 3), "opt/0/nu/a/fc/b": (3,)}
     roles = roles_of(shapes)
-    assert find_curvatures(roles, shapes) == {
+    assert find_moments(roles, shapes, "second_moment") == {
         "a/fc/w": "opt/0/nu/a/fc/w",
         "a/fc/b": "opt/0/nu/a/fc/b",
     }
     moments = {f"state/{i}/{n}": s for n in ("exp_avg", "exp_avg_sq") for i, s in enumerate([(2, 3), (3,)])}
     numbered = {"m.w": (2, 3), "m.b": (3,), **moments}
-    assert find_curvatures(roles_of(numbered), numbered) == {
+    assert find_moments(roles_of(numbered), numbered, "second_moment") == {
         "m.w": "state/0/exp_avg_sq",
         "m.b": "state/1/exp_avg_sq",
     }
-    assert find_curvatures(roles_of({"w": (2,), "opt/v": (3,)}), {"w": (2,), "opt/v": (3,)}) == {}
+    assert (
+        find_moments(roles_of({"w": (2,), "opt/v": (3,)}), {"w": (2,), "opt/v": (3,)}, "second_moment") == {}
+    )
