@@ -24,6 +24,7 @@ PUBLIC = {
     "DataError",
     "DependencyError",
     "ExponentBuckets",
+    "Figures",
     "FormatError",
     "Keep",
     "KeyframeSteps",

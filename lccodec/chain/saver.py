@@ -29,7 +29,9 @@ from ..workers.crew import Crew
 from .coding import encode_plan, plan_manifest
 from .directory import checkpoint_path, stored_steps, unfinished_step
 from .exact_file import ExactRoot, open_exact
+from .figures import Measurement
 from .newest import Newest, next_of
+from .originals import stored_originals
 from .plan import Plan, candidates, make_plan
 from .progress import Tell, untold
 from .settings import Settings
@@ -108,6 +110,7 @@ class Saver:
         record = self._settings.record
         tail = self._find_reference(stored_steps(self._directory))
         plan, needed = self._plan(flat, record, known, tail)
+        self._look_back(tail, plan)
         self._settings.examine(plan, record)
         manifest = _manifest(plan, flat, step, needed, metadata, tail)
         with storage_errors("cannot make the directory", self._directory):
@@ -144,6 +147,7 @@ class Saver:
             record = read_record(manifest.policy)
             tail = self._find_reference(stored_steps(self._directory))
             plan, needed = self._plan(flat, record, record.known_of(flat.names), tail)
+            self._look_back(tail, plan)
             manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, tail), exact=root)
             self._write(plan, manifest, flat, tail, record.policy.effort, untold)
         except (LccodecError, OSError, MemoryError) as error:
@@ -162,6 +166,11 @@ class Saver:
         tail = find_tail(self._tail, self._directory, steps, self._crew.empty)
         self._tail = tail or self._tail
         return tail
+
+    def _look_back(self, tail: Tail | None, plan: Plan) -> None:
+        """Look for the state of the save before, if another process saved it: not yet replaced."""
+        if tail is not None and tail.originals is None:
+            tail.originals = stored_originals(self._directory, tail, plan.candidates)
 
     def _plan(
         self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
@@ -182,6 +191,7 @@ class Saver:
         parents = {} if tail is None else tail.arrays
         arrays, entries, step = dict(parents), [], manifest.step or 0
         done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
+        measurement = Measurement(plan.candidates)
 
         def check(_: Path) -> None:
             self._crew.between()
@@ -195,11 +205,14 @@ class Saver:
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)
-            manifest = replace(manifest, frames=tuple(entries))
+            before = ({}, None) if tail is None else (tail.originals or {}, tail.step)
+            figures = measurement.figures(arrays, *before)
+            manifest = replace(manifest, frames=tuple(entries), figures=figures)
             root = writer.commit(manifest, check)
-        before = () if plan.parent is None or tail is None else tail.links
+        links = () if plan.parent is None or tail is None else tail.links
         link = TailFile(step, root, writer.size)
-        self._tail = Tail((*before, link), flat.tree, {name: arrays[name] for name in flat.names})
+        decoded = {name: arrays[name] for name in flat.names}
+        self._tail = Tail((*links, link), flat.tree, decoded, measurement.samples)
         return link
 
 
