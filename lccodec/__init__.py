@@ -4,6 +4,7 @@ from .chain.bundled import open_path as open
 from .chain.bundling import bundle, unbundle
 from .chain.chain import Chain
 from .chain.checkpoint import CheckpointFile
+from .chain.figures import Figures
 from .chain.info import ArrayInfo, CheckpointInfo
 from .chain.keep import Keep
 from .chain.plan import ArrayPlan, Plan
@@ -60,6 +61,7 @@ __all__ = [
     "DataError",
     "DependencyError",
     "ExponentBuckets",
+    "Figures",
     "FormatError",
     "Keep",
     "KeyframeSteps",

@@ -24,6 +24,7 @@ PUBLIC = {
     "DataError",
     "DependencyError",
     "ExponentBuckets",
+    "Figures",
     "FormatError",
     "Keep",
     "KeyframeSteps",
@@ -97,10 +98,13 @@ def test_public_names_of_the_exchange() -> None:
             ],
         ),
         (lccodec.Keep, ["latest", "every", "best", "steps", "newer_than"]),
-        (lccodec.Chain.save, ["self", "step", "state", "metadata", "known", "progress", "following"]),
+        (
+            lccodec.Chain.save,
+            ["self", "step", "state", "metadata", "metrics", "known", "progress", "following"],
+        ),
         (
             lccodec.Chain.save_async,
-            ["self", "step", "state", "metadata", "known", "progress", "when_busy"],
+            ["self", "step", "state", "metadata", "metrics", "known", "progress", "when_busy"],
         ),
         (lccodec.Chain.wait, ["self", "timeout"]),
         (lccodec.Chain.plan, ["self", "state", "known"]),

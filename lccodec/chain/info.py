@@ -21,7 +21,8 @@ from ..errors import ArgumentError, LccodecError
 from ..frame.header import FrameHeader, Shape
 from ..policy.presets import POLICIES
 from ..policy.record import Choice, Record, choose, read_record
-from ..policy.roles import Role
+from ..policy.roles import ROLES, Role
+from .figures import UNKNOWN, Figures, combined, read_figures
 from .links import Link, frame_header, member_names, part_arrays, value_or_raise
 
 
@@ -103,6 +104,8 @@ class ArrayInfo:
     quantizer
         What the recorded policy codes it with in deltas, as text. ``"unknown"`` if this version
         does not know the policy.
+    figures
+        What the save measured of it.
     """
 
     name: str
@@ -116,6 +119,7 @@ class ArrayInfo:
     role: Role
     why: str
     quantizer: str
+    figures: Figures = UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,8 @@ class CheckpointInfo:
         The root of the exact file that was committed with it, hexadecimal; ``None`` without one.
     replaces
         Roots of the checkpoints that this one took the place of, with the same state.
+    since
+        The step of the save that movements and lags begin at; ``None`` if they are not known.
     """
 
     step: int | None
@@ -162,6 +168,17 @@ class CheckpointInfo:
     exact: bool = False
     exact_root: str | None = None
     replaces: tuple[str, ...] = ()
+    since: int | None = None
+
+    @property
+    def figures(self) -> dict[Role, Figures]:
+        """What the save measured of the arrays of each role that has figures."""
+        found = {}
+        for role in ROLES:
+            arrays = [a for a in self.arrays if a.role == role and a.figures != UNKNOWN]
+            if arrays:
+                found[role] = combined((a.figures, math.prod(a.shape)) for a in arrays)
+        return found
 
     @property
     def lossy(self) -> bool:
@@ -177,6 +194,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
     written_anew = bool(manifest.replaces)  # without loss, from values that may have lost something
     sizes = {kind: kind.itemsize for kind in ELEMENT_TYPES}
     totals: dict[int, int] = {}  # bytes that a frame decodes to, by the id of its header
+    figures = read_figures(manifest.figures, len(manifest.arrays))
     for index, name in enumerate(link.index_names):
         header, shape, unchanged = heads[name]
         nbytes = math.prod(shape) * sizes[header.kind]
@@ -199,6 +217,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
                 role=choices[name].role,
                 why=choices[name].why,
                 quantizer=choices[name].quantizer,
+                figures=figures[index],
             )
         )
     return CheckpointInfo(
@@ -214,6 +233,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
         exact=manifest.is_exact,
         exact_root=None if manifest.exact is None else manifest.exact.hex(),
         replaces=tuple(root.hex() for root in manifest.replaces),
+        since=None if manifest.figures is None else manifest.figures.since,
     )
 
 

@@ -57,7 +57,7 @@ class Judgement:
     fall
         By how much the loss of the run falls in an interval; at least by how much it scatters.
     lag
-        Of the weights, in intervals.
+        Of the weights, in intervals; 0 if it is not known, or they lie ahead.
     cost
         Of the weights, in intervals, as estimated.
     width
@@ -145,21 +145,22 @@ class Judge:
     def _evaluated(self, state: Any) -> float:
         return math.nan if self._loss is None else float(self._loss(state))
 
-    def _restored(self, step: int, exact: float) -> tuple[int, float, float]:
+    def _restored(self, step: int, exact: float) -> tuple[int, float, float | None]:
         """Return a step, the rise of its loss as restored, and its lag."""
         with open_step(self._directory, step) as file:
-            lag = file.info().lag("weight")
+            figures = file.info().figures.get("weight")
+            lag = None if figures is None else figures.lag
             bits: Literal["bits"] | None = None if self._adapter is None else "bits"
             state = as_framework(self._adapter, file.state(dtype=bits), file.metadata(), None)
         return step, self._evaluated(state) - exact, lag
 
-    def _judgement(self, now: int, step: int, rise: float, lag: float) -> Judgement | None:
+    def _judgement(self, now: int, step: int, rise: float, lag: float | None) -> Judgement | None:
         """Change the steps of weights for what was found of a step."""
         policy = self._settings.record.policy
         fall = self._fall((now - self._first) / max(self._saves - 1, 1))
         if not isinstance(policy, Balanced) or not math.isfinite(rise) or fall <= 0:
             return None
-        behind = 0.0 if math.isnan(lag) else max(lag, 0.0)
+        behind = max(lag or 0.0, 0.0)
         cost = _COST_OF_LAG * behind + _COST_OF_RISE * max(rise, 0.0) / fall
         allowed = _SHARE_OF_PROMISE * self._promise
         change = math.sqrt(allowed / cost) if cost > 0 else math.inf
@@ -171,7 +172,7 @@ class Judge:
             " steps of weights are those of the policy times %s",
             *(self._directory, step, cost, behind, rise, fall, width),
         )
-        return Judgement(step, rise, fall, lag, cost, width)
+        return Judgement(step, rise, fall, behind, cost, width)
 
     def _fall(self, interval: float) -> float:
         """Return by how much the loss of exact states falls in an interval, or scatters."""

@@ -3,7 +3,7 @@
 The new file says which file it takes the place of. So what names the old one (a delta, an exact
 file, a link of a framework) may stay as it is, and each rewriting is one atomic commit. Nothing
 gets lost or changed: arrays are stored as they decode, without loss, and the new file is decoded
-and compared before it gets its name.
+and compared before it gets its name. So the figures that the save measured stay true, and are kept.
 
 Source: SPEC 9 (LCC-CHN-10).
 """
@@ -104,7 +104,8 @@ def rewrite(
             parents = dict(zip(above.index_names, file.decoded(), strict=True))
     plan = _plan(state, parents, parent)
     manifest = plan_manifest(plan, flat, step=step, policy=kept.policy, metadata=metadata, parent=link)
-    manifest = replace(manifest, exact=kept.exact, replaces=(*kept.replaces, old.reader.root))
+    roots = (*kept.replaces, old.reader.root)
+    manifest = replace(manifest, exact=kept.exact, replaces=roots, figures=kept.figures)
 
     def check(temporary: Path) -> None:
         with CheckpointFile(open_checkpoint(temporary), directory) as new:

@@ -10,7 +10,7 @@ Source: SPEC 9 (LCC-EXA-05).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +23,19 @@ from ..container.whole_file import remove_stale_temporaries
 from ..container.writer import CheckpointWriter
 from ..errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ..frame.encode import Effort
+from ..policy.policy import Candidate, Past
 from ..policy.record import Record, needed_record, read_record, write_record
 from ..policy.roles import Assignment
 from ..workers.crew import Crew
 from .coding import encode_plan, plan_manifest
 from .directory import checkpoint_path, stored_steps, unfinished_step
 from .exact_file import ExactRoot, open_exact
+from .figures import Measurement
 from .newest import Newest, next_of
+from .originals import stored_originals
 from .plan import Plan, candidates, make_plan
 from .progress import Tell, untold
+from .sample import Sampling
 from .settings import Settings
 from .tail import Tail, TailFile, find_tail, held_together
 
@@ -163,11 +167,24 @@ class Saver:
         self._tail = tail or self._tail
         return tail
 
+    def _look_back(self, tail: Tail, arrays: Sequence[Candidate]) -> None:
+        """Give weights a sample of what they were at the save before."""
+        if tail.originals is None:  # of another process: from the files, which are not yet replaced
+            tail.originals = stored_originals(self._directory, tail, arrays)
+        sampling = Sampling(arrays)
+        for index, c in enumerate(arrays):
+            before = tail.originals.get(c.name) if c.role == "weight" else None
+            distance = sampling.distances[index]
+            if before is not None and c.reference is not None and before.size == -(-c.bits.size // distance):
+                c.past = Past(distance, before)
+
     def _plan(
         self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
     ) -> tuple[Plan, Record]:
         """Return the plan of a checkpoint, and the policy and roles that it must record."""
         compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
+        if tail is not None:
+            self._look_back(tail, compared)
         keyframe = tail is None or tail.deltas >= self._keyframe_every
         parent = None if keyframe or tail is None else tail.step
         settings = self._settings
@@ -182,6 +199,7 @@ class Saver:
         parents = {} if tail is None else tail.arrays
         arrays, entries, step = dict(parents), [], manifest.step or 0
         done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
+        measurement = Measurement(plan.candidates)
 
         def check(_: Path) -> None:
             self._crew.between()
@@ -195,11 +213,14 @@ class Saver:
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)
-            manifest = replace(manifest, frames=tuple(entries))
+            before = ({}, None) if tail is None else (tail.originals or {}, tail.step)
+            figures = measurement.figures(arrays, *before)
+            manifest = replace(manifest, frames=tuple(entries), figures=figures)
             root = writer.commit(manifest, check)
-        before = () if plan.parent is None or tail is None else tail.links
+        links = () if plan.parent is None or tail is None else tail.links
         link = TailFile(step, root, writer.size)
-        self._tail = Tail((*before, link), flat.tree, {name: arrays[name] for name in flat.names})
+        decoded = {name: arrays[name] for name in flat.names}
+        self._tail = Tail((*links, link), flat.tree, decoded, measurement.samples)
         return link
 
 

@@ -12,7 +12,7 @@ Source: SPEC 9 (LCC-CHN-02, LCC-CHN-10).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -65,11 +65,14 @@ class Tail:
         Structure of the state, as :func:`lccodec.container.tree.flatten` makes it.
     arrays
         The decoded arrays by name.
+    originals
+        Samples of the state that was saved, by name; ``None`` if it was saved by another process.
     """
 
     links: tuple[TailFile, ...]
     tree: Json
     arrays: dict[str, DecodedArray]
+    originals: Mapping[str, Array] | None = None
 
     @property
     def step(self) -> int:

@@ -20,6 +20,7 @@ from ..constants import (
 )
 from ..errors import ArgumentError, FormatError, LimitError, UnsupportedError
 from .canonical import dump_json, parse_base64, parse_json, write_base64
+from .figures import StoredFigures, parse_figures
 from .frame_entry import FrameEntry
 from .scalars import Json, parse_scalars
 from .tree import parse_tree
@@ -66,6 +67,8 @@ class Manifest:
         Whether it is the manifest of an exact file.
     replaces
         Roots of the checkpoints that it took the place of (LCC-MAN-12).
+    figures
+        What the save measured of each array (LCC-FIG-01); ``None`` if nothing.
     """
 
     step: int | None
@@ -80,6 +83,7 @@ class Manifest:
     exact: bytes | None = None
     is_exact: bool = False
     replaces: tuple[bytes, ...] = ()
+    figures: StoredFigures | None = None
 
     @property
     def payload_length(self) -> int:
@@ -114,6 +118,7 @@ class Manifest:
             "replaces": [write_base64(root) for root in self.replaces],
             "exact": self.is_exact or (self.exact and write_base64(self.exact)),
             "policy": self.policy,
+            "figures": self.figures and self.figures.to_json(),
             "metadata": self.metadata,
             "tree": self.tree,
             "scalars": self.scalars,
@@ -124,6 +129,8 @@ class Manifest:
             del document["replaces"]
         if self.exact is None and not self.is_exact:
             del document["exact"]
+        if self.figures is None:
+            del document["figures"]
         if not self.metadata:
             del document["metadata"]
         if self.tree is INHERITED:
@@ -139,7 +146,7 @@ class Manifest:
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a frame: like a step, exact in every JSON reader
 # LCC-MAN-03: in this order
 _KEYS: Final = (
-    *("lccodec", "step", "parent", "replaces", "exact", "policy"),
+    *("lccodec", "step", "parent", "replaces", "exact", "policy", "figures"),
     *("metadata", "tree", "scalars", "arrays", "frames"),
 )
 _REQUIRED_KEYS: Final = ("lccodec", "step", "parent", "policy", "arrays", "frames")
@@ -153,10 +160,10 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     ------
     FormatError
         If it is not canonical JSON (LCC-MAN-01), or a field has another form (LCC-MAN-02 to
-        LCC-MAN-12, LCC-STA-01 to LCC-STA-06).
+        LCC-MAN-12, LCC-EXA-02, LCC-FIG-01 to LCC-FIG-04, LCC-STA-01 to LCC-STA-06).
     UnsupportedError
-        If it has a key that this version does not know (LCC-MAN-03), or a newer major version
-        (LCC-MAN-09).
+        If it has a key that this version does not know (LCC-MAN-03, LCC-FIG-01), or a newer major
+        version (LCC-MAN-09).
     LimitError
         If it is nested too deep (LCC-LIM-05), or has too many arrays (LCC-LIM-06) or too long an
         integer (LCC-LIM-07).
@@ -199,6 +206,11 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         raise FormatError("LCC-MAN-11", f"{where}: scalars", "empty, and should be left out")
     parse_scalars(scalars, f"{where}: scalars")
     frames = _parse_frames(document["frames"], f"{where}: frames")
+    arrays = _parse_arrays(document["arrays"], len(frames), parent is not None, f"{where}: arrays")
+    figures = None
+    if "figures" in document:
+        of_step = None if is_exact or not version[1] else step
+        figures = parse_figures(document["figures"], len(arrays), of_step, f"{where}: figures")
     manifest = Manifest(
         step=step,
         parent=named,
@@ -206,12 +218,13 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         metadata=metadata,
         tree=INHERITED,
         scalars=scalars,
-        arrays=_parse_arrays(document["arrays"], len(frames), parent is not None, f"{where}: arrays"),
+        arrays=arrays,
         frames=frames,
         minor=version[1],
         exact=exact,
         is_exact=is_exact,
         replaces=replaces,
+        figures=figures,
     )
     return manifest.inherit(document["tree"], where) if "tree" in document else manifest
 

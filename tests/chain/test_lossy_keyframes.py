@@ -16,6 +16,7 @@ from lccodec.quantizers.keyframe import KeyframeSteps
 
 from ..support.adam import adam_states
 from ..support.chains import HistoryChain
+from ..support.checkpoints import unmeasured
 from ..support.directories import entries
 from ..support.strategies import INTEGERS, arrays, bits_of, dtype_of, installed, random_array
 from ..support.walks import assert_same
@@ -123,7 +124,7 @@ def test_keyframes_among_deltas(tmp_path: Path, every: int, policy: str) -> None
         assert_same(HistoryChain(tmp_path / "anew").restore(step), kept.restore(step))
     files = [sorted(entries(tmp_path / name)) for name in ("kept", "anew")]
     for one, other in zip(*files, strict=True):
-        assert one.read_bytes() == other.read_bytes()
+        assert unmeasured(one) == unmeasured(other)  # without an exact file, movements are lost
 
 
 def test_a_later_keyframe_is_about_as_exact_as_a_delta_and_smaller_than_the_first(tmp_path: Path) -> None:

@@ -13,24 +13,16 @@ from lccodec import (
     Balanced,
     LogSteps,
     Lossless,
-    Policy,
     UniformDeadzone,
 )
 from lccodec.element_types import components
-from lccodec.policy import parts
 from lccodec.policy.policy import Candidate
 from lccodec.policy.presets import resolve_policy
 from lccodec.policy.record import Record, write_record
 from lccodec.policy.roles import Role, assign_roles, find_moments
 
 from ..support.adam import ARRAYS, State, adam_states
-from ..support.chains import HistoryChain
-
-
-def deltas(policy: Policy, directory: Path, states: list[State]) -> tuple[list[int], State]:
-    with HistoryChain(directory, policy, roles={"model/*": "weight"}, keyframe_every=100) as chain:
-        sizes = [chain.save(step, state) for step, state in enumerate(states)]
-        return sizes[1:], chain.restore()
+from ..support.chains import HistoryChain, deltas
 
 
 def full(state: State) -> int:
@@ -48,20 +40,6 @@ def test_the_ratio_is_met(tmp_path: Path, ratio: float) -> None:
 def test_the_bytes_are_met(tmp_path: Path) -> None:
     sizes, _ = deltas(Balanced(max_bytes=50_000), tmp_path, adam_states(4))
     assert 35_000 < max(sizes) < 57_000
-
-
-def test_a_few_of_many_samples_tell_as_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    start = {f"w{i}": rng.standard_normal(900).astype(np.float32) for i in range(30)}
-    moved = {name: array + np.float32(0.01) * rng.standard_t(4, 900) for name, array in start.items()}
-    states = [{"model": start}, {"model": {name: array.astype(np.float32) for name, array in moved.items()}}]
-    (all_of_them,), whole = deltas(Balanced(error=0.8), tmp_path / "all", states)
-    monkeypatch.setattr(parts, "_POOL_SAMPLES", 3000)
-    (few,), restored = deltas(Balanced(error=0.8), tmp_path / "few", states)
-    assert abs(few / all_of_them - 1) < 0.15
-    for name, array in states[1]["model"].items():
-        error, least = (np.std(state["model"][name] - array) for state in (restored, whole))
-        assert error < 1.2 * least
 
 
 @pytest.mark.parametrize("error", [0.3, 0.8])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent
-from lccodec.container.reader import CheckpointReader
+from lccodec.container.reader import CheckpointReader, open_checkpoint
 from lccodec.container.writer import CheckpointWriter, to_bytes
 
 FRAMES = (b"first frame", b"2", b"the third frame")
@@ -81,3 +81,12 @@ def frames_of(manifest: Manifest) -> tuple[bytes, ...]:
 def read_all(reader: CheckpointReader) -> tuple[bytes, ...]:
     with reader:
         return tuple(reader.frame(number) for number in range(len(reader.manifest.frames)))
+
+
+def unmeasured(path: Path) -> tuple[Manifest, tuple[bytes, ...]]:
+    """What a checkpoint stores, without figures, and without roots that depend on figures."""
+    with open_checkpoint(path) as reader:
+        manifest = reader.manifest
+        frames = tuple(bytes(reader.frame(number)[:]) for number in range(len(manifest.frames)))
+    parent = manifest.parent and replace(manifest.parent, root=b"")
+    return replace(manifest, figures=None, parent=parent), frames

@@ -1,0 +1,117 @@
+"""The figures of a manifest: what a save measured of each array (SPEC 8, LCC-FIG).
+
+A figure has a bfloat16 number for each array: three digits are enough, and take two bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+
+from ..byteorder import read_numbers, stored_bytes
+from ..constants import MAX_STEP
+from ..element_types import Array, narrow, widen
+from ..errors import FormatError, UnsupportedError
+from .canonical import parse_base64, write_base64
+from .scalars import Json
+
+#: The figures, in the order of LCC-FIG-01.
+FIGURES: Final = ("spread", "movement", "error", "lag")
+
+_OF_MOVEMENT: Final = frozenset({"movement", "lag"})  # those that need the save before
+_UNKNOWN: Final = 0x7FC0  # LCC-FIG-04
+_INFINITE: Final = 0x7F80
+_SIGN: Final = 0x8000
+_LARGEST: Final = np.float32(widen(np.array([_INFINITE - 1], np.uint16))[0])
+
+
+@dataclass(frozen=True)
+class StoredFigures:
+    """The figures of a checkpoint, as stored.
+
+    Parameters
+    ----------
+    since
+        The step of the save before; ``None`` if no figure needs it.
+    numbers
+        By name, in the order of `FIGURES`, the bytes of a figure: bfloat16, one for each array.
+    """
+
+    since: int | None
+    numbers: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, since: int | None, numbers: Mapping[str, Array]) -> Self | None:
+        """Return figures from float64 numbers, one for each array, NaN where it is not known.
+
+        Figures that know nothing are left out. The result is ``None`` if nothing is left.
+        """
+        known = {
+            name: stored_bytes(_rounded(numbers[name]))
+            for name in FIGURES
+            if name in numbers and not np.isnan(numbers[name]).all()
+        }
+        if not known:
+            return None
+        return cls(since if _OF_MOVEMENT.intersection(known) else None, known)
+
+    def read(self, name: str, arrays: int) -> Array:
+        """Return the number of each array, float32; NaN where it is not known."""
+        if name not in self.numbers:
+            return np.full(arrays, np.nan, np.float32)
+        return widen(read_numbers(self.numbers[name], np.uint16))
+
+    def to_json(self) -> Json:
+        """Return the member of the manifest."""
+        since = {} if self.since is None else {"since": self.since}
+        return {**since, **{name: write_base64(data) for name, data in self.numbers.items()}}
+
+
+def _rounded(numbers: Array) -> Array:
+    """Return numbers as bfloat16 patterns (LCC-FIG-05)."""
+    with np.errstate(all="ignore"):
+        single = np.clip(numbers.astype(np.float32), -_LARGEST, _LARGEST) + np.float32(0)  # no -0
+    patterns = narrow(single)
+    patterns[np.isnan(single)] = _UNKNOWN
+    patterns[patterns == _SIGN] = 0  # what was too small for a number below 0
+    return patterns
+
+
+def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> StoredFigures:
+    """Read the member of a manifest of `arrays` arrays; `step` is ``None`` where it must not be.
+
+    Raises
+    ------
+    FormatError, UnsupportedError
+        LCC-FIG-01 to LCC-FIG-04.
+    """
+    if type(document) is not dict:
+        raise FormatError("LCC-FIG-01", where, "not an object")
+    if unknown := [name for name in document if name not in ("since", *FIGURES)]:
+        raise UnsupportedError("LCC-FIG-01", where, f"unknown figure {unknown[0]!r}")
+    found = [name for name in FIGURES if name in document]
+    needed = ["since"] if _OF_MOVEMENT.intersection(found) else []
+    if not found or list(document) != [*needed, *found]:
+        raise FormatError("LCC-FIG-01", where, "empty, or figures out of order, or 'since' out of place")
+    if step is None:
+        raise FormatError("LCC-FIG-01", where, "not of a step, of an exact file, or of version 1.0")
+    since = document.get("since")
+    if needed and not (type(since) is int and 0 <= since <= MAX_STEP and since < step):
+        raise FormatError("LCC-FIG-02", f"{where}: since", "not a step before this one")
+    numbers = {name: _parse_figure(document[name], arrays, name, f"{where}: {name}") for name in found}
+    return StoredFigures(since, numbers)
+
+
+def _parse_figure(text: Json, arrays: int, name: str, where: str) -> bytes:
+    data = parse_base64(text, 2 * arrays)
+    if data is None:
+        raise FormatError("LCC-FIG-03", where, f"not two bytes for each of {arrays} arrays")
+    patterns = read_numbers(data, np.uint16)
+    known = patterns != _UNKNOWN
+    below = (patterns & _SIGN != 0) if name != "lag" else patterns == _SIGN
+    if not known.any() or (((patterns & _INFINITE == _INFINITE) | below) & known).any():
+        raise FormatError("LCC-FIG-04", where, "not finite, or negative, or nothing is known")
+    return data

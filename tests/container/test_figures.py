@@ -1,0 +1,79 @@
+"""The figures of a manifest: bfloat16 numbers as text (LCC-FIG)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec.container.figures import FIGURES, StoredFigures
+from lccodec.container.manifest import parse_manifest
+from lccodec.container.writer import to_bytes
+from lccodec.errors import DataError
+
+from ..support.checkpoints import FRAMES, KEYFRAME
+
+NUMBERS = st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=3, max_size=3)
+LARGEST = 255 * 2.0**120
+
+
+def stored(**columns: list[float]) -> StoredFigures | None:
+    return StoredFigures.of(5, {name: np.array(numbers) for name, numbers in columns.items()})
+
+
+@given(NUMBERS)
+def test_numbers_are_rounded_once_and_read_again(numbers: list[float]) -> None:
+    figures = stored(lag=numbers)
+    if np.isnan(numbers).all():
+        assert figures is None
+        return
+    assert figures is not None and figures.since == 5
+    data = replace(KEYFRAME, figures=figures).to_bytes()
+    assert parse_manifest(data, "manifest").figures == figures
+    for number, found in zip(numbers, figures.read("lag", 3).tolist(), strict=True):
+        if np.isnan(number):
+            assert np.isnan(found)
+            continue
+        assert abs(found) <= LARGEST and not (found == 0 and np.signbit(found))
+        near = float(np.clip(number, -LARGEST, LARGEST))
+        assert abs(found - near) <= abs(near) * 2.0**-8 + 2.0**-133  # half a digit, or a subnormal one
+
+
+def test_ties_go_to_even() -> None:
+    figures = stored(error=[1 + 2**-8, 1 + 3 * 2**-8, np.nan])
+    assert figures is not None
+    np.testing.assert_array_equal(figures.read("error", 3), np.float32([1, 1 + 2**-6, np.nan]))
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    nothing, some = [np.nan] * 3, [1.0, np.nan, 2.0]
+    figures = stored(spread=some, movement=nothing, error=some, lag=nothing)
+    assert figures is not None
+    assert list(figures.to_json()) == ["spread", "error"]
+    assert np.isnan(figures.read("lag", 3)).all()
+    assert stored(**dict.fromkeys(FIGURES, nothing)) is None
+    figures = stored(lag=some)
+    assert figures is not None and list(figures.to_json()) == ["since", "lag"]
+
+
+@pytest.mark.parametrize("figures", [[], {}, {"size": ""}, {"since": 7, "lag": ""}, {"error": "AAAA"}])
+def test_hostile_figures_name_their_place(figures: object) -> None:
+    document = json.loads(KEYFRAME.to_bytes())
+    members = {"lccodec", "step", "parent", "policy"}
+    head = {name: document.pop(name) for name in list(document) if name in members}
+    data = json.dumps({**head, "figures": figures, **document}, ensure_ascii=False, separators=(",", ":"))
+    with pytest.raises(DataError, match=r"manifest: figures.*LCC-FIG-0\d"):
+        parse_manifest(data.encode(), "manifest")
+
+
+def test_figures_never_make_a_manifest_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = stored(error=[1.0, 2.0, 3.0])
+    plain, measured = KEYFRAME, replace(KEYFRAME, figures=figures)
+    monkeypatch.setattr("lccodec.container.writer.MAX_MANIFEST_BYTES", len(plain.to_bytes()))
+    assert to_bytes(FRAMES, measured) == to_bytes(FRAMES, plain)
+    monkeypatch.undo()
+    assert to_bytes(FRAMES, measured) != to_bytes(FRAMES, plain)
