@@ -83,7 +83,9 @@ def test_what_a_statement_imports(
     assert (found.file, set().union(*found.tests.values())) == (file, test)
 
 
-def test_what_is_missing_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_left_out_and_told(
+    monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
     monkeypatch.setattr(requirements, "missing", lambda: {"torch"})
     (line,) = requirements.pytest_report_header()
     count = sum("torch" in needed(file) for file in requirements.files_with_tests())
@@ -97,10 +99,28 @@ def test_what_is_missing_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -
         ("docs/saving.md", None),
         ("tests/chain", None),
     ):
-        assert requirements.pytest_ignore_collect(ROOT / path) is left_out
+        assert requirements.pytest_ignore_collect(ROOT / path, pytestconfig) is left_out
     monkeypatch.setattr(requirements, "missing", set)
     assert requirements.pytest_report_header() == []
-    assert requirements.pytest_ignore_collect(ROOT / "tests/adapters/torch/test_states.py") is None
+    assert (
+        requirements.pytest_ignore_collect(ROOT / "tests/adapters/torch/test_states.py", pytestconfig) is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "some"),
+    [
+        ("tests/chain/test_killed.py", True),  # slow
+        ("tests/report/test_hostile.py", True),  # in a browser
+        ("tests/adapters/torch/test_states.py", True),  # of a framework
+        ("tests/cli/test_program.py", True),  # in one test
+        ("lccodec/adapters/dcp/location.py", True),  # in a doctest
+        ("tests/entropy/test_bits.py", False),
+        ("lccodec/entropy/bits.py", False),
+    ],
+)
+def test_files_without_a_test_that_is_left_out_are_not_collected_for_them(file: str, some: bool) -> None:
+    assert requirements.has_left_out(ROOT / file) == some
 
 
 def test_a_file_that_misses_anything_else_is_an_error() -> None:

@@ -167,7 +167,7 @@ def test_no_crash_changes_a_state(tmp_path: Path, every: int, ignore: str) -> No
         return Chain(place).info().exact
 
     tried, wrong = broken(chain.directory, lambda s: compact(chain.directory, every, system=s), check, ignore)
-    assert tried > 10
+    assert ignore or tried > 4
     assert (wrong > 0) == bool(ignore)
 
 

@@ -196,5 +196,5 @@ def test_no_crash_changes_a_state(chain: Chain, ignore: str) -> None:
         rewrite(chain.directory, 4, 1, system=system)
 
     tried, wrong = broken(chain.directory, work, check, ignore)
-    assert tried > 20
+    assert ignore or tried > 6
     assert (wrong > 0) == bool(ignore)

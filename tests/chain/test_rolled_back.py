@@ -180,7 +180,7 @@ def test_no_crash_loses_what_comes_back(chain: Chain, ignore: str) -> None:
         return sound and (not done or steps == list(range(7)))
 
     tried, wrong = broken(chain.directory, lambda s: bring_back(chain.directory, system=s), check, ignore)
-    assert tried > 30
+    assert ignore or tried > 30
     assert (wrong > 0) == bool(ignore)
 
 

@@ -73,17 +73,27 @@ def package_of(module: str) -> str | None:
 @cache
 def needed(path: Path) -> set[str]:
     """The packages of the extras that a file needs to be collected."""
-    modules = _examples(path)
-    waiting = {str(path)} if path.suffix == ".py" else set()
-    waiting.update(_above(path), *map(_files, modules))
+    found, files = _named(_examples(path))
+    waiting = files.union(_above(path), [str(path)] if path.suffix == ".py" else [])
     seen = set(waiting)
     while waiting:
-        found = imports(waiting.pop()).file
-        modules |= found
-        files = set().union(*map(_files, found)) - seen
-        waiting |= files
+        others, files = _imported(waiting.pop())
+        found |= others
+        waiting |= files - seen
         seen |= files
-    return {package for module in modules if not _files(module) and (package := package_of(module))}
+    return found
+
+
+@cache
+def _imported(file: str) -> tuple[set[str], set[str]]:
+    return _named(imports(file).file)
+
+
+def _named(modules: set[str]) -> tuple[set[str], set[str]]:
+    """The packages of the extras that have some modules, and the files that are others."""
+    files = {module: _files(module) for module in modules}
+    others = {package for module in modules if not files[module] and (package := package_of(module))}
+    return others, set().union(*files.values())
 
 
 def _above(path: Path) -> Iterator[str]:
@@ -119,15 +129,24 @@ def imports(file: str) -> Imports:
         if isinstance(node, ast.Import | ast.ImportFrom):
             found.file |= _modules(node, path)
         elif isinstance(node, Function) and node.name.startswith("test_"):
-            inner = [each for each in ast.walk(node) if isinstance(each, ast.Import | ast.ImportFrom)]
-            found.tests.setdefault(node.name, set()).update(*(_modules(each, path) for each in inner))
+            inner = [node]
+            for each in inner:  # which grows
+                inner += _statements_in(each)
+            nodes = [each for each in inner if isinstance(each, ast.Import | ast.ImportFrom)]
+            found.tests.setdefault(node.name, set()).update(*(_modules(each, path) for each in nodes))
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             waiting += node.orelse
         elif isinstance(node, ast.Try) and _is_optional(node):
             waiting += [*node.orelse, *node.finalbody]
-        elif not isinstance(node, ast.expr) and (called or not isinstance(node, Function)):
-            waiting += ast.iter_child_nodes(node)
+        elif called or not isinstance(node, Function):
+            waiting += _statements_in(node)
     return found
+
+
+def _statements_in(node: ast.AST) -> list[ast.AST]:
+    """The statements of a statement, and its handlers and cases: no expression has an import."""
+    parts = ("body", "orelse", "handlers", "finalbody", "cases")
+    return [each for part in parts for each in getattr(node, part, ())]
 
 
 def _modules(node: ast.Import | ast.ImportFrom, path: Path) -> set[str]:
@@ -183,12 +202,29 @@ def pytest_report_header() -> list[str]:
     return [f"left out: {len(left_out)} files with tests, for want of {wanted}; {brings} brings all"]
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out a file that needs what is missing, and a folder whose ``conftest.py`` does."""
-    if not missing() or not collection_path.is_relative_to(ROOT):
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a file that needs what is missing, and a folder whose ``conftest.py`` does.
+
+    With ``--left-out``, also a file that has none of the tests.
+    """
+    left_out = config.getoption("left_out") and collection_path.is_file()
+    if not (missing() or left_out) or not collection_path.is_relative_to(ROOT):
         return None
     file = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
-    return True if file.suffix in {".py", ".md"} and file.is_file() and needed(file) & missing() else None
+    if file.suffix not in {".py", ".md"} or not file.is_file():
+        return None
+    return True if needed(file) & missing() or (left_out and not has_left_out(file)) else None
+
+
+@cache
+def has_left_out(path: Path) -> bool:
+    """Whether a file may have tests that README's second command leaves out; it is not run."""
+    files = [path, *path.parent.glob("conftest.py")] if path.parent != ROOT / "tests" else [path]
+    if any(word in file.read_text() for file in files for word in ("slow", "browser")):
+        return True
+    inner = imports(str(path)).tests.values() if path.suffix == ".py" else ()
+    packages = {package for module in set().union(*inner) if (package := package_of(module))}
+    return not needed(path) | packages <= extras()["test"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ as large, as that of the uninterrupted run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,19 +37,30 @@ def parameters() -> Arrays:
     return {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
 
 
+@cache
+def landscape(index: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the curvature, the spread of the noise and the lowest point of a parameter's loss."""
+    fixed = np.random.default_rng(index)
+    return 10 ** fixed.uniform(-2, 0, shape), 10 ** fixed.uniform(-2, 0, shape), fixed.normal(size=shape)
+
+
+@cache  # every run takes the same steps
+def noise(index: int, step: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the noise of a step in all rows, and in those whose gradient hardly changes."""
+    rng = np.random.default_rng((index, step))
+    return rng.normal(size=shape), rng.normal(size=(shape[0] // 8, *shape[1:]))
+
+
 def gradients(values: Arrays, step: int) -> Arrays:
     """Return the gradients of a quadratic loss with noise, of parameters at a step."""
     found = {}
     for index, (name, value) in enumerate(values.items()):
-        fixed, noise = np.random.default_rng(index), np.random.default_rng((index, step))
-        curvature = 10 ** fixed.uniform(-2, 0, value.shape)
-        spread = 10 ** fixed.uniform(-2, 0, value.shape)
-        gradient = curvature * (value - fixed.normal(size=value.shape))
-        gradient += spread * noise.normal(size=value.shape)
+        curvature, spread, lowest = landscape(index, value.shape)
+        everywhere, little = noise(index, step, value.shape)
+        gradient = curvature * (value - lowest) + spread * everywhere
         eighth = len(gradient) // 8
         gradient[:eighth] = 0  # such as words that did not occur
-        still = gradient[eighth : 2 * eighth]  # nearly the same at every step
-        still[:] = spread[: len(still)] * (1 + 0.01 * noise.normal(size=still.shape))
+        gradient[eighth : 2 * eighth] = spread[:eighth] * (1 + 0.01 * little)  # nearly the same at every step
         found[name] = gradient.astype(value.dtype)
     return found
 
