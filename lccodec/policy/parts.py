@@ -90,16 +90,17 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
             continue
         if d.size == 0:
             continue
+        pooled = c.bits.size <= MAX_SHARED_COMPONENTS
         unit = 1.0 if quantizer.ordered else math.sqrt(np.add.reduce(np.square(d)) / d.size)
         moment = by_name.get(moments.get(c.name, ""))
         curvature = math.nan
         if moment is not None and moment.kind.is_float:
             v, _ = sample(moment.bits, None, moment.kind, ordered=False)
-            curvature = unit * math.sqrt(max(float(v.mean()) if v.size else math.nan, 0.0))
-            typical = float(np.mean(np.maximum(v, 0) ** 0.25)) ** 4 if v.size else 0.0
-            if typical > 0 and c.bits.size == moment.bits.size and not quantizer.absolute:
-                weighing[c.name] = moment.bits, moment.kind, typical
-        pooled = c.bits.size <= MAX_SHARED_COMPONENTS
+            curvature = unit * math.sqrt(max(np.add.reduce(v) / v.size if v.size else math.nan, 0.0))
+            if not pooled and v.size and c.bits.size == moment.bits.size and not quantizer.absolute:
+                typical = float(np.mean(np.maximum(v, 0) ** 0.25)) ** 4
+                if typical > 0:
+                    weighing[c.name] = moment.bits, moment.kind, typical
         key = (quantizer, c.kind) if pooled else c.name
         pools.setdefault(key, []).append((c, d[:: thin if pooled else 1] / (unit or 1.0), curvature))
     mean = _mean([(curvature, c.bits.size) for pool in pools.values() for c, _, curvature in pool])
@@ -113,10 +114,9 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         if quantizer.bin_width(d) is None:
             continue
         count = sum(c.bits.size for c, _, _ in pool)
-        moment_of = weighing.get(first.name) if first.bits.size > MAX_SHARED_COMPONENTS else None
         names = [c.name for c, _, _ in pool]
         momentum = _mean([(explained.get(c.name, math.nan), c.bits.size) for c, _, _ in pool])
-        parts.append(Part(names, first.role, count, d, quantizer, harm, abs(momentum), moment_of))
+        parts.append(Part(names, first.role, count, d, quantizer, harm, abs(momentum), weighing.get(first.name)))
     return parts
 
 
