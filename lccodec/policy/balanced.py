@@ -213,7 +213,11 @@ class Balanced(Policy):
         if parts and not met:
             ((target, value),) = self._given.items()
             shortfall = f"{target}={value} cannot be met: about {_figure(nearest)} is the nearest"
-        factors = {name: part.scale * factor * own[part.role] for part in parts for name in part.names}
+        by_size = self.ratio is not None or self.max_bytes is not None
+        factors: dict[str, float] = {}
+        for part in parts:
+            chosen = part.scale * factor * own[part.role]
+            factors |= dict.fromkeys(part.names, chosen if by_size else min(chosen, part.widest))
         moments = {part.names[0]: part.moment for part in parts if self.joint and part.moment is not None}
         return _Settled(
             self.name,

@@ -18,7 +18,7 @@ from ..quantizers.base import Quantizer
 from ..quantizers.logarithmic import logarithms
 from .momentum import correlations, moment_scale
 from .policy import Candidate, Policy
-from .rate_distortion import SAMPLE, entropy, left, sample
+from .rate_distortion import SAMPLE, entropy, left, sample, widest
 from .roles import Role, find_moments
 
 _POOL_SAMPLES: Final = 1 << 20  # about how many differences of all those arrays are kept
@@ -26,6 +26,7 @@ _MIN_FINITE_SHARE: Final = 0.75  # of an array's differences: with fewer, its st
 _FRAME_OVERHEAD_RATIO: Final = 1.03  # bytes of a frame over the entropy of its symbols
 _FRAME_OVERHEAD_BYTES: Final = 64  # header, codebook and sums of a frame, and its entry in the manifest
 _MAX_STEP_RATIO: Final = 4.0  # of an array's step to its step without regard to other arrays
+_LEAST_REACH: Final = 0.1  # of a first moment's sum of squares: outside its zone, so that a gain can help
 
 #: Second moments of all elements of a weight: components, element type, and a typical value.
 Moment: TypeAlias = tuple[Array, ElementType, float]
@@ -43,6 +44,7 @@ class Part:
     harm: float  # of a squared error, relative to the mean of all arrays
     momentum: float  # correlation of a first moment's update with the movement; 0 if it is not known
     moment: Moment | None  # only of a large array
+    widest: float  # factor of the step of a first moment, but for a target of bytes
 
     @property
     def scale(self) -> float:
@@ -82,12 +84,7 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
             continue
         if not quantizer.lossy:
             continue
-        d, finite = sample(c.bits, None if quantizer.absolute else c.reference, c.kind, quantizer.ordered)
-        if finite < _MIN_FINITE_SHARE and quantizer.ordered and c.bits.size > MAX_SHARED_COMPONENTS:
-            # The array will be coded without its reference, as only a large one can be.
-            d = logarithms(np.abs(sample(c.bits, None, c.kind, ordered=False)[0]))
-        elif finite < _MIN_FINITE_SHARE:
-            continue
+        d = _differences(c, quantizer)
         if d.size == 0:
             continue
         pooled = c.bits.size <= MAX_SHARED_COMPONENTS
@@ -116,8 +113,30 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         count = sum(c.bits.size for c, _, _ in pool)
         names = [c.name for c, _, _ in pool]
         momentum = _mean([(explained.get(c.name, math.nan), c.bits.size) for c, _, _ in pool])
-        parts.append(Part(names, first.role, count, d, quantizer, harm, abs(momentum), weighing.get(first.name)))
+        most = _widest(quantizer, [each for _, each, _ in pool])
+        moment_of = weighing.get(first.name)
+        parts.append(Part(names, first.role, count, d, quantizer, harm, abs(momentum), moment_of, most))
     return parts
+
+
+def _differences(c: Candidate, quantizer: Quantizer) -> Array:
+    """Return a sample of what the quantizer codes of an array; nothing if too little is finite."""
+    d, finite = sample(c.bits, None if quantizer.absolute else c.reference, c.kind, quantizer.ordered)
+    if finite >= _MIN_FINITE_SHARE:
+        return d
+    if quantizer.ordered and c.bits.size > MAX_SHARED_COMPONENTS:
+        # The array will be coded without its reference, as only a large one can be.
+        return logarithms(np.abs(sample(c.bits, None, c.kind, ordered=False)[0]))
+    return d[:0]
+
+
+def _widest(quantizer: Quantizer, pool: list[Array]) -> float:
+    """Return the factor of a step up to which each first moment has values outside the zone."""
+    step = quantizer.bin_width(np.concatenate(pool)) if quantizer.absolute else None
+    if not step:
+        return math.inf
+    # Elements that all have one size lie at the edge: a little less, and they are outside.
+    return round(0.97 * min(widest(d, _LEAST_REACH) for d in pool) / step, 2)
 
 
 def settled_error(parts: list[Part], factor: float) -> float:

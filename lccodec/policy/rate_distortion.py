@@ -13,6 +13,7 @@ ASSP 36 (1988); SPEC 7.7 (the bins).
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -61,3 +62,13 @@ def left(d: Array, step: float) -> float:
     share = np.array(kept / d.size)
     in_bin = step**2 * (1 / 12 + float(lead(share)) ** 2)
     return float(np.add.reduce(np.square(dropped)) + kept * in_bin) / d.size
+
+
+def widest(d: Array, share: float) -> float:
+    """Return about the widest step that leaves a share of the sum of squares outside the zone."""
+    sizes = np.sort(np.abs(d))
+    inside = np.add.accumulate(np.square(sizes))
+    if d.size == 0 or inside[-1] == 0:
+        return math.inf
+    edge = float(sizes[np.searchsorted(inside, (1 - share) * inside[-1])])
+    return edge / DEAD_ZONE

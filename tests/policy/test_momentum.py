@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lccodec import Balanced, UniformDeadzone
+from lccodec import Balanced, UniformDeadzone, decode, encode
 from lccodec.element_types import Array, components
 from lccodec.policy.momentum import correlations, moment_scale, moment_width
 from lccodec.policy.policy import Candidate, Past
@@ -103,3 +103,14 @@ def test_a_promise_widens_or_narrows_moments() -> None:
         steps.append(quantizer.relative_step)
     assert steps == sorted(steps)
     assert len(set(steps)) == 3
+
+
+@pytest.mark.parametrize("policy", [Balanced(), Balanced(intervals=1.0)], ids=["balanced", "a promise"])
+def test_a_moment_of_one_size_is_never_all_in_the_zone(policy: Balanced) -> None:
+    """A gain of representatives cannot help where there are none."""
+    w, m, v = run_of_adam(100, 5000)
+    m.bits = np.copysign(np.float32(0.1), m.bits.view(np.float32)).view(np.uint32)
+    settled = policy.settle([w, m, v])
+    quantizer = settled.choose(m.name, m.role, m.kind, m.bits.size)
+    decoded = decode(encode(m.bits.view(np.float32), quantizer))
+    assert np.square(decoded).sum() > 0.2 * np.square(m.bits.view(np.float32)).sum()

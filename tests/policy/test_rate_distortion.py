@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.element_types import element_type
-from lccodec.policy.rate_distortion import SAMPLE, entropy, left, sample
+from lccodec.policy.rate_distortion import SAMPLE, entropy, left, sample, widest
+from lccodec.quantizers.representatives import DEAD_ZONE
 
 FLOAT = element_type(np.dtype(np.float32))
 differences = st.lists(st.floats(-100, 100), min_size=1, max_size=50).map(np.array)
@@ -80,3 +83,16 @@ def test_a_sample_does_not_change_with_the_array() -> None:
     found, _ = sample(values.view(np.uint32), None, FLOAT, False)
     values[:] = 2
     assert found.tolist() == [1] * 10
+
+
+@given(st.integers(1, 500), st.floats(0.05, 0.9))
+def test_the_widest_step_leaves_its_share(size: int, share: float) -> None:
+    d = np.random.default_rng(size).standard_t(3, size)
+    step = widest(d, share)
+    outside = np.square(d[np.abs(d) >= DEAD_ZONE * step * (1 - 1e-12)]).sum()
+    further = np.square(d[np.abs(d) >= DEAD_ZONE * step * (1 + 1e-12)]).sum()
+    assert further <= share * np.square(d).sum() * (1 + 1e-9) <= outside * (1 + 1e-8)
+
+
+def test_of_nothing_any_step_leaves_a_share() -> None:
+    assert widest(np.zeros(5), 0.1) == widest(np.zeros(0), 0.1) == math.inf
