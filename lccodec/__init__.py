@@ -7,7 +7,8 @@ from .chain.checkpoint import CheckpointFile
 from .chain.figures import Figures
 from .chain.info import ArrayInfo, CheckpointInfo
 from .chain.keep import Keep
-from .chain.plan import ArrayPlan, Plan
+from .chain.plan import Plan
+from .chain.planned import ArrayPlan
 from .chain.prune import Pruning
 from .chain.single_file import load, load_file, save, save_file
 from .chain.tuning import Trial, tune

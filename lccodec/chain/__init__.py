@@ -2,8 +2,8 @@
 
 - `chain`: `Chain`, which saves and restores, and when a keyframe is due; `settings`: the policy and
   roles that saves go by.
-- `plan`: what a save does with each array; `coding`: a plan to frames and a manifest; `tail` and
-  `decoded`: the reference of the next delta.
+- `plan` and `planned`: what a save does with each array; `coding`: a plan to frames and a manifest;
+  `tail` and `decoded`: the reference of the next delta.
 - `exact_file`: the file of the newest state bit for bit; `newest`: when it is written and used.
 - `directory`: the files of a chain and their steps; `place`: a directory or a bundle; `links`: one
   file as a link of a chain.

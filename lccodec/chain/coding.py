@@ -25,7 +25,8 @@ from ..parallel import batches
 from ..policy.policy import Candidate
 from ..workers.crew import Crew, Threads
 from .decoded import DecodedArray, joined, split
-from .plan import FramePlan, Plan
+from .plan import Plan
+from .planned import FramePlan
 from .tasks import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame, frame_coder
 
 #: Fewer components are coded by one member: to hand them out takes longer.

@@ -10,7 +10,7 @@ An array with a few very large elements can be farther off.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,11 +19,11 @@ import numpy as np
 from ..element_types import Array, ElementType, work
 from ..frame.content import Content
 from ..frame.decode import decode_components
-from ..frame.encode import encode_content
+from ..frame.encode import Effort, encode_content
 from ..parallel import stretches
 from ..policy.policy import Candidate
 from ..quantizers.weighted import Weighted
-from .plan import FramePlan, Plan
+from .planned import FramePlan
 
 _STRETCHES: Final = 256
 _STRETCH_COMPONENTS: Final = 1 << 12
@@ -51,7 +51,9 @@ class Estimate:
     sampled: bool = False
 
 
-def estimate_plan(plan: Plan) -> list[Estimate]:
+def estimate_frames(
+    candidates: Sequence[Candidate], frames: Sequence[FramePlan], waiting: Collection[int], effort: Effort
+) -> list[Estimate]:
     """Return the estimate of each array of a plan, in its order. Nothing is written.
 
     The state must be as it was planned, and the chain must not have saved since.
@@ -61,30 +63,30 @@ def estimate_plan(plan: Plan) -> list[Estimate]:
     >>> import tempfile, lccodec
     >>> chain = lccodec.Chain(tempfile.mkdtemp(), "lossless")
     >>> plan = chain.plan({"weight": np.zeros(1000, np.float32)})
-    >>> (found,) = estimate_plan(plan)
+    >>> (found,) = plan.estimates()
     >>> found.stored_bytes < 100, found.error
     (True, 0.0)
     """
     found: dict[int, Estimate] = {}
-    for frame in plan.frames:
-        arrays = [plan.candidates[index] for index in frame.arrays]
-        found.update(zip(frame.arrays, _frame_estimates(plan, frame, arrays), strict=True))
-    for index, candidate in enumerate(plan.candidates):
+    for frame in frames:
+        arrays = [candidates[index] for index in frame.arrays]
+        found.update(zip(frame.arrays, _frame_estimates(frame, arrays, effort), strict=True))
+    for index, candidate in enumerate(candidates):
         if index not in found:  # it has no frame
-            found[index] = Estimate(0, _waiting_error(candidate) if index in plan.waiting else 0.0)
-    return [found[index] for index in range(len(plan.candidates))]
+            found[index] = Estimate(0, _waiting_error(candidate) if index in waiting else 0.0)
+    return [found[index] for index in range(len(candidates))]
 
 
-def _frame_estimates(plan: Plan, frame: FramePlan, arrays: Sequence[Candidate]) -> list[Estimate]:
+def _frame_estimates(frame: FramePlan, arrays: Sequence[Candidate], effort: Effort) -> list[Estimate]:
     """Code the arrays of a frame, or a sample of a large one."""
     parts = [slice(0, frame.size)]
     if len(arrays) == 1:
         parts = list(stretches(frame.size, _STRETCHES, _STRETCH_COMPONENTS)) or parts
-    length, samples = _coded(plan, frame, arrays, parts)
+    length, samples = _coded(frame, arrays, parts, effort)
     taken = sum(bits.size for bits, *_ in samples)
     sampled = taken < frame.size
     if sampled:  # a codebook and its tables do not grow with the size, so half of the sample is coded too
-        half_length, half = _coded(plan, frame, arrays, parts[::2])
+        half_length, half = _coded(frame, arrays, parts[::2], effort)
         grown = (length - half_length) / (taken - half[0][0].size)
         length += round((frame.size - taken) * min(max(grown, length / taken / 2), length / taken))
     kind, estimates = arrays[0].kind, []
@@ -95,7 +97,7 @@ def _frame_estimates(plan: Plan, frame: FramePlan, arrays: Sequence[Candidate]) 
 
 
 def _coded(
-    plan: Plan, frame: FramePlan, arrays: Sequence[Candidate], parts: Sequence[slice]
+    frame: FramePlan, arrays: Sequence[Candidate], parts: Sequence[slice], effort: Effort
 ) -> tuple[int, list[tuple[Array, Array, Array | None]]]:
     """Code parts of arrays as a frame; return its length, and what `_error` needs of each array."""
     kind, run = arrays[0].kind, len(arrays) > 1
@@ -109,7 +111,7 @@ def _coded(
     quantizer = frame.quantizer
     if isinstance(quantizer, Weighted) and not whole:
         quantizer = quantizer.sampled(parts)
-    coded = b"".join(encode_content(content, quantizer, effort=plan.policy.effort))
+    coded = b"".join(encode_content(content, quantizer, effort=effort))
     decoded = np.split(
         decode_components(memoryview(coded), reference), np.cumsum([piece.size for piece in bits])[:-1]
     )

@@ -14,7 +14,6 @@ from ..policy.presets import POLICIES
 from ..policy.roles import Assignment
 from .adapter import from_framework
 from .decoded import DecodedArray
-from .estimate import estimate_plan
 from .foresight import first_keyframe
 from .plan import Plan, candidates, make_plan
 from .settings import KEYFRAME_EVERY
@@ -96,5 +95,5 @@ def forecast(states: Sequence[Any], policy: str, known: Mapping[str, Assignment]
 
 
 def _nbytes(plan: Plan) -> int:
-    frames = sum(estimate.stored_bytes for estimate in estimate_plan(plan))
+    frames = sum(estimate.stored_bytes for estimate in plan.estimates())
     return frames + _FILE_BYTES + _ARRAY_BYTES * len(plan.candidates)

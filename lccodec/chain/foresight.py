@@ -17,7 +17,6 @@ from ..policy.roles import Assignment
 from ..quantizers.base import Quantizer
 from ..quantizers.lossless import Lossless
 from .adapter import Adapter, from_framework
-from .estimate import estimate_plan
 from .plan import candidates, make_plan
 
 
@@ -66,7 +65,7 @@ def first_keyframe(
         return found
     exact = dict.fromkeys(found, Lossless())
     lossy_bytes, exact_bytes = (
-        [estimate.stored_bytes for estimate in estimate_plan(make_plan(lossy, policy, None, 1.0, choice))]
+        [estimate.stored_bytes for estimate in make_plan(lossy, policy, None, 1.0, choice).estimates()]
         for choice in (found, exact)
     )
     for c, steps, whole in zip(lossy, lossy_bytes, exact_bytes, strict=True):

@@ -21,7 +21,6 @@ from .exact_file import ExactFile
 from .info import CheckpointInfo
 from .newest import open_newest, with_exact
 from .progress import Progress, check_progress
-from .remote import WorkerOptions
 from .restorers import Restorers
 from .selection import select_shares
 
@@ -33,29 +32,23 @@ class History:
     ----------
     directory, adapter
         As for `Chain`.
-    options
-        How workers are used.
+    restorers
+        Who decodes; ``None`` for this process alone.
     """
 
     def __init__(
         self,
         directory: str | os.PathLike[str],
         adapter: Adapter | None = None,
-        options: WorkerOptions = WorkerOptions(),  # noqa: B008 - it is immutable
+        restorers: Restorers | None = None,
     ) -> None:
-        self._options = options
-        self._restorers = None if options.workers is None else Restorers(options)
+        self._restorers = restorers
         self.directory = checked_path(directory)
         self.adapter = check_adapter(adapter)
         self._bits: Literal["bits"] | None = None if adapter is None else "bits"
         with storage_errors("cannot read the directory", self.directory):
             if self.directory.exists() and not self.directory.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
-
-    @property
-    def workers(self) -> int | None:
-        """The number of workers, as it was given."""
-        return self._options.workers
 
     @property
     def steps(self) -> list[int]:

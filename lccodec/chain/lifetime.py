@@ -28,6 +28,7 @@ from .keep import Keep
 from .pins import pin, pinned_steps, unpin
 from .prune import Pruning, prune
 from .remote import WorkerOptions
+from .restorers import Restorers
 from .rollback import rollback
 from .rolled_back import RolledBack, bring_back, list_rolled_back, purge_rolled_back
 from .saver import Saver
@@ -50,8 +51,15 @@ class Lifetime(History):
         adapter: Adapter | None,
         options: WorkerOptions,
     ) -> None:
-        super().__init__(directory, adapter, options)
+        alone = options.workers is None
+        super().__init__(directory, adapter, None if alone else Restorers(options.members, options.crew))
+        self._options = options
         self._ancestry = Ancestry()
+
+    @property
+    def workers(self) -> int | None:
+        """The number of workers, as it was given."""
+        return self._options.workers
 
     @property
     def newest(self) -> Kept:

@@ -14,86 +14,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, overload
+from typing import Final, overload
 
 from ..container.tree import Flat
 from ..element_types import Array, components
 from ..errors import ArgumentError
 from ..frame.content import MAX_SHARED_COMPONENTS
-from ..frame.header import Shape, check_shape
+from ..frame.header import check_shape
 from ..parallel import slices
 from ..policy.policy import Candidate, Policy
 from ..policy.roles import Assignment, Role, assign_roles
 from ..quantizers.base import Quantizer
 from ..quantizers.registry import quantizer_text
 from .decoded import DecodedArray
-
-if TYPE_CHECKING:
-    from .estimate import Estimate
+from .estimate import Estimate, estimate_frames
+from .planned import ArrayPlan, FramePlan, Stored
 
 #: Most components of a run: reading one of its arrays means reading the whole run.
 _MAX_RUN_COMPONENTS: Final = 1 << 20
 
-#: How a save stores an array: without a reference, against the parent's array, or not at all.
-Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits"]
-
 #: The role of an array in a single file. Roles matter only for deltas.
 _NO_ROLE: Final = Assignment("other", "in a single file")
-
-
-@dataclass(frozen=True)
-class ArrayPlan:
-    """The plan for one array.
-
-    Parameters
-    ----------
-    name
-        Path of the array in the state.
-    dtype, shape
-        Type of the array, and its shape in elements.
-    nbytes
-        Size of the array in bytes.
-    role, why
-        ``"weight"``, ``"first_moment"``, ``"second_moment"`` or ``"other"``, and the reason in a
-        few words.
-    quantizer
-        The quantizer that codes the array in deltas, as text. In a keyframe, and if the parent has
-        no such array, the `keyframes` of the policy apply.
-    lossy
-        Whether anything may be lost, in a delta or in a keyframe.
-    guarantee
-        What holds for every value that the quantizer codes, in words; empty if there is no
-        guarantee.
-    stored
-        What this save does: it stores the array ``"whole"``, or as a ``"delta"`` to the parent's
-        array; or it does not store the array, which is ``"unchanged"`` or ``"waits"``.
-    frame
-        Number of the array's frame, from 0 on; ``None`` if it has no frame. Small arrays share a
-        frame.
-    """
-
-    name: str
-    dtype: str
-    shape: Shape
-    nbytes: int
-    role: Role
-    why: str
-    quantizer: str
-    lossy: bool
-    guarantee: str = ""
-    stored: Stored = "whole"
-    frame: int | None = None
-
-
-@dataclass
-class FramePlan:
-    """One frame of a checkpoint. Several arrays make a run."""
-
-    arrays: list[int]  # indices in the state, rising
-    quantizer: Quantizer
-    relative: bool  # whether the frame is relative to the parent's arrays
-    inherits: bool  # whether the parent has all of these arrays, with the same types and shapes
-    size: int = 0  # components of all arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +73,7 @@ class Plan(Sequence[ArrayPlan]):
         A sample of each large array is coded. Call it before the chain saves again: the plan refers
         to the state and to the arrays of the last checkpoint.
         """
-        from .estimate import estimate_plan
-
-        return estimate_plan(self)
+        return estimate_frames(self.candidates, self.frames, self.waiting, self.policy.effort)
 
     def frame_numbers(self) -> list[int]:
         """Return the number of each array's frame, from 1 on; 0 without a frame (SPEC 8)."""

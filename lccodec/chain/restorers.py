@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ..workers.crew import Crew
 from .checkpoint import CheckpointFile
-from .remote import WorkerOptions
 from .replay import Decoding
 from .sharing import Source, replay_shared
 
@@ -26,18 +26,21 @@ class Restorers:
 
     Parameters
     ----------
-    options
-        How workers are used.
+    members
+        How many processes decode, with this one.
+    begin
+        Starts the crew.
     """
 
-    def __init__(self, options: WorkerOptions) -> None:
-        self._options = options
+    def __init__(self, members: int, begin: Callable[[], Crew]) -> None:
+        self._members = members
+        self._begin = begin
         self._crew: Crew | None = None
         self._process = os.getpid()
 
     def share(self, file: CheckpointFile, path: Path) -> None:
         """Let the crew decode the arrays of an open checkpoint, if that is worth it."""
-        if self._options.members == 1:
+        if self._members == 1:
             return
         heads = file.heads().values()
         if sum(math.prod(head.shape) * head.header.kind.itemsize for head in heads) >= _MIN_SHARED_BYTES:
@@ -54,5 +57,5 @@ class Restorers:
         crew = self._crew
         if crew is None or crew.broken or self._process != os.getpid():  # or a fork has copied it
             self._process = os.getpid()
-            crew = self._crew = self._options.crew()
+            crew = self._crew = self._begin()
         return replay_shared(file, source, indices, crew)

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..chain.estimate import Estimate
-from ..chain.plan import ArrayPlan, Plan
+from ..chain.plan import Plan
+from ..chain.planned import ArrayPlan
 from ..printable import printable
 from .render import quantizer_words, ratio, shape_text, size_text
 from .table import Table
