@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 import lccodec
-from lccodec.chain.checkpoint import CheckpointFile, open_data
+from lccodec.chain.read.checkpoint import CheckpointFile, open_data
 from lccodec.constants import (
     MAX_EXPANSION,
     PAYLOAD_OFFSET,

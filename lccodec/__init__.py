@@ -1,18 +1,17 @@
 """lccodec: a portable, pure-NumPy codec for training checkpoints."""
 
-from .chain.bundled import open_path as open
-from .chain.bundling import bundle, unbundle
 from .chain.chain import Chain
-from .chain.checkpoint import CheckpointFile
-from .chain.figures import Figures
-from .chain.info import ArrayInfo, CheckpointInfo
-from .chain.keep import Keep
-from .chain.plan import Plan
-from .chain.planned import ArrayPlan
-from .chain.prune import Pruning
-from .chain.single_file import load, load_file, save, save_file
+from .chain.life.bundle import bundle, unbundle
+from .chain.life.keep import Keep
+from .chain.life.prune import Pruning
+from .chain.read.bundle import open_path as open
+from .chain.read.checkpoint import CheckpointFile
+from .chain.read.info import ArrayInfo, CheckpointInfo, Figures
+from .chain.read.validate import Problem, validate
+from .chain.save.plan import Plan
+from .chain.save.planned import ArrayPlan
+from .chain.save.single_file import load, load_file, save, save_file
 from .chain.tuning import Trial, tune
-from .chain.validate import Problem, validate
 from .element_types import BFLOAT16_BITS
 from .errors import (
     ArgumentError,

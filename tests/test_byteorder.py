@@ -38,7 +38,7 @@ ALLOWED = {
         "own.view(np.uint8)": "to a process of this host",
         "own.view(np.uint8).data": "the same",
     },
-    "chain/plan": {
+    "chain/save/plan": {
         "left.tobytes()": "compared with the bytes of another array of the host's order",
         "right.tobytes()": "the same",
     },
@@ -49,7 +49,7 @@ ALLOWED = {
     "adapters/dcp/reader": {"array.tobytes()": "a pickle: uint8"},
     "adapters/npz": {"array.view(np.uint8)": "read as the header of the member says"},
     "adapters/torch/numpy_pickle": {"np.frombuffer(data, kind.dtype)": "in the order that the file says"},
-    "chain/snapshot": {
+    "chain/save/background/state_copy": {
         "np.concatenate(arrays, axis=None).view(np.uint8)": "of bool",
         "np.fromiter": "numbers, of no bytes",
     },

@@ -131,7 +131,12 @@ def test_one_function_of_the_program_prints() -> None:
                 ("stdout.write", "stderr.write")
             ):
                 printing.append(module)
-    assert sorted(printing) == ["__main__", "adapters/link_saver", "chain/background", "cli/program"]
+    assert sorted(printing) == [
+        "__main__",
+        "adapters/link_saver",
+        "chain/save/background/background",
+        "cli/program",
+    ]
 
 
 @pytest.mark.parametrize("module", sorted(modules()))
@@ -173,12 +178,12 @@ TESTED_WITH = {
     "frame/encode": "frame/test_frame",
     "frame/symbols": "frame/test_frame",
     "frame/header": "frame/test_frame",
-    "chain/coding": "chain/test_plan",
-    "chain/history": "chain/test_chain",
-    "chain/planned": "chain/test_plan",
-    "chain/remote": "chain/test_background",
-    "chain/restorers": "chain/test_sharing",
-    "chain/tasks": "chain/test_background",
+    "chain/save/encode": "chain/save/test_plan",
+    "chain/read/history": "chain/test_chain",
+    "chain/save/planned": "chain/save/test_plan",
+    "chain/save/background/client": "chain/save/background/test_background",
+    "chain/read/crew": "chain/read/test_crew",
+    "chain/save/encode": "chain/save/background/test_background",
     "inspect/trajectory": "inspect/test_examination",
     "adapters/dcp/reader": "adapters/dcp/test_dcp",
     "adapters/jax/single_file": "adapters/jax/test_states",

@@ -110,7 +110,7 @@ def test_what_is_missing_is_left_out_and_told(
 @pytest.mark.parametrize(
     ("file", "some"),
     [
-        ("tests/chain/test_killed.py", True),  # slow
+        ("tests/chain/save/test_killed.py", True),  # slow
         ("tests/report/test_hostile.py", True),  # in a browser
         ("tests/adapters/torch/test_states.py", True),  # of a framework
         ("tests/cli/test_program.py", True),  # in one test

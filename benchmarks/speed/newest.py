@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import lccodec
-from lccodec.chain.coding import plan_manifest
-from lccodec.chain.exact_file import write_exact
-from lccodec.chain.plan import candidates, make_plan
+from lccodec.chain.save.encode import plan_manifest
+from lccodec.chain.save.exact import write_exact
+from lccodec.chain.save.plan import candidates, make_plan
 from lccodec.container.tree import flatten
 
 from ..measure.figures import Figure

@@ -32,8 +32,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..chain.keep import Keep
-from ..chain.settings import KEYFRAME_EVERY
+from ..chain.life.keep import Keep
+from ..chain.save.settings import KEYFRAME_EVERY
 from ..container.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy

@@ -40,8 +40,8 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import as_integer
-from ..chain.keep import Keep
-from ..chain.settings import KEYFRAME_EVERY
+from ..chain.life.keep import Keep
+from ..chain.save.settings import KEYFRAME_EVERY
 from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy

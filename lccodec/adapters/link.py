@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..chain.chain import Chain
-from ..chain.checkpoint import CheckpointFile, open_file
-from ..chain.directory import checkpoint_path, step_path
-from ..chain.newest import open_exact_of
-from ..chain.settings import LOG
-from ..chain.single_file import save_file
+from ..chain.read.checkpoint import CheckpointFile, open_file
+from ..chain.read.exact import open_exact_of
+from ..chain.save.settings import LOG
+from ..chain.save.single_file import save_file
+from ..chain.store.directory import checkpoint_path, step_path
 from ..constants import MAX_STEP
 from ..container.reader import open_checkpoint
 from ..container.system import checked_path

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.adapter import Adapter
-from ..chain.ancestry import Ancestry
 from ..chain.chain import Chain
-from ..chain.lifetime import thin_out
-from ..chain.settings import LOG
+from ..chain.life.lifetime import thin_out
+from ..chain.save.settings import LOG
+from ..chain.store.parents import Ancestry
 from ..errors import ArgumentError
 from ..policy.roles import Assignment
 from ..printable import printable

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ..chain.checkpoint import open_file
-from ..chain.directory import chains_in, directory_steps, inner_directories
-from ..chain.keep import Keep
-from ..chain.prune import Pruning, prune
+from ..chain.life.keep import Keep
+from ..chain.life.prune import Pruning, prune
+from ..chain.read.checkpoint import open_file
+from ..chain.store.directory import chains_in, directory_steps, inner_directories
 from ..container.reader import open_checkpoint
 from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, FormatError
@@ -46,7 +46,7 @@ def prune_named(
     places
         Files, and directories with all that is below them. Whatever may name a step must be there.
     rewrite, dry_run
-        As for `lccodec.chain.prune.prune`.
+        As for `lccodec.chain.life.prune.prune`.
 
     Returns
     -------

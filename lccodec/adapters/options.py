@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..chain.adapter import Adapter
 from ..chain.chain import Chain
-from ..chain.keep import Keep, check_keep
-from ..chain.newest import check_newest
-from ..chain.settings import KEYFRAME_EVERY
+from ..chain.life.keep import Keep, check_keep
+from ..chain.save.exact import check_newest
+from ..chain.save.settings import KEYFRAME_EVERY
 from ..container.system import checked_path
 from ..errors import ArgumentError
 from ..policy.policy import Policy

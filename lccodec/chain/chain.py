@@ -19,19 +19,20 @@ from ..policy.record import Kept
 from ..policy.roles import Assignment, Role
 from ..workers.memory import Arena
 from .adapter import Adapter, from_framework
-from .background import Background, WhenBusy, check_when_busy, open_background
-from .claim import Claim
-from .foresight import foresee
-from .judge import Judge
-from .keep import Keep, check_keep
-from .lifetime import Lifetime, check_every, thin_out
-from .newest import check_exact_every, check_newest, next_of
-from .plan import Plan
+from .life.keep import Keep, check_keep
+from .life.lifetime import Lifetime, check_every, thin_out
 from .progress import Progress, check_progress, telling_of_save
-from .remote import PATIENCE_SECONDS, WorkerOptions
-from .saver import Saver
-from .settings import KEYFRAME_EVERY, Settings, without_settings
-from .snapshot import Snapshot, Staging
+from .save.background.background import Background, WhenBusy, check_when_busy, open_background
+from .save.background.client import PATIENCE_SECONDS, WorkerOptions
+from .save.background.state_copy import Snapshot, Staging
+from .save.exact import check_exact_every, check_newest
+from .save.forecast import foresee
+from .save.judge import Judge
+from .save.plan import Plan
+from .save.saver import Saver
+from .save.settings import KEYFRAME_EVERY, Settings, without_settings
+from .store.claim import Claim
+from .store.directory import next_of
 
 
 class Chain(Lifetime):
@@ -198,7 +199,7 @@ class Chain(Lifetime):
             numbers of arrays, the last time with all that are coded. An error of it is a warning.
         following
             The state that is to be saved next, if it is known. A lossy first keyframe of a chain is
-            then as fine as the values move (:mod:`lccodec.chain.foresight`).
+            then as fine as the values move (:mod:`lccodec.chain.save.forecast`).
 
         Raises
         ------

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 from ..adapters.files.formats import check_suffix, load_with_roles
 from ..adapters.files.originals import FileOriginals
 from ..adapters.files.steps import files_below, number_files
-from ..chain.directory import chain_steps, next_step
-from ..chain.forecast import Forecast, forecast
+from ..chain.save.forecast import Forecast, forecast
+from ..chain.store.directory import chain_steps, next_step
 from ..errors import ArgumentError
 from ..inspect.imported import ImportLoss, import_loss
 from ..policy.roles import Assignment

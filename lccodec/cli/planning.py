@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..chain.estimate import Estimate
-from ..chain.plan import Plan
-from ..chain.planned import ArrayPlan
+from ..chain.save.estimate import Estimate
+from ..chain.save.plan import Plan
+from ..chain.save.planned import ArrayPlan
 from ..printable import printable
 from .render import quantizer_words, ratio, shape_text, size_text
 from .table import Table

@@ -18,8 +18,8 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ..chain.directory import directory_steps
-from ..chain.info import ArrayInfo, CheckpointInfo
+from ..chain.read.info import ArrayInfo, CheckpointInfo
+from ..chain.store.directory import directory_steps
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import EXACT_BY_DEFAULT

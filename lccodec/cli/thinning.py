@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..chain.compact import Compaction
-from ..chain.prune import Pruning
-from ..chain.rewrite import Rewriting
+from ..chain.life.compact import Compaction
+from ..chain.life.prune import Pruning
+from ..chain.life.rewrite_step import Rewriting
 from ..printable import printable
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..chain.bundled import open_path
-from ..chain.checkpoint import CheckpointFile, open_file, open_step
+from ..chain.read.bundle import open_path
+from ..chain.read.checkpoint import CheckpointFile, open_file, open_step
 from ..container.bundle import is_bundle
 from ..policy.roles import Role
 from .difference import ArrayChange, Leaves, compare_states

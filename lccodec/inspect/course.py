@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..chain.checkpoint import CheckpointFile, open_step
-from ..chain.decoded import DecodedArray
-from ..chain.place import Place, place_steps
-from ..chain.replay import replay_each
+from ..chain.read.checkpoint import CheckpointFile, open_step
+from ..chain.read.replay import DecodedArray, replay_each
+from ..chain.store.directory import Place, place_steps
 from ..container.bundle import Bundle
 from ..errors import LccodecError
 from .report import ArrayRow

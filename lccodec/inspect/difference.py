@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..chain.checkpoint import CheckpointFile
-from ..chain.decoded import DecodedArray
+from ..chain.read.checkpoint import CheckpointFile
+from ..chain.read.replay import DecodedArray
 from ..container.leaves import select
 from ..container.tree import array_names
 from ..element_types import Array, components, element_type

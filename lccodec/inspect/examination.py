@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ..chain.survey import Visit
+from ..chain.read.survey import Visit
 from ..container.reader import check_skeleton
 from ..container.system import StrPath, checked_path
 from ..errors import ArgumentError, ChainError, LccodecError

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..chain.decoded import DecodedArray
+from ..chain.read.replay import DecodedArray
 from .loss import measure_loss
 from .originals import Originals, original_bits
 from .source import open_source

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..chain.info import ArrayInfo, CheckpointInfo
-from ..chain.survey import Visit
+from ..chain.read.info import ArrayInfo, CheckpointInfo
+from ..chain.read.survey import Visit
 from ..container.reader import CheckpointReader
 from ..errors import ChainError, LccodecError
 from ..policy.roles import Role

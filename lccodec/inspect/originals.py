@@ -11,10 +11,10 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ..chain.bundled import open_exact_in
-from ..chain.checkpoint import CheckpointFile
-from ..chain.decoded import DecodedArray
-from ..chain.place import Place
+from ..chain.read.bundle import open_exact_in
+from ..chain.read.checkpoint import CheckpointFile
+from ..chain.read.replay import DecodedArray
+from ..chain.store.directory import Place
 from ..constants import EXACT_NAME
 from ..container.bundle import Bundle
 from ..container.reader import open_checkpoint

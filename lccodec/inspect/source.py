@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..chain.bundled import describe_exact_in
-from ..chain.directory import no_checkpoint
-from ..chain.newest import describe_exact
-from ..chain.pins import pinned_steps
-from ..chain.place import Place, place_steps
-from ..chain.survey import Visit, survey, visit_file
+from ..chain.life.pins import pinned_steps
+from ..chain.read.bundle import describe_exact_in
+from ..chain.read.exact import describe_exact
+from ..chain.read.survey import Visit, survey, visit_file
+from ..chain.store.directory import Place, no_checkpoint, place_steps
 from ..container.bundle import Bundle, is_bundle
 from ..container.reader import open_checkpoint
 from ..errors import ArgumentError

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..chain.decoded import DecodedArray
+from ..chain.read.replay import DecodedArray
 from ..element_types import Array
 from ..errors import LccodecError
 from .bins import Bins

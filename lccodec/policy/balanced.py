@@ -82,8 +82,8 @@ class Balanced(Policy):
     intervals
         What resuming from a restored state may cost, in intervals between checkpoints: 1 is the
         cost of the exact state of the checkpoint before. It sets the steps of first moments. Those
-        of weights follow from `loss` during the run (:mod:`lccodec.chain.judge`); without it they
-        stay as they are without a target.
+        of weights follow from `loss` during the run (:mod:`lccodec.chain.save.judge`); without it
+        they stay as they are without a target.
     loss
         A function of a state, in the form that `Chain.save` takes, that returns its loss, best on
         data that is always the same. `Chain` calls it at a few saves, then in at most 1 % of the

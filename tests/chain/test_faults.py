@@ -19,14 +19,14 @@ from pathlib import Path
 import pytest
 
 from lccodec import Chain, Keep, LccodecWarning, StorageError, bundle, unbundle, validate
-from lccodec.chain import bundling
-from lccodec.chain.compact import compact
-from lccodec.chain.fork import fork
-from lccodec.chain.pins import pin, unpin
-from lccodec.chain.prune import prune
-from lccodec.chain.rewrite import rewrite
-from lccodec.chain.rollback import rollback
-from lccodec.chain.rolled_back import bring_back, purge_rolled_back
+from lccodec.chain.life import bundle as bundling
+from lccodec.chain.life.compact import compact
+from lccodec.chain.life.fork import fork
+from lccodec.chain.life.pins import pin, unpin
+from lccodec.chain.life.prune import prune
+from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.chain.life.rollback import rollback
+from lccodec.chain.life.set_aside import bring_back, purge_rolled_back
 from lccodec.constants import TEMPORARY_PREFIX
 from lccodec.container.system import System
 

@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 
 from lccodec import Chain, ChainError, Keep, LccodecWarning, validate
-from lccodec.chain import background, claim, tail
-from lccodec.chain.claim import Claim
-from lccodec.chain.prune import prune
-from lccodec.chain.rollback import rollback
+from lccodec.chain.life.prune import prune
+from lccodec.chain.life.rollback import rollback
+from lccodec.chain.save import reference
+from lccodec.chain.save.background import background
+from lccodec.chain.store import claim
+from lccodec.chain.store.claim import Claim
 from lccodec.constants import WRITER_NAME
 from lccodec.container.folder import Folder, locked_folder
 from lccodec.container.whole_file import WholeFile
@@ -147,7 +149,7 @@ def test_a_save_waits_for_who_removes_but_not_for_ever(
     chain: tuple[Chain, Callable[[int], Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain_, save = chain
-    monkeypatch.setattr(tail, "_SECONDS_TO_WAIT", 0.05)
+    monkeypatch.setattr(reference, "_SECONDS_TO_WAIT", 0.05)
     with locked_folder(chain_.directory):
         save(5)
     assert_same(chain_.restore(), STATES[5])

@@ -35,9 +35,9 @@ from lccodec import (
     StorageError,
     UniformDeadzone,
 )
-from lccodec.chain import coding
-from lccodec.chain.directory import checkpoint_path
-from lccodec.chain.pins import pinned_steps
+from lccodec.chain.life.pins import pinned_steps
+from lccodec.chain.save import encode
+from lccodec.chain.store.directory import checkpoint_path
 from lccodec.container.system import System
 from lccodec.container.tree import flatten
 
@@ -141,7 +141,7 @@ def failing_system(call: str, after: int, error: BaseException) -> Iterator[None
 @contextmanager
 def failing_encoder(after: int, error: BaseException) -> Iterator[None]:
     """Let the encoder raise after some pieces."""
-    real, count = coding.encode_content, 0
+    real, count = encode.encode_content, 0
 
     def pieces(*arguments: Any, **options: Any) -> Iterator[bytes]:
         nonlocal count
@@ -151,7 +151,7 @@ def failing_encoder(after: int, error: BaseException) -> Iterator[None]:
                 raise error
             yield piece
 
-    with mock.patch.object(coding, "encode_content", pieces):
+    with mock.patch.object(encode, "encode_content", pieces):
         yield
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, Lossless, UniformDeadzone, decode, encode
-from lccodec.chain.plan import candidates
+from lccodec.chain.save.plan import candidates
 from lccodec.constants import MAX_DIMENSIONS, MAX_ELEMENTS
 from lccodec.container.tree import flatten
 from lccodec.frame.header import check_shape

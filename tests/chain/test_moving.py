@@ -26,7 +26,7 @@ from lccodec import (
     Triggered,
     UniformDeadzone,
 )
-from lccodec.chain import plan
+from lccodec.chain.save import plan
 from lccodec.element_types import ElementType, components, work
 from lccodec.frame import encode as encoder
 from lccodec.frame.content import MAX_SHARED_COMPONENTS

@@ -22,8 +22,8 @@ import pytest
 
 from lccodec import Chain, Keep, LccodecError, LccodecWarning, bundle, unbundle, validate
 from lccodec.adapters.named import prune_together
-from lccodec.chain import background
-from lccodec.chain.newest import describe_exact
+from lccodec.chain.read.exact import describe_exact
+from lccodec.chain.save.background import background
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME, WRITER_NAME
 from lccodec.inspect.examination import examine
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from lccodec import Keep
-from lccodec.chain.directory import checkpoint_path
+from lccodec.chain.store.directory import checkpoint_path
 from lccodec.cli.verbs import ls
 from lccodec.container.system import System
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import lccodec
-from lccodec.chain.directory import checkpoint_path
+from lccodec.chain.store.directory import checkpoint_path
 from lccodec.container.bundle import Bundle
 from lccodec.frame.decode import decode_components
 from lccodec.inspect.course import course
@@ -42,7 +42,7 @@ def test_only_its_own_frames_are_decoded(tmp_path, monkeypatch):
         decoded["frames"] += 1
         return decode_components(*args, **options)
 
-    monkeypatch.setattr("lccodec.chain.replay.decode_components", counted)
+    monkeypatch.setattr("lccodec.chain.read.replay.decode_components", counted)
     course(chain.directory, row)
     assert decoded["frames"] == 6
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.chain.directory import checkpoint_path
-from lccodec.chain.pins import pin
+from lccodec.chain.life.pins import pin
+from lccodec.chain.store.directory import checkpoint_path
 from lccodec.frame.decode import decode_components
 from lccodec.inspect import examination, thinning
 from lccodec.inspect.examination import examine
@@ -236,7 +236,7 @@ def test_each_delta_is_decoded_once(tmp_path, monkeypatch):
         decoded["frames"] += 1
         return decode_components(*args, **options)
 
-    monkeypatch.setattr("lccodec.chain.replay.decode_components", counted)
+    monkeypatch.setattr("lccodec.chain.read.replay.decode_components", counted)
     seen = []
     examine(chain.directory, progress=lambda done, total: seen.append((done, total)))
     assert decoded["frames"] == frames

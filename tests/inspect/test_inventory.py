@@ -1,7 +1,7 @@
 """What lies in a chain: names of policies, very long texts, files that cannot be opened."""
 
 import lccodec
-from lccodec.chain.directory import checkpoint_path
+from lccodec.chain.store.directory import checkpoint_path
 from lccodec.inspect.inventory import MAX_TEXT_CHARACTERS, Inventory, policy_name, shortened
 from lccodec.inspect.source import open_source
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 import lccodec
-from lccodec.chain.directory import checkpoint_path
+from lccodec.chain.store.directory import checkpoint_path
 from lccodec.element_types import components
 from lccodec.inspect.examination import examine
 from lccodec.inspect.loss import guaranteed_error, measure_loss

@@ -5,8 +5,8 @@ from contextlib import closing
 import numpy as np
 
 import lccodec
-from lccodec.chain.decoded import DecodedArray
-from lccodec.chain.directory import checkpoint_path
+from lccodec.chain.read.replay import DecodedArray
+from lccodec.chain.store.directory import checkpoint_path
 from lccodec.constants import EXACT_NAME
 from lccodec.container.bundle import Bundle
 from lccodec.container.reader import open_checkpoint

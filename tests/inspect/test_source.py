@@ -5,8 +5,8 @@ from contextlib import closing
 import pytest
 
 import lccodec
-from lccodec.chain.directory import checkpoint_path
-from lccodec.chain.pins import pin
+from lccodec.chain.life.pins import pin
+from lccodec.chain.store.directory import checkpoint_path
 from lccodec.constants import EXACT_NAME
 from lccodec.inspect.source import open_source
 

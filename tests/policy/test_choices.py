@@ -19,7 +19,7 @@ from lccodec import (
     Triggered,
     UniformDeadzone,
 )
-from lccodec.chain.planned import ArrayPlan
+from lccodec.chain.save.planned import ArrayPlan
 from lccodec.policy.balanced import STEPS
 from lccodec.policy.record import Record, read_record
 from lccodec.policy.roles import Assignment
@@ -180,7 +180,7 @@ def test_info_of_a_record_that_is_not_known(
 ) -> None:
     with HistoryChain(tmp_path) as chain:
         with monkeypatch.context() as patch:
-            patch.setattr("lccodec.chain.saver.write_record", lambda _: recorded)
+            patch.setattr("lccodec.chain.save.saver.write_record", lambda _: recorded)
             chain.save(0, walk(1)[0])
         info = chain.info()
     assert info.policy == recorded

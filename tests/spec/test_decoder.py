@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.chain.rewrite import rewrite
+from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import TAIL

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from lccodec import Policy
-from lccodec.chain.coding import encode_plan
-from lccodec.chain.decoded import DecodedArray
-from lccodec.chain.plan import candidates, make_plan
+from lccodec.chain.read.replay import DecodedArray
+from lccodec.chain.save.encode import encode_plan
+from lccodec.chain.save.plan import candidates, make_plan
 from lccodec.container.tree import Flat
 from lccodec.frame.header import FrameHeader, parse_header
 from lccodec.workers.crew import Threads

@@ -6,7 +6,7 @@ import gc
 import os
 from pathlib import Path
 
-WORKER = b"lccodec.chain.worker"
+WORKER = b"lccodec.chain.save.background.worker"
 
 
 def is_running(process: int) -> bool:

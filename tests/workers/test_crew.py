@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Lossless, WorkerError
-from lccodec.chain.sharing import CloseFile
-from lccodec.chain.tasks import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame
-from lccodec.chain.worker import start_worker
+from lccodec.chain.read.crew import CloseFile
+from lccodec.chain.save.background.worker import start_worker
+from lccodec.chain.save.encode import CloseFrame, EncodeBlock, EncodeFrames, FrameInput, OpenFrame
 from lccodec.element_types import components
 from lccodec.workers.crew import Crew, Processes, Threads, has_lock, member_count
 from lccodec.workers.memory import place_of

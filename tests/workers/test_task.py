@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from lccodec.chain.sharing import CloseFile, DecodeGroup, DecodeRange, Source
+from lccodec.chain.read.crew import CloseFile, DecodeGroup, DecodeRange, Source
 from lccodec.workers.memory import Arena, place_of
 from lccodec.workers.task import Bench, Done, Writes
 

@@ -13,8 +13,8 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from ...chain.checkpoint import open_file
-from ...chain.directory import directory_steps
+from ...chain.read.checkpoint import open_file
+from ...chain.store.directory import directory_steps
 from ...container.system import StrPath, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array

@@ -14,9 +14,9 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from ...chain.chain import Chain
-from ...chain.directory import checkpoint_path, step_path
-from ...chain.keep import Keep, check_keep
-from ...chain.settings import KEYFRAME_EVERY
+from ...chain.life.keep import Keep, check_keep
+from ...chain.save.settings import KEYFRAME_EVERY
+from ...chain.store.directory import checkpoint_path, step_path
 from ...container.reader import open_checkpoint
 from ...container.system import StrPath, checked_path
 from ...element_types import Array

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from ...chain.single_file import save_file as save_checkpoint
+from ...chain.save.single_file import save_file as save_checkpoint
 from ...constants import CHECKPOINT_SUFFIX
 from ...container.scalars import metadata_strings
 from ...container.system import StrPath, checked_path

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...chain.directory import directory_steps
+from ...chain.store.directory import directory_steps
 from ...container.bundle import is_bundle
 from ...container.tree import array_names, flatten
 from ...errors import ArgumentError

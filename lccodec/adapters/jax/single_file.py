@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ...chain.arrivals import Arrivals
-from ...chain.checkpoint import open_data, open_file
+from ...chain.read.arrivals import Arrivals
+from ...chain.read.checkpoint import open_data, open_file
 from ..tree import single_file
 from .states import from_numpy, to_numpy
 from .target import load_into

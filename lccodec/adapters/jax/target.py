@@ -9,7 +9,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-from ...chain.arrivals import Arrivals
+from ...chain.read.arrivals import Arrivals
 from ...element_types import in_host_order
 from ..tree.plain import check_same, from_outline, from_plain
 from .states import host_leaf, placed

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from ...chain.keep import Keep
-from ...chain.settings import KEYFRAME_EVERY
+from ...chain.life.keep import Keep
+from ...chain.save.settings import KEYFRAME_EVERY
 from ...container.system import checked_path
 from ...errors import ArgumentError
 from ...policy.policy import Policy

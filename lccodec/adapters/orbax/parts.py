@@ -20,7 +20,7 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from ...chain.checkpoint import CheckpointFile
+from ...chain.read.checkpoint import CheckpointFile
 from ...container.tree import leaf_name
 from ...element_types import Array
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, UnsupportedError

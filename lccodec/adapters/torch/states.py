@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...chain.adapter import Room
-from ...chain.arrivals import Arrivals
+from ...chain.read.arrivals import Arrivals
 from ...container.tree import flatten
 from ...element_types import BFLOAT16_BITS, ELEMENT_TYPES, Array, element_type
 from ...errors import ArgumentError, FormatError

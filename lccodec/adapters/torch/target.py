@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import torch
 
-from ...chain.arrivals import Arrivals
+from ...chain.read.arrivals import Arrivals
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
 from ..tree.plain import below, check_same

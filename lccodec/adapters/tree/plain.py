@@ -33,7 +33,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ...chain.arrivals import Arrivals
+from ...chain.read.arrivals import Arrivals
 from ...constants import MAX_NESTING
 from ...container.scalars import metadata_strings
 from ...container.tree import leaf_name

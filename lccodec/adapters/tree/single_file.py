@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ...chain import single_file
-from ...chain.checkpoint import CheckpointFile, open_data, open_file
+from ...chain.read.checkpoint import CheckpointFile, open_data, open_file
+from ...chain.save import single_file
 
 __all__ = ["load", "load_file", "restored", "save", "save_file"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ...chain.bundling import bundle as bundle_chain
-from ...chain.bundling import unbundle as unbundle_chain
+from ...chain.life.bundle import bundle as bundle_chain
+from ...chain.life.bundle import unbundle as unbundle_chain
 from ...container.bundle import Bundle
 from ...printable import printable
 from .. import render

@@ -10,14 +10,13 @@ from typing import Any
 
 import click
 
-from ...chain.bundled import describe_exact_in, with_exact_in
-from ...chain.directory import no_checkpoint, readable_chains_in
-from ...chain.info import ArrayInfo, CheckpointInfo
-from ...chain.newest import describe_exact, with_exact
-from ...chain.pins import pinned_steps
-from ...chain.place import Place, place_steps
-from ...chain.survey import survey
-from ...chain.validate import validate
+from ...chain.life.pins import pinned_steps
+from ...chain.read.bundle import describe_exact_in, with_exact_in
+from ...chain.read.exact import describe_exact, with_exact
+from ...chain.read.info import ArrayInfo, CheckpointInfo
+from ...chain.read.survey import survey
+from ...chain.read.validate import validate
+from ...chain.store.directory import Place, no_checkpoint, place_steps, readable_chains_in
 from ...container.bundle import Bundle, is_bundle
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError
 from ...inspect.course import course

@@ -11,16 +11,16 @@ import click
 
 from ...adapters.named import prune_named, prune_together
 from ...chain.chain import Chain
-from ...chain.fork import fork as fork_chain
-from ...chain.keep import Keep
-from ...chain.pins import pin as pin_step
-from ...chain.pins import pinned_steps
-from ...chain.pins import unpin as unpin_step
-from ...chain.prune import Pruning
-from ...chain.rollback import rollback as roll_back
-from ...chain.rolled_back import RolledBack, list_rolled_back, purge_rolled_back
-from ...chain.rolled_back import bring_back as bring_back_steps
-from ...chain.settings import KEYFRAME_EVERY
+from ...chain.life.fork import fork as fork_chain
+from ...chain.life.keep import Keep
+from ...chain.life.pins import pin as pin_step
+from ...chain.life.pins import pinned_steps
+from ...chain.life.pins import unpin as unpin_step
+from ...chain.life.prune import Pruning
+from ...chain.life.rollback import rollback as roll_back
+from ...chain.life.set_aside import RolledBack, list_rolled_back, purge_rolled_back
+from ...chain.life.set_aside import bring_back as bring_back_steps
+from ...chain.save.settings import KEYFRAME_EVERY
 from ...errors import ArgumentError
 from ...policy.presets import POLICIES
 from ...printable import printable

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import click
 
-from ...chain.bundled import open_path
-from ...chain.checkpoint import CheckpointFile, open_step
-from ...chain.newest import open_newest
+from ...chain.read.bundle import open_path
+from ...chain.read.checkpoint import CheckpointFile, open_step
+from ...chain.read.exact import open_newest
 from ...container.bundle import is_bundle
 from ...container.system import checked_path
 from ...errors import ArgumentError

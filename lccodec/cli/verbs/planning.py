@@ -8,7 +8,7 @@ import click
 
 from ...adapters.files.formats import check_suffix, load_with_roles
 from ...chain.chain import Chain
-from ...chain.directory import directory_steps
+from ...chain.store.directory import directory_steps
 from ...policy.presets import POLICIES
 from .. import render
 from ..planning import plan_document, plan_text

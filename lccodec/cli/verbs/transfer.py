@@ -10,11 +10,11 @@ import click
 
 from ...adapters.files.formats import check_suffix
 from ...adapters.files.structure import choose
-from ...chain.average import average as average_steps
 from ...chain.chain import Chain
-from ...chain.checkpoint import CheckpointFile
-from ...chain.directory import chain_steps
-from ...chain.selection import select_shares
+from ...chain.read.average import average as average_steps
+from ...chain.read.checkpoint import CheckpointFile
+from ...chain.read.history import select_shares
+from ...chain.store.directory import chain_steps
 from ...policy.presets import POLICIES
 from ...policy.record import Kept
 from ...policy.roles import ROLES, Role

@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 import lccodec
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.named import prune_together
-from lccodec.chain.saver import Saver
+from lccodec.chain.save.saver import Saver
 from lccodec.constants import WRITER_NAME
 from lccodec.errors import (
     ArgumentError,

@@ -9,7 +9,7 @@ import pytest
 
 from lccodec import Chain, ChecksumError
 from lccodec.adapters import jax as adapter
-from lccodec.chain import replay
+from lccodec.chain.read import replay
 from lccodec.errors import ArgumentError
 
 

@@ -13,7 +13,7 @@ import lccodec
 from lccodec import Chain, DataError
 from lccodec.adapters import torch as adapter
 from lccodec.adapters.torch.layers import SET, Layers
-from lccodec.chain import replay
+from lccodec.chain.read import replay
 from lccodec.errors import ArgumentError
 
 from ...support.torch_states import DTYPES, assert_same, network, random_tensor, trained

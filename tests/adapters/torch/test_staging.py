@@ -10,7 +10,7 @@ import lccodec
 from lccodec.adapters import torch as adapter
 from lccodec.adapters.torch import states
 from lccodec.adapters.torch.staging import copy_out, is_elsewhere
-from lccodec.chain import background
+from lccodec.chain.save.background import background
 from lccodec.workers.memory import Arena, place_of
 
 DTYPES = [

@@ -1,0 +1,190 @@
+"""Compacting a finished run: fewer bytes or shallower restores, in place or in a new directory.
+
+Without a policy every state stays as it is, bit for bit: keyframes become deltas where that is
+smaller, and deltas become keyframes where a restore would replay too many. Each file takes the
+place of the old one by itself (:mod:`lccodec.chain.life.rewrite_step`). With a policy the states
+are coded anew, in a new directory, and what that loses is told.
+
+Source: SPEC 9 (LCC-CHN-04, LCC-CHN-10).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...container.folder import locked_folder
+from ...container.system import SYSTEM, System, storage_errors
+from ...container.whole_file import remove_stale_temporaries
+from ...errors import ChainError, DataError, warn
+from ...policy.roles import Assignment
+from ..read.checkpoint import CheckpointFile, open_step
+from ..store.claim import Claim
+from ..store.directory import chain_steps, directory_steps, no_checkpoint
+from ..store.parents import Ancestry
+from .rewrite_step import Rewriting, rewrite
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What became of a chain.
+
+    Parameters
+    ----------
+    steps
+        The number of its checkpoints.
+    before, after
+        Bytes of all checkpoints. The exact file does not count, unless it alone has a step.
+    rewritten
+        Checkpoints that were written anew with the same state.
+    errors
+        With a policy, by role: the root mean square of what the states lost beyond what they had
+        lost before, over that of their values.
+    """
+
+    steps: int
+    before: int
+    after: int
+    rewritten: tuple[Rewriting, ...] = ()
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+
+def compact(
+    directory: Path,
+    keyframe_every: int,
+    *,
+    dry_run: bool = False,
+    claim: Claim | None = None,
+    system: System = SYSTEM,
+) -> Compaction:
+    """Write checkpoints anew, each with the same state, where that saves bytes or depth.
+
+    A checkpoint that cannot be restored stays as it is, and an `warn` names it.
+
+    Parameters
+    ----------
+    keyframe_every
+        The most deltas that a restore may replay.
+    dry_run
+        Whether only to code, for the numbers of bytes.
+    claim
+        The claim of a `Chain`, which may be held already.
+
+    Raises
+    ------
+    ChainError
+        If there is no checkpoint, or another writer saves to the chain.
+    StorageError
+        If the operating system refuses. What is there can be restored.
+    """
+    found: list[Rewriting] = []
+    with (
+        nullcontext() if dry_run else (claim or Claim(directory, system)).held(),
+        storage_errors("cannot compact", directory),
+        locked_folder(directory, system) as folder,
+    ):
+        steps = directory_steps(directory)
+        if not steps:
+            raise ChainError(no_checkpoint(directory))
+        if not dry_run:
+            remove_stale_temporaries(folder)
+        before = sum(path.lstat().st_size for path in steps.values())
+        ancestry, depths, last = Ancestry(), dict[int, int](), None
+        parents = {step: ancestry.parent(step, steps) for step in steps}
+        below = _below(parents)
+        for step, parent in parents.items():
+            depth = 0 if parent is None else depths.get(parent, 0) + 1
+            becomes: int | None = parent
+            if parent is None and last is not None and depths[last] + 1 + below[step] <= keyframe_every:
+                becomes = last  # and none of those that follow has to become a keyframe
+            elif depth > keyframe_every:
+                becomes = None
+            depths[step], last = depth, step
+            if becomes == parent:
+                continue
+            smaller = becomes is not None
+            options: dict[str, Any] = {"dry_run": dry_run, "system": system}
+            try:
+                done = rewrite(directory, step, becomes, smaller=smaller, **options)
+            except (ChainError, DataError) as error:
+                message = f"{directory}: step {step} stays as it is: {error}"
+                warn(message)
+                continue
+            if done is not None:
+                found.append(done)
+                depths[step] = 0 if becomes is None else depths[becomes] + 1
+    after = before + sum(each.after - each.before for each in found)
+    return Compaction(len(steps), before, after, tuple(found))
+
+
+def _below(parents: Mapping[int, int | None]) -> dict[int, int]:
+    """Return for each step how many deltas follow it in a row, at most."""
+    found = dict.fromkeys(parents, 0)
+    for step in sorted(parents, reverse=True):
+        parent = parents[step]
+        if parent is not None and parent in found:
+            found[parent] = max(found[parent], found[step] + 1)
+    return found
+
+
+def code_anew(directory: Path, target: Path, save: Callable[..., int]) -> Compaction:
+    """Save every state of a chain to another chain, and compare what it has become.
+
+    Parameters
+    ----------
+    target
+        Directory of the other chain.
+    save
+        Its `Chain.save`, without an adapter.
+
+    Raises
+    ------
+    ChainError, DataError, StorageError
+        If there is no checkpoint, a state cannot be restored, or the operating system refuses.
+    """
+    steps = chain_steps(directory)
+    if not steps:
+        raise ChainError(no_checkpoint(directory))
+    before, after = sum(path.lstat().st_size for path in steps.values()), 0
+    sums: dict[str, list[float]] = {}
+    for place, step in enumerate(steps):
+        following = _state(directory, list(steps)[1]) if place == 0 and len(steps) > 1 else None
+        with open_step(directory, step) as old:
+            known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}
+            state = old.state(dtype="bits")
+            after += save(step, state, old.metadata(), known=known, following=following)
+            with open_step(target, step) as new:
+                _add_errors(sums, old, new, known)
+    errors = {role: math.sqrt(lost / had) if had else 0.0 for role, (lost, had) in sums.items()}
+    return Compaction(len(steps), before, after, (), errors)
+
+
+def _state(directory: Path, step: int) -> Any:
+    with open_step(directory, step) as file:
+        return file.state(dtype="bits")
+
+
+def _add_errors(
+    sums: dict[str, list[float]], old: CheckpointFile, new: CheckpointFile, known: Mapping[str, Assignment]
+) -> None:
+    """Add the squares of what each role lost, and of its values."""
+    names = old.links[-1].index_names
+    for name, was, now in zip(names, old.decoded(), new.decoded(), strict=True):
+        if was.kind.is_float:
+            values = _values(was.array("float32"))
+            lost, had = sums.setdefault(known[name].role, [0.0, 0.0])
+            difference = _values(now.array("float32")) - values
+            finite = np.isfinite(difference)
+            lost += float(np.square(np.abs(difference[finite])).sum())
+            had += float(np.square(np.abs(values[finite])).sum())
+            sums[known[name].role] = [lost, had]
+
+
+def _values(array: Any) -> Any:
+    return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)

@@ -1,0 +1,253 @@
+"""The methods of `Chain` beside saving and restoring.
+
+They are the end of saves in the background, and what takes checkpoints out of a chain, or into
+another. Each of the latter passes its directory to a function of a module of its own, while no save
+of the same `Chain` runs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from ...arguments import as_integer
+from ...container.system import checked_path
+from ...errors import ArgumentError, LccodecError, warn
+from ...policy.policy import Policy
+from ...policy.record import Kept
+from ..adapter import Adapter
+from ..read.crew import Restorers
+from ..read.history import History
+from ..save.background.background import Background
+from ..save.background.client import WorkerOptions
+from ..save.saver import Saver
+from ..save.settings import Settings
+from ..store.claim import Claim
+from ..store.parents import Ancestry
+from .compact import Compaction, code_anew, compact
+from .fork import duplicate_chain, fork
+from .keep import Keep
+from .pins import pin, pinned_steps, unpin
+from .prune import Pruning, prune
+from .rollback import rollback
+from .set_aside import RolledBack, bring_back, list_rolled_back, purge_rolled_back
+
+
+class Lifetime(History):
+    """What a `Chain` can do besides saving and restoring."""
+
+    keyframe_every: int
+    _background: Background | None
+    _claim: Claim
+    _saver: Saver
+    _settings: Settings
+    _saving: threading.RLock
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        adapter: Adapter | None,
+        options: WorkerOptions,
+    ) -> None:
+        alone = options.workers is None
+        super().__init__(directory, adapter, None if alone else Restorers(options.members, options.crew))
+        self._options = options
+        self._ancestry = Ancestry()
+
+    @property
+    def workers(self) -> int | None:
+        """The number of workers, as it was given."""
+        return self._options.workers
+
+    @property
+    def newest(self) -> Kept:
+        """What saves keep of the newest state: ``"exact"`` beside the history, or ``"history"``."""
+        return self._settings.record.newest
+
+    def _resumes(self) -> None:
+        self._settings.restored()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until no save runs in the background, or for so many seconds.
+
+        Returns whether none runs. The error of one that failed is raised.
+        """
+        return (background := self._own_background()) is None or background.wait(timeout)
+
+    def _release(self) -> None:
+        """Wait for saves in the background, and release the reference that is kept in memory."""
+        self._saver.forget()
+        background, self._background = self._own_background(), None
+        if background is not None:
+            background.close()
+
+    def _own_background(self) -> Background | None:
+        """Return what saves in the background; what a fork has copied runs in the parent alone."""
+        is_own = self._background is not None and self._background.process == os.getpid()
+        return self._background if is_own else None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of a save in the background that failed, until a call raises it."""
+        return None if (background := self._own_background()) is None else background.failure
+
+    def abort(self) -> None:
+        """Give up all saves in the background that are not done.
+
+        What is on the disk already stays: the exact file of such a save is a step of the chain.
+        """
+        if (background := self._own_background()) is not None:
+            background.abort()
+
+    def give_way(self) -> None:
+        """Let another process save to the directory, until the next save of this `Chain`.
+
+        Otherwise it may when this chain is closed. It waits for saves in the background.
+        """
+        with self._saving:
+            if self._background is not None:
+                self._release()
+            self._claim.release()
+
+    def rollback(self, step: int, *, purge: bool = False) -> RolledBack:
+        """Take all later steps out of the chain, which then goes on from `step`.
+
+        They are set aside in ``.rolled-back`` in the directory, or removed with `purge`. So is an
+        exact file of a later step; the next save writes one. Errors are those of
+        `lccodec.chain.life.rollback.rollback`.
+        """
+        with self._saving:
+            self._release()
+            gone = rollback(self.directory, step, purge=purge, claim=self._claim)
+            self._settings.forget_saves()
+            return gone
+
+    @property
+    def rolled_back(self) -> list[RolledBack]:
+        """What rollbacks have set aside, the oldest first."""
+        return list_rolled_back(self.directory)
+
+    def bring_back(self, name: str | None = None) -> RolledBack:
+        """Put what a rollback set aside into the chain again, by default the last.
+
+        Errors are those of `lccodec.chain.life.set_aside.bring_back`.
+        """
+        with self._saving:
+            self._release()
+            self._settings.forget_saves()
+            return bring_back(self.directory, name, claim=self._claim)
+
+    def purge(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
+        """Remove what a rollback set aside, by default all that was ever set aside.
+
+        Pinned steps are refused, unless `pinned` is set. Errors are those of
+        `lccodec.chain.life.set_aside.purge_rolled_back`.
+        """
+        return purge_rolled_back(self.directory, name, pinned=pinned)
+
+    def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
+        """Start a new chain in `directory` from a step of this one; return the steps it has.
+
+        Errors are those of `lccodec.chain.life.fork.fork`.
+        """
+        return fork(self.directory, checked_path(directory), step)
+
+    def prune(self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False) -> Pruning:
+        """Remove the checkpoints that `keep` does not want, and that nothing kept needs.
+
+        The newest step and pinned steps stay. With `rewrite`, kept checkpoints are written anew
+        with the same state, so that they need only kept ones. With `dry_run` nothing is done.
+        Errors are those of `lccodec.chain.life.prune.prune`.
+        """
+        with self._saving:
+            if rewrite and not dry_run:
+                self._release()
+            options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
+            return prune(self.directory, keep, ancestry=self._ancestry, **options)
+
+    def compact(
+        self,
+        policy: str | Policy | None = None,
+        *,
+        keyframe_every: int | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+    ) -> Compaction:
+        """Write a finished run anew, for fewer bytes or for restores that replay fewer deltas.
+
+        Without a policy every state stays as it is, bit for bit. With one, states are coded anew,
+        and the result says what that loses. Nobody may save meanwhile. See
+        `lccodec.chain.life.compact.compact`, also for errors.
+
+        Parameters
+        ----------
+        policy
+            The policy to code the states with. It needs a new directory.
+        keyframe_every
+            The most deltas that a restore may replay. By default as for saves.
+        directory
+            A new directory. By default the files of this chain are replaced, one after the other.
+        dry_run
+            Whether only to say what it brings. Not with a policy.
+
+        Raises
+        ------
+        ArgumentError
+            For a policy without a new directory, or a directory that holds something else.
+        """
+        every = self.keyframe_every if keyframe_every is None else check_every(keyframe_every)
+        target = None if directory is None else checked_path(directory)
+        with self._saving:
+            self._release()
+            if policy is not None:
+                return self._code_anew(policy, every, target, dry_run)
+            if target is not None and not dry_run:
+                duplicate_chain(self.directory, target)
+            if target is None or dry_run:
+                return compact(self.directory, every, dry_run=dry_run, claim=self._claim)
+            return compact(target, every)
+
+    def _code_anew(self, policy: str | Policy, every: int, target: Path | None, dry_run: bool) -> Compaction:
+        if target is None or dry_run:
+            raise ArgumentError("a policy changes values: give it a new directory, and no dry_run")
+        if target.exists() and any(target.iterdir()):
+            raise ArgumentError(f"{target} is not empty: a chain that is coded anew needs a new directory")
+        made: Any = type(self)
+        with made(target, policy, keyframe_every=every, newest="history") as other:
+            return code_anew(self.directory, target, other.save)
+
+    def pin(self, step: int) -> None:
+        """Pin a step: no prune removes it, of this process or another, nor what it needs.
+
+        Errors are those of `lccodec.chain.life.pins.pin`.
+        """
+        pin(self.directory, step)
+
+    def unpin(self, step: int) -> bool:
+        """Remove the pin of a step; return whether there was one."""
+        return unpin(self.directory, step)
+
+    @property
+    def pins(self) -> list[int]:
+        """The pinned steps, in rising order."""
+        return pinned_steps(self.directory) if os.path.lexists(self.directory) else []
+
+
+def check_every(keyframe_every: object) -> int:
+    """Return the parameter `keyframe_every`; raise ``ArgumentError`` if it cannot be one."""
+    every = as_integer(keyframe_every)
+    if every is None or every < 0:
+        raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
+    return every
+
+
+def thin_out(directory: Path, keep: Keep | None, ancestry: Ancestry) -> None:
+    """Prune after a save, if `Chain` was told what to keep. The save stands in any case."""
+    if keep is None:
+        return
+    try:
+        prune(directory, keep, wait=False, ancestry=ancestry)
+    except (LccodecError, OSError) as error:
+        warn(f"{directory}: the state is saved, but thinning out the chain failed: {error}")

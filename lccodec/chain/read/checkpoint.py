@@ -1,0 +1,303 @@
+"""An open checkpoint with the parents it needs: its state, single arrays, and what is stored.
+
+A file is opened by path, by the step of a chain, or from memory. Errors name the file.
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+
+from ...container.leaves import select
+from ...container.reader import CheckpointReader, open_bytes, open_checkpoint
+from ...container.system import checked_path
+from ...container.tree import unflatten
+from ...element_types import Array, check_dtype
+from ...errors import ArgumentError, ChainError, StorageError
+from ..progress import Progress, watched
+from ..store.directory import Place, chain_steps, check_name, no_checkpoint, step_index
+from .info import CheckpointInfo, Head, array_heads, checkpoint_info
+from .links import Link, check_step, open_parent
+from .replay import DecodedArray, Decoding, decoded_together, replay
+
+_MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it was to need
+_MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
+
+
+class CheckpointFile:
+    """An open checkpoint with the parents it needs. It decodes only what is asked for.
+
+    :func:`lccodec.open` returns it. It is a context manager. It keeps one file open; the parents'
+    files are opened when they are read.
+    """
+
+    def __init__(self, reader: CheckpointReader, place: Place | None) -> None:
+        self._decode: Callable[[CheckpointFile, list[int]], Decoding] | None = None
+        self._progress: Progress = False
+        with ExitStack() as opened:  # all are closed if one of them is refused
+            readers = [opened.enter_context(reader)]
+            while (parent := readers[-1].manifest.parent) is not None:
+                child = readers[-1]
+                check_step(child, parent)
+                if place is None:
+                    message = f"a delta, whose parent, step {parent.step}, is not at hand"
+                    raise ChainError(f"{child.name}: {message}")
+                readers.append(opened.enter_context(open_parent(child, parent, place)))
+                readers[-1].rest()
+            self._links: list[Link] = []
+            for each in reversed(readers):
+                self._links.append(Link(each, self._links[-1] if self._links else None))
+            self._stack = opened.pop_all()
+        self._manifest = self._links[-1].manifest
+        self._indices = self._links[-1].paths
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files. Closing again does nothing."""
+        self._stack.close()
+
+    def keys(self) -> list[str]:
+        """Return the names of the arrays, in the order of the state.
+
+        An array in two places has two names.
+        """
+        return list(self._indices)
+
+    def metadata(self) -> dict[str, str]:
+        """Return the strings that were stored with the state."""
+        return dict(self._manifest.metadata)
+
+    def get(self, name: str, dtype: Literal["float32", "bits"] | None = None) -> Any:
+        """Return one array without reading others.
+
+        Parameters
+        ----------
+        name
+            One of `keys`.
+        dtype
+            ``"float32"`` returns a bfloat16 array as float32, ``"bits"`` as `BFLOAT16_BITS`.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no array of that name, `dtype` is something else, or the file is closed.
+        DataError, ChainError, StorageError
+            If what is stored is damaged, has been replaced since it was opened, or cannot be read.
+        """
+        check_dtype(dtype)
+        _check_names([name])
+        index = self._indices.get(name)
+        if index is None:
+            select(self._manifest.tree, self._manifest.scalars, [name])  # its error suggests close names
+            raise ArgumentError(f"{name!r} is not an array")
+        return without_spare(self.decode(index).array(dtype))
+
+    def state(
+        self, keys: Iterable[str] | str | None = None, dtype: Literal["float32", "bits"] | None = None
+    ) -> Any:
+        """Return the state; with `keys`, a dict of these leaves by name (see `Chain.restore`)."""
+        check_dtype(dtype)
+        tree, scalars = self._manifest.tree, self._manifest.scalars
+        if keys is None:
+            return unflatten(tree, [without_spare(a.array(dtype)) for a in self.decoded()], scalars)
+        arrays, values = select(tree, scalars, checked_names(keys))
+        found = self.decode_some(arrays.values())
+        decoded = {index: without_spare(a.array(dtype)) for index, a in found.items()}
+        return {**{name: decoded[index] for name, index in arrays.items()}, **values}
+
+    def decoded(self) -> list[DecodedArray]:
+        """Return all arrays as decoded, by index. Arrays of a run share memory."""
+        return list(self.decode_some(range(len(self._manifest.arrays))).values())
+
+    def decode(self, index: int) -> DecodedArray:
+        """Return the array of an index as decoded. It may be a view of the run it is stored in."""
+        return self.decode_some([index])[index]
+
+    def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
+        """Return arrays as decoded, by index. Each frame that they need is decoded once."""
+        return dict(self.decode_each(indices))
+
+    def decode_each(self, indices: Iterable[int]) -> Decoding:
+        """Yield arrays as decoded, with their indices, in this order and each as soon as possible.
+
+        Each array is yielded once, and each frame that they need is decoded once.
+        """
+        return self._replay(self._checked(indices))
+
+    def _checked(self, indices: Iterable[int]) -> list[int]:
+        self._check_open()
+        wanted, count = list(indices), len(self._manifest.arrays)
+        for index in wanted:
+            if type(index) is not int or not 0 <= index < count:
+                raise ArgumentError(f"{index!r} is not the index of an array; there are {count} arrays")
+        return wanted
+
+    def _replay(self, indices: list[int]) -> Decoding:
+        if self._decode is not None:
+            decoding = self._decode(self, indices)
+        else:
+            decoding = replay(self._links, indices, self.together)
+        return watched(decoding, len(indices), self._progress) if self._progress else decoding
+
+    def decode_by(self, decode: Callable[[CheckpointFile, list[int]], Decoding]) -> None:
+        """Let a function decode arrays, given this file and their indices, as `replay` does."""
+        self._decode = decode
+
+    def show(self, progress: Progress) -> None:
+        """Show how far the decoding of arrays is, or tell it to a function."""
+        self._progress = progress
+
+    @cached_property
+    def together(self) -> list[list[int]]:
+        """For each array, the indices of all that are decoded with it (see `decoded_together`)."""
+        return decoded_together(self._links)
+
+    def check_name(self) -> None:
+        """Raise ``FormatError`` if the file is not named after its step (LCC-CHN-01)."""
+        check_name(self._links[-1].place, self._manifest.step)
+
+    def heads(self) -> dict[str, Head]:
+        """Return what is known of each array before it is decoded, by name."""
+        self._check_open()
+        return array_heads(self._links)
+
+    def info(self) -> CheckpointInfo:
+        """Return what is stored, without decoding it.
+
+        Raises
+        ------
+        ArgumentError
+            If the file is closed.
+        DataError
+            If a frame's header breaks a rule.
+        """
+        return checkpoint_info(self._links[-1], self.heads(), len(self._links) - 1)
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """The checkpoint and its parents, oldest first."""
+        return self._links
+
+    def _check_open(self) -> None:
+        if (reader := self._links[-1].reader).closed:
+            raise ArgumentError(f"{reader.name}: closed")
+
+
+def checked_names(keys: object) -> list[str]:
+    """Return keys as a list of names. A string is one name."""
+    if isinstance(keys, str):
+        return [keys]
+    try:
+        names = list(iter(keys))  # type: ignore[call-overload]
+    except TypeError:
+        raise ArgumentError(f"keys are names of leaves or containers, not {keys!r}") from None
+    _check_names(names)
+    return names
+
+
+def _check_names(names: Sequence[object]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise ArgumentError(f"{name!r} is not a name: names are strings")
+
+
+def without_spare(array: Array) -> Array:
+    """Return an array that keeps no more memory than its own values need.
+
+    A small array is a view of the run it is stored in, and is copied.
+    """
+    owner = array.base
+    if isinstance(owner, np.ndarray) and owner.nbytes > array.nbytes + _MAX_SPARE_BYTES:
+        return array.copy()
+    return array
+
+
+def open_file(path: str | os.PathLike[str]) -> CheckpointFile:
+    """Open a checkpoint file to read single arrays.
+
+    The parents of a delta are looked for in the same directory.
+
+    Parameters
+    ----------
+
+    Raises
+    ------
+    ArgumentError
+        If `path` cannot be a path.
+    DataError, ChainError, StorageError
+        If the file breaks a rule of the format, a parent is missing, or the operating system cannot
+        read it.
+    """
+    checked = checked_path(path)
+    for _ in range(_MAX_ATTEMPTS - 1):
+        # A prune may write a file anew, and remove its parent, before the parent is opened.
+        with suppress(ChainError):
+            return CheckpointFile(open_checkpoint(checked), checked.parent)
+    return CheckpointFile(open_checkpoint(checked), checked.parent)
+
+
+def open_step(directory: Path, step: int | None = None) -> CheckpointFile:
+    """Open a step of a chain, the latest by default.
+
+    It is the step's checkpoint, or the exact file if only that has the step.
+
+    Raises
+    ------
+    ArgumentError
+        If `step` is not an integer.
+    ChainError
+        If there is no such step, or a parent is missing.
+    DataError, StorageError
+        As `open_file`; also if the file holds another step than its name says (LCC-CHN-01).
+    """
+    wanted = None if step is None else step_index(step)
+    for _ in range(_MAX_ATTEMPTS):
+        file = _open_listed(directory, wanted)
+        if file is not None:
+            return file
+    raise ChainError(f"{directory}: a step was pruned each time before it could be opened")
+
+
+def _open_listed(directory: Path, wanted: int | None) -> CheckpointFile | None:
+    """Open a step as `open_step`; ``None`` if it was taken away after it was listed."""
+    steps = chain_steps(directory)
+    if wanted is None:
+        if not steps:
+            absent = "" if os.path.lexists(directory) else ": there is no such directory"
+            raise ChainError(f"{no_checkpoint(directory)}{absent}")
+        wanted = max(steps)
+    if wanted not in steps:
+        nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"
+        why = "; it was never saved, or it was pruned" if steps else ""
+        raise ChainError(f"{directory} has no step {wanted}; {nearest}{why}")
+    path = steps[wanted]
+    try:
+        file = open_file(path)
+    except (ChainError, StorageError):
+        if os.path.lexists(path):
+            raise
+        return None
+    try:
+        file.check_name()
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def open_data(data: bytes) -> CheckpointFile:
+    """Open a checkpoint that is in memory. It must be a keyframe."""
+    return CheckpointFile(open_bytes(data), None)

@@ -1,0 +1,281 @@
+"""The exact file: the newest state of a chain bit for bit, in one file beside the checkpoints.
+
+It is a checkpoint file of its own: a keyframe whose frames hold the values as they are. After a
+crash, it may be the only file of the newest step. A restore takes it if it is sound and of the step
+asked for; otherwise the history's checkpoint, with a warning that says why.
+
+Source: SPEC 9 (LCC-EXA).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...constants import EXACT_NAME
+from ...container.reader import CheckpointReader, open_checkpoint
+from ...errors import DataError, FormatError, LccodecError, StorageError, warn
+from ...policy.record import read_record
+from ..store.directory import (
+    checkpoint_path,
+    step_index,
+    stored_steps,
+)
+from .checkpoint import CheckpointFile, open_file, open_step
+from .info import CheckpointInfo, Head
+from .replay import DecodedArray, Decoding
+
+
+class ExactFile(CheckpointFile):
+    """An open exact file. Where its frames are damaged, the history's checkpoint takes its place.
+
+    Parameters
+    ----------
+    reader
+        The open file.
+    spare
+        Opens the history's checkpoint, and warns of the error that made it necessary. It raises
+        that error if there is no such checkpoint.
+    """
+
+    def __init__(self, reader: CheckpointReader, spare: Callable[[LccodecError], CheckpointFile]) -> None:
+        super().__init__(reader, None)
+        self._spare = spare
+
+    def decode_some(self, indices: Iterable[int]) -> dict[int, DecodedArray]:
+        """Return arrays as decoded, by index: all from this file, or all from the history."""
+        wanted = self._checked(indices)
+        try:
+            return dict(super()._replay(wanted))
+        except (DataError, StorageError) as error:
+            return dict(self._of_history(wanted, error))
+
+    def _replay(self, indices: list[int]) -> Decoding:
+        """Yield arrays; from the first one on that is damaged, those of the history."""
+        left = dict.fromkeys(indices)
+        try:
+            for index, array in super()._replay(indices):
+                del left[index]
+                yield index, array
+        except (DataError, StorageError) as error:
+            failure = error
+        else:
+            return
+        yield from self._of_history(list(left), failure)
+
+    def heads(self) -> dict[str, Head]:
+        """Return what is known of each array before it is decoded, by name."""
+        try:
+            return super().heads()
+        except (DataError, StorageError) as error:
+            with self._spare(error) as history:
+                return history.heads()
+
+    def _of_history(self, indices: list[int], error: LccodecError) -> Decoding:
+        names = [self._links[-1].index_names[index] for index in indices]
+        with self._spare(error) as history:
+            places = history.links[-1].names
+            if not places.keys() >= set(names):
+                raise error
+            known = {places[name]: index for name, index in zip(names, indices, strict=True)}
+            for place, array in history.decode_each(known):
+                yield known[place], array
+
+
+def open_exact(directory: Path) -> ExactFile:
+    """Open the exact file of a directory.
+
+    Raises
+    ------
+    FormatError
+        If a file of that name is not an exact file (LCC-EXA-01).
+    DataError, StorageError
+        If the file is damaged, missing, or cannot be read.
+    """
+    reader = open_checkpoint(directory / EXACT_NAME)
+    try:
+        check_exact(reader)
+    except BaseException:
+        reader.close()
+        raise
+
+    def spare(error: LccodecError) -> CheckpointFile:
+        path = checkpoint_path(directory, reader.manifest.step or 0)
+        if not os.path.lexists(path):
+            raise error
+        warn(f"{directory}: the exact file is damaged, the history's state is returned: {error}")
+        return open_file(path)
+
+    return ExactFile(reader, spare)
+
+
+def check_exact(reader: CheckpointReader) -> None:
+    """Raise ``FormatError`` if a file of that name is not an exact file (LCC-EXA-01)."""
+    if not reader.manifest.is_exact:
+        raise FormatError("LCC-EXA-01", reader.name, "has the name of an exact file, and is another file")
+
+
+def link_problem(exact: CheckpointReader, directory: Path) -> tuple[bool, str | None]:
+    """Return whether an exact file holds the state of its step, and what is wrong (LCC-EXA-04).
+
+    If the history has a checkpoint of the step, it must name the file.
+    """
+    step = exact.manifest.step or 0
+    path = checkpoint_path(directory, step)
+    if not os.path.lexists(path):
+        return True, None
+    try:
+        with open_checkpoint(path) as reader:
+            named = reader.manifest.exact
+    except LccodecError as error:
+        return True, f"the checkpoint of step {step} is damaged, and its exact file is not: {error}"
+    if named != exact.root:
+        return False, f"the exact file belongs to another checkpoint of step {step}"
+    return True, None
+
+
+def check_state(exact: CheckpointFile, checkpoint: CheckpointFile) -> None:
+    """Raise ``FormatError`` if the states of the two differ in more than values (LCC-EXA-03)."""
+    for what in ("metadata", "scalars", "tree"):
+        ours, theirs = (json.dumps(getattr(f.links[-1].manifest, what)) for f in (exact, checkpoint))
+        if ours != theirs:
+            raise FormatError("LCC-EXA-03", EXACT_NAME, f"the {what} are not those of the checkpoint")
+    for mine, other in zip(exact.info().arrays, checkpoint.info().arrays, strict=True):
+        if (mine.dtype, mine.shape) != (other.dtype, other.shape):
+            message = "is not of the type and shape that it has in the checkpoint"
+            raise FormatError("LCC-EXA-03", f"{EXACT_NAME}: array {mine.name!r}", message)
+
+
+def check_values(reader: CheckpointReader, lossy: Iterable[str]) -> None:
+    """Raise ``FormatError`` if an exact file has lossy arrays, given by name (LCC-EXA-03)."""
+    for name in lossy:
+        raise FormatError("LCC-EXA-03", f"{reader.name}: array {name!r}", "has representatives, not values")
+
+
+def with_exact(info: CheckpointInfo, directory: Path) -> CheckpointInfo:
+    """Return what is known of a checkpoint; `exact` also for the exact file beside it."""
+    if info.exact_root is None:
+        return info
+    try:
+        with open_checkpoint(directory / EXACT_NAME) as reader:
+            found = reader.manifest.is_exact and reader.root.hex() == info.exact_root
+    except (DataError, StorageError):
+        found = False
+    return replace(info, exact=info.exact or found)
+
+
+def describe_exact(directory: Path) -> dict[str, Any] | None:
+    """Return what is known of a directory's exact file without decoding it; ``None`` without one.
+
+    Returns
+    -------
+    dict or None
+        ``step`` and ``bytes`` of the file, and ``problem``: why a restore of the newest state does
+        not take it, or ``None``. Step and bytes are ``None`` if it cannot be opened.
+    """
+    path = directory / EXACT_NAME
+    if not os.path.lexists(path):
+        return None
+    try:
+        with open_checkpoint(path) as reader:
+            check_exact(reader)
+            step, newest = reader.manifest.step or 0, max(stored_steps(directory), default=0)
+            problem = _older(step, newest) if step < newest else link_problem(reader, directory)[1]
+            return {"step": step, "bytes": reader.file_size, "problem": problem}
+    except (DataError, StorageError) as error:
+        return {"step": None, "bytes": None, "problem": str(error)}
+
+
+def open_newest(directory: Path, step: int | None = None) -> CheckpointFile:
+    """Open a step of a chain, the latest by default: the exact file if it is of that step.
+
+    An `LccodecWarning` says why an exact file is not used, or what is wrong beside it.
+
+    Raises
+    ------
+    ArgumentError, ChainError, DataError, StorageError
+        As `open_step`.
+    """
+    file, problem = _find(directory, step)
+    if file is not None:
+        if problem is not None:
+            warn(f"{directory}: {problem}")
+        return file
+    checkpoint = open_step(directory, step)
+    if problem is not None:
+        warn(f"{directory}: {problem}; the history's newest is returned")
+    elif not os.path.lexists(directory / EXACT_NAME) and _is_missed(checkpoint, directory):
+        warn(f"{directory}: there is no exact file; the history's newest, which lost something, is returned")
+    return checkpoint
+
+
+def _is_missed(file: CheckpointFile, directory: Path) -> bool:
+    """Return whether the newest checkpoint lost something, and its exact state was to be kept."""
+    manifest = file.links[-1].manifest
+    if manifest.policy == "lossless":  # as of most chains that have no exact file
+        return False
+    if manifest.step != max(stored_steps(directory), default=None):
+        return False
+    try:
+        return read_record(manifest.policy).newest == "exact" and file.info().lossy
+    except LccodecError:
+        return False
+
+
+def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
+    """Open the exact file of a checkpoint, given by its path and a root in hexadecimal.
+
+    The root is that of the checkpoint or of the exact file itself.
+
+    Returns
+    -------
+    ExactFile or None
+        ``None`` if there is none, or it is damaged or of another checkpoint.
+    """
+    try:
+        file = open_exact(checkpoint.parent)
+        try:
+            own = file.links[-1].reader.root
+            if root == own.hex():
+                return file
+            with open_checkpoint(checkpoint) as reader:
+                if root in {each.hex() for each in reader.roots} and reader.manifest.exact == own:
+                    return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+    except (DataError, StorageError):  # or it was replaced meanwhile
+        pass
+    return None
+
+
+def _find(directory: Path, step: int | None) -> tuple[ExactFile | None, str | None]:
+    """Return the exact file if it is to be used, and what is to be warned of."""
+    wanted = None if step is None else step_index(step)
+    # Listed first: a save that comes in between has replaced the exact file by a newer one.
+    newest = max(stored_steps(directory), default=None)
+    if not os.path.lexists(directory / EXACT_NAME):
+        return None, None
+    try:
+        file = open_exact(directory)
+    except (DataError, StorageError) as error:
+        return None, f"the exact file cannot be used: {error}" if wanted in (None, newest) else None
+    found = file.links[-1].manifest.step or 0
+    problem = None
+    if newest is not None and found < newest and wanted in (None, newest):
+        problem = _older(found, newest)
+    elif wanted in (None, found):
+        usable, problem = link_problem(file.links[-1].reader, directory)
+        if usable:
+            return file, problem
+    file.close()
+    return None, problem
+
+
+def _older(step: int, newest: int) -> str:
+    return f"the exact file is of step {step}, and the newest checkpoint of step {newest}"

@@ -1,0 +1,304 @@
+"""Which steps of a chain are averaged, and what each of them counts.
+
+Source: stochastic weight averaging (Izmailov et al., UAI 2018) counts all steps the same; an
+exponential average counts each step a fixed factor less than the next.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from ...arguments import as_integer, as_number
+from ...container.system import checked_path, storage_errors
+from ...errors import ArgumentError, ChainError
+from ...policy.roles import Role
+from ..adapter import Adapter, as_framework, check_adapter
+from ..progress import Progress, check_progress
+from ..store.directory import chain_steps, checkpoint_path, exact_step, no_checkpoint, step_index
+from .arrivals import Arrivals
+from .average import average
+from .checkpoint import CheckpointFile, open_step
+from .crew import Restorers
+from .exact import ExactFile, open_newest, with_exact
+from .info import CheckpointInfo
+
+
+def select_shares(
+    directory: Path,
+    steps: Iterable[int] | None = None,
+    last: int | None = None,
+    weights: Iterable[float] | None = None,
+    decay: float | None = None,
+) -> dict[int, float]:
+    """Return what each of the chosen steps counts, by rising steps. The sum is 1.
+
+    Parameters
+    ----------
+    steps
+        The steps, in any order.
+    last
+        Instead of `steps`: how many of the newest steps. All are taken if there are fewer.
+    weights
+        A weight for each step: in the order of `steps`, or for `last` the oldest step first. They
+        need not add up to 1. A step with the weight 0 counts nothing. By default all steps count
+        the same.
+    decay
+        Instead of `weights`, for an exponential average: the newest step has the weight 1, and each
+        older one `decay` times that of the next. Ages are counted in checkpoints, not in steps.
+        Above 0 and at most 1.
+
+    Raises
+    ------
+    ArgumentError
+        If not exactly one of `steps` and `last` is given, both `weights` and `decay` are, no step
+        is chosen or one twice, or the weights do not fit: another number of them than steps, one
+        that is negative, NaN or infinite, or all of them 0.
+    ChainError
+        If the chain has no checkpoint to take the last of. Other steps are not looked up.
+    StorageError
+        If the directory cannot be listed.
+
+    Examples
+    --------
+    >>> select_shares(Path("run"), [30, 10, 20], weights=[2, 1, 1])
+    {10: 0.25, 20: 0.25, 30: 0.5}
+    >>> select_shares(Path("run"), [10, 30], decay=0.25)
+    {10: 0.2, 30: 0.8}
+    """
+    return _shares(_steps(directory, steps, last), weights, decay)
+
+
+def _steps(directory: Path, steps: Iterable[int] | None, last: int | None) -> list[int]:
+    """Return the chosen steps, as they are given or rising."""
+    if (steps is None) == (last is None):
+        raise ArgumentError("an average takes either steps or last, the number of newest steps")
+    if last is not None:
+        count = as_integer(last)
+        if count is None or count < 1:
+            raise ArgumentError(f"last is a positive integer, not {last!r}")
+        there = list(chain_steps(directory)) if directory.is_dir() else []
+        if not there:
+            raise ChainError(no_checkpoint(directory))
+        return there[-count:]
+    try:
+        chosen = [step_index(step) for step in iter(steps or ())]
+    except TypeError:
+        raise ArgumentError(f"steps are an iterable of steps, not {steps!r}") from None
+    if not chosen:
+        raise ArgumentError("an average needs at least one step")
+    if len(set(chosen)) < len(chosen):
+        twice = next(step for step in chosen if chosen.count(step) > 1)
+        raise ArgumentError(f"step {twice} is given twice")
+    return chosen
+
+
+def _shares(steps: list[int], weights: Iterable[float] | None, decay: float | None) -> dict[int, float]:
+    """Return what each step counts, by rising steps; the sum is 1."""
+    if weights is not None and decay is not None:
+        raise ArgumentError("an average takes either weights or decay")
+    if decay is not None:
+        factor = as_number(decay)
+        if factor is None or not 0 < factor <= 1:
+            raise ArgumentError(f"decay is a number above 0 and at most 1, not {decay!r}")
+        numbers = {step: float(factor) ** age for age, step in enumerate(sorted(steps, reverse=True))}
+    elif weights is not None:
+        numbers = dict(zip(steps, _numbers(weights, len(steps)), strict=True))
+    else:
+        numbers = dict.fromkeys(steps, 1.0)
+    largest = max(numbers.values())
+    if not largest > 0:
+        raise ArgumentError("all weights are 0; at least one is to be above 0")
+    scaled = {step: numbers[step] / largest for step in sorted(numbers)}  # a sum of large ones may overflow
+    total = math.fsum(scaled.values())
+    return {step: number / total for step, number in scaled.items()}
+
+
+def _numbers(weights: Iterable[float], count: int) -> list[float]:
+    try:
+        given = list(iter(weights))
+    except TypeError:
+        message = (
+            f"weights are one number for each step, not {weights!r}; decay is for an exponential average"
+        )
+        raise ArgumentError(message) from None
+    if len(given) != count:
+        raise ArgumentError(f"{len(given)} weights for {count} steps")
+    numbers = []
+    for value in given:
+        number = as_number(value)
+        if number is None or not 0 <= number < math.inf:
+            raise ArgumentError(f"a weight is a finite number from 0 on, not {value!r}")
+        numbers.append(float(number))
+    return numbers
+
+
+class History:
+    """The checkpoints of one run in a directory: the half of `Chain` that reads.
+
+    Parameters
+    ----------
+    directory, adapter
+        As for `Chain`.
+    restorers
+        Who decodes; ``None`` for this process alone.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        adapter: Adapter | None = None,
+        restorers: Restorers | None = None,
+    ) -> None:
+        self._restorers = restorers
+        self.directory = checked_path(directory)
+        self.adapter = check_adapter(adapter)
+        self._bits: Literal["bits"] | None = None if adapter is None else "bits"
+        with storage_errors("cannot read the directory", self.directory):
+            if self.directory.exists() and not self.directory.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that can be restored, in rising order."""
+        return list(chain_steps(self.directory))
+
+    @property
+    def exact_step(self) -> int | None:
+        """The step of the exact file, which holds the state bit for bit; ``None`` without one.
+
+        The states of a lossless policy are all exact, and need no exact file.
+        """
+        return exact_step(self.directory)
+
+    def restore(
+        self,
+        step: int | None = None,
+        keys: Iterable[str] | str | None = None,
+        *,
+        dtype: Literal["float32", "bits"] | None = None,
+        exact: bool = True,
+        progress: Progress = False,
+    ) -> Any:
+        """Return a state.
+
+        Parameters
+        ----------
+        step
+            Step of the checkpoint; the latest by default.
+        keys
+            Name of an array, scalar or container (``"optimizer/0"``), or several names. Only these
+            are read and decoded.
+        dtype
+            ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`. An
+            adapter returns its framework's bfloat16.
+        exact
+            Whether to take the state from the exact file, if that is of the step. If the newest
+            state is not returned bit for bit, an `LccodecWarning` says why.
+        progress
+            ``True`` shows a bar while arrays are decoded, if the package `tqdm` is installed and
+            standard error is a terminal. A function is called as ``progress(done, total)`` after
+            every array.
+
+        Returns
+        -------
+        object
+            The state as it was saved. Arrays have the decoded values, in C order and native byte
+            order; with an adapter, they are arrays of its framework. With `keys`, a dict from the
+            name of every leaf asked for to its value.
+
+        Raises
+        ------
+        ChainError
+            For an unknown step or a missing parent.
+        DataError, StorageError
+            If stored bytes break a rule of the format, or a file cannot be read.
+        ArgumentError
+            For unknown keys, `dtype` or `progress`, or a step that is not an integer.
+        """
+        with self._open(step, exact, progress, whole=keys is None) as file:
+            state = file.state(keys, self._bits if dtype is None else dtype)
+            return as_framework(self.adapter, state, file.metadata(), keys)
+
+    def restore_iter(
+        self,
+        step: int | None = None,
+        keys: Iterable[str] | str | None = None,
+        *,
+        dtype: Literal["float32", "bits"] | None = None,
+        exact: bool = True,
+        progress: Progress = False,
+    ) -> Arrivals:
+        """Return an iterator over the leaves of a state: pairs of a name and an array or scalar.
+
+        Each leaf comes as soon as it has gone through the whole chain, in the order of the state; a
+        scalar comes in its place there. With `keys`, the leaves come in the order of the keys. So
+        a model can go to its device layer by layer while the rest is decoded, as the functions
+        `load_into` of the adapters do.
+
+        Parameters and errors are those of `restore`. All errors but those of decoding are raised at
+        once. If an exact file turns out damaged on the way, the arrays that are left come from the
+        history, and an `LccodecWarning` says so. The files are closed after the last leaf, and when
+        the iterator is closed or dropped.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, lccodec
+        >>> chain = lccodec.Chain(tempfile.mkdtemp())
+        >>> _ = chain.save(0, {"layers": [np.zeros(2), np.ones(3)], "epoch": 1})
+        >>> for name, value in chain.restore_iter(keys=["epoch", "layers"]):
+        ...     print(name, value)
+        epoch 1
+        layers/0 [0. 0.]
+        layers/1 [1. 1. 1.]
+        """
+        file = self._open(step, exact, progress, whole=keys is None)
+        return Arrivals(file, keys, self._bits if dtype is None else dtype, self.adapter)
+
+    def _open(self, step: int | None, exact: bool, progress: Progress, *, whole: bool) -> CheckpointFile:
+        """Open a step to restore it, all of it or a part."""
+        check_progress(progress)
+        file = (open_newest if exact else open_step)(self.directory, step)
+        file.show(progress)
+        if isinstance(file, ExactFile):
+            return file
+        if step is None and whole:
+            self._resumes()
+        if self._restorers is not None:
+            self._restorers.share(file, checkpoint_path(self.directory, file.links[-1].manifest.step or 0))
+        return file
+
+    def _resumes(self) -> None:
+        """Take note that a run goes on from the lossy newest state."""
+
+    def average(  # which steps, and of them which part, by keyword
+        self,
+        steps: Iterable[int] | None = None,
+        *,
+        last: int | None = None,
+        weights: Iterable[float] | None = None,
+        decay: float | None = None,
+        roles: Iterable[Role] | Role = ("weight",),
+        keys: Iterable[str] | str | None = None,
+        dtype: Literal["float32", "bits"] | None = None,
+    ) -> Any:
+        """Return the weighted mean of `steps`, or of the `last` steps.
+
+        Arrays of other roles, integers and scalars are those of the newest step. Steps and weights
+        are as in `lccodec.chain.read.history.select_shares`, `roles` as in
+        `lccodec.chain.read.average.average`; the errors of both are raised. The rest is as in
+        `restore`.
+        """
+        shares = select_shares(self.directory, steps, last, weights, decay)
+        dtype = self._bits if dtype is None else dtype
+        found = average(self.directory, shares, roles, keys, dtype)
+        return as_framework(self.adapter, found.state, found.metadata, keys)
+
+    def info(self, step: int | None = None) -> CheckpointInfo:
+        """Return information on a checkpoint, by default the latest; nothing is decoded."""
+        with open_step(self.directory, step) as file:
+            return with_exact(file.info(), self.directory)

@@ -1,0 +1,327 @@
+"""What a save measures: how far arrays spread and moved, and what their restored values lost.
+
+Only the save has both a state and what a restore of its checkpoint will return. It compares them on
+a sample (:mod:`lccodec.chain.save.measurement`), and keeps that of the state for the next save.
+
+Source: SPEC 8 (LCC-FIG-05).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from ...constants import METHOD_CODEBOOK
+from ...container.figures import FIGURES, StoredFigures
+from ...element_types import ELEMENT_TYPES
+from ...errors import ArgumentError, LccodecError
+from ...frame.header import FrameHeader, Shape
+from ...policy.presets import POLICIES
+from ...policy.record import Choice, Record, choose, read_record
+from ...policy.roles import ROLES, Role
+from .links import Link, frame_header, member_names, part_arrays, value_or_raise
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a save measured of an array or, combined, of the arrays of a role; ``None`` if unknown.
+
+    They are estimates by a sample, of three digits.
+
+    Parameters
+    ----------
+    spread
+        How far the values lie from their mean (root mean square). Of equal values, their size.
+    movement
+        How far the values moved since the save before (root mean square).
+    error
+        How far restored values lie from the values that were saved (root mean square).
+    lag
+        How far restored values lie behind, along the last movement: 1 where they are those of the
+        save before, 0 where they are not behind.
+    """
+
+    spread: float | None = None
+    movement: float | None = None
+    error: float | None = None
+    lag: float | None = None
+
+    @property
+    def error_in_movements(self) -> float | None:
+        """The error as a multiple of the movement."""
+        return _ratio(self.error, self.movement)
+
+    @property
+    def error_in_spreads(self) -> float | None:
+        """The error as a multiple of the spread."""
+        return _ratio(self.error, self.spread)
+
+
+#: The figures of an array that nothing is known of.
+UNKNOWN: Final = Figures()
+
+
+def _ratio(number: float | None, unit: float | None) -> float | None:
+    return None if number is None or not unit else number / unit
+
+
+def read_figures(stored: StoredFigures | None, arrays: int) -> list[Figures]:
+    """Return the figures of each array of a checkpoint."""
+    if stored is None:
+        return [UNKNOWN] * arrays
+    columns = [stored.read(name, arrays).tolist() for name in FIGURES]
+    return [Figures(*(None if math.isnan(n) else n for n in row)) for row in zip(*columns, strict=True)]
+
+
+def combined(arrays: Iterable[tuple[Figures, int]]) -> Figures:
+    """Return the figures of several arrays together; each array comes with its number of elements.
+
+    Arrays whose movement is not known are left out if there are others: the figures of a role are
+    compared with each other.
+    """
+    found = list(arrays)
+    found = [pair for pair in found if pair[0].movement is not None] or found
+
+    def size(name: str) -> float | None:
+        numbers = [(getattr(figures, name), count) for figures, count in found]
+        known = [(number, count) for number, count in numbers if number is not None]
+        total = sum(count for _, count in known)
+        return math.sqrt(sum(n * n * count for n, count in known) / total) if total else None
+
+    lags = [(f.lag, (f.movement or 0) ** 2 * count) for f, count in found if f.lag is not None]
+    moved = sum(weight for _, weight in lags)
+    lag = sum(lag * weight for lag, weight in lags) / moved if moved else None
+    return Figures(size("spread"), size("movement"), size("error"), lag)
+
+
+class Head(NamedTuple):
+    """The header of the newest frame that holds an array, and the array's shape."""
+
+    header: FrameHeader
+    shape: Shape
+    unchanged: bool = False  # whether the frame is in an older link
+
+
+def array_heads(links: Sequence[Link]) -> dict[str, Head]:
+    """Return the heads of the last link's arrays by name, or raise the first of their problems.
+
+    Only the headers that they need are read.
+    """
+    found: dict[str, Head | LccodecError] = {}
+    wanted: Sequence[str] = links[-1].index_names
+    for link, parent in zip(reversed(links), [*reversed(links[:-1]), None], strict=True):
+        heads, wanted = _own_heads(link, parent, wanted, unchanged=link is not links[-1])
+        for name, head in heads.items():  # a run also holds arrays that have newer frames
+            found.setdefault(name, head)
+    return {name: value_or_raise(found[name]) for name in links[-1].index_names}
+
+
+def next_heads(
+    link: Link, parent: Link | None, before: Mapping[str, Head | LccodecError]
+) -> dict[str, Head | LccodecError]:
+    """Return the head of every array of a link, or its error; `before` has those of the parent."""
+    heads, older = _own_heads(link, parent, link.index_names)
+    for name in older:
+        head = before[name]
+        heads[name] = head._replace(unchanged=True) if isinstance(head, Head) else head
+    return heads
+
+
+def _own_heads(
+    link: Link, parent: Link | None, names: Iterable[str], unchanged: bool = False
+) -> tuple[dict[str, Head | LccodecError], list[str]]:
+    """Return the heads of arrays that a link has frames of, and the names of inherited arrays."""
+    frames, inherited, broken = part_arrays(link, names, parent)
+    heads: dict[str, Head | LccodecError] = {**broken}
+    for number in frames:  # not array by array: a run has thousands
+        members = member_names(link, number)
+        try:
+            header = frame_header(link, number)
+            found = (Head(header, shape, unchanged) for shape in header.shapes)
+            heads.update(zip(members, found, strict=True))
+        except LccodecError as error:
+            heads.update(dict.fromkeys(members, error))
+    return heads, inherited
+
+
+@dataclass(frozen=True)
+class ArrayInfo:
+    """One array of a checkpoint.
+
+    Parameters
+    ----------
+    name
+        Its path in the state.
+    dtype, shape
+        Type and shape of the array, the shape in elements.
+    method
+        ``"raw"``, ``"planes"``, ``"codebook"``, or ``"unchanged"`` from the parent.
+    relative
+        Whether its frame in this checkpoint is decoded against the parent's array.
+    stored_bytes
+        Bytes of its frame in this checkpoint. Of a frame that several arrays share, its share by
+        size.
+    nbytes
+        Bytes of the array itself.
+    lossy
+        Whether its values come from a quantizer: the newest frame that holds it, in this checkpoint
+        or an earlier one, has the method ``"codebook"``. Also if the checkpoint took the place of
+        another one, and the policy lets the array lose something.
+    role, why
+        Its role in the run, and in a few words why it has it.
+    quantizer
+        What the recorded policy codes it with in deltas, as text. ``"unknown"`` if this version
+        does not know the policy.
+    figures
+        What the save measured of it.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    method: str
+    relative: bool
+    stored_bytes: int
+    nbytes: int
+    lossy: bool
+    role: Role
+    why: str
+    quantizer: str
+    figures: Figures = UNKNOWN
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """What is known of one checkpoint without decoding it.
+
+    Parameters
+    ----------
+    step
+        Its step; ``None`` for a single file.
+    parent
+        The parent's step; ``None`` for a keyframe.
+    deltas
+        Number of deltas that a restore replays.
+    root
+        SHA-256 that stands for all bytes of the file, hexadecimal.
+    policy
+        What the writer recorded of its policy.
+    metadata
+        The user's strings.
+    file_bytes
+        Size of the file in bytes.
+    nbytes
+        Bytes of all arrays, each counted once.
+    arrays
+        In the order of the state.
+    exact
+        Whether an exact file holds its state bit for bit: this file, or the one beside the chain.
+    exact_root
+        The root of the exact file that was committed with it, hexadecimal; ``None`` without one.
+    replaces
+        Roots of the checkpoints that this one took the place of, with the same state.
+    since
+        The step of the save that movements and lags begin at; ``None`` if they are not known.
+    """
+
+    step: int | None
+    parent: int | None
+    deltas: int
+    root: str
+    policy: Any
+    metadata: dict[str, str]
+    file_bytes: int
+    nbytes: int
+    arrays: tuple[ArrayInfo, ...]
+    exact: bool = False
+    exact_root: str | None = None
+    replaces: tuple[str, ...] = ()
+    since: int | None = None
+
+    @property
+    def figures(self) -> dict[Role, Figures]:
+        """What the save measured of the arrays of each role that has figures."""
+        found = {}
+        for role in ROLES:
+            arrays = [a for a in self.arrays if a.role == role and a.figures != UNKNOWN]
+            if arrays:
+                found[role] = combined((a.figures, math.prod(a.shape)) for a in arrays)
+        return found
+
+    @property
+    def lossy(self) -> bool:
+        """Whether any of its arrays is lossy."""
+        return any(array.lossy for array in self.arrays)
+
+
+def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> CheckpointInfo:
+    """Return what is stored in a link; `deltas` is the number of deltas up to it."""
+    manifest = link.manifest
+    arrays = []
+    choices = _choices(link, heads)
+    written_anew = bool(manifest.replaces)  # without loss, from values that may have lost something
+    sizes = {kind: kind.itemsize for kind in ELEMENT_TYPES}
+    totals: dict[int, int] = {}  # bytes that a frame decodes to, by the id of its header
+    figures = read_figures(manifest.figures, len(manifest.arrays))
+    for index, name in enumerate(link.index_names):
+        header, shape, unchanged = heads[name]
+        nbytes = math.prod(shape) * sizes[header.kind]
+        stored = 0
+        if not unchanged:
+            length = manifest.frames[manifest.arrays[index] - 1].length
+            if id(header) not in totals:
+                totals[id(header)] = header.nbytes
+            stored = round(length * nbytes / totals[id(header)]) if nbytes else length
+        arrays.append(
+            ArrayInfo(
+                name=name,
+                dtype=header.kind.name,
+                shape=shape,
+                method="unchanged" if unchanged else header.method_name,
+                relative=not unchanged and header.relative,
+                stored_bytes=stored,
+                nbytes=nbytes,
+                lossy=header.method == METHOD_CODEBOOK or (written_anew and choices[name].lossy),
+                role=choices[name].role,
+                why=choices[name].why,
+                quantizer=choices[name].quantizer,
+                figures=figures[index],
+            )
+        )
+    return CheckpointInfo(
+        step=manifest.step,
+        parent=manifest.parent.step if manifest.parent else None,
+        deltas=deltas,
+        root=link.reader.root.hex(),
+        policy=manifest.policy,
+        metadata=dict(manifest.metadata),
+        file_bytes=link.reader.file_size,
+        nbytes=sum(a.nbytes for a in arrays),
+        arrays=tuple(arrays),
+        exact=manifest.is_exact,
+        exact_root=None if manifest.exact is None else manifest.exact.hex(),
+        replaces=tuple(root.hex() for root in manifest.replaces),
+        since=None if manifest.figures is None else manifest.figures.since,
+    )
+
+
+def _choices(link: Link, heads: Mapping[str, Head]) -> Mapping[str, Choice]:
+    """Return what the recorded policy of a checkpoint chooses for its arrays."""
+    found = ((name, heads[name]) for name in link.index_names)
+    types = tuple((name, head.header.kind.code, head.shape) for name, head in found)
+    return _choices_of(json.dumps(link.manifest.policy), types)
+
+
+@lru_cache(maxsize=4)  # the checkpoints of a chain have the same policy and arrays
+def _choices_of(policy: str, arrays: tuple[tuple[str, int, tuple[int, ...]], ...]) -> Mapping[str, Choice]:
+    """Return the choices of a policy, which is JSON, for arrays: name, element type and shape."""
+    types = {name: (ELEMENT_TYPES[code], shape) for name, code, shape in arrays}
+    try:
+        return choose(types, read_record(json.loads(policy)))
+    except ArgumentError:  # written by another version or program
+        found = choose(types, Record(POLICIES["lossless"]))
+        return {name: replace(choice, quantizer="unknown") for name, choice in found.items()}

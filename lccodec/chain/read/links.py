@@ -1,0 +1,210 @@
+"""Links of a chain: a checkpoint file as a link, and the rules between links.
+
+A link names its parent by step and root (LCC-CHN-02). An array of a link lies in a frame of its own
+file, or is unchanged from the parent's array of the same name (LCC-CHN-03).
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from ...container.manifest import INHERITED, Manifest, Parent
+from ...container.reader import CheckpointReader
+from ...container.tree import array_names
+from ...entropy.bits import Stored
+from ...errors import ChainError, FormatError, LccodecError, StorageError, TruncatedError
+from ...frame.header import FrameHeader, parse_header
+from ..store.directory import Place, open_at, place_path
+
+Found = TypeVar("Found")
+
+
+class Link:
+    """A checkpoint file as a link, with the tree that it has or inherits.
+
+    Frames are numbered from 0; they are read while the file is open. Several paths may lead to one
+    array. Its name is the first of them.
+
+    Raises
+    ------
+    FormatError
+        If the parent's tree does not fit the arrays and scalars of this file (LCC-MAN-07).
+    """
+
+    def __init__(self, reader: CheckpointReader, parent: Link | None) -> None:
+        manifest: Manifest = reader.manifest
+        self.manifest = manifest
+        self.reader = reader
+        self.place = os.path.basename(reader.name)  # noqa: PTH119 - as it is fast
+        self.index_names: list[str]
+        self.names: dict[str, int]
+        self.paths: dict[str, int]
+        inherits = manifest.tree is INHERITED
+        if parent is not None and inherits and _counts(manifest) == _counts(parent.manifest):
+            # The parent's tree has been checked for these counts. Checking it again takes long.
+            self.manifest = replace(manifest, tree=parent.manifest.tree)
+            self.names, self.index_names, self.paths = parent.names, parent.index_names, parent.paths
+        else:
+            tree = parent.manifest.tree if parent is not None else manifest.tree
+            self.manifest = manifest.inherit(tree, reader.name)
+            first: dict[int, str] = {}
+            self.paths = array_names(self.manifest.tree)
+            for name, index in self.paths.items():
+                first.setdefault(index, name)
+            self.index_names = [first[index] for index in range(len(manifest.arrays))]
+            self.names = {name: index for index, name in first.items()}
+        self._members = manifest.members
+        #: The indices of the arrays of each frame that holds several.
+        self.runs: list[Sequence[int]] = [run for run in self._members if len(run) > 1]
+        self._headers: dict[int, FrameHeader] = {}
+
+    def frame_of(self, index: int) -> int | None:
+        """Return the number of an array's frame; None if it is unchanged from the parent's."""
+        number = self.manifest.arrays[index]
+        return number - 1 if number else None
+
+    def members(self, number: int) -> Sequence[int]:
+        """Return the indices of the arrays of a frame, in its order."""
+        return self._members[number]
+
+    def frame(self, number: int, *, verify: bool = True) -> Stored:
+        """Return the bytes of a frame; somebody else must verify them if `verify` is false."""
+        return self.reader.frame(number, verify=verify)
+
+    def header(self, number: int) -> FrameHeader:
+        """Return the header of a frame. It is read once."""
+        if number not in self._headers:
+            self._headers[number] = self._read_header(number)
+        return self._headers[number]
+
+    def _read_header(self, number: int) -> FrameHeader:
+        """Read as much of a frame as its header needs, which is about 16 bytes for each array."""
+        size, whole = 64 + 16 * len(self._members[number]), self.manifest.frames[number].length
+        while True:
+            try:
+                return parse_header(self.reader.frame_head(number, size), f"{self.place}: frame {number}")
+            except TruncatedError:
+                if size >= whole:
+                    raise
+                size *= 4
+
+
+def _counts(manifest: Manifest) -> tuple[int, int]:
+    return len(manifest.arrays), len(manifest.scalars)
+
+
+def check_step(child: CheckpointReader, parent: Parent) -> None:
+    """Raise ``FormatError`` if a parent's step is not below that of its child (LCC-CHN-02)."""
+    step = child.manifest.step
+    if step is None or parent.step >= step:
+        message = f"step {step} cannot have step {parent.step} as its parent"
+        raise FormatError("LCC-CHN-02", child.name, message)
+
+
+def check_parent(
+    child: CheckpointReader, parent: Parent, roots: Collection[bytes], step: int | None, path: Path
+) -> None:
+    """Raise ``ChainError`` if a file's roots and step are not those of the parent (LCC-CHN-02)."""
+    if parent.root not in roots or step != parent.step:
+        raise ChainError(f"{child.name}: {path.name} is not the parent it was taken against")
+
+
+def missing_parent(child: CheckpointReader, parent: Parent, path: Path, error: LccodecError) -> LccodecError:
+    """Return the error to raise if a parent's file cannot be opened: missing, or `error`."""
+    if isinstance(error, StorageError) and error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return ChainError(f"{child.name}: its parent, step {parent.step}, is missing ({path.name})")
+    return error
+
+
+def open_parent(child: CheckpointReader, parent: Parent, place: Place) -> CheckpointReader:
+    """Open the file that is to be the parent of a checkpoint, and check that it is."""
+    path = place_path(place, parent.step)
+    try:
+        reader = open_at(place, parent.step)
+    except StorageError as error:
+        raise missing_parent(child, parent, path, error) from error
+    try:
+        check_parent(child, parent, reader.roots, reader.manifest.step, path)
+    except ChainError:
+        reader.close()
+        raise
+    return reader
+
+
+class Parted(NamedTuple):
+    """Arrays of a link, sorted by where they are stored.
+
+    `frames` are the link's frames that hold some of them, each once, in their order. `inherited`
+    are unchanged from the parent's. `broken` would be unchanged, but the parent does not have them.
+    """
+
+    frames: list[int]
+    inherited: list[str]
+    broken: dict[str, LccodecError]
+
+
+def part_arrays(link: Link, names: Iterable[str], parent: Link | None) -> Parted:
+    """Sort arrays of a link by where they are stored."""
+    frames: dict[int, None] = {}
+    parted = Parted([], [], {})
+    for name in names:
+        number = link.frame_of(link.names[name])
+        if number is not None:
+            frames[number] = None
+            continue
+        try:
+            check_inherited(link, name, parent)
+            parted.inherited.append(name)
+        except FormatError as error:
+            parted.broken[name] = error
+    parted.frames.extend(frames)
+    return parted
+
+
+def member_names(link: Link, number: int) -> list[str]:
+    """Return the names of the arrays of a frame, in its order."""
+    return [link.index_names[index] for index in link.members(number)]
+
+
+def frame_header(link: Link, number: int) -> FrameHeader:
+    """Return the header of a frame; refuse another number of arrays than in the manifest.
+
+    Raises
+    ------
+    FormatError
+        LCC-CHN-03.
+    """
+    header = link.header(number)
+    members = len(link.members(number))
+    if len(header.shapes) != members:
+        message = f"{len(header.shapes)} arrays in a frame of {members}"
+        raise FormatError("LCC-CHN-03", f"{link.place}: frame {number}", message)
+    return header
+
+
+def check_inherited(link: Link, name: str, parent: Link | None) -> None:
+    """Raise ``FormatError`` if the parent lacks an array that a link needs (LCC-CHN-03)."""
+    if parent is None:
+        raise FormatError("LCC-CHN-03", array_place(link, name), "a keyframe's array needs a parent")
+    if name not in parent.names:
+        message = f"{parent.place}, its parent, has no such array"
+        raise FormatError("LCC-CHN-03", array_place(link, name), message)
+
+
+def array_place(link: Link, name: str) -> str:
+    """Return what errors call an array of a link."""
+    return f"{link.place}: array {name!r}"
+
+
+def value_or_raise(found: Found | LccodecError) -> Found:
+    """Return what was found, or raise it if it is an error."""
+    if isinstance(found, LccodecError):
+        raise found
+    return found

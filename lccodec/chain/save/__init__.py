@@ -1,0 +1,12 @@
+"""From a state to files: plan, code, commit.
+
+- `saver`: one save after the other; `reference`: what the next delta is taken against.
+- `settings`: the policy and roles that saves go by; `judge`: what a loss says of them.
+- `plan` and `planned`: what a save does with each array; `estimate`: in how many bytes; `forecast`:
+  the same of a run that has not begun.
+- `encode`: a plan to frames and a manifest, by one process or several.
+- `exact`: the newest state bit for bit, beside the checkpoint.
+- `measurement`: how far arrays moved, and what they lost.
+- `single_file`: a state in one file, without a chain.
+- `background`: saves beside the caller.
+"""

@@ -1,0 +1,182 @@
+"""A chain's client of its workers: it starts the leader, asks, and waits for the answer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ....arguments import as_integer, as_number
+from ....container.whole_file import remove_stale_temporaries
+from ....errors import ArgumentError, LccodecError, WorkerError
+from ....policy.policy import Policy
+from ....quantizers.registry import QUANTIZERS
+from ....workers.crew import Crew, Threads, has_lock, member_count
+from ....workers.process import Worker
+from ...progress import Tell
+from ...store.claim import Claim
+from ..settings import LOG, Settings
+from .state_copy import Snapshot
+from .worker import Beat, Opening, Report, make_crew, start_worker
+
+#: A worker that does nothing for so long is taken for dead. An fsync may take minutes.
+PATIENCE_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """How a chain uses workers; as for `Chain`."""
+
+    workers: int | None = None
+    in_flight: int = 1
+    patience: float = PATIENCE_SECONDS
+
+    def __post_init__(self) -> None:
+        count, patience = as_integer(self.in_flight), as_number(self.patience)
+        if count is None or count < 1:
+            raise ArgumentError(f"in_flight must be a positive integer, not {self.in_flight!r}")
+        if patience is None or not patience > 0:
+            raise ArgumentError(f"patience is a number of seconds above 0, not {self.patience!r}")
+        if self.workers is not None:
+            member_count(self.workers)
+
+    @property
+    def members(self) -> int:
+        """The number of workers; one if no number was given."""
+        return 1 if self.workers is None else member_count(self.workers)
+
+    def threads(self) -> Threads:
+        """Return the crew for saves in this process: threads only help without a global lock."""
+        return Threads(1 if has_lock() else self.members)
+
+    def crew(self) -> Crew:
+        """Return the crew for restores in this process."""
+        return make_crew(self.members, lambda: None, self.patience) if has_lock() else self.threads()
+
+    def opening(self, directory: Path, settings: Settings, keyframe_every: int, exact_every: int) -> Opening:
+        """Return what a leader must know of a chain."""
+        policy, roles, newest = settings.given
+        written = None if policy is None else policy.to_json()
+        every = keyframe_every, exact_every
+        members, patience = self.members, float(self.patience)
+        return Opening(str(directory), written, roles, newest, *every, members, patience)
+
+
+class Remote:
+    """The workers of a chain, started when they are needed. Several threads may use it.
+
+    Parameters
+    ----------
+    opening
+        What the leader must know of the chain.
+    claim
+        The claim on the directory, which the leader shares.
+    """
+
+    def __init__(self, opening: Opening, claim: Claim) -> None:
+        self._opening = opening
+        self._claim = claim
+        self._worker: Worker | None = None
+        self._process = os.getpid()
+        self._asking = threading.Lock()
+        self.started = False  # whether a leader could be started
+
+    def request(self, message: Snapshot, tell: Tell) -> Report:
+        """Return the leader's report on a request; raise ``WorkerError`` if it is gone.
+
+        `tell` is told how many arrays are coded. If it is interrupted, so is the leader.
+        """
+        with self._asking:
+            reply = self._reply(message)
+            while isinstance(reply, Beat):
+                if reply.total:
+                    try:
+                        tell(reply.done, reply.total)
+                    except BaseException:
+                        self._lost("")
+                        raise
+                reply = self._reply()
+            if isinstance(reply.done.error, WorkerError):
+                self._lost("")
+            return reply
+
+    def _reply(self, message: Snapshot | None = None) -> Beat | Report:
+        """Return what the leader says next, after sending it a message, if any."""
+        try:
+            worker = self._leader()
+            if message is not None:
+                worker.channel.send(message)
+            reply: Beat | Report = worker.channel.receive()
+        except TimeoutError:
+            seconds = self._opening.patience
+            raise self._lost(f"a worker has not answered for {seconds:g} seconds") from None
+        except (EOFError, OSError, ValueError):
+            raise self._lost("a worker is gone") from None
+        return reply
+
+    def close(self) -> None:
+        """Let the workers end; the next request starts fresh ones."""
+        with self._asking:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.end()
+
+    def kill(self) -> None:
+        """End the workers at once, whatever they do, and remove what they leave."""
+        if (worker := self._worker) is not None:
+            worker.kill()
+            self._tidy()
+
+    def _leader(self) -> Worker:
+        if self._process != os.getpid():  # after a fork, the workers are the parent's
+            self._worker, self._process = None, os.getpid()
+        if self._worker is None:
+            worker = start_worker(self._claim.descriptors)
+            worker.ready()
+            self._worker, self.started = worker, True
+            self._worker.channel.limit(self._opening.patience)
+            self._worker.channel.send(self._opening)
+        return self._worker
+
+    def _lost(self, message: str) -> WorkerError:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            message = f"{message}: it {worker.state()}"
+            worker.kill()
+        self._tidy()
+        return WorkerError(f"{self._opening.directory}: {message}; the next save starts a fresh one")
+
+    def _tidy(self) -> None:
+        directory = Path(self._opening.directory)
+        if directory.is_dir():
+            try:
+                remove_stale_temporaries(directory)
+            except LccodecError as error:
+                LOG.warning("%s", error)
+
+
+def find_obstacle(policy: Policy) -> str | None:
+    """Return why workers cannot save with a policy, in words; ``None`` if they can."""
+    if not has_lock():
+        return "threads do it, as the interpreter has no global lock"
+    if not hasattr(socket, "send_fds"):
+        return "this system does not pass memory from process to process"
+    own = [name for name in _quantizers(policy.to_json()) if not _is_ours(QUANTIZERS[name])]
+    return f"they do not know the quantizer {own[0]}, which is your own" if own else None
+
+
+def _quantizers(value: Any) -> Iterator[str]:
+    """Yield the names of all quantizers in the JSON of a policy."""
+    if isinstance(value, dict):
+        if isinstance(name := value.get("quantizer"), str):
+            yield name
+        for item in value.values():
+            yield from _quantizers(item)
+
+
+def _is_ours(quantizer: type) -> bool:
+    return quantizer.__module__.split(".")[0] == __name__.split(".")[0]

@@ -1,0 +1,266 @@
+"""A plan to frames and a manifest: the content of a checkpoint file.
+
+Everything that a reader would refuse is refused before the first frame is coded. The frames are
+tasks that a save divides among the members of a crew (:mod:`lccodec.workers.crew`).
+
+Source: SPEC 8 and 9.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from ...container.manifest import INHERITED, Manifest, Parent
+from ...container.scalars import Json
+from ...container.tree import Flat
+from ...container.writer import check_manifest
+from ...element_types import Array, ElementType
+from ...frame.content import Content
+from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, encode_content
+from ...frame.header import Shape
+from ...frame.raw import RawFrame
+from ...parallel import batches
+from ...policy.policy import Candidate
+from ...quantizers.base import Quantizer
+from ...workers.crew import Crew, Threads
+from ...workers.task import Bench
+from ..read.replay import DecodedArray, joined, split
+from .plan import Plan
+from .planned import FramePlan
+
+_FRAME: Final = "frame"  # where the coder of a frame lies on the bench
+
+
+@dataclass(frozen=True, eq=False)
+class FrameInput:
+    """What a frame is made of.
+
+    Parameters
+    ----------
+    arrays
+        The components of each array.
+    kind, shapes
+        The element type, and the shape of each array.
+    out
+        Where the decoded components go.
+    relative
+        Whether `out` holds the reference before.
+    quantizer, effort
+        How they are coded.
+    """
+
+    arrays: list[Array]
+    kind: ElementType
+    shapes: tuple[Shape, ...]
+    out: Array
+    relative: bool
+    quantizer: Quantizer
+    effort: Effort
+
+    @property
+    def size(self) -> int:
+        """Components of the frame."""
+        return self.out.size
+
+    def content(self) -> Content:
+        """Return the content of the frame; a run is copied."""
+        run = len(self.arrays) > 1
+        bits = np.concatenate(self.arrays) if run else self.arrays[0]
+        content = Content(bits, self.kind, self.shapes, run=run)
+        return replace(content, reference=self.out) if self.relative else content
+
+
+@dataclass(frozen=True, eq=False)
+class EncodeFrames:
+    """Code frames; the result is a list of them."""
+
+    frames: list[FrameInput]
+
+    def run(self, bench: Bench) -> list[bytes]:  # noqa: ARG002
+        """Do the task."""
+        return [
+            b"".join(encode_content(frame.content(), frame.quantizer, frame.out, effort=frame.effort))
+            for frame in self.frames
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenFrame:
+    """Leave the coder of a frame on the bench, for `EncodeBlock`."""
+
+    frame: FrameInput
+
+    def run(self, bench: Bench) -> None:
+        """Do the task."""
+        frame = self.frame
+        bench[_FRAME] = FrameCoder(frame.content(), frame.quantizer, frame.out, frame.effort)
+
+
+@dataclass(frozen=True)
+class CloseFrame:
+    """Take the coder off the bench, and with it what it keeps of the frame."""
+
+    def run(self, bench: Bench) -> None:
+        """Do the task."""
+        del bench[_FRAME]
+
+
+@dataclass(frozen=True)
+class EncodeBlock:
+    """Code one block of the frame on the bench; the result is the block and its part of the sum."""
+
+    number: int
+
+    def run(self, bench: Bench) -> tuple[bytes, int]:
+        """Do the task."""
+        return frame_coder(bench).write_block(self.number)
+
+
+def frame_coder(bench: Bench) -> FrameCoder:
+    """Return the coder that `OpenFrame` has left on a bench."""
+    coder: FrameCoder = bench[_FRAME]
+    return coder
+
+
+#: The classes of all tasks, and of what they are made of.
+TASKS: Final = (FrameInput, EncodeFrames, OpenFrame, CloseFrame, EncodeBlock)
+
+#: Fewer components are coded by one member: to hand them out takes longer.
+_MIN_SHARED_COMPONENTS: Final = 1 << 21
+
+#: Frames of fewer components are coded together, by one member.
+_MIN_TASK_COMPONENTS: Final = 1 << 19
+
+#: A frame is coded by all members if its share of the state, times the members, is above this.
+_MAX_SHARE: Final = 1.5
+
+
+def plan_manifest(
+    plan: Plan,
+    flat: Flat,
+    *,
+    step: int | None,
+    policy: Json,
+    metadata: dict[str, str],
+    parent: tuple[bytes, Json] | None = None,
+) -> Manifest:
+    """Return the manifest of a planned checkpoint, without its frames.
+
+    `parent` has the root and the tree of the parent. It is ``None`` for a keyframe.
+
+    Raises
+    ------
+    ArgumentError
+        If readers would refuse the manifest.
+    """
+    root, tree = parent or (b"", None)
+    manifest = Manifest(
+        step=step,
+        parent=None if plan.parent is None else Parent(plan.parent, root),
+        policy=policy,
+        metadata=metadata,
+        # Their texts: `==` would ignore the order of keys.
+        tree=INHERITED if parent is not None and repr(tree) == repr(flat.tree) else flat.tree,
+        scalars=flat.scalars,
+        arrays=tuple(plan.frame_numbers()),
+        frames=(),
+    )
+    check_manifest(manifest, len(plan.frames))
+    return manifest
+
+
+def encode_plan(
+    plan: Plan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
+) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
+    """Yield the pieces of each frame, and its decoded arrays by name.
+
+    The arrays hold their decoded values once all pieces have been taken. Each member of the crew
+    codes one frame at a time; all of them together code a large frame. The memory of `parents`, the
+    parent's arrays as decoded, is reused for the result.
+    """
+    inputs = [_frame_input(plan, frame, parents, effort, crew) for frame in plan.frames]
+    total = sum(frame.size for frame in inputs)
+    if total < _MIN_SHARED_COMPONENTS:
+        crew = Threads()
+    coded = itertools.chain.from_iterable(
+        _encode_together(group, crew) if together else _encode_apart(group, crew)
+        for together, group in itertools.groupby(inputs, lambda f: _is_for_all(f, total, crew.members))
+    )
+    for frame, planned, pieces in zip(inputs, plan.frames, coded, strict=True):
+        arrays = [plan.candidates[index] for index in planned.arrays]
+        decoded = split(frame.out, arrays[0].kind, frame.shapes)
+        yield pieces, {c.name: array for c, array in zip(arrays, decoded, strict=True)}
+
+
+def _frame_input(
+    plan: Plan, frame: FramePlan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
+) -> FrameInput:
+    arrays = [plan.candidates[index] for index in frame.arrays]
+    kind = arrays[0].kind
+    if frame.inherits:
+        out = crew.shared(joined([parents[c.name] for c in arrays]))
+    else:
+        out = crew.empty(frame.size, kind.bits)
+    shapes = tuple(c.shape for c in arrays)
+    bits = [c.bits for c in arrays]
+    return FrameInput(bits, kind, shapes, out, frame.relative, frame.quantizer, effort)
+
+
+def _is_for_all(frame: FrameInput, total: int, members: int) -> bool:
+    """Return whether all members code a frame together, block by block.
+
+    Each member fits the quantizer of such a frame. So that is worth it for a lossy frame only if
+    the others would wait for the member that codes it. An exact frame is not held whole in memory.
+    """
+    if members == 1 or frame.size <= MAX_BLOCK_COMPONENTS:
+        return members == 1
+    return not frame.quantizer.lossy or frame.size * members > _MAX_SHARE * total
+
+
+def _encode_apart(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[bytes]]:
+    """Yield frames, each coded by one member."""
+    # A task takes about as long to hand out as a small frame takes to code.
+    together = batches(frames, lambda frame: frame.size, _MIN_TASK_COMPONENTS)
+    for coded in crew.ordered(map(EncodeFrames, together)):
+        for frame in coded:
+            yield (frame,)
+
+
+def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[bytes]]:
+    """Yield the pieces of frames, each coded by all members; they are to be taken one by one."""
+    for frame in frames:
+        crew.everywhere(OpenFrame(frame))
+        coder = frame_coder(crew.bench)
+        yield coder.join(crew.ordered(map(EncodeBlock, range(coder.blocks))))
+        del coder
+        crew.everywhere(CloseFrame())
+
+
+def encode_unchained(plan: Plan) -> Iterator[Iterator[bytes]]:
+    """Yield the pieces of each frame, without decoded arrays: no delta will need them."""
+    for frame in plan.frames:
+        content = _content([plan.candidates[index] for index in frame.arrays])
+        yield encode_content(content, frame.quantizer)
+
+
+def raw_frames(plan: Plan) -> list[RawFrame]:
+    """Return the frames with their values as they are, whatever their quantizers."""
+    frames = []
+    for frame in plan.frames:
+        arrays = [plan.candidates[index] for index in frame.arrays]
+        shapes = tuple(c.shape for c in arrays)
+        frames.append(RawFrame(arrays[0].kind, shapes, len(arrays) > 1, partial(_content, arrays)))
+    return frames
+
+
+def _content(arrays: Sequence[Candidate]) -> Content:
+    """Return arrays as the content of one frame, without a reference."""
+    run = len(arrays) > 1
+    bits = np.concatenate([c.bits for c in arrays]) if run else arrays[0].bits
+    return Content(bits, arrays[0].kind, tuple(c.shape for c in arrays), run=run)

@@ -1,0 +1,293 @@
+"""What a save measures: how far arrays spread and moved, and what their restored values lost.
+
+Only the save has both a state and what a restore of its checkpoint will return. It compares them on
+a sample of each floating point array, and keeps that of the state for the next save. After a
+restart, samples of the last state come from the exact file, if it is of that save; or else from the
+checkpoint as decoded, where its figures say that nothing was lost.
+
+All of a small state is in the sample. Of a large one it takes at most a quarter of the memory, but
+`_MIN_SAMPLED` components of any array, and never more than `_MAX_SAMPLED`. These lie at equal
+distances, which have no divisor in common with a row, so that no column is left out. How much is
+sampled depends on the sizes of all arrays. So states with the same arrays have samples that fit
+each other.
+
+Source: SPEC 8 (LCC-FIG-05).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ...constants import EXACT_NAME
+from ...container.figures import FIGURES, StoredFigures
+from ...container.reader import open_checkpoint
+from ...element_types import Array, ElementType, work
+from ...errors import LccodecError
+from ...frame.content import MAX_SHARED_COMPONENTS
+from ...parallel import slices
+from ...policy.policy import Candidate
+from ..read.array_ranges import Ranges
+from ..read.checkpoint import CheckpointFile
+from ..read.replay import DecodedArray
+from ..store.directory import checkpoint_path
+from .reference import Tail
+
+_MAX_SAMPLED: Final = 1 << 13  # components of an array
+_MIN_SAMPLED: Final = 1 << 6  # of which fewer are less than what else is kept of an array
+_MIN_SAMPLE_BYTES: Final = 1 << 20  # that may be taken of any state
+_SAMPLED_SHARE: Final = 4  # a quarter of a large state
+
+_BATCH_COMPONENTS: Final = 1 << 15  # so that their float64 numbers stay in the cache
+
+
+class Sampling:
+    """Which components of a state are sampled.
+
+    Parameters
+    ----------
+    arrays
+        The arrays of the state.
+
+    Attributes
+    ----------
+    distances
+        Of each array, the distance between two sampled components; 1 if all are sampled.
+    """
+
+    def __init__(self, arrays: Sequence[Candidate]) -> None:
+        self._of_type: dict[ElementType, list[int]] = {}
+        for index, c in enumerate(arrays):
+            if c.kind.is_float and c.bits.size:
+                self._of_type.setdefault(c.kind, []).append(index)
+        sizes = {
+            kind: np.array([arrays[index].bits.size for index in indices], np.int64)
+            for kind, indices in self._of_type.items()
+        }
+        limit = _limit(sizes)
+        self.distances = [1] * len(arrays)
+        self._samples: dict[ElementType, Array] = {}  # their sizes
+        for kind, indices in self._of_type.items():
+            for place in np.flatnonzero(sizes[kind] > limit).tolist():
+                c = arrays[indices[place]]
+                row = c.bits.size // c.shape[0]  # of one dimension: one component
+                self.distances[indices[place]] = _distance(c.bits.size, limit, row)
+            distances = np.array([self.distances[index] for index in indices])
+            self._samples[kind] = -(-sizes[kind] // distances)
+
+    def of(self, index: int, bits: Array) -> Array:
+        """Return a view of the sampled components of the array of an index."""
+        distance = self.distances[index]
+        return bits if distance == 1 else bits[::distance]
+
+    def batches(self) -> Iterator[tuple[list[int], Array]]:
+        """Yield the indices of arrays of one type, and the sizes of their samples (int64).
+
+        There are as many as can be measured together: a call for each small array would be slow.
+        """
+        for kind, indices in self._of_type.items():
+            sizes = self._samples[kind]
+            numbers = (np.cumsum(sizes) - sizes) // _BATCH_COMPONENTS  # of the batch of each array
+            cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(indices)]
+            for start, stop in pairwise(cuts):
+                yield indices[start:stop], sizes[start:stop]
+
+
+def _limit(sizes: dict[ElementType, Array]) -> int:
+    """Return how many components of an array are sampled at most, for arrays of these sizes."""
+
+    def nbytes(limit: float) -> int:
+        return sum(int(np.minimum(counts, limit).sum()) * kind.size for kind, counts in sizes.items())
+
+    most = max(nbytes(math.inf) // _SAMPLED_SHARE, _MIN_SAMPLE_BYTES)
+    limit = _MAX_SAMPLED
+    while limit > _MIN_SAMPLED and nbytes(limit) > most:
+        limit //= 2
+    return limit
+
+
+@lru_cache  # the arrays of a state have few sizes
+def _distance(size: int, limit: int, row: int) -> int:
+    """Return the distance between sampled components of an array of `size`, of rows of `row`.
+
+    Examples
+    --------
+    >>> _distance(9 * 5 * 64, limit=200, row=5 * 64)
+    17
+    """
+    distance = -(-size // limit)
+    while math.gcd(distance, 2 * row) > 1:
+        distance += 1
+    return distance
+
+
+def stored_originals(directory: Path, tail: Tail, arrays: Sequence[Candidate]) -> dict[str, Array]:
+    """Return samples of the state that the latest checkpoint was made of, by the names of arrays.
+
+    `arrays` are those of the next state, which say what is sampled. An array that is not known has
+    no sample.
+    """
+    sampling = Sampling(arrays)
+    # Those with a reference have its type and shape.
+    wanted = {c.name: i for i, c in enumerate(arrays) if c.kind.is_float and c.reference is not None}
+    try:
+        with open_checkpoint(checkpoint_path(directory, tail.step)) as reader:
+            manifest = reader.manifest
+        if manifest.exact is not None:
+            with CheckpointFile(open_checkpoint(directory / EXACT_NAME), None) as file:
+                if file.links[-1].reader.root == manifest.exact:
+                    return dict(_of_exact_file(file, arrays, wanted, sampling))
+    except LccodecError:  # missing or damaged: a restore says so
+        return {}
+    if manifest.figures is None or len(manifest.arrays) != len(tail.arrays):
+        return {}
+    errors = manifest.figures.read("error", len(tail.arrays)).tolist()
+    lossless = [name for name, error in zip(tail.arrays, errors, strict=True) if error == 0]
+    return {n: sampling.of(wanted[n], tail.arrays[n].bits).copy() for n in lossless if n in wanted}
+
+
+def _of_exact_file(
+    file: CheckpointFile, arrays: Sequence[Candidate], wanted: Mapping[str, int], sampling: Sampling
+) -> Iterator[tuple[str, Array]]:
+    """Yield samples of arrays. A large array is read piece by piece, not held whole."""
+    link, together = file.links[-1], []
+    for name, index in wanted.items():
+        c, place = arrays[index], link.names.get(name)
+        ranges = (
+            Ranges.of(file.links, name) if place is not None and c.bits.size > MAX_SHARED_COMPONENTS else None
+        )
+        if ranges is not None and (ranges.header.kind, ranges.header.shapes) == (c.kind, (c.shape,)):
+            yield name, _sampled(ranges, sampling.distances[index])
+        elif place is not None:
+            together.append(place)
+    for place, array in file.decode_each(together):
+        name = link.index_names[place]
+        c = arrays[wanted[name]]
+        if (array.kind, array.shape) == (c.kind, c.shape):
+            yield name, sampling.of(wanted[name], array.bits).copy()
+
+
+def _sampled(ranges: Ranges, distance: int) -> Array:
+    """Return the components of an array at equal distances."""
+    ranges.verify()
+    found, size = [], ranges.header.components
+    for part in slices(size, ranges.block):
+        piece = np.empty(min(ranges.block, size - part.start), ranges.header.kind.bits)
+        ranges.decode(slice(part.start, part.start + piece.size), piece, ())
+        found.append(piece[-part.start % distance :: distance].copy())
+    return np.concatenate(found)
+
+
+class Measurement:
+    """Measures what a checkpoint makes of a state, from a sample that is taken before it is coded.
+
+    Parameters
+    ----------
+    arrays
+        The arrays of the state.
+
+    Attributes
+    ----------
+    samples
+        The sample of each floating point array, by name.
+    """
+
+    def __init__(self, arrays: Sequence[Candidate]) -> None:
+        self._arrays = arrays
+        self._sampling = Sampling(arrays)
+        self._batches: list[_Batch] = []
+        self.samples: dict[str, Array] = {}
+        for indices, sizes in self._sampling.batches():
+            batch = _Batch(indices, sizes, self._joined(indices, [arrays[index].bits for index in indices]))
+            self._batches.append(batch)
+            ends = np.cumsum(sizes).tolist()
+            for index, end, size in zip(indices, ends, sizes.tolist(), strict=True):
+                self.samples[arrays[index].name] = batch.bits[end - size : end]
+
+    def _joined(self, indices: Sequence[int], arrays: Sequence[Array]) -> Array:
+        """Return the samples of arrays end to end: a copy."""
+        return np.concatenate(list(map(self._sampling.of, indices, arrays)))
+
+    def figures(
+        self, decoded: Mapping[str, DecodedArray], before: Mapping[str, Array], since: int | None
+    ) -> StoredFigures | None:
+        """Return the figures of the checkpoint.
+
+        Parameters
+        ----------
+        decoded
+            The arrays as a restore returns them, by name.
+        before
+            Samples of the state of the save before, as far as they are known.
+        since
+            The step of that save.
+        """
+        columns = {name: np.full(len(self._arrays), np.nan) for name in FIGURES}
+        for batch in self._batches:
+            arrays = [self._arrays[index] for index in batch.indices]
+            after = self._joined(batch.indices, [decoded[c.name].bits for c in arrays])
+            past = [before.get(c.name) if c.reference is not None else None for c in arrays]
+            sizes = batch.sizes.tolist()
+            fits = [there is not None and there.size == n for there, n in zip(past, sizes, strict=True)]
+            values = partial(work, kind=arrays[0].kind)
+            moved = None
+            if any(fits):
+                own = (self.samples[c.name] for c in arrays)  # they did not move, as far as is known
+                both = zip(past, own, fits, strict=True)
+                moved = values(np.concatenate([there if fit else here for there, here, fit in both]))
+            found = batch.measure(values(batch.bits), values(after), moved)
+            for name, numbers in found.items():
+                known = numbers if name in ("spread", "error") else np.where(fits, numbers, np.nan)
+                columns[name][batch.indices] = known
+        return StoredFigures.of(since, columns)
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Arrays of one type: their indices, the sizes of their samples, and these end to end."""
+
+    indices: list[int]
+    sizes: Array
+    bits: Array
+
+    @np.errstate(all="ignore")  # of hostile values too
+    def measure(self, values: Array, decoded: Array, before: Array | None) -> dict[str, Array]:
+        """Return the figures of each array (LCC-FIG-05), float64; NaN where they are not known."""
+        counts, starts = self.sizes, np.cumsum(self.sizes) - self.sizes
+        x, d = values.astype(np.float64), decoded.astype(np.float64)
+        p = x if before is None else before.astype(np.float64)
+        sums = _sums(x, d, p, starts, self.sizes)
+        if not np.isfinite(sums).all():
+            finite = np.isfinite(x) & np.isfinite(d) & np.isfinite(p)
+            counts = np.add.reduceat(finite, starts, dtype=np.int64)
+            most = np.maximum.reduceat(np.where(finite, x, -np.inf), starts)
+            x = np.where(finite, x, np.repeat(most, self.sizes))  # adds nothing to the sums
+            d, p = np.where(finite, d, x), np.where(finite, p, x)
+            sums = _sums(x, d, p, starts, self.sizes)
+        counts = np.where(counts > 0, counts, np.nan)
+        around, squares, errors, moved, along = sums
+        spreads = np.sqrt((squares - np.square(around) / counts) / counts)
+        return {
+            "spread": np.where(squares != 0, spreads, np.abs(x[starts])),
+            "movement": np.sqrt(moved / counts),
+            "error": np.sqrt(errors / counts),
+            "lag": -along / moved,
+        }
+
+
+def _sums(x: Array, d: Array, p: Array, starts: Array, sizes: Array) -> list[Array]:
+    """Return what the figures of arrays are made of: five sums for each array.
+
+    They are those of the distances from the first value and of their squares, of the squares of the
+    errors and of the movements, and of the products of these two.
+    """
+    around, error, movement = x - np.repeat(x[starts], sizes), d - x, x - p
+    products = (around, around * around, error * error, movement * movement, error * movement)
+    return [np.add.reduceat(each, starts) for each in products]

@@ -1,0 +1,221 @@
+"""The plan of a checkpoint: for every array its role, quantizer, reference and frame, and why.
+
+A plan is a value. `make_plan` makes it from a state, a policy and the parent's arrays. `Chain.plan`
+shows it. `lccodec.chain.save.encode` executes it. Making a plan compares arrays, but does not code
+them.
+
+An array has no frame if it did not change, or if it waits for a trigger. The reference of a delta
+is always the parent as decoded, so that errors do not accumulate (LC-Checkpoint, section 3.1).
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, overload
+
+from ...container.tree import Flat
+from ...element_types import Array, components
+from ...errors import ArgumentError
+from ...frame.content import MAX_SHARED_COMPONENTS
+from ...frame.header import check_shape
+from ...parallel import slices
+from ...policy.policy import Candidate, Policy
+from ...policy.roles import Assignment, Role, assign_roles
+from ...quantizers.base import Quantizer
+from ...quantizers.registry import quantizer_text
+from ..read.replay import DecodedArray
+from .estimate import Estimate, estimate_frames
+from .planned import ArrayPlan, FramePlan, Stored
+
+#: Most components of a run: reading one of its arrays means reading the whole run.
+_MAX_RUN_COMPONENTS: Final = 1 << 20
+
+#: The role of an array in a single file. Roles matter only for deltas.
+_NO_ROLE: Final = Assignment("other", "in a single file")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(Sequence[ArrayPlan]):
+    """What a save does: a sequence of one `ArrayPlan` for every array, in the order of the state.
+
+    Parameters
+    ----------
+    parent
+        Step of the parent; ``None`` for a keyframe.
+    candidates, quantizers
+        The arrays, and the quantizer that codes each of them in deltas.
+    frames
+        The frames, in the order of their first arrays.
+    waiting
+        Indices of the arrays that wait.
+    policy
+        The policy that chose.
+    """
+
+    parent: int | None
+    candidates: Sequence[Candidate]
+    quantizers: Sequence[Quantizer]
+    frames: Sequence[FramePlan]
+    waiting: frozenset[int]
+    policy: Policy
+
+    @property
+    def shortfall(self) -> str | None:
+        """Why the policy's target cannot be met, in words; ``None`` if it is met."""
+        return self.policy.shortfall
+
+    def estimates(self) -> list[Estimate]:
+        """Return how many bytes each array would take, and with which error; see `Estimate`.
+
+        A sample of each large array is coded. Call it before the chain saves again: the plan refers
+        to the state and to the arrays of the last checkpoint.
+        """
+        return estimate_frames(self.candidates, self.frames, self.waiting, self.policy.effort)
+
+    def frame_numbers(self) -> list[int]:
+        """Return the number of each array's frame, from 1 on; 0 without a frame (SPEC 8)."""
+        numbers = [0] * len(self.candidates)
+        for number, frame in enumerate(self.frames, 1):
+            for index in frame.arrays:
+                numbers[index] = number
+        return numbers
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    @overload
+    def __getitem__(self, index: int) -> ArrayPlan: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ArrayPlan]: ...
+    def __getitem__(self, index: int | slice) -> ArrayPlan | Sequence[ArrayPlan]:
+        return self._arrays[index]
+
+    def __iter__(self) -> Iterator[ArrayPlan]:
+        return iter(self._arrays)
+
+    @cached_property  # made when somebody looks: a save of thousands of arrays needs none
+    def _arrays(self) -> list[ArrayPlan]:
+        return [self._array(index, number) for index, number in enumerate(self.frame_numbers())]
+
+    def _array(self, index: int, number: int) -> ArrayPlan:
+        c, quantizer = self.candidates[index], self.quantizers[index]
+        if number:
+            stored: Stored = "delta" if self.frames[number - 1].relative else "whole"
+        else:
+            stored = "waits" if index in self.waiting else "unchanged"
+        return ArrayPlan(
+            c.name,
+            c.kind.name,
+            c.shape,
+            c.bits.nbytes,
+            c.role,
+            c.why,
+            quantizer_text(quantizer),
+            self.policy.may_lose(c.name, c.role, c.kind, c.bits.size // c.kind.components),
+            quantizer.guarantee,
+            stored,
+            number - 1 if number else None,
+        )
+
+
+def candidates(
+    flat: Flat,
+    parents: Mapping[str, DecodedArray],
+    given: Mapping[str, Role] | None = None,
+    known: Mapping[str, Assignment] | None = None,
+) -> list[Candidate]:
+    """Return the arrays of a state as components, with their roles and references.
+
+    An array that is not in C order and native byte order is copied. `given` and `known` are as in
+    :func:`lccodec.policy.roles.assign_roles`; without `given`, every role is ``other``.
+
+    Raises
+    ------
+    ArgumentError
+        If an array cannot be stored. The message names it.
+    """
+    roles = {}
+    if given is not None:
+        shapes = {name: array.shape for name, array in zip(flat.names, flat.arrays, strict=True)}
+        roles = assign_roles(shapes, given, known)
+    found = []
+    for name, array in zip(flat.names, flat.arrays, strict=True):
+        try:
+            check_shape(array.shape)
+            kind, bits = components(array)
+        except ArgumentError as error:
+            raise type(error)(f"array {name!r}: {error}") from None
+        parent = parents.get(name)
+        fits = parent is not None and parent.kind == kind and parent.shape == array.shape
+        reference = parent.bits if parent is not None and fits else None
+        role = roles.get(name, _NO_ROLE)
+        found.append(Candidate(name, role.role, role.why, kind, array.shape, bits, reference))
+    return found
+
+
+def make_plan(
+    arrays: Sequence[Candidate],
+    policy: Policy,
+    parent: int | None,
+    width: float = 1.0,
+    first: Mapping[str, Quantizer] | None = None,
+) -> Plan:
+    """Choose for each array of a state whether it is stored, its quantizer, reference and frame.
+
+    `parent` is the step of the parent; ``None`` for a keyframe. The references of a keyframe's
+    arrays only show how far they moved. `width` is as in `Policy.settle`. `first` has
+    quantizers of arrays without a reference by name, in place of the policy's.
+    """
+    if parent is not None:
+        policy = policy.settle(arrays, width)
+    first = first or {}
+    quantizers, waiting = [], []
+    frames: list[FramePlan] = []
+    open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
+    for index, c in enumerate(arrays):
+        quantizer = policy.choose(c.name, c.role, c.kind, c.bits.size // c.kind.components)
+        quantizers.append(quantizer)
+        relative = False
+        if parent is None or c.reference is None:
+            coder = policy.choose_keyframe(c.name, c.role, c.kind, c.bits.size // c.kind.components)
+            coder = first.get(c.name, coder) if c.reference is None else coder
+            coder = coder.settled(c.bits, c.reference, c.kind)
+        else:
+            if _equal(c.bits, c.reference):
+                continue
+            if quantizer.waits(c.bits, c.reference, c.kind):
+                waiting.append(index)
+                continue
+            coder = quantizer.awake
+            relative = not _stands_alone(coder, c)
+        like = (c.kind, coder, c.reference is None, relative)
+        small = 0 < c.bits.size <= MAX_SHARED_COMPONENTS
+        frame = open_runs.get(like) if small else None
+        if frame is None or frame.size + c.bits.size > _MAX_RUN_COMPONENTS:
+            frame = FramePlan([], coder, relative, c.reference is not None)
+            frames.append(frame)
+            if small:
+                open_runs[like] = frame
+        frame.arrays.append(index)
+        frame.size += c.bits.size
+    return Plan(parent, arrays, quantizers, frames, frozenset(waiting), policy)
+
+
+def _stands_alone(quantizer: Quantizer, c: Candidate) -> bool:
+    """Return whether an array is coded without its reference; only large arrays are examined."""
+    if c.reference is None or quantizer.absolute or c.bits.size <= MAX_SHARED_COMPONENTS:
+        return quantizer.absolute
+    return quantizer.stands_alone(c.bits, c.reference, c.kind)
+
+
+def _equal(left: Array, right: Array) -> bool:
+    """Return whether two arrays are equal; if not, the first element mostly differs."""
+    if left.size and left.item(0) != right.item(0):  # comparing thousands of arrays one call each is slow
+        return False
+    if left.size <= MAX_SHARED_COMPONENTS:  # one comparison of bytes is faster than three calls
+        return left.tobytes() == right.tobytes()
+    return all(bool((left[part] == right[part]).all()) for part in slices(left.size))

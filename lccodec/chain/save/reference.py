@@ -1,0 +1,210 @@
+"""The latest checkpoint of a chain as decoded: the reference of the next delta.
+
+If the files of the reference have changed since, a delta to it could never be restored. So before
+each delta, the roots and the sizes of these files are compared with what they were. That takes one
+small read of each file. A checkpoint that took the place of the latest, with the same state, is as
+good. Any other change makes the next checkpoint a keyframe. They are compared again right before
+the delta gets its name, while nobody may remove them.
+
+Source: SPEC 9 (LCC-CHN-02, LCC-CHN-10).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from ...container.folder import Folder
+from ...container.reader import open_checkpoint, read_root
+from ...container.scalars import Json
+from ...element_types import Array
+from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
+from ...policy.record import Record, read_record
+from ..read.checkpoint import CheckpointFile, open_file
+from ..read.replay import DecodedArray, Decoding, replay
+from ..store.directory import chain_steps, checkpoint_path
+
+#: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
+Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
+
+#: Arrays of fewer bytes are copied to where all workers see them.
+_MIN_OWN_BYTES: Final = 1 << 20
+
+#: After this, a save goes on without the lock: a prune that rewrites may hold it for minutes. Such
+#: a prune looks again what is needed before it removes anything.
+_SECONDS_TO_WAIT: Final = 1.0
+_SECONDS_BETWEEN_ATTEMPTS: Final = 0.01
+
+
+@dataclass(frozen=True)
+class TailFile:
+    """A file that a restore of the latest checkpoint reads: its step, root and size in bytes."""
+
+    step: int
+    root: bytes
+    size: int
+
+
+@dataclass
+class Tail:
+    """The latest checkpoint of a chain, decoded.
+
+    Parameters
+    ----------
+    links
+        The files of the checkpoint and its parents, the keyframe first.
+    tree
+        Structure of the state, as :func:`lccodec.container.tree.flatten` makes it.
+    arrays
+        The decoded arrays by name.
+    originals
+        Samples of the state that was saved, by name; ``None`` if it was saved by another process.
+    """
+
+    links: tuple[TailFile, ...]
+    tree: Json
+    arrays: dict[str, DecodedArray]
+    originals: Mapping[str, Array] | None = None
+
+    @property
+    def step(self) -> int:
+        """The step of the checkpoint."""
+        return self.links[-1].step
+
+    @property
+    def deltas(self) -> int:
+        """Number of deltas that a restore of the checkpoint replays."""
+        return len(self.links) - 1
+
+    def is_unchanged(self, directory: Path) -> bool:
+        """Return whether the files of the tail are those that they were."""
+        try:
+            found = [read_root(checkpoint_path(directory, link.step)) for link in self.links]
+        except LccodecError:
+            return False
+        return found == [(link.root, link.size) for link in self.links]
+
+
+def read_tail(directory: Path, step: int, empty: Empty) -> Tail:
+    """Return the checkpoint of a step, decoded from its files into memory that `empty` returns.
+
+    Raises
+    ------
+    DataError, ChainError, StorageError
+        If the checkpoint cannot be restored.
+    """
+    with open_file(checkpoint_path(directory, step)) as file:
+        file.check_name()
+        last = file.links[-1]
+        file.decode_by(partial(_decode_into, empty))
+        arrays = dict(zip(last.index_names, file.decoded(), strict=True))
+        return Tail(_links_of(file), last.manifest.tree, arrays)
+
+
+def _decode_into(empty: Empty, file: CheckpointFile, indices: list[int]) -> Decoding:
+    """Decode large arrays to where they stay: with a copy there would be two references."""
+    heads, names = file.heads(), file.links[-1].index_names
+    found = ((index, heads[names[index]].header) for index in indices)
+    into = {
+        index: empty(header.components, header.kind.bits)
+        for index, header in found
+        if not header.run and header.nbytes >= _MIN_OWN_BYTES
+    }
+    return replay(file.links, indices, file.together, into)
+
+
+def find_tail(
+    tail: Tail | None, directory: Path, steps: Sequence[int], empty: Empty = np.empty
+) -> Tail | None:
+    """Return the reference of a delta: the tail in memory, or the newest checkpoint without one.
+
+    `steps` are those of the directory, rising. `empty` returns memory for a number of components of
+    a type.
+
+    Returns
+    -------
+    Tail or None
+        ``None`` if there is no checkpoint; or if the newest cannot be restored or is not the one in
+        memory. Then an `LccodecWarning` names it.
+    """
+    try:
+        if tail is None:
+            return read_tail(directory, steps[-1], empty) if steps else None
+        if not steps or steps[-1] < tail.step:
+            raise ChainError(f"step {tail.step}, which was saved last, is missing")
+        if steps[-1] > tail.step:
+            raise ChainError(f"step {steps[-1]} was saved by another writer")
+        return tail if tail.is_unchanged(directory) else _same_state(tail, directory)
+    except (DataError, ChainError, StorageError) as error:
+        step = steps[-1] if steps and tail is None else None
+        why = str(error) if step is None else f"step {step} cannot be restored: {error}"
+        warn(f"{directory} goes on with a keyframe, because {why}")
+        return None
+
+
+@contextmanager
+def held_together(tail: Tail, directory: Path) -> Iterator[None]:
+    """Keep the files of a tail where they are while a delta to it gets its name.
+
+    The lock of the directory keeps others from removing them, if it is free within a second.
+
+    Raises
+    ------
+    ChainError
+        If a delta to it could not be restored any more.
+    """
+    with Folder(directory) as folder:
+        end = time.monotonic() + _SECONDS_TO_WAIT
+        while not folder.lock(wait=False) and time.monotonic() < end:
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+        try:
+            if not tail.is_unchanged(directory):
+                _same_state(tail, directory)
+        except LccodecError as error:
+            raise ChainError(f"step {tail.step} was taken away meanwhile: {error}") from error
+        yield
+
+
+def _same_state(tail: Tail, directory: Path) -> Tail:
+    """Return a tail with the files that its step has now, if they have its state."""
+    path = checkpoint_path(directory, tail.step)
+    with open_file(path) as file:
+        file.check_name()
+        if tail.links[-1].root not in file.links[-1].reader.roots:
+            message = f"{path.name} is not the checkpoint that was saved last, but another one"
+            raise ChainError(f"step {tail.step} was replaced: {message}")
+        return replace(tail, links=_links_of(file))
+
+
+def _links_of(file: CheckpointFile) -> tuple[TailFile, ...]:
+    return tuple(
+        TailFile(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
+    )
+
+
+def latest_record(directory: Path) -> tuple[Record | None, str | None]:
+    """Return the record of the newest readable checkpoint, or what is wrong with the newest.
+
+    Returns
+    -------
+    tuple
+        The record and ``None``. If no checkpoint can be read, ``None`` and what is wrong. If there
+        is no checkpoint, ``None`` twice.
+    """
+    problem = None
+    for path in reversed(chain_steps(directory).values() if directory.is_dir() else ()):
+        try:
+            with open_checkpoint(path) as reader:
+                return read_record(reader.manifest.policy), None
+        except (DataError, StorageError) as error:
+            problem = problem or str(error)
+        except ArgumentError as error:
+            return None, f"{path.name}: {error}"
+    return None, problem

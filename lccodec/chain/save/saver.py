@@ -1,0 +1,231 @@
+"""Saving the states of one chain: plan, code, commit; and the reference that the next delta needs.
+
+A save commits the exact file, if it writes one, and then the checkpoint. If one of them cannot be
+written, the state is kept in the other. A step that only the exact file has is added to the history
+by the next save.
+
+Source: SPEC 9 (LCC-EXA-05).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...container.manifest import Manifest
+from ...container.system import storage_errors
+from ...container.tree import Flat, flatten
+from ...container.whole_file import remove_stale_temporaries
+from ...container.writer import CheckpointWriter
+from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
+from ...frame.encode import Effort
+from ...policy.policy import Candidate, Past
+from ...policy.record import Record, needed_record, read_record, write_record
+from ...policy.roles import Assignment
+from ...workers.crew import Crew
+from ..progress import Tell, untold
+from ..read.exact import open_exact
+from ..store.directory import checkpoint_path, next_of, stored_steps, unfinished_step
+from .encode import encode_plan, plan_manifest
+from .exact import ExactRoot, Newest
+from .measurement import Measurement, Sampling, stored_originals
+from .plan import Plan, candidates, make_plan
+from .reference import Tail, TailFile, find_tail, held_together
+from .settings import Settings
+
+
+class Saver:
+    """Saves states to a directory, and keeps the latest as decoded; for one thread at a time.
+
+    Parameters
+    ----------
+    directory
+        Directory of the chain.
+    settings
+        Policy, roles, and what is kept of the newest state.
+    keyframe_every, exact_every
+        As in `Chain`.
+    crew
+        Who codes.
+    """
+
+    def __init__(
+        self, directory: Path, settings: Settings, keyframe_every: int, exact_every: int, crew: Crew
+    ) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._newest = Newest(directory, settings.given[2] == "exact", exact_every)
+        self._keyframe_every = keyframe_every
+        self._crew = crew
+        self._tail: Tail | None = None
+
+    def forget(self) -> None:
+        """Release the reference; the next save reads it from the files."""
+        self._tail = None
+
+    def save(
+        self,
+        step: Any,
+        flat: Flat,
+        metadata: dict[str, str],
+        known: Mapping[str, Assignment],
+        tell: Tell = untold,
+    ) -> int:
+        """Store a state, and return the bytes of its file; see `Chain.save`.
+
+        `tell` is told after each frame how many arrays are coded.
+        """
+        try:
+            return self._save(step, flat, metadata, known, tell)
+        except ChainError as error:  # what the delta was taken against is gone
+            warn(f"{self._directory}: the save begins anew, because {error}")
+            return self._save(step, flat, metadata, known, tell, last=True)
+
+    def _save(  # as `save`
+        self,
+        step: Any,
+        flat: Flat,
+        metadata: dict[str, str],
+        known: Mapping[str, Assignment],
+        tell: Tell,
+        last: bool = False,
+    ) -> int:
+        """Store a state as a delta to what is there now, or as a keyframe.
+
+        Raises
+        ------
+        ChainError
+            If what the delta was taken against is gone. In the last attempt, only if there is no
+            exact file that keeps the state.
+        """
+        start = time.perf_counter()
+        step = next_of(self._directory, step)
+        unfinished = unfinished_step(self._directory)
+        if unfinished is not None and unfinished < step:
+            self._finish(unfinished)
+        record = self._settings.record
+        tail = self._find_reference(stored_steps(self._directory))
+        plan, needed = self._plan(flat, record, known, tail)
+        self._settings.examine(plan, record)
+        manifest = _manifest(plan, flat, step, needed, metadata, tail)
+        with storage_errors("cannot make the directory", self._directory):
+            self._directory.mkdir(parents=True, exist_ok=True)
+        remove_stale_temporaries(self._directory)
+        exact: ExactRoot | None = None
+        problem: str | None = None
+        if record.newest == "exact":
+            exact, problem = self._newest.write(plan, flat, manifest)
+            manifest = replace(manifest, exact=None if exact is None else exact.root)
+        try:
+            link = self._write(plan, manifest, flat, tail, record.policy.effort, tell)
+        except (StorageError, DataError, ChainError, MemoryError) as error:
+            if exact is None or (isinstance(error, ChainError) and not last):
+                raise
+            warn(
+                f"step {step} is saved, but only in the exact file; the next save adds it to the rest:"
+                f" {reason_of(error)}"
+            )
+            return exact.size
+        if problem is not None:
+            warn(f"step {step} is saved, but {problem}")
+        if record.newest == "history":
+            self._newest.remove(step)
+        self._settings.saved(plan, link, time.perf_counter() - start)
+        return link.size
+
+    def _finish(self, step: int) -> None:
+        """Add the step that only the exact file has to the history."""
+        try:
+            with open_exact(self._directory) as file:
+                manifest, root = file.links[-1].manifest, file.links[-1].reader.root
+                flat = flatten(file.state(dtype="bits"))
+            record = read_record(manifest.policy)
+            tail = self._find_reference(stored_steps(self._directory))
+            plan, needed = self._plan(flat, record, record.known_of(flat.names), tail)
+            manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, tail), exact=root)
+            self._write(plan, manifest, flat, tail, record.policy.effort, untold)
+        except (LccodecError, OSError, MemoryError) as error:
+            warn(
+                f"{self._directory}: step {step}, which only the exact file has, cannot be added to the"
+                f" history, and may be lost: {reason_of(error)}"
+            )
+
+    def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> Plan:
+        """Return what the next save would do with a state."""
+        tail = self._find_reference(stored_steps(self._directory))
+        return self._plan(flat, self._settings.record, known, tail)[0]
+
+    def _find_reference(self, steps: list[int]) -> Tail | None:
+        """Return the checkpoint that a delta may be taken against; ``None`` for a keyframe."""
+        tail = find_tail(self._tail, self._directory, steps, self._crew.empty)
+        self._tail = tail or self._tail
+        return tail
+
+    def _look_back(self, tail: Tail, arrays: Sequence[Candidate]) -> None:
+        """Give weights a sample of what they were at the save before."""
+        if tail.originals is None:  # of another process: from the files, which are not yet replaced
+            tail.originals = stored_originals(self._directory, tail, arrays)
+        sampling = Sampling(arrays)
+        for index, c in enumerate(arrays):
+            before = tail.originals.get(c.name) if c.role == "weight" else None
+            distance = sampling.distances[index]
+            if before is not None and c.reference is not None and before.size == -(-c.bits.size // distance):
+                c.past = Past(distance, before)
+
+    def _plan(
+        self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
+    ) -> tuple[Plan, Record]:
+        """Return the plan of a checkpoint, and the policy and roles that it must record."""
+        compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
+        if tail is not None:
+            self._look_back(tail, compared)
+        keyframe = tail is None or tail.deltas >= self._keyframe_every
+        parent = None if keyframe or tail is None else tail.step
+        settings = self._settings
+        plan = make_plan(compared, record.policy, parent, settings.width, settings.first)
+        return plan, needed_record(record, compared, known)
+
+    def _write(  # what is written, and how
+        self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort, tell: Tell
+    ) -> TailFile:
+        """Write a checkpoint, and keep it as the reference of the next one."""
+        self._tail = None  # coding overwrites its arrays, so it must not stay if coding fails
+        parents = {} if tail is None else tail.arrays
+        arrays, entries, step = dict(parents), [], manifest.step or 0
+        done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
+        measurement = Measurement(plan.candidates)
+
+        def check(_: Path) -> None:
+            self._crew.between()
+            if plan.parent is not None and tail is not None:
+                held.enter_context(held_together(tail, self._directory))
+
+        path = checkpoint_path(self._directory, step)
+        with CheckpointWriter(path) as writer, ExitStack() as held:
+            for pieces, decoded in encode_plan(plan, parents, effort, self._crew):
+                entries.append(writer.write_frame(pieces))
+                arrays.update(decoded)
+                done += len(decoded)
+                tell(done, total)
+            before = ({}, None) if tail is None else (tail.originals or {}, tail.step)
+            figures = measurement.figures(arrays, *before)
+            manifest = replace(manifest, frames=tuple(entries), figures=figures)
+            root = writer.commit(manifest, check)
+        links = () if plan.parent is None or tail is None else tail.links
+        link = TailFile(step, root, writer.size)
+        decoded = {name: arrays[name] for name in flat.names}
+        self._tail = Tail((*links, link), flat.tree, decoded, measurement.samples)
+        return link
+
+
+def _manifest(  # what is saved, and after which checkpoint
+    plan: Plan, flat: Flat, step: int, record: Record, metadata: dict[str, str], tail: Tail | None
+) -> Manifest:
+    """Return the manifest of a planned checkpoint, without its frames."""
+    parent = None if plan.parent is None or tail is None else (tail.links[-1].root, tail.tree)
+    written = write_record(record)
+    return plan_manifest(plan, flat, step=step, policy=written, metadata=metadata, parent=parent)

@@ -1,0 +1,202 @@
+"""Settings of the saves of a chain, given by the user or recorded before.
+
+They are the policy, roles, and what is kept of the newest state.
+
+The first save checks them on its plan, before anything is written, and warns about possible
+surprises. Later saves do not.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from ...errors import ArgumentError, warn
+from ...policy.policy import Policy
+from ...policy.presets import POLICIES, resolve_policy
+from ...policy.record import Kept, Record
+from ...policy.roles import EXACT_BY_DEFAULT, Role, check_matches, check_roles
+from ...printable import printable
+from ...quantizers.base import Quantizer
+from .plan import Plan
+from .reference import TailFile, latest_record
+
+LOG: Final = logging.getLogger("lccodec")
+
+
+def _make_printable(record: logging.LogRecord) -> bool:
+    """Escape what is not printable, so that no name in a message controls the terminal."""
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
+
+
+LOG.addFilter(_make_printable)
+
+#: A restore replays at most this many deltas unless a chain is told otherwise (LCC-CHN-04).
+KEYFRAME_EVERY: Final = 32
+
+#: Factors of the steps of the first deltas after a run went on from a lossy state. What lies in a
+#: dead zone then has not waited there for long, so the next restore would throw most of it away.
+_RESUMED_WIDTHS: Final = (0.35, 0.5, 0.7)
+
+_MAX_NAMES_SHOWN: Final = 5  # in one message
+_LARGE_ARRAY_ELEMENTS: Final = 1 << 12  # as many are worth a word if no name says the role
+
+_Chain = TypeVar("_Chain")
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def without_settings(
+    method: Callable[Concatenate[_Chain, _Parameters], _Result],
+) -> Callable[Concatenate[_Chain, _Parameters], _Result]:
+    """Make a method of a chain refuse a setting of the chain, and say where the setting belongs."""
+    own = frozenset(inspect.signature(method).parameters)
+
+    @wraps(method)
+    def checked(self: _Chain, /, *args: Any, **named: Any) -> _Result:
+        for name in named.keys() - own:
+            if name in inspect.signature(type(self)).parameters:
+                also = "; for one save, known= has roles with their reasons" if name == "roles" else ""
+                raise ArgumentError(
+                    f"{method.__name__} takes no {name}: it is a setting of the chain, as in"
+                    f" Chain(directory, {name}=...){also}"
+                )
+        return method(self, *args, **named)
+
+    return checked
+
+
+class Settings:
+    """Settings of the saves of a chain, given as to `Chain`; ``None`` for recorded ones."""
+
+    def __init__(
+        self,
+        directory: Path,
+        policy: str | Policy | None,
+        roles: Mapping[str, Role] | None,
+        newest: Kept | None = None,
+    ) -> None:
+        self._directory = directory
+        self._policy = None if policy is None else resolve_policy(policy)
+        self._roles = None if roles is None else dict(check_roles(roles))
+        self._newest = newest
+        self._record: Record | None = None  # set by the first save
+        self._before: Record | None = None  # the recorded one, as the first save finds it
+        self._shortfall_reported = False
+        self._saves, self._resumed = 0, False
+        #: Quantizers of the first keyframe by name, where it is known what follows.
+        self.first: Mapping[str, Quantizer] = {}
+        #: Factor of the steps of weights, once a loss has judged them.
+        self.judged: float | None = None
+
+    @property
+    def width(self) -> float:
+        """The factor of the steps of the next delta."""
+        narrow = self._resumed and self._saves < len(_RESUMED_WIDTHS)
+        return _RESUMED_WIDTHS[self._saves] if narrow else 1.0
+
+    @property
+    def given(self) -> tuple[Policy | None, Mapping[str, Role] | None, Kept | None]:
+        """Policy, roles, and what is kept of the newest state, as they were given."""
+        return self._policy, self._roles, self._newest
+
+    def for_workers(self) -> dict[str, Any]:
+        """Return what a worker is told with a save, as `Staging.snapshot` takes it."""
+        return {"resumed": self._resumed, "first": self.first, "judged": self.judged}
+
+    def restored(self) -> None:
+        """Note that a lossy newest state was restored: if nothing was saved yet, a run resumes."""
+        self._resumed = self._resumed or not self._saves
+
+    def forget_saves(self) -> None:
+        """Note that the chain goes on from an earlier step: a restore is the beginning of a run."""
+        self._saves, self._resumed = 0, False
+
+    def saved(self, plan: Plan, link: TailFile, seconds: float) -> None:
+        """Count a save, and log one line about it."""
+        self._saves += 1
+        kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
+        ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
+        LOG.info(
+            "%s: step %s, %s, %d bytes, %.1fx, %.3f s",
+            *(self._directory, link.step, kind, link.size, ratio, seconds),
+        )
+
+    @property
+    def record(self) -> Record:
+        """The given settings, else the recorded ones, else those of a new chain."""
+        found = self._record or self._settle(*latest_record(self._directory))
+        return replace(found, policy=found.policy.widened(self.judged))
+
+    def _settle(self, recorded: Record | None, problem: str | None) -> Record:
+        self._before, policy = recorded, self._policy
+        if policy is None and problem is not None:  # the chain may be one that must not lose anything
+            warn(f"the policy of {self._directory} is not known, it goes on lossless: {problem}")
+            policy = POLICIES["lossless"]
+        recorded = recorded or Record(POLICIES["balanced"])
+        roles = recorded.roles if self._roles is None else self._roles
+        if policy is None or policy == recorded.policy:
+            policy = recorded.policy  # with the width that a loss has judged
+        return Record(policy, roles, newest=self._newest or recorded.newest)
+
+    def examine(self, plan: Plan, record: Record) -> None:
+        """Check the plan of a save: the first in full, later ones for a target that is missed."""
+        if self._record is None:
+            self._check(plan)
+            if self._before is None or self._before.policy != record.policy:
+                self._tell_losses(plan, record.policy)
+            if self._before and self._before.policy != record.policy:
+                warn(
+                    f"{self._directory} was saved with the policy {self._before.policy.name!r}, and goes on"
+                    f" with {record.policy.name!r}, as you ask"
+                )
+            self._record = record
+        if plan.shortfall and not self._shortfall_reported:
+            self._shortfall_reported = True
+            warn(f"{self._directory}: {plan.shortfall}")
+
+    def _tell_losses(self, plan: Plan, policy: Policy) -> None:
+        """Say in one line how much of a state is lossy, unless all is exact by policy."""
+        if not any(q.lossy for q in [*policy.roles.values(), *policy.patterns.values()]):
+            return
+        total = lossy = 0
+        for c in plan.candidates:
+            total += c.bits.nbytes
+            if policy.may_lose(c.name, c.role, c.kind, c.bits.size // c.kind.components):
+                lossy += c.bits.nbytes
+        large = _large_exact_arrays(plan, policy)
+        shown = ", ".join(map(repr, large[:_MAX_NAMES_SHOWN])) + ", ..." * (len(large) > _MAX_NAMES_SHOWN)
+        why = f", among them large arrays not known to be weights or safe moments: {shown}" if large else ""
+        LOG.warning(
+            "%s: the policy %r is lossy for %d bytes of arrays and exact for %d%s. `lccodec plan` shows the"
+            " role of each array; Chain(roles={name or pattern: role}) changes it.",
+            *(self._directory, policy.name, lossy, total - lossy, why),
+        )
+
+    def _check(self, plan: Plan) -> None:
+        """Refuse names and patterns that fit no array, and a policy that does not fit the roles."""
+        roles = {c.name: c.role for c in plan.candidates}
+        if roles:  # a state without arrays is not refused
+            check_matches("roles", self._roles or {}, roles)
+        if roles and self._policy is not None:
+            check_matches(f"policy {self._policy.name!r}", self._policy.patterns, roles)
+            self._policy.check(roles)
+
+
+def _large_exact_arrays(plan: Plan, policy: Policy) -> list[str]:
+    """Return the large float arrays that a lossy policy stores exactly, unless a name says so."""
+    if "weight" not in policy.roles or not policy.roles["weight"].lossy:
+        return []
+    return [
+        c.name
+        for c, quantizer in zip(plan.candidates, plan.quantizers, strict=True)
+        if c.role == "other" and c.why in EXACT_BY_DEFAULT and not quantizer.lossy
+        if c.kind.is_float and math.prod(c.shape) >= _LARGE_ARRAY_ELEMENTS
+    ]

@@ -1,0 +1,103 @@
+"""One state in one file, with the verbs of safetensors: save, save_file, load, load_file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from ...container.frame_entry import FrameEntry
+from ...container.manifest import Manifest
+from ...container.scalars import metadata_strings
+from ...container.system import checked_path
+from ...container.tree import flatten
+from ...container.writer import CheckpointWriter, to_bytes
+from ...errors import ArgumentError
+from ...policy.presets import POLICIES
+from ..read.checkpoint import open_data, open_file
+from ..store.directory import in_chain
+from .encode import encode_unchained, plan_manifest
+from .plan import Plan, candidates, make_plan
+
+
+def _planned(state: Any, metadata: Mapping[str, Any] | None) -> tuple[Plan, Manifest]:
+    """Return the plan of a file, and its manifest without the frames."""
+    flat = flatten(state)
+    plan = make_plan(candidates(flat, {}), POLICIES["lossless"], None)
+    metadata = metadata_strings(metadata)
+    return plan, plan_manifest(plan, flat, step=None, policy="lossless", metadata=metadata)
+
+
+def save(state: Any, metadata: Mapping[str, Any] | None = None) -> bytes:
+    """Return a state as the bytes of a checkpoint file, lossless.
+
+    Parameters
+    ----------
+    state
+        A nested dict, list or tuple of arrays and of int, float, bool, str, bytes and None.
+    metadata
+        Strings to store with the state. A number becomes its JSON text.
+
+    Raises
+    ------
+    ArgumentError
+        If the state holds something that cannot be stored. The message names it.
+    """
+    plan, manifest = _planned(state, metadata)
+    frames = [b"".join(pieces) for pieces in encode_unchained(plan)]
+    return to_bytes(frames, replace(manifest, frames=tuple(map(FrameEntry.of, frames))))
+
+
+def save_file(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> None:
+    """Write a state to a checkpoint file, lossless and atomically.
+
+    An existing file of that name is replaced. The new file has its permissions.
+
+    Raises
+    ------
+    ArgumentError
+        If the state holds something that cannot be stored; the message names it. If the path is a
+        checkpoint of a chain: only `Chain.save` writes these, and they are never replaced.
+    StorageError
+        If the operating system refuses to write. An existing file is not changed.
+    """
+    target = checked_path(path)
+    if in_chain(target):
+        raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
+    plan, manifest = _planned(state, metadata)
+    with CheckpointWriter(target, overwrite=True) as writer:
+        entries = [writer.write_frame(pieces) for pieces in encode_unchained(plan)]
+        writer.commit(replace(manifest, frames=tuple(entries)))
+
+
+def load(data: bytes, dtype: Literal["float32", "bits"] | None = None) -> Any:
+    """Return the state in the bytes of a checkpoint file without a parent.
+
+    Parameters and errors are as in `load_file`.
+    """
+    with open_data(data) as file:
+        return file.state(dtype=dtype)
+
+
+def load_file(path: str | os.PathLike[str], dtype: Literal["float32", "bits"] | None = None) -> Any:
+    """Return the state in a checkpoint file; the parents of a delta are read from its directory.
+
+    Parameters
+    ----------
+    path
+        The file.
+    dtype
+        ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`.
+
+    Raises
+    ------
+    DataError
+        If the bytes break a rule of the format.
+    ChainError
+        If a parent is missing.
+    StorageError
+        If the operating system cannot read the file.
+    """
+    with open_file(path) as file:
+        return file.state(dtype=dtype)

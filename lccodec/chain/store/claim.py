@@ -1,0 +1,315 @@
+"""The claim of a process on a chain that it saves to: no other process saves there meanwhile.
+
+A writer holds a lock on the file ``.tmp-writer`` of the directory as long as it may save. Its
+worker holds the same lock, since it may finish a save after the writer was killed. The kernel
+releases the lock when both are gone. Whoever locks the file then may remove it: it is a temporary.
+
+All `Chain` objects of a process share the lock, and one of them uses it at a time. While it saves,
+another is refused, as another process would be. Between their saves, the two are told apart by
+roots (:mod:`lccodec.chain.save.reference`). A forked process is another process: it closes its copy
+of the lock, which would otherwise stay after the writer's end.
+
+Source: SPEC 9 (LCC-CHN-05, LCC-CHN-11).
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import platform
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+from ...constants import WRITER_NAME
+from ...container.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
+from ...errors import ChainError, warn
+
+#: Seconds until a writer that was killed, and the worker that saves for it, are surely gone.
+_SECONDS_TO_WAIT: Final = 5.0
+_SECONDS_BETWEEN_ATTEMPTS: Final = 0.05
+_MAX_ATTEMPTS: Final = 100  # to lock a file; one fails only if another process removes it at once
+_MAX_HOLDER_BYTES: Final = 200  # of the text that says who holds a lock
+_READ_FLAGS: Final = os.O_RDONLY | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
+_FLAGS: Final = _READ_FLAGS | os.O_RDWR | os.O_CREAT
+
+Result = TypeVar("Result")
+
+#: Device and number of a file.
+_Identity: TypeAlias = tuple[int, int]
+
+
+@dataclass
+class _Lock:
+    """A lock that this process holds, how many claims share it, and which of them is used now."""
+
+    path: Path
+    descriptor: int
+    identity: _Identity
+    claims: int = 1
+    user: Claim | None = None
+
+
+_held: dict[_Identity | None, _Lock] = {}
+_changing = threading.RLock()
+
+
+class Claim:
+    """A claim on a directory, which is taken before a save and kept.
+
+    Parameters
+    ----------
+    directory
+        Directory of the chain.
+    """
+
+    def __init__(self, directory: Path, system: System = SYSTEM) -> None:
+        self._directory = directory
+        self._system = system
+        self._locks: list[_Lock] = []  # more than one if the directory was replaced by another
+        self._uses = 0
+
+    def __del__(self) -> None:
+        self.release()
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The descriptors of the lock, for a worker that saves for this process."""
+        return [lock.descriptor for lock in self._locks if _held.get(lock.identity) is lock]
+
+    def take(self, *, make: bool = False) -> None:
+        """Take the claim, if it is not held already, and use it until `done` is called.
+
+        With `make`, make the directory before. Where there is no directory or no lock, nothing is
+        held.
+
+        Raises
+        ------
+        ChainError
+            If another process holds it, or another claim of this process is used, and does not
+            release it within some seconds.
+        """
+        path = self._directory / WRITER_NAME
+        if make and not self._holds(path):
+            with suppress(OSError):  # the save will say so
+                self._directory.mkdir(parents=True, exist_ok=True)
+        end = time.monotonic() + _SECONDS_TO_WAIT
+        while True:
+            try:
+                self._use(path)
+                return
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    holder = "another Chain of this process" if _identity(path) in _held else _holder(path)
+                    raise ChainError(
+                        f"{self._directory}: {holder} saves to this chain, and there is one writer at a"
+                        " time; wait for its end, or save to another directory"
+                    ) from None
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+
+    def _use(self, path: Path) -> None:
+        """Begin to use the lock of a file. Raise BlockingIOError if somebody else does."""
+        with _changing:
+            known = _held.get(_identity(path))
+            if known is not None and known.user not in (None, self):
+                raise BlockingIOError
+            if not WINDOWS and not self._holds(path):  # Windows has no such locks
+                self._locks += _take(path, self._system)
+            self._uses += 1
+            for lock in self._locks:
+                lock.user = self
+
+    def done(self) -> None:
+        """End one use: what was taken is kept, and others of this process may use it."""
+        with _changing:
+            self._uses -= 1
+            for lock in self._locks:
+                if not self._uses:
+                    lock.user = None
+
+    def used_by(self, begin: Callable[[], Future[Result]]) -> Future[Result]:
+        """Take the claim for a save in the background, and use it until that is done. Return it."""
+        self.take(make=True)
+        try:
+            future = begin()
+        except BaseException:
+            self.done()
+            raise
+        future.add_done_callback(lambda _: self.done())
+        return future
+
+    @contextmanager
+    def around_save(self) -> Iterator[None]:
+        """Take the claim before a save, or after it if it has made the directory."""
+        self.take()
+        try:
+            yield
+            if not self._locks:
+                with suppress(ChainError):  # somebody else came first; the save stands
+                    self.take()
+                    self.done()
+        finally:
+            self.done()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the claim, and release it afterwards if it was not held before. Raise as `take`."""
+        before = self._holds(self._directory / WRITER_NAME)
+        self.take()
+        try:
+            yield
+        finally:
+            self.done()
+            if not before:
+                self.release()
+
+    def release(self) -> None:
+        """Release the claim. Releasing it again does nothing."""
+        locks, self._locks = self._locks, []
+        with _changing:
+            for lock in locks:
+                lock.claims -= 1
+                lock.user = None if lock.user is self else lock.user
+                if lock.claims == 0 and _held.get(lock.identity) is lock:
+                    _give_up(lock, self._system)
+
+    def _holds(self, path: Path) -> bool:
+        """Return whether it has the lock of the file that is there now.
+
+        Where it has another one, that stays: a worker has it, too, and the file may come back.
+        """
+        identity = _identity(path)
+        return any(lock.identity == identity and _held.get(identity) is lock for lock in self._locks)
+
+
+def _take(path: Path, system: System) -> list[_Lock]:
+    """Return a lock; nothing if there can be none. Raise BlockingIOError if another has it."""
+    with _changing:
+        for _ in range(_MAX_ATTEMPTS):
+            known = _held.get(_identity(path))
+            if known is not None:
+                known.claims += 1
+                return [known]
+            descriptor = _opened(path, system)
+            if descriptor < 0:
+                return []
+            try:
+                system.lock(descriptor, False)
+                if _identity(path) == (identity := _identity_of(status := os.fstat(descriptor))):
+                    if status.st_nlink > 1:  # of a file elsewhere, which must stay as it is
+                        system.unlink(path)
+                        warn(f"{path} was a second name of a file elsewhere, and is made anew")
+                        continue
+                    _sign(descriptor)
+                    lock = _held[identity] = _Lock(path, descriptor, identity)
+                    descriptor = -1
+                    return [lock]
+                # Another process has removed it between the two calls.
+            except BlockingIOError:
+                raise
+            except OSError:  # there are no locks
+                with suppress(OSError):
+                    if os.fstat(descriptor).st_size == 0:  # nobody has signed it
+                        system.unlink(path)
+                return []
+            finally:
+                if descriptor >= 0:
+                    with suppress(OSError):
+                        system.close(descriptor)
+    return []
+
+
+def _opened(path: Path, system: System) -> int:
+    """Open the file to lock, and make it if it is not there; -1 if that is not possible.
+
+    Raises ``ChainError`` if it is not a file of its own: a claim on it would not keep others away.
+    """
+    try:
+        status = path.lstat()
+    except OSError:
+        status = None
+    if status is None or stat.S_ISREG(status.st_mode):
+        try:
+            descriptor = system.open(path, _FLAGS, 0o666)
+        except OSError as error:  # nothing can be written there: the save says so
+            if error.errno != errno.ELOOP and (status is None or status.st_nlink == 1):
+                return -1
+        else:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return descriptor
+            system.close(descriptor)
+    raise ChainError(
+        f"{path} is a link, a directory or another file that lccodec did not make, so that it cannot say"
+        " who saves to the chain; remove it"
+    )
+
+
+def _give_up(lock: _Lock, system: System) -> None:
+    """Remove the file of a lock that is held, and release the lock."""
+    del _held[lock.identity]
+    with suppress(OSError):
+        if _identity(lock.path) == lock.identity:
+            system.unlink(lock.path)
+    with suppress(OSError):
+        system.close(lock.descriptor)
+
+
+def _sign(descriptor: int) -> None:
+    """Write into a file who locks it."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode())
+
+
+def _holder(path: Path) -> str:
+    """Return who has signed a file."""
+    text = ""
+    with suppress(OSError):
+        descriptor = os.open(path, _READ_FLAGS)
+        try:
+            text = os.read(descriptor, _MAX_HOLDER_BYTES).decode(errors="replace").strip()
+        finally:
+            os.close(descriptor)
+    return text if text.isprintable() and text else "another process"
+
+
+def _identity(path: Path) -> _Identity | None:
+    try:
+        return _identity_of(path.lstat())
+    except OSError:
+        return None
+
+
+def _identity_of(status: os.stat_result) -> _Identity:
+    return status.st_dev, status.st_ino
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Remove the files of all locks. Saves in the background are done: their end comes first."""
+    with _changing:
+        for lock in list(_held.values()):
+            _give_up(lock, SYSTEM)
+
+
+def _after_fork() -> None:
+    """Close the copies of the locks in a child; they are the parent's."""
+    global _changing  # noqa: PLW0603 - a thread of the parent may have held it
+    _changing = threading.RLock()
+    for lock in _held.values():
+        with suppress(OSError):
+            os.close(lock.descriptor)
+        if lock.user is not None:
+            lock.user._uses = 0  # by a save of the parent
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,281 @@
+"""A chain in one file, and back: the same bytes, the same states, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec import Chain
+from lccodec.chain.life import bundle as bundling
+from lccodec.container.bundle import Bundle
+from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
+
+from ...support.checkpoints import listing
+from ...support.directories import entries
+from ...support.systems import Disk, Faulty, power_losses
+from ...support.walks import assert_same, chain_of, lossy_chain, walk
+
+
+def same_files(left: Path, right: Path) -> bool:
+    return {p.name: p.read_bytes() for p in entries(left)} == {p.name: p.read_bytes() for p in entries(right)}
+
+
+# --- there and back -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("newest", ["exact", "history"])
+def test_a_chain_comes_back_byte_for_byte(tmp_path: Path, newest: Any) -> None:
+    chain = lossy_chain(tmp_path / "run", newest=newest)
+    path = tmp_path / "run.lcc"
+    size = lccodec.bundle(chain.directory, path)
+    assert size == path.stat().st_size
+    assert lccodec.validate(path, deep=True) == []
+    assert lccodec.unbundle(path, tmp_path / "back") == chain.steps
+    assert same_files(chain.directory, tmp_path / "back")
+    (chain.directory / "notes.txt").write_text("not of the chain")
+    lccodec.bundle(str(chain.directory), str(tmp_path / "again.lcc"))
+    assert (tmp_path / "again.lcc").read_bytes() == path.read_bytes()
+    assert listing(tmp_path) == ["again.lcc", "back", "run", "run.lcc"]
+
+
+def test_some_steps_come_with_what_they_need(tmp_path: Path) -> None:
+    chain = lossy_chain(tmp_path / "run", steps=7, newest="exact")
+    assert [chain.info(step).parent for step in chain.steps] == [None, 0, 10, None, 30, 40, None]
+    path = tmp_path / "part.lcc"
+    lccodec.bundle(chain.directory, path, [50, 10])
+    with Bundle(path) as bundle:
+        assert bundle.steps == [0, 10, 30, 40, 50]
+        assert bundle.open_exact() is None
+    lccodec.bundle(chain.directory, path, np.array([60]))
+    with Bundle(path) as bundle:
+        assert bundle.steps == [60]
+        assert bundle.index.exact is not None
+    assert lccodec.validate(path, deep=True) == []
+
+
+def test_what_a_killed_bundle_left_is_removed(tmp_path: Path) -> None:
+    chain, _ = chain_of(tmp_path / "run")
+    (tmp_path / ".tmp-0123456789abcdef").write_bytes(b"half a bundle")
+    lccodec.bundle(chain.directory, tmp_path / "run.lcc")
+    assert listing(tmp_path) == ["run", "run.lcc"]
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_a_chain_that_is_not_whole_makes_no_bundle(tmp_path: Path) -> None:
+    chain, _ = chain_of(tmp_path / "run")
+    path = tmp_path / "run.lcc"
+    path.write_bytes(b"an older one")
+    keyframe = chain.directory / "000000000000.lcc.h5"
+    whole = keyframe.read_bytes()
+    keyframe.unlink()
+    with pytest.raises(ChainError, match=r"000000000001\.lcc\.h5: its parent, step 0, is missing"):
+        lccodec.bundle(chain.directory, path)
+    lccodec.save_file({"x": 1}, tmp_path / "other.lcc.h5")
+    shutil.copy(tmp_path / "other.lcc.h5", keyframe)
+    with pytest.raises(DataError, match="LCC-CHN-01"):
+        lccodec.bundle(chain.directory, path)
+    with Chain(tmp_path / "other") as other:
+        other.save(0, {"x": 1})
+    shutil.copy(other.directory / keyframe.name, keyframe)
+    with pytest.raises(ChainError, match="is not the parent it was taken against"):
+        lccodec.bundle(chain.directory, path)
+    keyframe.write_bytes(whole[:-1])
+    with pytest.raises(DataError, match="LCC-H5-01"):
+        lccodec.bundle(chain.directory, path)
+    lccodec.bundle(chain.directory, tmp_path / "part.lcc", [3])
+    for steps, message in (
+        ([9], "has no step 9"),
+        ([], "at least one step"),
+        (3, "iterable"),
+        ("ab", "integer"),
+    ):
+        with pytest.raises(LccodecError, match=message):
+            lccodec.bundle(chain.directory, path, steps)  # type: ignore[arg-type]
+    assert path.read_bytes() == b"an older one"
+    assert listing(tmp_path) == ["other", "other.lcc.h5", "part.lcc", "run", "run.lcc"]
+
+
+def test_nothing_to_bundle(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ChainError, match="holds no checkpoint"):
+        lccodec.bundle(tmp_path / "empty", tmp_path / "run.lcc")
+    with pytest.raises(StorageError):
+        lccodec.bundle(tmp_path / "none", tmp_path / "run.lcc")
+    chain, _ = chain_of(tmp_path / "run")
+    with pytest.raises(ArgumentError, match="is a checkpoint of a chain"):
+        lccodec.bundle(chain.directory, chain.directory / "000000000001.lcc.h5")
+
+
+def test_an_exact_file_of_no_use_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
+    path, exact = tmp_path / "run.lcc", chain.directory / "exact.lcc.h5"
+    whole = exact.read_bytes()
+    for data in (whole[:-1], b"", (chain.directory / "000000000020.lcc.h5").read_bytes()):
+        exact.write_bytes(data)
+        with pytest.warns(LccodecWarning, match=r"exact\.lcc\.h5 is left out"):
+            lccodec.bundle(chain.directory, path)
+        with Bundle(path) as bundle:
+            assert bundle.index.exact is None
+    exact.write_bytes(whole)
+    chain.save(30, walk(4)[3])
+    exact.write_bytes(whole)  # a crash between the two commits
+    with pytest.warns(LccodecWarning, match="not that of step 30"):
+        lccodec.bundle(chain.directory, path)
+
+
+def test_a_check_finds_what_is_wrong_with_the_files(tmp_path: Path) -> None:
+    chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
+    path = tmp_path / "run.lcc"
+    lccodec.bundle(chain.directory, path)
+    whole = path.read_bytes()
+    with Bundle(path) as bundle:
+        places = [offset + 400 for offset in bundle.index.offsets]
+    for place, name in zip(places, ["000000000000", "000000000010", "000000000020", "exact"], strict=True):
+        data = bytearray(whole)
+        data[place] ^= 1
+        path.write_bytes(data)
+        found = lccodec.validate(path)
+        own = [problem for problem in found if problem.rule != "chain"]
+        assert {problem.rule for problem in own} == {"LCC-MAN-08"}
+        assert all(f"{name}.lcc.h5" in problem.where for problem in own)
+        step = None if name == "exact" else int(name)
+        needing = [problem for problem in found if problem.rule == "chain"]
+        assert all(problem.message.endswith(f"as it needs step {step}") for problem in needing)
+        assert len(needing) == {0: 2, 10: 1}.get(step, 0)
+    path.write_bytes(whole[:-1])
+    assert [problem.rule for problem in lccodec.validate(path)] == ["LCC-BUN-01"]
+
+
+# --- taking apart ---------------------------------------------------------------------------------
+
+
+def test_a_directory_of_another_chain_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    chain = lossy_chain(tmp_path / "run", newest="exact")
+    lccodec.bundle(chain.directory, tmp_path / "run.lcc")
+    other = Chain(tmp_path / "other", newest="exact")
+    other.save(0, {"x": 1})
+    for name in ("000000000000.lcc.h5", "000000000077.lcc.h5", "exact.lcc.h5"):
+        target = tmp_path / f"with-{name}"
+        target.mkdir()
+        shutil.copy(other.directory / "000000000000.lcc.h5", target / name)
+        with pytest.raises(ArgumentError, match=f"{name} is not of this bundle"):
+            lccodec.unbundle(tmp_path / "run.lcc", target)
+        assert listing(target) == [name]
+    (tmp_path / "file").write_bytes(b"")
+    for path, directory in (("run.lcc", "file"), ("none.lcc", "new"), ("file", "new")):
+        with pytest.raises(LccodecError):
+            lccodec.unbundle(tmp_path / path, tmp_path / directory)
+    assert not (tmp_path / "new").exists()
+
+
+def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    chain = lossy_chain(tmp_path / "run", newest="exact")
+    lccodec.bundle(chain.directory, tmp_path / "run.lcc")
+    lccodec.unbundle(tmp_path / "run.lcc", tmp_path / "back")
+    kept = tmp_path / "back" / "000000000010.lcc.h5"
+    before = kept.stat().st_ino
+    for name in ("000000000020.lcc.h5", "000000000040.lcc.h5", "exact.lcc.h5"):
+        (tmp_path / "back" / name).unlink()
+    lccodec.unbundle(tmp_path / "run.lcc", tmp_path / "back")
+    assert same_files(chain.directory, tmp_path / "back")
+    assert kept.stat().st_ino == before
+
+
+def test_a_chain_goes_on_from_what_was_taken_apart(tmp_path: Path) -> None:
+    chain = lossy_chain(tmp_path / "run")
+    lccodec.bundle(chain.directory, tmp_path / "run.lcc")
+    lccodec.unbundle(tmp_path / "run.lcc", tmp_path / "back")
+    with Chain(tmp_path / "back") as back:
+        back.save(50, walk(6)[5])
+        assert back.info(50).parent == 40
+
+
+# --- kill and power loss --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_bundle_is_whole_or_as_before_after_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
+    lccodec.bundle(chain.directory, tmp_path / "whole.lcc")
+    whole = (tmp_path / "whole.lcc").read_bytes()
+    disk = Disk({"run.lcc": b"before"} if older else {})
+    monkeypatch.setattr(bundling, "SYSTEM", disk)
+    assert lccodec.bundle(chain.directory, tmp_path / "run.lcc") == len(whole)
+    found = {
+        disk.after(kept).get("run.lcc")
+        for end in range(len(disk.log) + 1)
+        for kept in power_losses(disk.log[:end])
+    }
+    assert found == {b"before" if older else None, whole}
+    assert {disk.after(kept).get("run.lcc") for kept in power_losses(disk.log)} == {whole}
+
+
+def test_what_was_taken_apart_is_a_chain_after_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
+    lccodec.bundle(chain.directory, tmp_path / "run.lcc")
+    sound = {path.name: path.read_bytes() for path in entries(chain.directory)}
+    disk = Disk({})
+    monkeypatch.setattr(bundling, "SYSTEM", disk)
+    lccodec.unbundle(tmp_path / "run.lcc", tmp_path / "back")
+    names = ["000000000000.lcc.h5", "000000000010.lcc.h5", "000000000020.lcc.h5", "exact.lcc.h5"]
+    prefixes = [names[:count] for count in range(5)]
+    for end in range(len(disk.log) + 1):
+        for kept in power_losses(disk.log[:end]):
+            files = {n: d for n, d in disk.after(kept).items() if not n.startswith(".tmp-")}
+            assert sorted(files) in prefixes
+            assert all(sound[name] == data for name, data in files.items())
+
+
+def test_a_full_disk_leaves_the_older_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = lossy_chain(tmp_path / "run", steps=2)
+    path = tmp_path / "run.lcc"
+    path.write_bytes(b"before")
+    monkeypatch.setattr(bundling, "SYSTEM", Faulty(errno.ENOSPC, lambda name, _: name == "write"))
+    with pytest.raises(StorageError, match="No space left"):
+        lccodec.bundle(chain.directory, path)
+    assert path.read_bytes() == b"before"
+    assert listing(tmp_path) == ["run", "run.lcc"]
+
+
+@pytest.mark.slow
+def test_many_steps(tmp_path: Path) -> None:
+    """Links are checked in linear time, and one file is open however many steps there are."""
+    chain = Chain(tmp_path / "run", "lossless", keyframe_every=400)
+    for step in range(300):
+        chain.save(step, {"w": np.full(3, step)})
+    lccodec.bundle(chain.directory, tmp_path / "run.lcc")
+    with lccodec.open(tmp_path / "run.lcc") as file:
+        assert file.state()["w"].tolist() == [299] * 3
+        assert len(file.links) == 300
+    assert lccodec.validate(tmp_path / "run.lcc", deep=True) == []
+
+
+def test_a_chain_that_was_written_anew(tmp_path: Path) -> None:
+    """Children and the exact file may name a checkpoint by the root it had before."""
+    chain = lossy_chain(tmp_path / "run", steps=6, newest="exact")
+    expected = [chain.restore(step, exact=False) for step in (40, 50)]
+    chain.prune(lccodec.Keep(steps=[40, 50]), rewrite=True)
+    assert chain.info(40).replaces
+    path = tmp_path / "run.lcc"
+    lccodec.bundle(chain.directory, path)
+    assert lccodec.validate(path, deep=True) == []
+    for step, state in zip((40, 50), expected, strict=True):
+        with lccodec.open(path, step=step, exact=False) as file:
+            assert_same(file.state(), state)
+    with lccodec.open(path) as file:
+        assert file.info().exact
+        assert_same(file.state(), chain.restore())
+    assert lccodec.unbundle(path, tmp_path / "back") == [40, 50]
+    assert same_files(chain.directory, tmp_path / "back")

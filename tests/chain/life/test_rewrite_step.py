@@ -1,0 +1,200 @@
+"""Checkpoints written anew: the same state, other parents, and all that named the old file."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lccodec import Chain, ChainError, DataError, Keep, LccodecError, StorageError, validate
+from lccodec.chain.life import rewrite_step as module
+from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.container.reader import open_checkpoint
+from lccodec.container.writer import CheckpointWriter
+
+from ...support.chains import HistoryChain
+from ...support.crashes import broken
+from ...support.directories import entries
+from ...support.systems import Faulty
+from ...support.walks import assert_same, walk
+
+STATES = walk(6, shape=(20, 30))
+NAME = "{:012d}.lcc.h5"
+
+
+@pytest.fixture(name="chain")
+def _chain(tmp_path: Path) -> Chain:
+    chain = HistoryChain(tmp_path / "run", "lc-3", newest="exact")
+    for step in range(5):
+        chain.save(step, STATES[step], {"loss": step})
+    return chain
+
+
+def history(chain: Chain) -> list[Any]:
+    return [chain.restore(step, exact=False, dtype="bits") for step in chain.steps]
+
+
+@pytest.mark.parametrize(
+    ("step", "parent"), [(3, None), (3, 1), (2, 0), (4, None), (4, 0), (0, None), (1, 0)]
+)
+def test_the_state_and_all_that_names_it_stay(chain: Chain, step: int, parent: int | None) -> None:
+    before, info = history(chain), chain.info(step)
+    others = {p.name: p.read_bytes() for p in entries(chain.directory) if p.name != NAME.format(step)}
+    done = rewrite(chain.directory, step, parent)
+    assert done is not None
+    new = chain.info(step)
+    assert (done.step, done.parent, done.before, done.after) == (
+        step,
+        parent,
+        info.file_bytes,
+        new.file_bytes,
+    )
+    assert (new.parent, new.replaces) == (parent, (info.root,))
+    assert (new.metadata, new.policy) == (info.metadata, info.policy)
+    assert [(a.name, a.role, a.quantizer) for a in new.arrays] == [
+        (a.name, a.role, a.quantizer) for a in info.arrays
+    ]
+    assert_same(history(chain), before)
+    assert validate(chain.directory, deep=True) == []
+    for name, data in others.items():
+        assert (chain.directory / name).read_bytes() == data
+    assert chain.info(4).exact
+    assert_same(HistoryChain(chain.directory).restore(), STATES[4])
+    HistoryChain(chain.directory).save(5, STATES[5])
+    assert chain.info(5).parent == 4
+
+
+def test_again_and_again(chain: Chain) -> None:
+    before = history(chain)
+    roots = []
+    for parent in (None, 0, 1, None):
+        roots.append(chain.info(2).root)
+        rewrite(chain.directory, 2, parent)
+    assert chain.info(2).replaces == tuple(roots)
+    assert_same(history(chain), before)
+    assert validate(chain.directory, deep=True) == []
+
+
+def test_what_is_lossy_stays_known_as_lossy(chain: Chain) -> None:
+    lossy = [array.name for array in chain.info(3).arrays if array.lossy]
+    rewrite(chain.directory, 3, None)
+    assert [array.name for array in chain.info(3).arrays if array.lossy] == lossy != []
+
+
+def test_a_delta_of_another_process_meanwhile(chain: Chain) -> None:
+    """A writer that had looked at its parent before goes on: the new file takes its place."""
+    delta = HistoryChain(shutil.copytree(chain.directory, chain.directory.parent / "copy"))
+    delta.save(5, STATES[5])
+    rewrite(chain.directory, 4, None)
+    shutil.copy(delta.directory / NAME.format(5), chain.directory)
+    assert_same(chain.restore(5, exact=False), delta.restore(5, exact=False))
+
+
+def test_an_open_chain_goes_on(chain: Chain) -> None:
+    rewrite(chain.directory, 4, None)
+    chain.save(5, STATES[5])
+    assert chain.info(5).parent == 4
+    assert validate(chain.directory, deep=True) == []
+
+
+def test_files_of_version_1_0(tmp_path: Path) -> None:
+    vectors = Path(__file__).parents[3] / "spec" / "vectors" / "valid"
+    for step in (10, 11, 12, 13):
+        shutil.copy(vectors / NAME.format(step), tmp_path)
+    chain = HistoryChain(tmp_path)
+    before, parents = history(chain), {chain.info(step).parent for step in chain.steps}
+    assert parents == {None, 10, 11}
+    for step in chain.steps:
+        rewrite(tmp_path, step, None)
+    assert_same(history(chain), before)
+    assert validate(tmp_path, deep=True) == []
+    chain.rollback(11)
+    chain.prune(Keep(latest=1))
+    assert chain.steps == [11]
+
+
+def test_another_file_in_its_place_is_still_noticed(chain: Chain) -> None:
+    other = HistoryChain(chain.directory.parent / "other", "lc-3")
+    for step in range(4):
+        other.save(step, STATES[5 - step])
+    rewrite(other.directory, 3, None)
+    shutil.copy(other.directory / NAME.format(3), chain.directory)
+    with pytest.raises(ChainError, match="is not the parent it was taken against"):
+        chain.restore(4, exact=False)
+
+
+def test_a_state_that_is_a_liar_is_found(chain: Chain) -> None:
+    """A file that claims to replace another one, with other values."""
+    path = chain.directory / NAME.format(0)
+    with open_checkpoint(path) as reader:
+        root = reader.root
+    liar = HistoryChain(chain.directory.parent / "liar", "lc-3")
+    liar.save(0, {**STATES[0], "layer": {**STATES[0]["layer"], "weight": np.zeros((20, 30), "f4")}})
+    with open_checkpoint(liar.directory / NAME.format(0)) as reader:
+        frames = [reader.frame(number) for number in range(len(reader.manifest.frames))]
+        manifest = reader.manifest
+    with CheckpointWriter(path, overwrite=True) as writer:
+        entries = tuple(map(writer.write_frame, frames))
+        writer.commit(replace(manifest, frames=entries, replaces=(root,)))
+    with pytest.raises(DataError, match="LCC-FRM-09"):
+        chain.restore(1)
+    assert validate(chain.directory, deep=True)
+
+
+@pytest.mark.parametrize("parent", [None, 0])
+def test_dry_runs_say_the_bytes(chain: Chain, parent: int | None) -> None:
+    told = rewrite(chain.directory, 3, parent, dry_run=True)
+    assert chain.info(3).replaces == ()
+    assert rewrite(chain.directory, 3, parent) == told
+
+
+def test_only_if_it_gets_smaller(chain: Chain) -> None:
+    before = {p.name: p.read_bytes() for p in entries(chain.directory)}
+    for dry_run in (True, False):
+        assert rewrite(chain.directory, 3, None, smaller=True, dry_run=dry_run) is None
+    assert {p.name: p.read_bytes() for p in entries(chain.directory)} == before
+    rewrite(chain.directory, 3, None)
+    found = rewrite(chain.directory, 3, 2, smaller=True)
+    assert found is not None
+    assert found.after < found.before
+
+
+def test_errors_leave_the_old_file(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {p.name: p.read_bytes() for p in entries(chain.directory)}
+    with pytest.raises(StorageError):
+        rewrite(chain.directory, 9, None)
+    with pytest.raises(DataError, match="LCC-CHN-02"):
+        rewrite(chain.directory, 3, 4)
+    with pytest.raises(StorageError, match="No space"):
+        rewrite(chain.directory, 3, None, system=Faulty(errno.ENOSPC, lambda name, _: name == "write"))
+    monkeypatch.setattr(module, "_is_equal", lambda *_: False)
+    with pytest.raises(ChainError, match="has another state, so it stays"):
+        rewrite(chain.directory, 3, None)
+    assert {p.name: p.read_bytes() for p in entries(chain.directory)} == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ignore", ["", "sync"])
+def test_no_crash_changes_a_state(chain: Chain, ignore: str) -> None:
+    expected = history(chain)
+
+    def check(_: bool, place: Path) -> bool:
+        try:
+            assert_same(history(HistoryChain(place)), expected)
+            assert_same(HistoryChain(place).restore(), STATES[4])
+        except (AssertionError, LccodecError):
+            return False
+        return True
+
+    def work(system: Any) -> None:
+        rewrite(chain.directory, 2, None, system=system)
+        rewrite(chain.directory, 4, 1, system=system)
+
+    tried, wrong = broken(chain.directory, work, check, ignore)
+    assert ignore or tried > 6
+    assert (wrong > 0) == bool(ignore)

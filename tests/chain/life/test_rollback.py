@@ -1,0 +1,301 @@
+"""Rolling back: what goes, what stays, what is refused, and what a crash leaves."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
+from lccodec.chain.life.rollback import rollback
+from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
+
+from ...support.crashes import Journal, broken
+from ...support.directories import entries
+from ...support.profiles import LONG
+from ...support.systems import Faulty
+from ...support.walks import assert_same, walk
+
+STATES = walk(8, shape=(6, 5))
+
+
+def run_of(directory: Path, steps: int = 7, **options: Any) -> Chain:
+    """A chain of three segments: 0 1 2, 3 4 5, 6."""
+    chain = Chain(directory, "lossless", keyframe_every=2, **options)
+    for step in range(steps):
+        chain.save(step, STATES[step])
+    return chain
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("purge", [False, True])
+@pytest.mark.parametrize("step", [0, 3, 4])
+def test_the_chain_goes_on_from_there(tmp_path: Path, step: int, purge: bool) -> None:
+    chain = run_of(tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in entries(chain.directory)}
+    gone = chain.rollback(step, purge=purge)
+    assert gone.steps == tuple(range(step + 1, 7))
+    assert gone.bytes == sum(len(before[f"{later:012d}.lcc.h5"]) for later in gone.steps)
+    assert (gone.step, gone.name) == (step, "" if purge else f"0001-to-{step}")
+    assert chain.steps == list(range(step + 1))
+    assert_same(chain.restore(), STATES[step])
+    chain.save(step + 1, STATES[7])
+    assert_same(chain.restore(), STATES[7])
+    assert validate(chain.directory, deep=True) == []
+    for kept in range(step + 1):
+        name = f"{kept:012d}.lcc.h5"
+        assert (chain.directory / name).read_bytes() == before[name]
+    assert (chain.directory / ROLLED_BACK_NAME).exists() != purge
+
+
+def test_what_is_set_aside_is_a_whole_chain(tmp_path: Path) -> None:
+    chain = run_of(tmp_path / "run")
+    gone = chain.rollback(4)
+    aside = Chain(chain.directory / ROLLED_BACK_NAME / gone.name)
+    assert aside.steps == [3, 4, 5, 6]  # 5 needs 4 and 3
+    for step in aside.steps:
+        assert_same(aside.restore(step), STATES[step])
+    assert validate(aside.directory, deep=True) == []
+    # One copy on the disk, whatever happens to the chain.
+    assert (aside.directory / "000000000003.lcc.h5").samefile(chain.directory / "000000000003.lcc.h5")
+
+
+def test_back_to_the_newest_step_does_nothing(tmp_path: Path) -> None:
+    chain = run_of(tmp_path / "run", newest="exact")
+    before = names(chain.directory)
+    gone = chain.rollback(6)
+    assert (gone.steps, gone.name, gone.exact, gone.bytes) == ((), "", False, 0)
+    assert names(chain.directory) == before
+    assert_same(chain.restore(), STATES[6])
+
+
+@pytest.mark.parametrize("purge", [False, True])
+def test_the_exact_file_goes_with_the_steps(tmp_path: Path, purge: bool) -> None:
+    chain = Chain(tmp_path / "run", "lc-2", newest="exact")
+    for step in range(5):
+        chain.save(step, STATES[step])
+    gone = chain.rollback(2, purge=purge)
+    assert gone.exact
+    assert not (chain.directory / EXACT_NAME).exists()
+    with pytest.warns(match="there is no exact file"):
+        chain.restore()
+    chain.save(3, STATES[7])
+    assert_same(chain.restore(), STATES[7])
+    if not purge:
+        assert_same(Chain(chain.directory / ROLLED_BACK_NAME / gone.name).restore(), STATES[4])
+
+
+def test_a_chain_that_was_exact_goes_on_exact(tmp_path: Path) -> None:
+    run_of(tmp_path / "run", newest="exact")
+    chain = Chain(tmp_path / "run", "lc-3")
+    chain.rollback(2)
+    assert chain.newest == "exact"
+    with pytest.warns(LccodecWarning, match="goes on with 'lc-3'"):
+        chain.save(3, STATES[7])
+    assert (chain.directory / EXACT_NAME).exists()
+
+
+@pytest.mark.parametrize("step", [7, -1, 1 << 60])
+def test_a_step_that_is_not_there(tmp_path: Path, step: int) -> None:
+    chain = run_of(tmp_path / "run")
+    with pytest.raises(ChainError, match=f"no step {step}"):
+        chain.rollback(step)
+    assert chain.steps == list(range(7))
+
+
+@pytest.mark.parametrize("step", [None, "3", 2.0, True])
+def test_what_is_no_step(tmp_path: Path, step: Any) -> None:
+    chain = run_of(tmp_path / "run")
+    with pytest.raises(ArgumentError, match="a step is an integer"):
+        chain.rollback(step)
+    assert chain.steps == list(range(7))
+
+
+def test_a_step_that_cannot_be_restored(tmp_path: Path) -> None:
+    chain = run_of(tmp_path / "run")
+    path = chain.directory / "000000000004.lcc.h5"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError):
+        chain.rollback(4)
+    path.unlink()
+    with pytest.raises(ChainError, match="its parent, step 4"):
+        chain.rollback(5)
+    assert chain.steps == [0, 1, 2, 3, 5, 6]
+    chain.rollback(3)  # what is broken can be left behind
+    assert chain.steps == [0, 1, 2, 3]
+    with pytest.raises(ChainError, match="has no step 0"):
+        Chain(tmp_path / "nothing").rollback(0)
+
+
+def test_pinned_steps_are_set_aside_and_not_purged(tmp_path: Path) -> None:
+    chain = run_of(tmp_path / "run")
+    chain.pin(1)
+    chain.pin(5)
+    with pytest.raises(ArgumentError, match=r"step 5 of .* is pinned"):
+        chain.rollback(3, purge=True)
+    assert chain.steps == list(range(7))
+    gone = chain.rollback(3)
+    assert chain.pins == [1]
+    assert Chain(chain.directory / ROLLED_BACK_NAME / gone.name).pins == [5]
+
+
+# --- crashes and faults ---------------------------------------------------------------------------
+
+
+@pytest.fixture(name="exact_run", scope="module")
+def _exact_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("run") / "run"
+    run_of(directory, newest="exact").pin(5)
+    return directory
+
+
+def all_restore(directory: Path) -> bool:
+    """Whether every step that is there restores to what was saved, and the newest without one."""
+    chain = Chain(directory)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exact file may be of a step that is gone
+            assert_same(chain.restore(), STATES[chain.steps[-1]])
+        for step in chain.steps:
+            assert_same(chain.restore(step, exact=False), STATES[step])
+    except (AssertionError, ChainError, DataError, StorageError):
+        return False
+    return True
+
+
+def check(done: bool, place: Path) -> bool:
+    steps = Chain(place).steps
+    asides = [path for path in place.glob(f"{ROLLED_BACK_NAME}/*") if not path.name.startswith(".tmp-")]
+    whole = all(Chain(aside).steps == [3, 4, 5, 6] and all_restore(aside) for aside in asides)
+    kept = set(steps) if not asides else {*steps, *Chain(asides[0]).steps}
+    return (
+        all_restore(place)
+        and whole
+        and kept == set(range(7))
+        and (not done or (steps == [0, 1, 2, 3, 4] and len(asides) == 1))
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ignore", ["", "sync directory"])
+def test_no_crash_loses_a_step(tmp_path: Path, exact_run: Path, ignore: str) -> None:
+    root = Path(shutil.copytree(exact_run, tmp_path / "run"))
+    tried, wrong = broken(root, lambda system: rollback(root, 4, system=system), check, ignore)
+    assert ignore or tried > 30
+    assert (wrong > 0) == bool(ignore)
+
+
+def test_parents_that_go_before_their_children_are_found(
+    tmp_path: Path, exact_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lccodec.chain.store.parents.waves", lambda steps: [[step] for step in sorted(steps)])
+    root = Path(shutil.copytree(exact_run, tmp_path / "run"))
+    assert broken(root, lambda system: rollback(root, 3, system=system), lambda _, p: all_restore(p))[1] > 0
+
+
+@pytest.mark.parametrize("power", [False, True] if LONG else [False])
+@pytest.mark.parametrize("links", [True, False])
+def test_every_crash_can_be_finished(tmp_path: Path, exact_run: Path, power: bool, links: bool) -> None:
+    """Rolling back again completes it. What comes back is all that was taken out, at once."""
+    root = Path(shutil.copytree(exact_run, tmp_path / "run"))
+    journal = Journal(root)
+    rollback(root, 4, system=journal)
+    tried = 0
+    for number, (_, found) in enumerate(journal.states(power)):
+        place = tmp_path / f"again-{number}"
+        for name, data in found.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(data)
+        if links:  # as they are on the disk: files of one content have two names
+            for path in place.glob(f"{ROLLED_BACK_NAME}/*/*"):
+                if (other := place / path.name).exists():
+                    path.unlink()
+                    path.hardlink_to(other)
+        tried += 1
+        chain = Chain(place)
+        chain.rollback(4)
+        assert chain.steps == [0, 1, 2, 3, 4]
+        assert chain.pins == []
+        assert not [name for name in names(place) if ".tmp-" in name]
+        assert not (place / EXACT_NAME).exists()
+        (aside,) = chain.rolled_back
+        assert (aside.steps, aside.exact, aside.pins) == ((5, 6), True, (5,))
+        assert chain.bring_back() == aside
+        assert chain.steps == list(range(7))
+        assert chain.pins == [5]
+        assert chain.rolled_back == []
+        assert_same(chain.restore(), STATES[6])
+        assert all_restore(place)
+    assert tried > 10
+
+
+def test_only_what_was_cut_short_is_gone_on_with(tmp_path: Path) -> None:
+    """What was saved meanwhile, or goes back to another step, is set aside on its own."""
+    chain = run_of(tmp_path / "run", newest="exact")
+    assert chain.rollback(4).name == "0001-to-4"
+    chain.save(5, STATES[7])
+    assert chain.rollback(4).name == "0002-to-4"
+    chain.save(5, STATES[7])  # the same again: it is there already
+    chain.pin(5)
+    assert chain.rollback(4).name == "0002-to-4"
+    assert chain.rollback(3).name == "0003-to-3"
+    assert [each.steps for each in chain.rolled_back] == [(5, 6), (5,), (4,)]
+    assert [each.pins for each in chain.rolled_back] == [(), (5,), ()]
+    chain.bring_back()
+    chain.bring_back()
+    assert_same(chain.restore(5), STATES[7])
+    assert chain.pins == [5]
+
+
+def test_what_is_damaged_is_set_aside_as_it_is(tmp_path: Path) -> None:
+    chain = run_of(tmp_path / "run")
+    (chain.directory / "000000000006.lcc.h5").write_bytes(b"damaged")
+    chain.rollback(4)
+    aside = chain.directory / ROLLED_BACK_NAME / "0001-to-4" / "000000000006.lcc.h5"
+    shutil.copy(aside, chain.directory)  # as after a kill, without hard links
+    assert chain.rollback(4).name == "0002-to-4"
+    (chain.directory / aside.name).hardlink_to(chain.directory / ROLLED_BACK_NAME / "0002-to-4" / aside.name)
+    assert chain.rollback(4).name == "0002-to-4"
+
+
+def test_a_full_disk_without_hard_links(tmp_path: Path, exact_run: Path) -> None:
+    place = Path(shutil.copytree(exact_run, tmp_path / "run"))
+    before = names(place)
+    system = Faulty(errno.ENOSPC, lambda name, _: name == "write")
+    system.link = Faulty(errno.EPERM, lambda *_: True).link
+    with pytest.raises(StorageError, match="No space"):
+        rollback(place, 4, system=system)
+    assert names(place) == before
+    assert not (place / ROLLED_BACK_NAME).exists()
+    healthy = Faulty(errno.EPERM, lambda name, _: name == "link")
+    rollback(place, 4, system=healthy)
+    assert Chain(place).steps == [0, 1, 2, 3, 4]
+    assert all_restore(place / ROLLED_BACK_NAME / "0001-to-4")
+    assert not healthy.descriptors
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("sticky", [False, True])
+def test_faults_at_every_operation(tmp_path: Path, exact_run: Path, code: int, sticky: bool) -> None:
+    healthy = Faulty(0, lambda *_: False)
+    rollback(Path(shutil.copytree(exact_run, tmp_path / "healthy")), 4, system=healthy)
+    for position in range(len(healthy.log)):
+        place = Path(shutil.copytree(exact_run, tmp_path / f"{position}"))
+
+        def fails(_: str, number: int, position: int = position) -> bool:
+            return number == position or (sticky and number > position)
+
+        try:
+            rollback(place, 4, system=Faulty(code, fails))
+        except StorageError as error:
+            assert error.errno == code  # some faults do not matter
+        assert all_restore(place)
+        rollback(place, 4)
+        assert Chain(place).steps == [0, 1, 2, 3, 4]

@@ -1,0 +1,200 @@
+"""Ranges of an array, each through all links: together they are the array, and damage is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lccodec
+from lccodec import Chain, DataError, ExponentBuckets, LogSteps, Lossless, UniformDeadzone
+from lccodec.chain.read.array_ranges import Ranges
+from lccodec.chain.read.replay import replay
+from lccodec.constants import METHOD_RAW
+from lccodec.element_types import Array, components
+from lccodec.errors import ChecksumError
+from lccodec.frame.content import Content
+from lccodec.frame.raw import RawFrame
+from lccodec.parallel import PIECE
+
+from ...support.directories import entries
+from ...support.links import FakeLink, drift, links_of
+from ...support.strategies import ALL_DTYPES, bits_of, dtype_of, installed, random_array
+
+BLOCK = PIECE  # the smallest that the encoder can write
+BLOCK_LOG2 = BLOCK.bit_length() - 1
+LARGE = 2 * BLOCK + 1500
+QUANTIZERS = [Lossless(), ExponentBuckets(2), UniformDeadzone(relative_step=1), LogSteps(0.5)]
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+
+
+def put_together(ranges: Ranges, count: int) -> Array:
+    """Decode an array as so many processes would: each verifies some of the frames."""
+    out = np.full(ranges.header.components, 7, ranges.header.kind.bits)
+    parts = ranges.cut(count)
+    sums = [
+        ranges.decode(part, out[part], range(number, len(ranges.frames), len(parts)))
+        for number, part in enumerate(parts)
+    ]
+    ranges.check(sums)
+    return out
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS)
+@pytest.mark.parametrize("name", installed(ALL_DTYPES))
+def test_ranges_are_the_array(name: str, quantizer: Any) -> None:
+    states = [{"w": random_array(name, (LARGE,), 0)}]
+    for step in range(3):
+        moved = random_array("bool", (LARGE,), step)
+        other = random_array(name, (LARGE,), step + 1)
+        states.append({"w": np.where(moved, other, states[-1]["w"]).astype(dtype_of(name))})
+    links, decoded = links_of(states, quantizer)
+    for count in (2, 5):
+        ranges = Ranges.of(links, "w")  # type: ignore[arg-type]
+        assert ranges is not None
+        found = put_together(ranges, count)
+        np.testing.assert_array_equal(bits_of(found), bits_of(decoded[-1]["w"]))
+
+
+def test_the_links_that_are_not_needed() -> None:
+    """Links that leave the array unchanged, and those before its last frame without a reference."""
+    (first, second, third) = (state["w0"] for state in drift(3, ((LARGE,),)))
+    links, decoded = links_of([{"w": first}, {"w": first}, {"w": second}, {"w": third}], ExponentBuckets(3))
+    ranges = Ranges.of(links, "w")  # type: ignore[arg-type]
+    assert ranges is not None
+    assert [link.place for link, _ in ranges.frames] == ["step 0", "step 2", "step 3"]
+    np.testing.assert_array_equal(put_together(ranges, 3), decoded[-1]["w"].view("u4"))
+
+
+@given(st.integers(1, 1 << 20), st.integers(1, 40))
+def test_the_cut(size: int, count: int) -> None:
+    header = lccodec.frame.header.FrameHeader(
+        METHOD_RAW, lccodec.element_types.ELEMENT_TYPES[0], False, ((size,),), 0
+    )
+    parts = Ranges("w", [], header, BLOCK).cut(count)
+    assert 1 <= len(parts) <= count
+    assert parts[0].start == 0
+    assert parts[-1].stop == size
+    assert all(a.stop == b.start for a, b in pairwise(parts))
+    blocks = [-(-(part.stop - part.start) // BLOCK) for part in parts]
+    assert max(blocks) - min(blocks) <= 1
+
+
+def raw_link(name: str, array: np.ndarray) -> FakeLink:
+    """A link as an exact file has it: a raw frame of any size."""
+    kind, bits = components(array)
+    frame = RawFrame(kind, (array.shape,), False, lambda: Content(bits, kind, (array.shape,)))
+    return FakeLink({name: 0}, [b"".join(frame.pieces())])
+
+
+def test_raw_values() -> None:
+    first, second = drift(2, ((LARGE,),))
+    link = raw_link("w0", first["w0"])
+    ranges = Ranges.of([link], "w0")  # type: ignore[list-item]
+    assert ranges is not None
+    assert ranges.header.method == METHOD_RAW
+    np.testing.assert_array_equal(put_together(ranges, 3), first["w0"].view("u4"))
+    links, decoded = links_of([first, second], Lossless())
+    ranges = Ranges.of([link, links[1]], "w0")  # type: ignore[list-item]
+    assert ranges is not None
+    np.testing.assert_array_equal(put_together(ranges, 3), decoded[1]["w0"].view("u4"))
+
+
+def test_arrays_that_must_be_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = drift(2, ((30,), (40,), (LARGE,), (0,)))
+    links, _ = links_of(states, ExponentBuckets(3))
+    assert Ranges.of(links, "w0") is None  # in a run
+    assert Ranges.of(links, "w3") is None  # empty
+    assert Ranges.of(links, "w2") is not None  # type: ignore[arg-type]
+    monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2 + 1)
+    other, _ = links_of(states, ExponentBuckets(3))
+    assert Ranges.of([links[0], other[1]], "w2") is None  # blocks of two sizes
+    ranges = Ranges.of([raw_link("w2", states[0]["w2"]), other[1]], "w2")  # type: ignore[list-item]
+    assert ranges is not None
+    assert ranges.block == 2 * BLOCK
+    shorter, _ = links_of(drift(2, ((30,), (40,), (LARGE - 1,))), ExponentBuckets(3))
+    assert Ranges.of([shorter[0], links[1]], "w2") is None  # an error if it is decoded whole
+    with pytest.raises(DataError, match="needs a parent"):
+        Ranges.of(links[1:], "w2")  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 2), st.integers(0, 1 << 20), st.integers(1, 255), st.integers(1, 4))
+@settings(max_examples=30)
+def test_damage_is_found_as_in_the_whole(link: int, place: int, value: int, count: int) -> None:
+    """Behind right digests, only by CRC, sum and the rules."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2)
+        links, _ = links_of(drift(3, ((LARGE,),)), ExponentBuckets(3))
+    frame = bytearray(links[link].frames[0])
+    frame[place % len(frame)] ^= value
+    links[link].frames[0] = bytes(frame)
+
+    def found(decode: Callable[[], object]) -> bool:
+        try:
+            decode()
+        except DataError as error:
+            assert error.where.startswith((f"step {link}", "step 2", "frame"))
+            return True
+        return False
+
+    def divided() -> None:
+        if (ranges := Ranges.of(links, "w0")) is None:  # type: ignore[arg-type]
+            raise DataError("LCC", "frame", "decoded whole")
+        put_together(ranges, count)
+
+    assert found(lambda: list(replay(links, [0])))  # type: ignore[arg-type]
+    assert found(divided)
+
+
+def test_a_wrong_value_of_an_older_link_is_in_the_sum() -> None:
+    """Only the sum of the newest frame is checked: it shows what is wrong in older ones."""
+    states = drift(3, ((LARGE,),))
+    links, _ = links_of(states, ExponentBuckets(3))
+    other, _ = links_of([states[0], {"w0": states[1]["w0"] * 2}], ExponentBuckets(3))
+    ranges = Ranges.of([links[0], other[1], links[2]], "w0")  # type: ignore[arg-type]
+    assert ranges is not None
+    with pytest.raises(ChecksumError, match="step 2: array 'w0'"):
+        put_together(ranges, 2)
+
+
+def test_every_damaged_byte_of_files_is_found(tmp_path: Path) -> None:
+    """The digests are checked once, by one range or another."""
+    states = drift(3, ((LARGE,),))
+    chain = Chain(tmp_path, "lc-3", roles={"w0": "weight"}, newest="history")
+    for step, state in enumerate(states):
+        chain.save(step, state)
+    expected = chain.restore()["w0"]
+    for path in entries(tmp_path):
+        sound = path.read_bytes()
+        with lccodec.open(path) as file:
+            start = file.links[-1].reader.trailer.payload_offset
+            length = file.links[-1].reader.trailer.payload_length
+        for place in range(start, start + length, length // 7):
+            data = bytearray(sound)
+            data[place] ^= 1
+            path.write_bytes(data)
+            with pytest.raises(DataError), lccodec.open(tmp_path / "000000000002.lcc.h5") as file:
+                ranges = Ranges.of(file.links, "w0")
+                assert ranges is not None
+                put_together(ranges, 3)
+        path.write_bytes(sound)
+    with lccodec.open(tmp_path / "000000000002.lcc.h5") as file:
+        ranges = Ranges.of(file.links, "w0")
+        assert ranges is not None
+        np.testing.assert_array_equal(put_together(ranges, 3), expected.view("u4"))
+
+
+def test_links_without_a_frame_of_that_name() -> None:
+    links = [FakeLink({"v": 0}, [b""]), FakeLink({"w": None}, [])]
+    with pytest.raises(DataError, match="has no such array"):
+        Ranges.of(links, "w")  # type: ignore[arg-type]

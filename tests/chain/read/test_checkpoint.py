@@ -1,0 +1,283 @@
+"""An open checkpoint: what it hands out, what it refuses, and what it tells of its arrays."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec import ArgumentError, Chain, ChainError, ChecksumError, LccodecError
+from lccodec.constants import PAYLOAD_OFFSET
+
+from ...support.chains import HistoryChain
+from ...support.walks import chain_of
+
+
+@pytest.fixture(name="directory", scope="module")
+def _directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chain whose small arrays share frames."""
+    directory = tmp_path_factory.mktemp("chain")
+    with HistoryChain(directory, "lossless") as chain:
+        for step in (10, 20):
+            small = {f"a{i}": np.full(500, step + i, np.float32) for i in range(30)}
+            halves = {f"h{i}": np.full(300, step + i, ml_dtypes.bfloat16) for i in range(30)}
+            chain.save(step, {"big": np.arange(40_000.0), "m": {**small, **halves}, "lr": 0.5})
+    return directory
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def held(array: np.ndarray) -> int:
+    """Bytes that an array keeps in memory."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.nbytes
+
+
+def test_a_small_array_does_not_keep_its_run(directory: Path) -> None:
+    path = directory / "000000000020.lcc.h5"
+    with lccodec.open(path) as file:
+        for name, nbytes in (("m/a3", 2000), ("m/h3", 600)):
+            assert held(file.get(name)) == nbytes
+            assert held(file.state([name])[name]) == nbytes
+            assert held(file.get(name, "bits")) == nbytes
+        assert held(file.get("m/h3", "float32")) == 1200
+    for state in (
+        HistoryChain(directory).restore(),
+        lccodec.load_file(path),
+        HistoryChain(directory).restore(10),
+    ):
+        assert {held(array) for array in state["m"].values()} == {2000, 600}
+        state["m"]["a3"] += 1  # it is the caller's own
+    data = lccodec.save({f"a{i}": np.full(500, i) for i in range(30)})
+    assert {held(array) for array in lccodec.load(data).values()} == {4000}
+
+
+def test_nothing_is_copied_that_has_its_own_memory(directory: Path) -> None:
+    with lccodec.open(directory / "000000000020.lcc.h5") as file:
+        assert file.get("m/a3").base is None  # a copy
+        assert file.get("m/h3", "float32").base is not None  # made anew already
+        assert file.get("big").base is not None
+        assert held(file.get("big")) < 320_000 + 64
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_a_string_is_one_key(directory: Path) -> None:
+    chain = HistoryChain(directory)
+    assert list(chain.restore(keys="m/a3")) == ["m/a3"]
+    assert len(chain.restore(keys="m")) == 60
+    assert chain.restore(keys="lr") == {"lr": 0.5}
+
+
+@pytest.mark.parametrize("step", [np.int64(20), np.array(20), np.uint8(20)])
+def test_whatever_counts_is_a_step(directory: Path, step: Any) -> None:
+    assert HistoryChain(directory).info(step).step == 20
+    assert HistoryChain(directory).restore(step, keys="lr") == {"lr": 0.5}
+
+
+REFUSED: dict[str, tuple[Callable[[Chain], object], type[LccodecError], str]] = {
+    "a float for a step": (lambda c: c.restore(30.0), ArgumentError, "a step is an integer.*30.0"),  # type: ignore[arg-type]
+    "text for a step": (lambda c: c.restore("20"), ArgumentError, "a step is an integer.*'20'"),  # type: ignore[arg-type]
+    "a bool for a step": (lambda c: c.info(True), ArgumentError, "a step is an integer"),
+    "an unknown step": (lambda c: c.restore(np.int64(21)), ChainError, "no step 21; the nearest is 20"),  # type: ignore[arg-type]
+    "a negative step": (lambda c: c.restore(-1), ChainError, "no step -1; the nearest is 10"),
+    "None for a key": (lambda c: c.restore(keys=[None]), ArgumentError, "None is not a name"),  # type: ignore[list-item]
+    "bytes for keys": (lambda c: c.restore(keys=b"m"), ArgumentError, "is not a name"),  # type: ignore[arg-type]
+    "a number for keys": (lambda c: c.restore(keys=3), ArgumentError, "keys are names.*not 3"),  # type: ignore[arg-type]
+    "an unknown key": (lambda c: c.restore(keys="m/a31"), ArgumentError, "m/a31"),
+    "another dtype": (lambda c: c.restore(dtype="float64"), ArgumentError, "'float32' or 'bits'.*'float64'"),  # type: ignore[arg-type]
+    "a NumPy dtype": (lambda c: c.restore(dtype=np.float32), ArgumentError, "'float32' or 'bits'"),  # type: ignore[arg-type]
+    "a dtype object": (lambda c: c.restore(dtype=np.dtype("float32")), ArgumentError, "'float32' or"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_a_chain_refuses(
+    directory: Path, case: tuple[Callable[[Chain], object], type[LccodecError], str]
+) -> None:
+    call, error, words = case
+    with pytest.raises(error, match=words):
+        call(HistoryChain(directory))
+
+
+def test_a_typo_makes_no_directory(tmp_path: Path) -> None:
+    chain = HistoryChain(tmp_path / "typo")
+    assert chain.steps == []
+    with pytest.raises(ChainError, match="holds no checkpoint: there is no such directory"):
+        chain.restore()
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_closed_file_says_so(directory: Path) -> None:
+    path = directory / "000000000020.lcc.h5"
+    file = lccodec.open(path)
+    file.get("m/a3")
+    file.info()
+    file.close()
+    for use in (file.info, file.state, file.decoded, lambda: file.get("m/a3"), lambda: file.state(["lr"])):
+        with pytest.raises(ArgumentError, match=f"{path.name}: closed"):
+            use()
+
+
+def test_an_array_by_its_index(directory: Path) -> None:
+    with lccodec.open(directory / "000000000010.lcc.h5") as file:
+        for index in (-1, 61, "0", None, 1.0):
+            with pytest.raises(ArgumentError, match="not the index of an array"):
+                file.decode(index)  # type: ignore[arg-type]
+
+
+# --- odd arguments --------------------------------------------------------------------------------
+
+
+ODD = [
+    None, "", "a\0b", "x" * 300, "\ud800", 3, -1, 3.5, float("nan"), True, b"x", b"", [], [None], (), {},
+    {"a": 1}, object(), int, np.array(3), np.array([1, 2]), np.array("a"), np.float32(1), np.dtype("f4"),
+    Path("none"), Path("x" * 300), lambda: None, 10**30, iter([1]), {1, 2}, 1j, range(3), Ellipsis,
+]  # fmt: skip
+
+
+def using(path: Path, method: str) -> Callable[..., Any]:
+    """Return a method of an open checkpoint as a function that closes it."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        with lccodec.open(path) as file:
+            return getattr(file, method)(*arguments, **options)
+
+    call.__signature__ = inspect.signature(getattr(lccodec.CheckpointFile, method))  # type: ignore[attr-defined]
+    return call
+
+
+def surface(directory: Path) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """All public functions that read, with arguments for those that they need."""
+    path = directory / "000000000010.lcc.h5"
+    chain = HistoryChain(directory)
+    functions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "open": (lambda *a, **o: lccodec.open(*a, **o).close(), (path,)),
+        "load": (lccodec.load, (path.read_bytes(),)),
+        "load_file": (lccodec.load_file, (path,)),
+        "validate": (lccodec.validate, (path,)),
+        "Chain": (lambda *a, **o: Chain(*a, **o).steps, (directory,)),
+        "Chain.restore": (chain.restore, ()),
+        "Chain.restore_iter": (lambda **options: dict(chain.restore_iter(**options)), ()),
+        "Chain.info": (chain.info, ()),
+    }
+    for method in ("get", "state", "decode"):
+        functions[f"CheckpointFile.{method}"] = (
+            using(path, method),
+            {"get": ("big",), "decode": (0,)}.get(method, ()),
+        )
+    return functions
+
+
+PARAMETERS = {
+    "open": ["path", "step"],
+    "load": ["data", "dtype"],
+    "load_file": ["path", "dtype"],
+    "validate": ["path"],
+    "Chain": ["directory", "workers", "newest"],
+    "Chain.restore": ["step", "keys", "dtype"],
+    "Chain.restore_iter": ["step", "keys", "dtype"],
+    "Chain.info": ["step"],
+    "CheckpointFile.get": ["name", "dtype"],
+    "CheckpointFile.state": ["keys", "dtype"],
+    "CheckpointFile.decode": ["index"],
+}
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:20].replace("\0", "0"))
+@pytest.mark.parametrize(("name", "parameter"), [(n, p) for n, ps in PARAMETERS.items() for p in ps])
+def test_odd_arguments_are_refused_as_ours(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, parameter: str, odd: Any
+) -> None:
+    """Whatever is passed, a call succeeds or raises one of lccodec's errors, and makes no file."""
+    function, needed = surface(directory)[name]
+    monkeypatch.chdir(tmp_path)
+    options = {} if not needed or PARAMETERS[name][0] == parameter else {PARAMETERS[name][0]: needed[0]}
+    try:
+        function(**{**options, parameter: odd})
+    except LccodecError as error:
+        assert str(error)
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+def test_all_of_the_reading_surface_is_tried() -> None:
+    left_out = {"self", "policy", "roles", "keyframe_every", "exact_every", "adapter", "keep"}  # of a writer
+    left_out |= {"in_flight", "patience"}  # of workers
+    left_out |= {"deep", "exact"}  # any truth
+    left_out |= {"progress"}  # what a function raises is not ours (test_progress.py)
+    for name, parameters in PARAMETERS.items():
+        function: Any = lccodec
+        for part in name.split("."):
+            function = getattr(function, part)
+        assert set(inspect.signature(function).parameters) - left_out == set(parameters), name
+
+
+# --- one file -------------------------------------------------------------------------------------
+
+
+def test_open_reads_one_array(tmp_path: Path) -> None:
+    _, states = chain_of(tmp_path)
+    with lccodec.open(tmp_path / "000000000002.lcc.h5") as file:
+        assert file.keys() == ["layer/weight", "layer/bias", "fixed"]
+        np.testing.assert_array_equal(file.get("layer/weight"), states[2]["layer"]["weight"])
+        assert file.metadata() == {}
+        with pytest.raises(ArgumentError, match="layer/weights"):
+            file.get("layer/weights")
+        with pytest.raises(ArgumentError, match="not an array"):
+            file.get("epoch")
+
+
+def test_bfloat16_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bits = np.array([0x3F80, 0x4000], np.uint16).view(lccodec.BFLOAT16_BITS)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with HistoryChain(tmp_path) as chain:
+        chain.save(0, {"w": bits})
+        with pytest.raises(lccodec.DependencyError, match=r"lccodec\[bfloat16\]"):
+            chain.restore()
+        assert chain.restore(dtype="float32")["w"].tolist() == [1.0, 2.0]
+
+
+def test_a_large_frame_is_read_and_decoded_block_by_block(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
+    with lccodec.Chain(tmp_path, "lossless") as chain:
+        stored = chain.save(1, {"w": values})
+        tracemalloc.start()
+        restored = chain.restore(1)["w"]
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    np.testing.assert_array_equal(restored, values)
+    assert stored > 50 << 20
+    assert peak - values.nbytes < 40 << 20
+
+
+def test_frames_read_in_parts_are_verified_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lccodec.container.reader._MAX_WHOLE_BYTES", 0)
+    rng = np.random.default_rng(0)
+    state = {"w": rng.standard_normal(5000), "n": rng.integers(0, 9, 3000), "raw": rng.integers(0, 2**63, 9)}
+    with lccodec.Chain(tmp_path, policy="lc-3") as chain:
+        chain.save(1, state)
+        chain.save(2, {**state, "w": state["w"] + 0.01 * rng.standard_normal(5000)})
+        np.testing.assert_array_equal(chain.restore(1)["w"], state["w"])
+        np.testing.assert_array_equal(chain.restore(2)["n"], state["n"])
+        np.testing.assert_array_equal(chain.restore(2)["raw"], state["raw"])
+        path = tmp_path / "000000000001.lcc.h5"
+        data = bytearray(path.read_bytes())
+        data[PAYLOAD_OFFSET + 3000] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(ChecksumError) as caught:
+            chain.restore(1)
+    assert caught.value.rule == "LCC-MAN-08"

@@ -1,0 +1,133 @@
+"""Checkpoint files as links: their parents, and what is known without decoding them."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lccodec import Chain, ChainError, FormatError, StorageError
+from lccodec.chain.read.links import Link, check_parent, check_step, missing_parent
+from lccodec.chain.store.directory import directory_steps
+from lccodec.constants import MAX_STEP
+from lccodec.container.manifest import Parent
+from lccodec.container.reader import open_bytes, open_checkpoint
+from lccodec.frame.header import parse_header
+
+from ...support.checkpoints import FILE, KEYFRAME
+from ...support.walks import assert_same, chain_of, walk
+
+# --- parents --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [KEYFRAME.step, 8, MAX_STEP])
+def test_a_parent_has_an_earlier_step(step: int) -> None:
+    reader = open_bytes(FILE, "child")
+    check_step(reader, Parent(6, bytes(32)))
+    with pytest.raises(FormatError, match=f"step 7 cannot have step {step}") as caught:
+        check_step(reader, Parent(step, bytes(32)))
+    assert caught.value.rule == "LCC-CHN-02"
+
+
+def test_a_parent_is_the_file_that_was_named() -> None:
+    reader, parent, path = open_bytes(FILE, "child"), Parent(6, bytes(range(32))), Path("6")
+    check_parent(reader, parent, bytes(range(32)), 6, path)
+    for root, step in ((bytes(32), 6), (bytes(range(32)), 5), (bytes(range(32)), None)):
+        with pytest.raises(ChainError, match="child: 6 is not the parent"):
+            check_parent(reader, parent, root, step, path)
+
+
+def test_a_parent_that_cannot_be_opened_is_missing_only_if_it_is_not_there() -> None:
+    reader, parent = open_bytes(FILE, "child"), Parent(6, bytes(32))
+    for code in (errno.ENOENT, errno.ENOTDIR):
+        found = missing_parent(reader, parent, Path("run/6"), StorageError(code, "gone", "6"))
+        assert type(found) is ChainError
+        assert str(found) == "child: its parent, step 6, is missing (6)"
+    for error in (StorageError(errno.EACCES, "refused", "6"), FormatError("LCC-TRL-01", "6", "no trailer")):
+        assert missing_parent(reader, parent, Path("run/6"), error) is error
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="links")
+def _links(tmp_path: Path) -> list[Link]:
+    rng = np.random.default_rng(0)
+    kept, shared = rng.standard_normal(3000), rng.standard_normal((40, 50))
+    with Chain(tmp_path, policy="lossless") as chain:
+        for step in range(2):
+            shared[0] += step
+            chain.save(step, {"kept": kept, "a": [shared, np.full(9, step)], "again": shared, "n": step})
+    links: list[Link] = []
+    for path in directory_steps(tmp_path).values():
+        links.append(Link(open_checkpoint(path), links[-1] if links else None))
+    return links
+
+
+def test_a_link_knows_the_places_of_arrays(links: list[Link]) -> None:
+    for link in links:
+        assert link.index_names == ["kept", "a/0", "a/1"]
+        assert link.names == {"kept": 0, "a/0": 1, "a/1": 2}
+        assert link.paths == {"kept": 0, "a/0": 1, "a/1": 2, "again": 1}
+    assert [link.place for link in links] == ["000000000000.lcc.h5", "000000000001.lcc.h5"]
+
+
+def test_a_link_knows_the_frames_of_arrays(links: list[Link]) -> None:
+    first, second = links
+    assert None not in [first.frame_of(index) for index in range(3)]
+    assert second.frame_of(0) is None  # unchanged
+    for link in links:
+        for index in range(3):
+            number = link.frame_of(index)
+            assert number is None or index in link.members(number)
+        for number in range(len(link.manifest.frames)):
+            header = link.header(number)
+            assert header == parse_header(bytes(link.frame(number)[:]), "whole")
+            assert link.header(number) is header
+
+
+# --- in a directory -------------------------------------------------------------------------------
+
+
+def test_a_missing_parent_is_named(tmp_path: Path) -> None:
+    chain, states = chain_of(tmp_path)
+    (tmp_path / "000000000001.lcc.h5").unlink()
+    with pytest.raises(ChainError, match=r"000000000002\.lcc\.h5: its parent, step 1, is missing"):
+        chain.restore(2)
+    assert_same(chain.restore(0), states[0])
+    assert_same(chain.restore(3), states[3])  # a keyframe
+
+
+def test_a_swapped_parent_is_noticed(tmp_path: Path) -> None:
+    chain_of(tmp_path / "one")
+    with Chain(tmp_path / "two", policy="lossless", keyframe_every=2) as chain:
+        for step, state in enumerate(walk(4, seed=1)):
+            chain.save(step, state)
+    name = "000000000001.lcc.h5"
+    (tmp_path / "one" / name).write_bytes((tmp_path / "two" / name).read_bytes())
+    with pytest.raises(ChainError, match="is not the parent it was taken against"):
+        Chain(tmp_path / "one").restore(2)
+
+
+def test_a_renamed_checkpoint_is_noticed(tmp_path: Path) -> None:
+    chain, _ = chain_of(tmp_path)
+    (tmp_path / "000000000003.lcc.h5").rename(tmp_path / "000000000008.lcc.h5")
+    with pytest.raises(FormatError, match="LCC-CHN-01"):
+        chain.restore(8)
+
+
+def test_foreign_files_and_half_written_ones_are_left_out(tmp_path: Path) -> None:
+    chain, states = chain_of(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "model.lcc.h5").write_bytes(b"also mine")
+    (tmp_path / "0000000000009.lcc.h5").write_bytes(b"13 digits, the first of them 0")
+    (tmp_path / "00000000000\u0669.lcc.h5").write_bytes(b"a digit that is not ASCII")
+    (tmp_path / ".tmp-00aa00aa00aa00aa").write_bytes(b"half")
+    (tmp_path / "subdirectory").mkdir()
+    assert chain.steps == [0, 1, 2, 3]
+    chain.save(4, states[0])
+    assert_same(chain.restore(), states[0])
+    assert {p.name for p in tmp_path.iterdir()} >= {"notes.txt", "model.lcc.h5", "subdirectory"}
+    assert not (tmp_path / ".tmp-00aa00aa00aa00aa").exists()

@@ -1,0 +1,75 @@
+"""What checkpoints need, as their manifests say; each is read once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lccodec import Chain, StorageError
+from lccodec.chain.store import parents as module
+from lccodec.chain.store.directory import directory_steps
+from lccodec.chain.store.parents import Ancestry
+
+from ...support.walks import chain_of
+
+
+def test_needed(tmp_path: Path) -> None:
+    chain_of(tmp_path, 8)  # 0 1 2, 3 4 5, 6 7
+    steps, ancestry = directory_steps(tmp_path), Ancestry()
+    assert ancestry.needed([5], steps) == {3: 5, 4: 5}
+    assert ancestry.needed([5, 4, 1], steps) == {0: 1, 3: 4}
+    assert ancestry.needed([0, 3, 6], steps) == {}
+    assert ancestry.needed(steps, steps) == {}
+    assert ancestry.parent(3, steps) is None
+
+
+def test_metadata(tmp_path: Path) -> None:
+    chain, states = chain_of(tmp_path)
+    chain.save(9, states[0], {"loss": 0.5})
+    steps, ancestry = directory_steps(tmp_path), Ancestry()
+    assert ancestry.metadata(9, steps) == {"loss": "0.5"}
+    assert ancestry.metadata(1, steps) == {}
+
+
+def test_a_file_is_read_once_while_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain, states = chain_of(tmp_path, 8)
+    opened: list[Path] = []
+
+    def counted(path: Path) -> Any:
+        opened.append(path)
+        return real(path)
+
+    real = module.open_checkpoint
+    monkeypatch.setattr(module, "open_checkpoint", counted)
+    steps, ancestry = directory_steps(tmp_path), Ancestry()
+    for _ in range(3):
+        ancestry.needed([5], steps)
+        ancestry.metadata(5, steps)
+    assert len(opened) == 3
+    chain.rollback(4)
+    chain.save(5, states[7])
+    opened.clear()
+    ancestry.needed([5], steps)
+    assert opened == [steps[5]]
+
+
+@pytest.mark.parametrize("data", [b"", b"damaged"])
+def test_a_file_that_cannot_be_read_needs_the_one_before(tmp_path: Path, data: bytes) -> None:
+    chain_of(tmp_path, 8)
+    steps, ancestry = directory_steps(tmp_path), Ancestry()
+    steps[5].write_bytes(data)
+    assert ancestry.needed([5], steps) == {3: 5, 4: 5}
+    assert "000000000005.lcc.h5" in ancestry.unreadable[5]
+    assert ancestry.metadata(5, steps) == {}
+    steps[5].unlink()
+    with pytest.raises(StorageError):
+        ancestry.parent(5, steps)
+
+
+def test_a_parent_that_is_gone(tmp_path: Path) -> None:
+    chain_of(tmp_path, 8)
+    (tmp_path / "000000000004.lcc.h5").unlink()
+    assert Ancestry().needed([5], directory_steps(tmp_path)) == {}
+    assert Chain(tmp_path).steps == [0, 1, 2, 3, 5, 6, 7]
