@@ -7,17 +7,20 @@ import graphlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from .support.folders import FOLDERS, PACKAGE, TESTS
+from .support.folders import FOLDERS, PACKAGE, ROOMS, TESTS
 
 #: What lies in no folder and above all: the public names, and the program.
 PUBLIC = {"__init__", "__main__"}
 #: The ground floor.
 GROUND = {"arguments", "byteorder", "constants", "element_types", "errors", "parallel", "printable"}
+#: Of a folder, with its ``__init__``.
+MAX_MODULES = 20
 #: Folders in which only arrays go in and bytes come out.
 WITHOUT_IO = {"entropy", "quantizers", "frame", "policy"}
 FILES = {"os", "io", "pathlib", "shutil", "tempfile", "mmap", "socket", "pickle"}
@@ -106,6 +109,32 @@ def test_imports_point_down(module: str) -> None:
     assert not inside - allowed, f"{module} imports {inside - allowed}, which lie above it"
 
 
+@pytest.mark.parametrize("name", ROOMS)
+def test_rooms_import_those_below(name: str) -> None:
+    """Also late imports, where they are used."""
+    floors = {room: floor for floor, rooms in enumerate(ROOMS[name]) for room in rooms}
+    inner = {module: room_of(module, name) for module in modules() if module.startswith(f"{name}/")}
+    assert set(inner.values()) - {"__init__"} == set(floors)
+    for module, room in inner.items():
+        if room != "__init__":
+            above = {
+                other
+                for other in imports(module)[0] & inner.keys()
+                if inner[other] != room and floors[inner[other]] >= floors[room]
+            }
+            assert not above, f"{module} imports {above}, which lie beside or above it"
+
+
+def room_of(module: str, name: str) -> str:
+    """What a module is a part of in a folder: a room, or itself."""
+    return module.removeprefix(f"{name}/").split("/", maxsplit=1)[0]
+
+
+def test_a_folder_can_be_looked_through() -> None:
+    folders = Counter(str(Path(module).parent) for module in modules())
+    assert {name: count for name, count in folders.items() if count > MAX_MODULES} == {}
+
+
 def test_no_circle() -> None:
     """Modules can be put in an order; a folder's face comes after what it shows."""
     graph = {module: imports(module)[0] - ({"__init__"} if folder(module) else set()) for module in modules()}
@@ -182,8 +211,6 @@ TESTED_WITH = {
     "chain/read/history": "chain/test_chain",
     "chain/save/planned": "chain/save/test_plan",
     "chain/save/background/client": "chain/save/background/test_background",
-    "chain/read/crew": "chain/read/test_crew",
-    "chain/save/encode": "chain/save/background/test_background",
     "inspect/trajectory": "inspect/test_examination",
     "adapters/dcp/reader": "adapters/dcp/test_dcp",
     "adapters/jax/single_file": "adapters/jax/test_states",

@@ -24,3 +24,9 @@ FOLDERS = [
     "report",
     "cli",
 ]
+
+#: What lies in a folder that has rooms, from the bottom up: rooms, and modules beside them. Those
+#: of one line do not import each other.
+ROOMS = {
+    "chain": [{"adapter", "progress", "store"}, {"read"}, {"save"}, {"life"}, {"chain"}, {"tuning"}],
+}

@@ -19,8 +19,8 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
+from lccodec.chain.read import exact as exact_module
 from lccodec.chain.read.exact import describe_exact, open_exact_of, open_newest, with_exact
-from lccodec.chain.save import exact as newest_module
 from lccodec.chain.save.exact import check_newest
 from lccodec.chain.store.claim import _held
 from lccodec.container.reader import open_checkpoint
@@ -650,7 +650,7 @@ def test_an_older_file_that_cannot_be_taken_away(chain: Chain) -> None:
 
 def test_a_save_of_another_process_meanwhile(chain: Chain) -> None:
     """Between the listing and the opening; the newest is returned, exact."""
-    real, other = newest_module.stored_steps, Chain(chain.directory)
+    real, other = exact_module.stored_steps, Chain(chain.directory)
     calls = itertools.count(3)
 
     def listed(directory: Path) -> list[int]:
@@ -658,7 +658,7 @@ def test_a_save_of_another_process_meanwhile(chain: Chain) -> None:
         other.save(step := next(calls), STATES[step])
         return found
 
-    with mock.patch.object(newest_module, "stored_steps", listed):
+    with mock.patch.object(exact_module, "stored_steps", listed):
         assert is_exact(chain.restore(), 3)
         assert not is_exact(chain.restore(3), 3)  # it is the newest no more
     assert is_exact(chain.restore(), 4)

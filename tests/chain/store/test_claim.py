@@ -142,7 +142,7 @@ def test_a_forked_process_neither_has_nor_keeps_it(tmp_path: Path, how: str) -> 
     """What runs in the background is the parent's: the child neither waits for it nor ends it."""
     fork = """
 import os, pathlib, time
-from lccodec.chain import claim
+from lccodec.chain.store import claim
 claim._SECONDS_TO_WAIT = 0.1
 save(100, {"x": np.zeros(3)}); chain.wait()
 if os.fork() == 0:
@@ -348,8 +348,8 @@ def test_a_claim_whose_file_is_gone_is_taken_anew(tmp_path: Path, harm: str) -> 
             run.rename(tmp_path / "moved")
             shutil.copytree(tmp_path / "moved", run)
         chain.save(1, STATES[1])
-        text = "import sys; from lccodec.chain import chain; from lccodec.chain.store import claim; claim._SECONDS_TO_WAIT = 0; "
-        command = [sys.executable, "-c", text + "chain.Chain(sys.argv[1]).save(9, {})", str(run)]
+        text = "import sys, lccodec; from lccodec.chain.store import claim; claim._SECONDS_TO_WAIT = 0; "
+        command = [sys.executable, "-c", text + "lccodec.Chain(sys.argv[1]).save(9, {})", str(run)]
         other = subprocess.run(command, check=False, capture_output=True, text=True)
         assert f"process {os.getpid()} on " in other.stderr
     assert not (run / WRITER_NAME).exists()

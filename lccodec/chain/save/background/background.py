@@ -31,7 +31,7 @@ from ...store.claim import Claim
 from ...store.directory import step_path
 from ..saver import Saver
 from ..settings import LOG
-from .client import Remote, find_obstacle
+from .client import Client, find_obstacle
 from .state_copy import Snapshot
 from .worker import Opening, Report
 
@@ -57,7 +57,7 @@ class Background:
     ----------
     directory
         Directory of the chain.
-    remote
+    client
         The workers; ``None`` if there can be none.
     saver
         Saves in this process where workers cannot be started.
@@ -70,18 +70,18 @@ class Background:
     def __init__(
         self,
         directory: Path,
-        remote: Remote | None,
+        client: Client | None,
         saver: Saver,
         in_flight: int,
         after: Callable[[], None] = lambda: None,
     ) -> None:
         self.process = os.getpid()
         self._directory = directory
-        self._remote = remote
+        self._client = client
         self._saver = saver
         self._in_flight = in_flight
         self._after = after
-        self._free = [PrivateArena() if remote is None else Arena() for _ in range(in_flight)]
+        self._free = [PrivateArena() if client is None else Arena() for _ in range(in_flight)]
         self._running: deque[tuple[int, Future[int | None]]] = deque()
         self._failed: deque[BaseException] = deque()  # not told yet
         self._warnings: deque[str] = deque()  # not given yet
@@ -215,11 +215,11 @@ class Background:
         return stored[-1]
 
     def _ask(self, snapshot: Snapshot, tell: Tell) -> Report:
-        if self._remote is not None:
+        if self._client is not None:
             try:
-                return self._remote.request(snapshot, tell)
+                return self._client.request(snapshot, tell)
             except WorkerError as error:
-                if self._remote.started:
+                if self._client.started:
                     raise
                 self._go_on_alone(f"{error}; saves go on in a thread of this process")
         flat, known = snapshot.flat(), snapshot.assignments()
@@ -227,9 +227,9 @@ class Background:
 
     def _go_on_alone(self, warning: str) -> Arena:
         """Save without workers from now on; return an arena in the memory of this process."""
-        remote, self._remote = self._remote, None
-        if remote is not None:
-            remote.close()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
             self._warnings.append(warning)
         self._free = [PrivateArena() for _ in self._free]
         return PrivateArena()
@@ -263,8 +263,8 @@ class Background:
             for future in futures:
                 future.cancel()
             while not all(future.done() for future in futures):
-                if self._remote is not None:
-                    self._remote.kill()
+                if self._client is not None:
+                    self._client.kill()
                 wait_for(futures, 0.1)
         finally:
             self._aborting = False
@@ -272,8 +272,8 @@ class Background:
     def close(self) -> None:
         """Wait for all saves, and end the workers. A failure is raised."""
         self._pool.shutdown()
-        if self._remote is not None:
-            self._remote.close()
+        if self._client is not None:
+            self._client.close()
         _open.discard(self)
         self.raise_failure()
         self.give_warnings()
@@ -286,8 +286,8 @@ def open_background(
     obstacle = find_obstacle(policy)
     if obstacle is not None and has_lock():
         warn(f"{opening.directory}: workers cannot save, a thread of this process does: {obstacle}")
-    remote = None if obstacle else Remote(opening, claim)
-    return Background(Path(opening.directory), remote, saver, in_flight, after)
+    client = None if obstacle else Client(opening, claim)
+    return Background(Path(opening.directory), client, saver, in_flight, after)
 
 
 @atexit.register

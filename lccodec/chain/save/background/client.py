@@ -66,7 +66,7 @@ class WorkerOptions:
         return Opening(str(directory), written, roles, newest, *every, members, patience)
 
 
-class Remote:
+class Client:
     """The workers of a chain, started when they are needed. Several threads may use it.
 
     Parameters

@@ -21,7 +21,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, Policy, StorageError, WorkerError, validate
 from lccodec.chain.save.background import background
-from lccodec.chain.save.background.client import Remote
+from lccodec.chain.save.background.client import Client
 from lccodec.chain.save.background.worker import Report
 from lccodec.constants import EXACT_NAME
 from lccodec.quantizers import registry
@@ -467,14 +467,14 @@ def test_an_older_exact_file_of_a_step_is_not_the_save_of_a_worker_that_dies(
     (tmp_path / "000000000001.lcc.h5").unlink()  # as if the save had been cut short
     commits = False
 
-    def dies(remote: Remote, *_: Any) -> Report:
-        remote.started = True
+    def dies(client: Client, *_: Any) -> Report:
+        client.started = True
         if commits:
             shutil.copy(tmp_path / EXACT_NAME, tmp_path / "copy")
             (tmp_path / "copy").replace(tmp_path / EXACT_NAME)
         raise WorkerError("a worker is gone")
 
-    monkeypatch.setattr(Remote, "request", dies)
+    monkeypatch.setattr(Client, "request", dies)
     with Chain(tmp_path) as chain:
         assert isinstance(chain.save_async(1, STATES[2]).exception(), WorkerError)
         with pytest.raises(WorkerError):
