@@ -6,33 +6,26 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self
 
 from ..container.scalars import with_metrics
-from ..errors import ArgumentError, LccodecError, warn
+from ..errors import LccodecError
 from ..policy.policy import Policy
 from ..policy.record import Kept
 from ..policy.roles import Assignment, Role
-from ..workers.memory import Arena
-from .adapter import Adapter, from_framework
+from .adapter import Adapter
 from .life.keep import Keep, check_keep
 from .life.lifetime import Lifetime, check_every, thin_out
-from .progress import Progress, check_progress, telling_of_save
-from .save.background.background import Background, WhenBusy, check_when_busy, open_background
+from .progress import Progress, check_progress
+from .save.background.background import WhenBusy, check_when_busy
 from .save.background.client import PATIENCE_SECONDS, WorkerOptions
-from .save.background.state_copy import Snapshot, Staging
 from .save.exact import check_exact_every, check_newest
-from .save.forecast import foresee
-from .save.judge import Judge
-from .save.plan import Plan
-from .save.saver import Saver
+from .save.planned import Plan
 from .save.settings import KEYFRAME_EVERY, Settings, without_settings
-from .store.claim import Claim
-from .store.directory import next_of
+from .save.writer import Writer
 
 
 class Chain(Lifetime):
@@ -111,17 +104,13 @@ class Chain(Lifetime):
     ) -> None:
         options = WorkerOptions(workers, in_flight, patience)
         super().__init__(directory, adapter, options)
-        self._thin_out = partial(thin_out, self.directory, check_keep(keep), self._ancestry)
+        after = partial(thin_out, self.directory, check_keep(keep), self._ancestry)
         self.keyframe_every = check_every(keyframe_every)
         self.exact_every = check_exact_every(exact_every)
-        self._settings = Settings(self.directory, policy, roles, check_newest(newest))
-        every = self.keyframe_every, self.exact_every
-        self._saver = Saver(self.directory, self._settings, *every, self._options.threads())
-        self._judge = Judge(self.directory, adapter, self._settings.given[0], self._settings)
-        self._background: Background | None = None
-        self._claim = Claim(self.directory)  # released last
-        self._closed = False
-        self._saving = threading.RLock()
+        settings = Settings(self.directory, policy, roles, check_newest(newest))
+        self._writer = Writer(
+            self.directory, adapter, settings, options, self.keyframe_every, self.exact_every, after
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -139,24 +128,21 @@ class Chain(Lifetime):
 
         Raises the error of a save in the background that failed, if it was not raised before.
         """
-        with self._saving:
-            self._closed = True
+        try:
+            self._writer.close()
+        finally:
             if self._restorers is not None:
                 self._restorers.close()
-            try:
-                self._release()
-            finally:
-                self._claim.release()
 
     @property
     def policy(self) -> Policy:
         """The policy of saves: given, else that of the last checkpoint, else ``balanced``."""
-        return self._settings.record.policy
+        return self._writer.settings.record.policy
 
     @property
     def roles(self) -> Mapping[str, Role]:
         """The roles of saves: given, else those of the last checkpoint."""
-        return self._settings.record.roles
+        return self._writer.settings.record.roles
 
     @without_settings
     def save(
@@ -211,31 +197,9 @@ class Chain(Lifetime):
             If the operating system refuses to write both files. Nothing is left behind, but an
             interrupt may leave the exact file, which is then a step of the chain.
         """
-        with self._saving:
-            self._check_open()
-            check_progress(progress)
-            metadata = with_metrics(metadata, metrics)
-            self._judge.look(step, state)
-            try:
-                if following is not None and self._own_background() is None and not self.steps:
-                    pair, record = (state, following), self._settings.record
-                    self._settings.first = foresee(pair, self.adapter, known, record)
-                if self._options.workers is None and self._own_background() is None:
-                    flat, strings, roles = from_framework(self.adapter, state, metadata, known)
-                    with self._claim.around_save(), telling_of_save(progress, warn) as tell:
-                        size = self._saver.save(step, flat, strings, roles, tell)
-                    self._thin_out()
-                    return size
-                background = self._in_background()
-                future = self._submit(
-                    background, step, state, metadata, known, progress=progress, raises=False
-                )
-                try:
-                    return future.result() or 0
-                finally:
-                    background.give_warnings()
-            finally:
-                self._settings.first = {}  # whatever became of this save
+        check_progress(progress)
+        metadata = with_metrics(metadata, metrics)
+        return self._writer.save(step, state, metadata, known, progress, following)
 
     @without_settings
     def save_async(
@@ -275,59 +239,8 @@ class Chain(Lifetime):
         """
         check_when_busy(when_busy)
         check_progress(progress)
-        with self._saving:
-            self._check_open()
-            metadata = with_metrics(metadata, metrics)
-            background = self._in_background()
-            self._judge.look(step, state)
-            return self._submit(
-                background, step, state, metadata, known, progress=progress, when_busy=when_busy
-            )
-
-    def _in_background(self) -> Background:
-        """Return what saves in the background; it has the reference from now on."""
-        if (found := self._own_background()) is not None:
-            return found
-        self._saver.forget()
-        every = self.keyframe_every, self.exact_every
-        opening = self._options.opening(self.directory, self._settings, *every)
-        count, after = self._options.in_flight, self._thin_out
-        self._background = open_background(opening, self._claim, self.policy, self._saver, count, after)
-        return self._background
-
-    def _submit(  # what `save_async` is given
-        self,
-        background: Background,
-        step: int,
-        state: Any,
-        metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment] | None,
-        *,
-        progress: Progress,
-        when_busy: WhenBusy = "wait",
-        raises: bool = True,
-    ) -> Future[int | None]:
-        """Start a save in the background."""
-        index = next_of(self.directory, step, background.steps)
-
-        def copy(arena: Arena) -> Snapshot:
-            staging = Staging(arena)
-            flat, strings, roles = from_framework(self.adapter, state, metadata, known, staging)
-            return staging.snapshot(
-                flat,
-                step=index,
-                metadata=strings,
-                known=roles,
-                watched=progress is not False,
-                **self._settings.for_workers(),
-            )
-
-        begin = partial(background.submit, copy, index, when_busy, progress=progress, raises=raises)
-        return self._claim.used_by(begin)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ArgumentError(f"{self.directory}: the chain is closed; open it anew to save")
+        metadata = with_metrics(metadata, metrics)
+        return self._writer.save_async(step, state, metadata, known, progress, when_busy)
 
     @without_settings
     def plan(self, state: Any, *, known: Mapping[str, Assignment] | None = None) -> Plan:
@@ -345,6 +258,4 @@ class Chain(Lifetime):
         >>> print(array.name, array.role, f"({array.why})", array.quantizer)
         fc/weight weight (named 'weight') ExponentBuckets()
         """
-        with self._saving:
-            flat, _, roles = from_framework(self.adapter, state, None, known)
-            return self._saver.plan(flat, roles)
+        return self._writer.plan(state, known)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..chain.save.estimate import Estimate
-from ..chain.save.plan import Plan
-from ..chain.save.planned import ArrayPlan
+from ..chain.save.planned import ArrayPlan, Estimate, Plan
 from ..printable import printable
 from .render import quantizer_words, ratio, shape_text, size_text
 from .table import Table

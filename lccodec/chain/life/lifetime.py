@@ -8,7 +8,6 @@ of the same `Chain` runs.
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,8 @@ from ...policy.record import Kept
 from ..adapter import Adapter
 from ..read.crew import Restorers
 from ..read.history import History
-from ..save.background.background import Background
 from ..save.background.client import WorkerOptions
-from ..save.saver import Saver
-from ..save.settings import Settings
-from ..store.claim import Claim
+from ..save.writer import Writer
 from ..store.parents import Ancestry
 from .compact import Compaction, code_anew, compact
 from .fork import duplicate_chain, fork
@@ -39,11 +35,7 @@ class Lifetime(History):
     """What a `Chain` can do besides saving and restoring."""
 
     keyframe_every: int
-    _background: Background | None
-    _claim: Claim
-    _saver: Saver
-    _settings: Settings
-    _saving: threading.RLock
+    _writer: Writer
 
     def __init__(
         self,
@@ -64,52 +56,36 @@ class Lifetime(History):
     @property
     def newest(self) -> Kept:
         """What saves keep of the newest state: ``"exact"`` beside the history, or ``"history"``."""
-        return self._settings.record.newest
+        return self._writer.settings.record.newest
 
     def _resumes(self) -> None:
-        self._settings.restored()
+        self._writer.settings.restored()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no save runs in the background, or for so many seconds.
 
         Returns whether none runs. The error of one that failed is raised.
         """
-        return (background := self._own_background()) is None or background.wait(timeout)
-
-    def _release(self) -> None:
-        """Wait for saves in the background, and release the reference that is kept in memory."""
-        self._saver.forget()
-        background, self._background = self._own_background(), None
-        if background is not None:
-            background.close()
-
-    def _own_background(self) -> Background | None:
-        """Return what saves in the background; what a fork has copied runs in the parent alone."""
-        is_own = self._background is not None and self._background.process == os.getpid()
-        return self._background if is_own else None
+        return self._writer.wait(timeout)
 
     @property
     def failure(self) -> BaseException | None:
         """The error of a save in the background that failed, until a call raises it."""
-        return None if (background := self._own_background()) is None else background.failure
+        return self._writer.failure
 
     def abort(self) -> None:
         """Give up all saves in the background that are not done.
 
         What is on the disk already stays: the exact file of such a save is a step of the chain.
         """
-        if (background := self._own_background()) is not None:
-            background.abort()
+        self._writer.abort()
 
     def give_way(self) -> None:
         """Let another process save to the directory, until the next save of this `Chain`.
 
         Otherwise it may when this chain is closed. It waits for saves in the background.
         """
-        with self._saving:
-            if self._background is not None:
-                self._release()
-            self._claim.release()
+        self._writer.give_way()
 
     def rollback(self, step: int, *, purge: bool = False) -> RolledBack:
         """Take all later steps out of the chain, which then goes on from `step`.
@@ -118,10 +94,9 @@ class Lifetime(History):
         exact file of a later step; the next save writes one. Errors are those of
         `lccodec.chain.life.rollback.rollback`.
         """
-        with self._saving:
-            self._release()
-            gone = rollback(self.directory, step, purge=purge, claim=self._claim)
-            self._settings.forget_saves()
+        with self._writer.at_rest() as claim:
+            gone = rollback(self.directory, step, purge=purge, claim=claim)
+            self._writer.settings.forget_saves()
             return gone
 
     @property
@@ -134,10 +109,9 @@ class Lifetime(History):
 
         Errors are those of `lccodec.chain.life.set_aside.bring_back`.
         """
-        with self._saving:
-            self._release()
-            self._settings.forget_saves()
-            return bring_back(self.directory, name, claim=self._claim)
+        with self._writer.at_rest() as claim:
+            self._writer.settings.forget_saves()
+            return bring_back(self.directory, name, claim=claim)
 
     def purge(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
         """Remove what a rollback set aside, by default all that was ever set aside.
@@ -161,9 +135,8 @@ class Lifetime(History):
         with the same state, so that they need only kept ones. With `dry_run` nothing is done.
         Errors are those of `lccodec.chain.life.prune.prune`.
         """
-        with self._saving:
-            if rewrite and not dry_run:
-                self._release()
+        changes = rewrite and not dry_run
+        with self._writer.at_rest() if changes else self._writer.turn:
             options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
             return prune(self.directory, keep, ancestry=self._ancestry, **options)
 
@@ -199,14 +172,13 @@ class Lifetime(History):
         """
         every = self.keyframe_every if keyframe_every is None else check_every(keyframe_every)
         target = None if directory is None else checked_path(directory)
-        with self._saving:
-            self._release()
+        with self._writer.at_rest() as claim:
             if policy is not None:
                 return self._code_anew(policy, every, target, dry_run)
             if target is not None and not dry_run:
                 duplicate_chain(self.directory, target)
             if target is None or dry_run:
-                return compact(self.directory, every, dry_run=dry_run, claim=self._claim)
+                return compact(self.directory, every, dry_run=dry_run, claim=claim)
             return compact(target, every)
 
     def _code_anew(self, policy: str | Policy, every: int, target: Path | None, dry_run: bool) -> Compaction:

@@ -33,7 +33,7 @@ from ...policy.presets import POLICIES
 from ..read.checkpoint import CheckpointFile, open_file
 from ..read.replay import DecodedArray
 from ..save.encode import plan_manifest
-from ..save.plan import Plan, make_plan
+from ..save.plan import SavePlan, make_plan
 from ..store.directory import checkpoint_path
 
 
@@ -125,7 +125,9 @@ def rewrite(
     return Rewriting(step, parent, before, writer.size)
 
 
-def _plan(state: Mapping[str, DecodedArray], parents: Mapping[str, DecodedArray], parent: int | None) -> Plan:
+def _plan(
+    state: Mapping[str, DecodedArray], parents: Mapping[str, DecodedArray], parent: int | None
+) -> SavePlan:
     """Return the plan of a lossless checkpoint of decoded arrays."""
     arrays = []
     for name, array in state.items():
@@ -136,7 +138,7 @@ def _plan(state: Mapping[str, DecodedArray], parents: Mapping[str, DecodedArray]
     return make_plan(arrays, POLICIES["lossless"], parent)
 
 
-def _frames(plan: Plan) -> Iterator[Iterator[bytes]]:
+def _frames(plan: SavePlan) -> Iterator[Iterator[bytes]]:
     """Yield the pieces of each frame."""
     for frame in plan.frames:
         arrays = [plan.candidates[index] for index in frame.arrays]

@@ -31,7 +31,7 @@ from ...quantizers.base import Quantizer
 from ...workers.crew import Crew, Threads
 from ...workers.task import Bench
 from ..read.replay import DecodedArray, joined, split
-from .plan import Plan
+from .plan import SavePlan
 from .planned import FramePlan
 
 _FRAME: Final = "frame"  # where the coder of a frame lies on the bench
@@ -142,7 +142,7 @@ _MAX_SHARE: Final = 1.5
 
 
 def plan_manifest(
-    plan: Plan,
+    plan: SavePlan,
     flat: Flat,
     *,
     step: int | None,
@@ -176,7 +176,7 @@ def plan_manifest(
 
 
 def encode_plan(
-    plan: Plan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
+    plan: SavePlan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
 ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
     """Yield the pieces of each frame, and its decoded arrays by name.
 
@@ -199,7 +199,7 @@ def encode_plan(
 
 
 def _frame_input(
-    plan: Plan, frame: FramePlan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
+    plan: SavePlan, frame: FramePlan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
 ) -> FrameInput:
     arrays = [plan.candidates[index] for index in frame.arrays]
     kind = arrays[0].kind
@@ -242,14 +242,14 @@ def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Itera
         crew.everywhere(CloseFrame())
 
 
-def encode_unchained(plan: Plan) -> Iterator[Iterator[bytes]]:
+def encode_unchained(plan: SavePlan) -> Iterator[Iterator[bytes]]:
     """Yield the pieces of each frame, without decoded arrays: no delta will need them."""
     for frame in plan.frames:
         content = _content([plan.candidates[index] for index in frame.arrays])
         yield encode_content(content, frame.quantizer)
 
 
-def raw_frames(plan: Plan) -> list[RawFrame]:
+def raw_frames(plan: SavePlan) -> list[RawFrame]:
     """Return the frames with their values as they are, whatever their quantizers."""
     frames = []
     for frame in plan.frames:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,32 +22,10 @@ from ...frame.encode import Effort, encode_content
 from ...parallel import stretches
 from ...policy.policy import Candidate
 from ...quantizers.weighted import Weighted
-from .planned import FramePlan
+from .planned import Estimate, FramePlan
 
 _STRETCHES: Final = 256
 _STRETCH_COMPONENTS: Final = 1 << 12
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a save would store of one array.
-
-    Parameters
-    ----------
-    stored_bytes
-        Bytes of its frame; of a frame that it shares, its share by size. The manifest and the HDF5
-        structure come on top: about 2 KiB for each checkpoint.
-    error
-        Root mean square of the error over that of the movement since the last checkpoint, or over
-        that of the values if that has no such array. 0.0 if nothing is lost, ``None`` if it is not
-        defined, as for an array that does not move.
-    sampled
-        Whether only a sample was coded.
-    """
-
-    stored_bytes: int
-    error: float | None
-    sampled: bool = False
 
 
 def estimate_frames(

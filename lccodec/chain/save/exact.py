@@ -33,7 +33,7 @@ from ..store.directory import (
     stored_steps,
 )
 from .encode import plan_manifest, raw_frames
-from .plan import Plan, make_plan
+from .plan import SavePlan, make_plan
 
 _MAX_THREADS: Final = 4  # that hash and write: more are faster than disks
 _MIN_BYTES_OF_THREADS: Final = 1 << 23  # of a file that several threads write
@@ -46,7 +46,7 @@ class ExactRoot(NamedTuple):
     size: int
 
 
-def write_exact(directory: Path, plan: Plan, flat: Flat, checkpoint: Manifest) -> ExactRoot:
+def write_exact(directory: Path, plan: SavePlan, flat: Flat, checkpoint: Manifest) -> ExactRoot:
     """Write the exact file, and replace the one before it (LCC-EXA-05).
 
     Parameters
@@ -132,7 +132,7 @@ class Newest:
         self._path = directory / EXACT_NAME
         self._checked = False  # whether the file to replace is an exact file
 
-    def write(self, plan: Plan, flat: Flat, checkpoint: Manifest) -> tuple[ExactRoot | None, str | None]:
+    def write(self, plan: SavePlan, flat: Flat, checkpoint: Manifest) -> tuple[ExactRoot | None, str | None]:
         """Write the exact file of a checkpoint that is to come, if it is needed.
 
         Returns

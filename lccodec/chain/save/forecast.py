@@ -24,7 +24,7 @@ from ...quantizers.base import Quantizer
 from ...quantizers.lossless import Lossless
 from ..adapter import Adapter, from_framework
 from ..read.replay import DecodedArray
-from .plan import Plan, candidates, make_plan
+from .plan import SavePlan, candidates, make_plan
 from .settings import KEYFRAME_EVERY
 
 
@@ -158,6 +158,6 @@ def forecast(states: Sequence[Any], policy: str, known: Mapping[str, Assignment]
     )
 
 
-def _nbytes(plan: Plan) -> int:
+def _nbytes(plan: SavePlan) -> int:
     frames = sum(estimate.stored_bytes for estimate in plan.estimates())
     return frames + _FILE_BYTES + _ARRAY_BYTES * len(plan.candidates)

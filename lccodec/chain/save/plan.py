@@ -1,8 +1,8 @@
 """The plan of a checkpoint: for every array its role, quantizer, reference and frame, and why.
 
-A plan is a value. `make_plan` makes it from a state, a policy and the parent's arrays. `Chain.plan`
-shows it. `lccodec.chain.save.encode` executes it. Making a plan compares arrays, but does not code
-them.
+A plan is a value. `make_plan` makes it from a state, a policy and the parent's arrays.
+`lccodec.chain.save.encode` executes it, and `Chain.plan` describes it. Making a plan compares
+arrays, but does not code them.
 
 An array has no frame if it did not change, or if it waits for a trigger. The reference of a delta
 is always the parent as decoded, so that errors do not accumulate (LC-Checkpoint, section 3.1).
@@ -12,10 +12,9 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final, overload
+from typing import Final
 
 from ...container.tree import Flat
 from ...element_types import Array, components
@@ -28,8 +27,8 @@ from ...policy.roles import Assignment, Role, assign_roles
 from ...quantizers.base import Quantizer
 from ...quantizers.registry import quantizer_text
 from ..read.replay import DecodedArray
-from .estimate import Estimate, estimate_frames
-from .planned import ArrayPlan, FramePlan, Stored
+from .estimate import estimate_frames
+from .planned import ArrayPlan, Estimate, FramePlan, Stored
 
 #: Most components of a run: reading one of its arrays means reading the whole run.
 _MAX_RUN_COMPONENTS: Final = 1 << 20
@@ -39,8 +38,8 @@ _NO_ROLE: Final = Assignment("other", "in a single file")
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(Sequence[ArrayPlan]):
-    """What a save does: a sequence of one `ArrayPlan` for every array, in the order of the state.
+class SavePlan:
+    """What a save does with each array, in the order of the state.
 
     Parameters
     ----------
@@ -63,17 +62,8 @@ class Plan(Sequence[ArrayPlan]):
     waiting: frozenset[int]
     policy: Policy
 
-    @property
-    def shortfall(self) -> str | None:
-        """Why the policy's target cannot be met, in words; ``None`` if it is met."""
-        return self.policy.shortfall
-
     def estimates(self) -> list[Estimate]:
-        """Return how many bytes each array would take, and with which error; see `Estimate`.
-
-        A sample of each large array is coded. Call it before the chain saves again: the plan refers
-        to the state and to the arrays of the last checkpoint.
-        """
+        """Return how many bytes each array would take, and with which error; see `Estimate`."""
         return estimate_frames(self.candidates, self.frames, self.waiting, self.policy.effort)
 
     def frame_numbers(self) -> list[int]:
@@ -84,21 +74,8 @@ class Plan(Sequence[ArrayPlan]):
                 numbers[index] = number
         return numbers
 
-    def __len__(self) -> int:
-        return len(self.candidates)
-
-    @overload
-    def __getitem__(self, index: int) -> ArrayPlan: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ArrayPlan]: ...
-    def __getitem__(self, index: int | slice) -> ArrayPlan | Sequence[ArrayPlan]:
-        return self._arrays[index]
-
-    def __iter__(self) -> Iterator[ArrayPlan]:
-        return iter(self._arrays)
-
-    @cached_property  # made when somebody looks: a save of thousands of arrays needs none
-    def _arrays(self) -> list[ArrayPlan]:
+    def described(self) -> list[ArrayPlan]:
+        """Return what users are told of each array."""
         return [self._array(index, number) for index, number in enumerate(self.frame_numbers())]
 
     def _array(self, index: int, number: int) -> ArrayPlan:
@@ -163,7 +140,7 @@ def make_plan(
     parent: int | None,
     width: float = 1.0,
     first: Mapping[str, Quantizer] | None = None,
-) -> Plan:
+) -> SavePlan:
     """Choose for each array of a state whether it is stored, its quantizer, reference and frame.
 
     `parent` is the step of the parent; ``None`` for a keyframe. The references of a keyframe's
@@ -202,7 +179,7 @@ def make_plan(
                 open_runs[like] = frame
         frame.arrays.append(index)
         frame.size += c.bits.size
-    return Plan(parent, arrays, quantizers, frames, frozenset(waiting), policy)
+    return SavePlan(parent, arrays, quantizers, frames, frozenset(waiting), policy)
 
 
 def _stands_alone(quantizer: Quantizer, c: Candidate) -> bool:

@@ -1,12 +1,16 @@
-"""What a plan says of one array, and of one frame.
+"""What users are told of a save before it is made: of each array, how it would be stored, and why.
+
+A plan is made where the reference is, which may be another process. So what is told of it has no
+arrays.
 
 Source: SPEC 9.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, overload
 
 from ...frame.header import Shape
 from ...policy.roles import Role
@@ -58,6 +62,69 @@ class ArrayPlan:
     guarantee: str = ""
     stored: Stored = "whole"
     frame: int | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a save would store of one array.
+
+    Parameters
+    ----------
+    stored_bytes
+        Bytes of its frame; of a frame that it shares, its share by size. The manifest and the HDF5
+        structure come on top: about 2 KiB for each checkpoint.
+    error
+        Root mean square of the error over that of the movement since the last checkpoint, or over
+        that of the values if that has no such array. 0.0 if nothing is lost, ``None`` if it is not
+        defined, as for an array that does not move.
+    sampled
+        Whether only a sample was coded.
+    """
+
+    stored_bytes: int
+    error: float | None
+    sampled: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(Sequence[ArrayPlan]):
+    """What a save does: a sequence of one `ArrayPlan` for every array, in the order of the state.
+
+    Parameters
+    ----------
+    parent
+        Step of the parent; ``None`` for a keyframe.
+    arrays
+        The plan of each array.
+    shortfall
+        Why the policy's target cannot be met, in words; ``None`` if it is met.
+    """
+
+    parent: int | None
+    arrays: Sequence[ArrayPlan] = field(repr=False)
+    shortfall: str | None
+    _estimate: Callable[[], list[Estimate]] = field(repr=False)
+
+    def estimates(self) -> list[Estimate]:
+        """Return how many bytes each array would take, and with which error; see `Estimate`.
+
+        A sample of each large array is coded. Call it before the chain saves again: the plan refers
+        to the state and to the arrays of the last checkpoint.
+        """
+        return self._estimate()
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    @overload
+    def __getitem__(self, index: int) -> ArrayPlan: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ArrayPlan]: ...
+    def __getitem__(self, index: int | slice) -> ArrayPlan | Sequence[ArrayPlan]:
+        return self.arrays[index]
+
+    def __iter__(self) -> Iterator[ArrayPlan]:
+        return iter(self.arrays)
 
 
 @dataclass

@@ -33,7 +33,7 @@ from ..store.directory import checkpoint_path, next_of, stored_steps, unfinished
 from .encode import encode_plan, plan_manifest
 from .exact import ExactRoot, Newest
 from .measurement import Measurement, Sampling, stored_originals
-from .plan import Plan, candidates, make_plan
+from .plan import SavePlan, candidates, make_plan
 from .reference import Tail, TailFile, find_tail, held_together
 from .settings import Settings
 
@@ -154,8 +154,8 @@ class Saver:
                 f" history, and may be lost: {reason_of(error)}"
             )
 
-    def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> Plan:
-        """Return what the next save would do with a state."""
+    def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
+        """Return what the next save would do with a state. Nothing is written."""
         tail = self._find_reference(stored_steps(self._directory))
         return self._plan(flat, self._settings.record, known, tail)[0]
 
@@ -178,7 +178,7 @@ class Saver:
 
     def _plan(
         self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
-    ) -> tuple[Plan, Record]:
+    ) -> tuple[SavePlan, Record]:
         """Return the plan of a checkpoint, and the policy and roles that it must record."""
         compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
         if tail is not None:
@@ -190,7 +190,7 @@ class Saver:
         return plan, needed_record(record, compared, known)
 
     def _write(  # what is written, and how
-        self, plan: Plan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort, tell: Tell
+        self, plan: SavePlan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort, tell: Tell
     ) -> TailFile:
         """Write a checkpoint, and keep it as the reference of the next one."""
         self._tail = None  # coding overwrites its arrays, so it must not stay if coding fails
@@ -223,7 +223,7 @@ class Saver:
 
 
 def _manifest(  # what is saved, and after which checkpoint
-    plan: Plan, flat: Flat, step: int, record: Record, metadata: dict[str, str], tail: Tail | None
+    plan: SavePlan, flat: Flat, step: int, record: Record, metadata: dict[str, str], tail: Tail | None
 ) -> Manifest:
     """Return the manifest of a planned checkpoint, without its frames."""
     parent = None if plan.parent is None or tail is None else (tail.links[-1].root, tail.tree)

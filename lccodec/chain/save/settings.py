@@ -24,7 +24,7 @@ from ...policy.record import Kept, Record
 from ...policy.roles import EXACT_BY_DEFAULT, Role, check_matches, check_roles
 from ...printable import printable
 from ...quantizers.base import Quantizer
-from .plan import Plan
+from .plan import SavePlan
 from .reference import TailFile, latest_record
 
 LOG: Final = logging.getLogger("lccodec")
@@ -119,7 +119,7 @@ class Settings:
         """Note that the chain goes on from an earlier step: a restore is the beginning of a run."""
         self._saves, self._resumed = 0, False
 
-    def saved(self, plan: Plan, link: TailFile, seconds: float) -> None:
+    def saved(self, plan: SavePlan, link: TailFile, seconds: float) -> None:
         """Count a save, and log one line about it."""
         self._saves += 1
         kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
@@ -146,7 +146,7 @@ class Settings:
             policy = recorded.policy  # with the width that a loss has judged
         return Record(policy, roles, newest=self._newest or recorded.newest)
 
-    def examine(self, plan: Plan, record: Record) -> None:
+    def examine(self, plan: SavePlan, record: Record) -> None:
         """Check the plan of a save: the first in full, later ones for a target that is missed."""
         if self._record is None:
             self._check(plan)
@@ -158,11 +158,12 @@ class Settings:
                     f" with {record.policy.name!r}, as you ask"
                 )
             self._record = record
-        if plan.shortfall and not self._shortfall_reported:
+        shortfall = plan.policy.shortfall
+        if shortfall and not self._shortfall_reported:
             self._shortfall_reported = True
-            warn(f"{self._directory}: {plan.shortfall}")
+            warn(f"{self._directory}: {shortfall}")
 
-    def _tell_losses(self, plan: Plan, policy: Policy) -> None:
+    def _tell_losses(self, plan: SavePlan, policy: Policy) -> None:
         """Say in one line how much of a state is lossy, unless all is exact by policy."""
         if not any(q.lossy for q in [*policy.roles.values(), *policy.patterns.values()]):
             return
@@ -180,7 +181,7 @@ class Settings:
             *(self._directory, policy.name, lossy, total - lossy, why),
         )
 
-    def _check(self, plan: Plan) -> None:
+    def _check(self, plan: SavePlan) -> None:
         """Refuse names and patterns that fit no array, and a policy that does not fit the roles."""
         roles = {c.name: c.role for c in plan.candidates}
         if roles:  # a state without arrays is not refused
@@ -190,7 +191,7 @@ class Settings:
             self._policy.check(roles)
 
 
-def _large_exact_arrays(plan: Plan, policy: Policy) -> list[str]:
+def _large_exact_arrays(plan: SavePlan, policy: Policy) -> list[str]:
     """Return the large float arrays that a lossy policy stores exactly, unless a name says so."""
     if "weight" not in policy.roles or not policy.roles["weight"].lossy:
         return []

@@ -18,10 +18,10 @@ from ...policy.presets import POLICIES
 from ..read.checkpoint import open_data, open_file
 from ..store.directory import in_chain
 from .encode import encode_unchained, plan_manifest
-from .plan import Plan, candidates, make_plan
+from .plan import SavePlan, candidates, make_plan
 
 
-def _planned(state: Any, metadata: Mapping[str, Any] | None) -> tuple[Plan, Manifest]:
+def _planned(state: Any, metadata: Mapping[str, Any] | None) -> tuple[SavePlan, Manifest]:
     """Return the plan of a file, and its manifest without the frames."""
     flat = flatten(state)
     plan = make_plan(candidates(flat, {}), POLICIES["lossless"], None)

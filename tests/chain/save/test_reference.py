@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, Keep, LccodecWarning, StorageError
+from lccodec import ArgumentError, Keep, LccodecWarning, Plan, StorageError
 from lccodec.chain.save import saver
-from lccodec.chain.save.plan import Plan
 from lccodec.chain.save.reference import find_tail
 from lccodec.workers.crew import Processes
 from lccodec.workers.memory import place_of, shared_empty
@@ -80,15 +79,17 @@ def test_a_latest_checkpoint_that_was_written_anew_is_as_good(tmp_path: Path, po
     chain = HistoryChain(tmp_path, policy)
     for step in range(4):
         chain.save(step, states[step])
-    arrays = chain._saver._tail.arrays if chain._saver._tail else None
+    arrays = chain._writer._saver._tail.arrays if chain._writer._saver._tail else None
     other = HistoryChain(tmp_path)
     other.prune(Keep(latest=1), rewrite=True) if how == "prune" else other.compact(keyframe_every=1)
     before = other.restore(3)
     chain.save(4, states[4])
     assert arrays is not None
     assert chain.info(4).parent == 3
-    assert chain._saver._tail is not None
-    assert [link.step for link in chain._saver._tail.links] == ([3, 4] if how == "prune" else [2, 3, 4])
+    assert chain._writer._saver._tail is not None
+    assert [link.step for link in chain._writer._saver._tail.links] == (
+        [3, 4] if how == "prune" else [2, 3, 4]
+    )
     chain.save(5, states[5])
     assert_same(chain.restore(3), before)
     np.testing.assert_array_equal(chain.restore(5)["fixed"], states[5]["fixed"])
@@ -103,7 +104,7 @@ def test_a_damaged_latest_checkpoint_does_not_stop_a_run(
     chain = HistoryChain(tmp_path, policy="lossless")
     for step in range(2):
         chain.save(step, states[step])
-    chain.close() if reopened else chain._saver.forget()
+    chain.close() if reopened else chain._writer._saver.forget()
     flip(tmp_path / NAMES[1], place)
     chain = HistoryChain(tmp_path, policy="lossless") if reopened else chain
     with pytest.warns(LccodecWarning, match=rf"(?s)keyframe.*{NAMES[1]}"):
@@ -250,12 +251,12 @@ def test_one_line_is_logged_for_each_save(tmp_path: Path, caplog: pytest.LogCapt
 def test_what_no_reader_accepts_is_not_committed(tmp_path: Path) -> None:
     with HistoryChain(tmp_path) as chain:
         chain.save(0, {"w": np.ones(3)})
-        before = chain._saver._tail
+        before = chain._writer._saver._tail
         for bad in ({"w": np.empty((0, 2**41))}, {"w": np.ones(3), "x" * 20: {"y" * (1 << 24): 1}}):
             with pytest.raises(ValueError, match=r"LCC-LIM|more than"):
                 chain.save(1, bad)
         assert chain.steps == [0]
-        assert chain._saver._tail is before  # and the reference was not lost
+        assert chain._writer._saver._tail is before  # and the reference was not lost
 
 
 def test_a_large_reference_is_decoded_to_where_it_stays(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_save_can_be_given_up_until_the_moment_that_it_is_committed(tmp_path: 
             raise EOFError
 
     chain, state = Chain(tmp_path, "lossless"), {"weight": np.arange(9, dtype=np.float32)}
-    chain._saver._crew = Threads(between=between)
+    chain._writer._saver._crew = Threads(between=between)
     with pytest.raises(EOFError):
         chain.save(0, state)
     assert (chain.steps, entries(tmp_path)) == ([], [])

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from ....container.folder import Folder
 from ....errors import ArgumentError, LccodecError, StorageError, WorkerError, warn
@@ -26,7 +26,7 @@ from ....printable import printable
 from ....workers.crew import has_lock
 from ....workers.memory import Arena, PrivateArena
 from ....workers.task import Done
-from ...progress import Progress, Tell, telling_of_save
+from ...progress import Progress, Tell, telling_of_save, untold
 from ...store.claim import Claim
 from ...store.directory import step_path
 from ..saver import Saver
@@ -100,6 +100,30 @@ class Background:
         """The steps of the saves that run or wait."""
         return [step for step, future in list(self._running) if not future.done()]
 
+    def ask(self, make: Callable[[Arena], Snapshot]) -> Any:
+        """Return what the workers answer to a question about a state, once no save runs.
+
+        Without workers it is ``None``. Their errors are raised, and their warnings given. Failures
+        of saves are raised by later calls.
+        """
+        wait_for([future for _, future in list(self._running)])
+        if self._client is None:
+            return None
+        arena = self._free.pop()
+        try:
+            report = self._client.request(make(arena), untold)
+        finally:
+            self._release(arena)
+        self._note(report)
+        self.give_warnings()
+        return report.done.value()
+
+    def _note(self, report: Report) -> None:
+        """Log what workers have logged, and keep their warnings."""
+        for level, text in report.records:
+            LOG.log(level, "%s", text)
+        self._warnings.extend(report.warnings)
+
     def submit(  # what to save, and what to do beside it
         self,
         make: Callable[[Arena], Snapshot],
@@ -172,9 +196,7 @@ class Background:
             report = Report(Done(error=error))
         del snapshot
         self._release(arena)
-        for level, text in report.records:
-            LOG.log(level, "%s", text)
-        self._warnings.extend(report.warnings)
+        self._note(report)
         failure, result = report.done.error, report.done.result
         if isinstance(failure, WorkerError) and (result := self._kept(step, before)) is not None:
             self._warnings.append(f"step {step} is on the disk, but its save did not end: {failure}")
@@ -287,6 +309,8 @@ def open_background(
     if obstacle is not None and has_lock():
         warn(f"{opening.directory}: workers cannot save, a thread of this process does: {obstacle}")
     client = None if obstacle else Client(opening, claim)
+    if client is not None:
+        saver.forget()  # the workers have the reference from now on
     return Background(Path(opening.directory), client, saver, in_flight, after)
 
 

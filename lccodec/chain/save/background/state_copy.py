@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -31,9 +31,13 @@ _MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied
 _MAX_SMALL_BYTES: Final = 1 << 12  # of arrays that are copied by one call for all
 
 
+#: What is asked of whoever is given a state: to save it, or what a save would do with it.
+Question: TypeAlias = Literal["save", "plan", "estimates"]
+
+
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A state to save. All of its arrays are components, in shared memory.
+    """A state to save, or to plan a save of. All of its arrays are components, in shared memory.
 
     Parameters
     ----------
@@ -54,8 +58,12 @@ class Snapshot:
         Whether the run goes on from a lossy state that it has restored.
     first
         Quantizers of a first keyframe by name, where it is known what follows.
+    judged
+        Factor of the steps of weights, once a loss has judged them.
     watched
         Whether the client wants to know how far the save is.
+    question
+        What is to be done with it.
     """
 
     step: int
@@ -73,6 +81,7 @@ class Snapshot:
     first: Mapping[str, Quantizer]
     judged: float | None
     watched: bool
+    question: Question
 
     def flat(self) -> Flat:
         """Return the state as a saver takes it."""
@@ -122,6 +131,7 @@ class Staging:
         first: Mapping[str, Quantizer] | None = None,
         judged: float | None = None,
         watched: bool = False,
+        question: Question = "save",
     ) -> Snapshot:
         """Copy a state into the arena, but for what is there; each value is read once."""
         codes, places = np.empty(len(flat.arrays), np.uint8), np.empty((len(flat.arrays), 2), np.int64)
@@ -160,6 +170,7 @@ class Staging:
             first or {},
             judged,
             watched,
+            question,
         )
 
     def _joined(self, arrays: Sequence[Array], nbytes: Array, kind: ElementType) -> Array:

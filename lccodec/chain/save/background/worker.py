@@ -35,6 +35,7 @@ from ....workers.task import Bench, Done
 from ...progress import untold
 from ...read.crew import TASKS as DECODING_TASKS
 from ..encode import TASKS as ENCODING_TASKS
+from ..planned import ArrayPlan, Estimate
 from ..saver import Saver
 from ..settings import LOG, Settings
 from .state_copy import Snapshot
@@ -87,7 +88,7 @@ class Abandoned(Exception):  # noqa: N818 - nothing went wrong
 
 
 class Leader:
-    """Saves for one chain.
+    """Saves for one chain, and says what a save would do.
 
     Parameters
     ----------
@@ -111,13 +112,18 @@ class Leader:
         """End the other workers."""
         self._crew.close()
 
-    def save(self, state: Snapshot) -> int:
-        """Save a state, and return the bytes of its file."""
+    def answer(self, state: Snapshot) -> Any:
+        """Save a state, and return the bytes of its file; or return what a save would do."""
         if state.resumed:
             self._settings.restored()
         self._settings.first, self._settings.judged = state.first, state.judged
-        tell = self._tell if state.watched else untold
-        return self._saver.save(state.step, state.flat(), state.metadata, state.assignments(), tell)
+        if state.question == "save":
+            tell = self._tell if state.watched else untold
+            return self._saver.save(state.step, state.flat(), state.metadata, state.assignments(), tell)
+        plan = self._saver.plan(state.flat(), state.assignments())
+        if state.question == "estimates":
+            return plan.estimates()
+        return plan.parent, plan.described(), plan.policy.shortfall
 
     def _tell(self, done: int, total: int) -> None:
         """Tell the client how many arrays are coded: not after each, as there may be thousands."""
@@ -196,7 +202,7 @@ def serve(channel: Channel) -> None:
                 channel.passes_on = True
                 leader = Leader(channel, message)
             elif leader is not None and isinstance(message, Snapshot):
-                report = answer(partial(leader.save, message))
+                report = answer(partial(leader.answer, message))
                 channel.send(report)
                 if isinstance(report.done.error, errors.WorkerError):
                     return  # the next request finds fresh workers
@@ -213,7 +219,7 @@ def serve(channel: Channel) -> None:
 
 #: What messages may have.
 TYPES: Final = (
-    *(Opening, Snapshot, Beat, Report, Done, Weighted),
+    *(Opening, Snapshot, Beat, Report, Done, ArrayPlan, Estimate, Weighted),
     *ENCODING_TASKS,
     *DECODING_TASKS,
     *QUANTIZERS.values(),

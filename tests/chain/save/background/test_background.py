@@ -308,7 +308,7 @@ def test_an_error_of_the_end_does_not_hide_an_error_of_the_loop(
         raise StorageError("the disk is gone")
 
     with pytest.raises(ZeroDivisionError) as raised, chain:
-        monkeypatch.setattr(chain, "_release", refuse)
+        monkeypatch.setattr(chain._writer, "close", refuse)
         _ = 1 / 0
     assert raised.value.__notes__ == ["the disk is gone"]
 

@@ -102,7 +102,7 @@ def test_errors_and_warnings_come_back(channel: Channel, tmp_path: Path) -> None
 def test_a_lossy_state_that_was_restored(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     leader = Leader(Channel(theirs, TYPES), opening(tmp_path, policy="balanced"))
-    leader.save(snapshot(0, STATES[0], resumed=True))
+    leader.answer(snapshot(0, STATES[0], resumed=True))
     assert leader._settings.for_workers()["resumed"]
     leader.close()
     ours.close()

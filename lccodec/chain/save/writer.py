@@ -1,0 +1,251 @@
+"""Who saves to a chain: one owner of the claim, of the settings, and of the reference.
+
+The reference of the next delta is in one place. That is this process; or, once something is saved
+in the background, the leader of the workers. What a save would do is asked of whoever has it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...errors import ArgumentError, warn
+from ...policy.roles import Assignment
+from ...workers.memory import Arena
+from ..adapter import Adapter, from_framework
+from ..progress import Progress, telling_of_save
+from ..store.claim import Claim
+from ..store.directory import next_of, stored_steps
+from .background.background import Background, WhenBusy, open_background
+from .background.client import WorkerOptions
+from .background.state_copy import Question, Snapshot, Staging
+from .forecast import foresee
+from .judge import Judge
+from .plan import SavePlan
+from .planned import Estimate, Plan
+from .saver import Saver
+from .settings import Settings
+
+
+class Writer:
+    """Saves states to a directory, one after the other. Several threads may use it.
+
+    Parameters
+    ----------
+    directory, adapter, keyframe_every, exact_every
+        As for `Chain`.
+    settings
+        Policy, roles, and what is kept of the newest state.
+    options
+        How workers are used.
+    after
+        A call that is made after each save.
+    """
+
+    def __init__(  # what a chain is given
+        self,
+        directory: Path,
+        adapter: Adapter | None,
+        settings: Settings,
+        options: WorkerOptions,
+        keyframe_every: int,
+        exact_every: int,
+        after: Callable[[], None],
+    ) -> None:
+        self.settings = settings
+        self.turn = threading.RLock()  # held by whoever saves, or keeps others from it
+        self._directory, self._adapter, self._options, self._after = directory, adapter, options, after
+        self._every = keyframe_every, exact_every
+        self._saver = Saver(directory, settings, *self._every, options.threads())
+        self._judge = Judge(directory, adapter, settings.given[0], settings)
+        self._background: Background | None = None
+        self._claim = Claim(directory)
+        self._closed = False
+
+    def save(  # what `Chain.save` is given
+        self,
+        step: int,
+        state: Any,
+        metadata: Mapping[str, Any] | None,
+        known: Mapping[str, Assignment] | None,
+        progress: Progress,
+        following: Any,
+    ) -> int:
+        """Save a state; return the bytes of its file. See `Chain.save`."""
+        with self.turn:
+            self._check_open()
+            self._judge.look(step, state)
+            try:
+                background = self._own_background()
+                if following is not None and background is None and not stored_steps(self._directory):
+                    record = self.settings.record
+                    self.settings.first = foresee((state, following), self._adapter, known, record)
+                if self._options.workers is None and background is None:
+                    return self._save_here(step, state, metadata, known, progress)
+                background = self._in_background()
+                future = self._submit(background, step, state, metadata, known, progress, raises=False)
+                try:
+                    return future.result() or 0
+                finally:
+                    background.give_warnings()
+            finally:
+                self.settings.first = {}  # whatever became of this save
+
+    def _save_here(
+        self,
+        step: int,
+        state: Any,
+        metadata: Mapping[str, Any] | None,
+        known: Mapping[str, Assignment] | None,
+        progress: Progress,
+    ) -> int:
+        """Save by this thread, without a copy of the state."""
+        flat, strings, roles = from_framework(self._adapter, state, metadata, known)
+        with self._claim.around_save(), telling_of_save(progress, warn) as tell:
+            size = self._saver.save(step, flat, strings, roles, tell)
+        self._after()
+        return size
+
+    def save_async(  # what `Chain.save_async` is given
+        self,
+        step: int,
+        state: Any,
+        metadata: Mapping[str, Any] | None,
+        known: Mapping[str, Assignment] | None,
+        progress: Progress,
+        when_busy: WhenBusy,
+    ) -> Future[int | None]:
+        """Save a copy of a state in the background. See `Chain.save_async`."""
+        with self.turn:
+            self._check_open()
+            background = self._in_background()
+            self._judge.look(step, state)
+            return self._submit(background, step, state, metadata, known, progress, when_busy)
+
+    def plan(self, state: Any, known: Mapping[str, Assignment] | None) -> Plan:
+        """Return what the save after all that run would do. See `Chain.plan`."""
+        with self.turn:
+            if (told := self._told(state, known, "plan")) is not None:
+                parent, arrays, shortfall = told
+                return Plan(parent, arrays, shortfall, partial(self._estimates, state, known))
+            plan = self._planned_here(state, known)
+            return Plan(plan.parent, plan.described(), plan.policy.shortfall, plan.estimates)
+
+    def _estimates(self, state: Any, known: Mapping[str, Assignment] | None) -> list[Estimate]:
+        """Return the estimates of a plan that workers have made."""
+        with self.turn:
+            told: list[Estimate] | None = self._told(state, known, "estimates")
+            return self._planned_here(state, known).estimates() if told is None else told
+
+    def _told(self, state: Any, known: Mapping[str, Assignment] | None, question: Question) -> Any:
+        """Return what the workers say to a state; ``None`` if the reference is not theirs."""
+        if (background := self._own_background()) is None:
+            return None
+        return background.ask(partial(self._copied, 0, state, None, known, question=question))
+
+    def _planned_here(self, state: Any, known: Mapping[str, Assignment] | None) -> SavePlan:
+        flat, _, roles = from_framework(self._adapter, state, None, known)
+        return self._saver.plan(flat, roles)
+
+    def _in_background(self) -> Background:
+        """Return what saves in the background; its workers have the reference from now on."""
+        if (found := self._own_background()) is not None:
+            return found
+        opening = self._options.opening(self._directory, self.settings, *self._every)
+        policy, count = self.settings.record.policy, self._options.in_flight
+        self._background = open_background(opening, self._claim, policy, self._saver, count, self._after)
+        return self._background
+
+    def _submit(  # what is saved, and how
+        self,
+        background: Background,
+        step: int,
+        state: Any,
+        metadata: Mapping[str, Any] | None,
+        known: Mapping[str, Assignment] | None,
+        progress: Progress,
+        when_busy: WhenBusy = "wait",
+        *,
+        raises: bool = True,
+    ) -> Future[int | None]:
+        """Start a save in the background."""
+        index = next_of(self._directory, step, background.steps)
+        copy = partial(self._copied, index, state, metadata, known, watched=progress is not False)
+        begin = partial(background.submit, copy, index, when_busy, progress=progress, raises=raises)
+        return self._claim.used_by(begin)
+
+    def _copied(
+        self,
+        step: int,
+        state: Any,
+        metadata: Mapping[str, Any] | None,
+        known: Mapping[str, Assignment] | None,
+        arena: Arena,
+        **how: Any,
+    ) -> Snapshot:
+        """Copy a state into an arena, as workers take it."""
+        staging = Staging(arena)
+        flat, strings, roles = from_framework(self._adapter, state, metadata, known, staging)
+        told = {**self.settings.for_workers(), **how}
+        return staging.snapshot(flat, step=step, metadata=strings, known=roles, **told)
+
+    def _own_background(self) -> Background | None:
+        """Return what saves in the background; what a fork has copied runs in the parent alone."""
+        is_own = self._background is not None and self._background.process == os.getpid()
+        return self._background if is_own else None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ArgumentError(f"{self._directory}: the chain is closed; open it anew to save")
+
+    def wait(self, timeout: float | None) -> bool:
+        """Return whether no save runs, after waiting for that. See `Chain.wait`."""
+        return (background := self._own_background()) is None or background.wait(timeout)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of a save in the background that failed, until a call raises it."""
+        return None if (background := self._own_background()) is None else background.failure
+
+    def abort(self) -> None:
+        """Give up all saves in the background that are not done."""
+        if (background := self._own_background()) is not None:
+            background.abort()
+
+    @contextmanager
+    def at_rest(self) -> Iterator[Claim]:
+        """Let nothing be saved meanwhile, and release the reference: its files may change.
+
+        It waits for saves in the background. The error of one that failed is raised.
+        """
+        with self.turn:
+            self._release()
+            yield self._claim
+
+    def _release(self) -> None:
+        self._saver.forget()
+        background, self._background = self._own_background(), None
+        if background is not None:
+            background.close()
+
+    def give_way(self) -> None:
+        """Let another process save, until the next save. See `Chain.give_way`."""
+        with self.turn:
+            if self._background is not None:
+                self._release()
+            self._claim.release()
+
+    def close(self) -> None:
+        """Wait for all saves, and release all that saving needs. See `Chain.close`."""
+        with self.turn:
+            self._closed = True
+            try:
+                self._release()
+            finally:
+                self._claim.release()
