@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..container.system import StrPath, checked_path, storage_errors
+from ..container.disk.system import StrPath, checked_path, storage_errors
 from ..errors import DependencyError
 from ..inspect.report import FIGURES, Histogram, Run
 from ..printable import printable

@@ -134,7 +134,7 @@ class Loss:
         The steps that have an original.
     error
         Root mean square of ``decoded - original`` over that of the movement of the original since
-        the step shown before; see :mod:`lccodec.inspect.loss`.
+        the step shown before; see :mod:`lccodec.inspect.measures.loss`.
     bias
         Correlation of error and movement. Errors that point back in time have a negative one.
     largest

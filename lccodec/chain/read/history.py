@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...arguments import as_integer, as_number
-from ...container.system import checked_path, storage_errors
+from ...container.disk.system import checked_path, storage_errors
 from ...errors import ArgumentError, ChainError
 from ...policy.roles import Role
 from ..adapter import Adapter, as_framework, check_adapter

@@ -17,13 +17,13 @@ from ...chain.read.info import ArrayInfo, CheckpointInfo
 from ...chain.read.survey import survey
 from ...chain.read.validate import validate
 from ...chain.store.directory import Place, no_checkpoint, place_steps, readable_chains_in
-from ...container.bundle import Bundle, is_bundle
+from ...container.bundle.bundle import Bundle, is_bundle
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError
 from ...inspect.course import course
 from ...inspect.difference import Leaves, compare_states
 from ...inspect.inventory import array_row
+from ...inspect.measures.trajectory import Trajectory
 from ...inspect.summary import summarize
-from ...inspect.trajectory import Trajectory
 from ...printable import printable
 from .. import render
 from ..program import error_document, error_text, say, tell, verb
