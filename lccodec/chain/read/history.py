@@ -1,6 +1,8 @@
-"""Which steps of a chain are averaged, and what each of them counts.
+"""The checkpoints of a directory, to be restored, averaged and inspected. Nothing is written.
 
-Source: stochastic weight averaging (Izmailov et al., UAI 2018) counts all steps the same; an
+And which steps an average takes, and what each of them counts.
+
+Source: SPEC 9. Stochastic weight averaging (Izmailov et al., UAI 2018) counts all steps the same; an
 exponential average counts each step a fixed factor less than the next.
 """
 

@@ -1,9 +1,10 @@
-"""What a save measures: how far arrays spread and moved, and what their restored values lost.
+"""What is known of a checkpoint without decoding it: the heads of its arrays, and what is stored.
 
-Only the save has both a state and what a restore of its checkpoint will return. It compares them on
-a sample (:mod:`lccodec.chain.save.measurement`), and keeps that of the state for the next save.
+The *head* of an array is the header of the newest frame that holds it, in this checkpoint or in one
+of its parents. It has type, shape and method, so that only a few bytes of each frame are read. What
+its save measured is there too (LCC-FIG-05).
 
-Source: SPEC 8 (LCC-FIG-05).
+Source: SPEC 8 and 9.
 """
 
 from __future__ import annotations
