@@ -2,8 +2,8 @@
 
 And which steps an average takes, and what each of them counts.
 
-Source: SPEC 9. Stochastic weight averaging (Izmailov et al., UAI 2018) counts all steps the same; an
-exponential average counts each step a fixed factor less than the next.
+Source: SPEC 9. Stochastic weight averaging (Izmailov et al., UAI 2018) counts all steps the same;
+an exponential average counts each step a fixed factor less than the next.
 """
 
 from __future__ import annotations
