@@ -27,7 +27,7 @@ def quality_document(info: CheckpointInfo) -> dict[str, Any]:
 
 def quality_facts(info: CheckpointInfo) -> dict[str, str]:
     """Return a line for each role of a checkpoint that has figures, by label."""
-    return {f"lost, {_words(role)}": figures_words(found) for role, found in info.figures.items()}
+    return {f"lost, {role_words(role)}": figures_words(found) for role, found in info.figures.items()}
 
 
 def quality_text(infos: Sequence[CheckpointInfo]) -> str:
@@ -73,7 +73,8 @@ def figures_words(figures: Figures) -> str:
     return "; ".join(parts) or "-"
 
 
-def _words(role: Role) -> str:
+def role_words(role: Role) -> str:
+    """Return a role, of several arrays."""
     return "other arrays" if role == "other" else f"{role.replace('_', ' ')}s"
 
 
