@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -93,11 +93,12 @@ def read_figures(stored: StoredFigures | None, arrays: int) -> list[Figures]:
 def combined(arrays: Iterable[tuple[Figures, int]]) -> Figures:
     """Return the figures of several arrays together; each array comes with its number of elements.
 
-    Arrays whose movement is not known are left out if there are others: the figures of a role are
-    compared with each other.
+    Their movement and lag are known only if those of all are. What is left of a role after a
+    restart without the original may be its exact arrays, and their 0 is not the error of the role.
     """
     found = list(arrays)
-    found = [pair for pair in found if pair[0].movement is not None] or found
+    if any(figures.movement is None for figures, _ in found):
+        found = [(replace(figures, movement=None, lag=None), count) for figures, count in found]
 
     def size(name: str) -> float | None:
         numbers = [(getattr(figures, name), count) for figures, count in found]
