@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -27,19 +27,21 @@ from .sample import Sampling
 class Figures:
     """What a save measured of an array or, combined, of the arrays of a role; ``None`` if unknown.
 
-    They are estimates by a sample, of three digits.
+    They are estimates by a sample, of three digits. Spread, movement and error have the unit of the
+    values. They are root mean squares over elements, also where arrays are combined.
 
     Parameters
     ----------
     spread
-        How far the values lie from their mean (root mean square). Of equal values, their size.
+        How far the values lie from their mean; combined, from the mean of their array. Of equal
+        values, their size.
     movement
-        How far the values moved since the save before (root mean square).
+        How far the values moved since the save before.
     error
-        How far restored values lie from the values that were saved (root mean square).
+        How far restored values lie from the values that were saved.
     lag
-        How far restored values lie behind, along the last movement: 1 where they are those of the
-        save before, 0 where they are not behind.
+        How far restored values lie behind, along the last movement, in intervals between saves: 1
+        where they are those of the save before, 0 where they are not behind.
     """
 
     spread: float | None = None
@@ -49,13 +51,27 @@ class Figures:
 
     @property
     def error_in_movements(self) -> float | None:
-        """The error as a multiple of the movement."""
+        """The error in movements: 1 is as far as the values moved since the save before."""
         return _ratio(self.error, self.movement)
 
     @property
     def error_in_spreads(self) -> float | None:
-        """The error as a multiple of the spread."""
+        """The error in spreads: 1 is as far as the values lie from their mean."""
         return _ratio(self.error, self.spread)
+
+    def numbers(self) -> dict[str, float | None]:
+        """Return all numbers by name: those that are stored, and the error in both other units.
+
+        Examples
+        --------
+        >>> Figures(spread=2.0, error=0.5).numbers()["error_in_spreads"]
+        0.25
+        """
+        ratios = {
+            "error_in_movements": self.error_in_movements,
+            "error_in_spreads": self.error_in_spreads,
+        }
+        return {**vars(self), **ratios}
 
 
 #: The figures of an array that nothing is known of.
@@ -77,11 +93,12 @@ def read_figures(stored: StoredFigures | None, arrays: int) -> list[Figures]:
 def combined(arrays: Iterable[tuple[Figures, int]]) -> Figures:
     """Return the figures of several arrays together; each array comes with its number of elements.
 
-    Arrays whose movement is not known are left out if there are others: the figures of a role are
-    compared with each other.
+    Their movement and lag are known only if those of all are. What is left of a role after a
+    restart without the original may be its exact arrays, and their 0 is not the error of the role.
     """
     found = list(arrays)
-    found = [pair for pair in found if pair[0].movement is not None] or found
+    if any(figures.movement is None for figures, _ in found):
+        found = [(replace(figures, movement=None, lag=None), count) for figures, count in found]
 
     def size(name: str) -> float | None:
         numbers = [(getattr(figures, name), count) for figures, count in found]
