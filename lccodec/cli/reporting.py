@@ -49,9 +49,8 @@ def _run_text(run: Run) -> str:
         for role, means in run.loss.roles.items():
             if means.error is not None:
                 bias = "" if means.bias is None else f", bias {means.bias:+.3f}"
-                lines.append(
-                    f"lost      {role.replace('_', ' ')}: error {means.error:.3g} of the movement{bias}"
-                )
+                error = f"error {means.error:.3g} of the movement{bias}"
+                lines.append(f"lost      {role_words(role)}, mean of arrays: {error}")
     lines += [_flag_text(flag.severity, flag.array, flag.sentence) for flag in run.flags[:_MAX_FLAGS]]
     if len(run.flags) > _MAX_FLAGS:
         lines.append(f"and {len(run.flags) - _MAX_FLAGS} flags more")
