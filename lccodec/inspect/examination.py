@@ -20,7 +20,7 @@ from ..container.disk.system import StrPath, checked_path
 from ..container.reader import check_skeleton
 from ..errors import ArgumentError, ChainError, LccodecError
 from .comparison import compare
-from .flags import array_flags, checkpoint_flags, in_order
+from .flags import array_flags, checkpoint_flags, coarse_flags, in_order
 from .inventory import Inventory, shortened
 from .measures.originals import ChainOriginals, ExactOriginals, Originals
 from .measures.trajectory import Trajectory
@@ -133,6 +133,7 @@ def _run(
     notes += map(shortened, trajectory.problems[:_MAX_PROBLEMS])
     flags = [
         *checkpoint_flags(checkpoints, found.lacking),
+        *coarse_flags(checkpoints),
         *array_flags(rows, trajectory.steps, figures),
     ]
     return Run(
