@@ -31,8 +31,8 @@ import numpy as np
 
 import lccodec
 from lccodec.constants import BUNDLE_MAGIC, BUNDLE_TRAILER_SIZE, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
-from lccodec.container.bundle import Bundle
-from lccodec.container.bundle_index import BundleTrailer
+from lccodec.container.bundle.bundle import Bundle
+from lccodec.container.bundle.index import BundleTrailer
 
 #: What inputs came to: the rule that refused them, or ``"decoded"``.
 outcomes: Counter[str] = Counter()

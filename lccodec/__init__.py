@@ -6,11 +6,12 @@ from .chain.life.keep import Keep
 from .chain.life.prune import Pruning
 from .chain.read.bundle import open_path as open
 from .chain.read.checkpoint import CheckpointFile
-from .chain.read.info import ArrayInfo, CheckpointInfo, Figures
+from .chain.read.info import ArrayInfo, CheckpointInfo
 from .chain.read.validate import Problem, validate
 from .chain.save.planned import ArrayPlan, Plan
 from .chain.save.single_file import load, load_file, save, save_file
 from .chain.tuning import Trial, tune
+from .container.figures import Figures
 from .element_types import BFLOAT16_BITS
 from .errors import (
     ArgumentError,

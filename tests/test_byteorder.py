@@ -56,7 +56,7 @@ ALLOWED = {
     "element_types": {"array.view(np.uint8)": "of bool"},
     "frame/raw": {"stored_view(own).data": "uint8"},
     "frame/decode": {"out.reshape(-1).view(np.uint8)": "of bool"},
-    "quantizers/grid": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
+    "quantizers/bins/grid": {"(narrow << 1 ^ narrow >> 7).view(np.uint8)": "of int8"},
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
     "entropy/lanes": {"stored_view(store).data": "uint8"},
     "entropy/bits": {

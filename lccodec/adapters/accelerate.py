@@ -34,19 +34,19 @@ from typing import Any
 
 from ..chain.life.keep import Keep
 from ..chain.save.settings import KEYFRAME_EVERY
-from ..container.system import checked_path
+from ..container.disk.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
 from ..policy.record import Kept
-from .options import ChainOptions
+from .chains.options import ChainOptions
 
 try:
     import accelerate
 except ImportError:
     raise DependencyError("needs accelerate: pip install 'lccodec[accelerate]'") from None
 
+from .chains.saver import LinkSaver
 from .huggingface import PACKED, pack_with, unpack
-from .link_saver import LinkSaver
 
 __all__ = ["register"]
 
@@ -67,7 +67,7 @@ def register(
     Parameters
     ----------
     chain, policy, keyframe_every, workers, newest, background, keep
-        See `lccodec.adapters.options.ChainOptions`, also for errors.
+        See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
     """
     _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, workers, newest, background, keep))
 

@@ -22,14 +22,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from ..chain.chain import Chain
-from ..container.system import checked_path, storage_errors
+from ..container.disk.system import checked_path, storage_errors
 from ..container.tree import leaf_name
 from ..errors import FormatError
 from ..policy.roles import Assignment
 from . import torch as adapter
+from .chains.saver import LinkSaver
 from .files.disk import replacing
 from .link import open_linked, save_linked
-from .link_saver import LinkSaver
 from .torch.archive import load_archive
 from .torch.roles import module_roles, unwrapped
 from .tree.single_file import restored

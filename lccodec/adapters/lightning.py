@@ -42,13 +42,13 @@ from typing import Any
 from ..arguments import as_integer
 from ..chain.life.keep import Keep
 from ..chain.save.settings import KEYFRAME_EVERY
-from ..container.system import checked_path, storage_errors
+from ..container.disk.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
 from ..policy.record import Kept
+from .chains.options import ChainOptions
+from .chains.saver import LinkSaver
 from .link import open_linked
-from .link_saver import LinkSaver
-from .options import ChainOptions
 from .tree.single_file import restored
 
 try:
@@ -87,7 +87,7 @@ class LCCheckpointIO(CheckpointIO):
     Parameters
     ----------
     chain, policy, keyframe_every, workers, newest, background, keep
-        See `lccodec.adapters.options.ChainOptions`, also for errors.
+        See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
     """
 
     def __init__(

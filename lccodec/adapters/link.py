@@ -22,8 +22,8 @@ from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
 from ..chain.store.directory import checkpoint_path, step_path
 from ..constants import MAX_STEP
+from ..container.disk.system import checked_path
 from ..container.reader import open_checkpoint
-from ..container.system import checked_path
 from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 

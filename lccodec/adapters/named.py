@@ -16,8 +16,8 @@ from ..chain.life.keep import Keep
 from ..chain.life.prune import Pruning, prune
 from ..chain.read.checkpoint import open_file
 from ..chain.store.directory import chains_in, directory_steps, inner_directories
+from ..container.disk.system import checked_path, storage_errors
 from ..container.reader import open_checkpoint
-from ..container.system import checked_path, storage_errors
 from ..errors import ArgumentError, FormatError
 from .link import LINK_KEY, read_link
 

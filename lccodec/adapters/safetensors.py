@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..byteorder import little_endian, read_numbers, stored_bytes
+from ..container.disk.system import checked_path
 from ..container.scalars import metadata_strings
-from ..container.system import checked_path
 from ..container.tree import leaf_name
 from ..element_types import ELEMENT_TYPES, Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError

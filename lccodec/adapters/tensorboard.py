@@ -2,8 +2,9 @@
 
 They are written with TensorBoard's own writer (the extra ``tensorboard``), without TensorFlow or
 PyTorch. The tags of scalars are ``movement/NAME``, ``rms/NAME`` and so on, so that TensorBoard puts
-arrays with the same figure together; sizes are ``checkpoint/bytes``. Histograms have the names of
-the arrays. Characters that are not printable become escapes.
+arrays with the same figure together; sizes are ``checkpoint/bytes``. What each save measured is in
+``measured_error/ROLE``, in movements, and ``measured_lag/ROLE``, in intervals. Histograms have the
+names of the arrays. Characters that are not printable become escapes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..container.system import StrPath, checked_path, storage_errors
+from ..container.disk.system import StrPath, checked_path, storage_errors
 from ..errors import DependencyError
 from ..inspect.report import FIGURES, Histogram, Run
 from ..printable import printable
@@ -73,6 +74,10 @@ def _scalars(run: Run, place: int, value_of: Any) -> Iterator[Any]:
     for checkpoint in run.checkpoints:
         if checkpoint.step == step:
             yield value_of(tag="checkpoint/bytes", simple_value=checkpoint.bytes)
+            for role, figures in checkpoint.figures.items():
+                for what, number in (("error", figures.error_in_movements), ("lag", figures.lag)):
+                    if number is not None:
+                        yield value_of(tag=f"measured_{what}/{role}", simple_value=number)
     if run.loss is not None and step in run.loss.steps:
         at = list(run.loss.steps).index(step)
         for figure, rows in (("error", run.loss.error), ("bias", run.loss.bias)):

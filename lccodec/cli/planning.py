@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..chain.read.info import CheckpointInfo
 from ..chain.save.planned import ArrayPlan, Estimate, Plan
 from ..printable import printable
+from .quality import figures_words, quality_document, role_words
 from .render import quantizer_words, ratio, shape_text, size_text
 from .table import Table
 
 
-def plan_document(plan: Plan, estimates: Sequence[Estimate]) -> dict[str, Any]:
-    """Return a plan with its estimates for JSON."""
+def plan_document(
+    plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | None = None
+) -> dict[str, Any]:
+    """Return a plan with its estimates, and what the last save lost, for JSON."""
     arrays = [
         {
             **asdict(array),
@@ -30,11 +34,18 @@ def plan_document(plan: Plan, estimates: Sequence[Estimate]) -> dict[str, Any]:
         "nbytes": nbytes,
         "ratio": ratio(nbytes, stored),
     }
-    return {"parent": plan.parent, "arrays": arrays, "totals": totals, "shortfall": plan.shortfall}
+    before = None if last is None else {"step": last.step, **quality_document(last)}
+    return {
+        "parent": plan.parent,
+        "arrays": arrays,
+        "totals": totals,
+        "shortfall": plan.shortfall,
+        "last": before,
+    }
 
 
-def plan_text(plan: Plan, estimates: Sequence[Estimate]) -> str:
-    """Return a table of a plan, with estimated bytes and errors."""
+def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | None = None) -> str:
+    """Return a table of a plan, with estimated bytes and errors, and what the last save lost."""
     table = Table("name", "shape", "role", "because", "in deltas", "stored", "about bytes", "ratio", "error")
     for array, found in zip(plan, estimates, strict=True):
         times = ratio(array.nbytes, found.stored_bytes)
@@ -58,6 +69,9 @@ def plan_text(plan: Plan, estimates: Sequence[Estimate]) -> str:
         "Errors are multiples of the movement since the last checkpoint, or of the values without one.",
         *([plan.shortfall] if plan.shortfall else []),
     ]
+    if last is not None and last.figures:
+        lines.append(f"The last save, of step {last.step}, lost:")
+        lines += [f"  {role_words(role)}: {figures_words(each)}" for role, each in last.figures.items()]
     shown = [table.text()] if len(plan) else []
     return "\n\n".join([*shown, "\n".join(map(printable, lines))])
 

@@ -25,6 +25,7 @@ from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import EXACT_BY_DEFAULT
 from ..printable import printable
 from .demo import Report
+from .quality import quality_facts
 from .sparkline import sparkline
 from .table import Table
 
@@ -159,8 +160,13 @@ def arrays_text(info: CheckpointInfo) -> str:
         "root": info.root,
         "policy": _policy_name(info.policy),
         "file": size_text(info.nbytes, info.file_bytes),
-        **({"exact": "an exact file holds its state bit for bit"} if info.exact else {}),
+        **(
+            {"exact": "an exact file holds its state bit for bit; what is lost is of the history"}
+            if info.exact
+            else {}
+        ),
         "arrays": roles_text(info),
+        **quality_facts(info),
         **{f"metadata {key}": value for key, value in info.metadata.items()},
     }
     headers = "dtype", "shape", "role", "because", "in deltas", "method", "values", "bytes", "ratio"

@@ -7,6 +7,7 @@ from typing import Final
 
 from ..inspect.report import Report, Run
 from ..printable import printable
+from .quality import figures_words, role_words
 from .render import size_text
 from .sparkline import sparkline
 
@@ -41,13 +42,15 @@ def _run_text(run: Run) -> str:
     ]
     if len(run.steps) > 1:
         lines.append(f"movement  {sparkline(_movement(run), logarithmic=True)}  weights, from step to step")
+    measured = [each for each in run.checkpoints if each.figures][-1:]
+    for role, figures in measured[0].figures.items() if measured else ():
+        lines.append(f"measured  {role_words(role)}, step {measured[0].step}: {figures_words(figures)}")
     if run.loss is not None:
         for role, means in run.loss.roles.items():
             if means.error is not None:
                 bias = "" if means.bias is None else f", bias {means.bias:+.3f}"
-                lines.append(
-                    f"lost      {role.replace('_', ' ')}: error {means.error:.3g} of the movement{bias}"
-                )
+                error = f"error {means.error:.3g} of the movement{bias}"
+                lines.append(f"lost      {role_words(role)}, mean of arrays: {error}")
     lines += [_flag_text(flag.severity, flag.array, flag.sentence) for flag in run.flags[:_MAX_FLAGS]]
     if len(run.flags) > _MAX_FLAGS:
         lines.append(f"and {len(run.flags) - _MAX_FLAGS} flags more")

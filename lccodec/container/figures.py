@@ -5,8 +5,9 @@ A figure has a bfloat16 number for each array: three digits are enough, and take
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 import numpy as np
@@ -115,3 +116,92 @@ def _parse_figure(text: Json, arrays: int, name: str, where: str) -> bytes:
     if not known.any() or (((patterns & _INFINITE == _INFINITE) | below) & known).any():
         raise FormatError("LCC-FIG-04", where, "not finite, or negative, or nothing is known")
     return data
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a save measured of an array or, combined, of the arrays of a role; ``None`` if unknown.
+
+    They are estimates by a sample, of three digits. Spread, movement and error have the unit of the
+    values. They are root mean squares over elements, also where arrays are combined.
+
+    Parameters
+    ----------
+    spread
+        How far the values lie from their mean; combined, from the mean of their array. Of equal
+        values, their size.
+    movement
+        How far the values moved since the save before.
+    error
+        How far restored values lie from the values that were saved.
+    lag
+        How far restored values lie behind, along the last movement, in intervals between saves: 1
+        where they are those of the save before, 0 where they are not behind.
+    """
+
+    spread: float | None = None
+    movement: float | None = None
+    error: float | None = None
+    lag: float | None = None
+
+    @property
+    def error_in_movements(self) -> float | None:
+        """The error in movements: 1 is as far as the values moved since the save before."""
+        return _ratio(self.error, self.movement)
+
+    @property
+    def error_in_spreads(self) -> float | None:
+        """The error in spreads: 1 is as far as the values lie from their mean."""
+        return _ratio(self.error, self.spread)
+
+    def numbers(self) -> dict[str, float | None]:
+        """Return all numbers by name: those that are stored, and the error in both other units.
+
+        Examples
+        --------
+        >>> Figures(spread=2.0, error=0.5).numbers()["error_in_spreads"]
+        0.25
+        """
+        ratios = {
+            "error_in_movements": self.error_in_movements,
+            "error_in_spreads": self.error_in_spreads,
+        }
+        return {**vars(self), **ratios}
+
+
+#: The figures of an array that nothing is known of.
+UNKNOWN: Final = Figures()
+
+
+def _ratio(number: float | None, unit: float | None) -> float | None:
+    return None if number is None or not unit else number / unit
+
+
+def read_figures(stored: StoredFigures | None, arrays: int) -> list[Figures]:
+    """Return the figures of each array of a checkpoint."""
+    if stored is None:
+        return [UNKNOWN] * arrays
+    columns = [stored.read(name, arrays).tolist() for name in FIGURES]
+    return [Figures(*(None if math.isnan(n) else n for n in row)) for row in zip(*columns, strict=True)]
+
+
+def combined(arrays: Iterable[tuple[Figures, int]]) -> Figures:
+    """Return the figures of several arrays together; each array comes with its number of elements.
+
+    Their movement and lag are known only if those of all are. What is left of a role after a
+    restart without the original may be its exact arrays, and their 0 is not the error of the role.
+    """
+    found = list(arrays)
+    if any(figures.movement is None for figures, _ in found):
+        found = [(replace(figures, movement=None, lag=None), count) for figures, count in found]
+
+    def size(name: str) -> float | None:
+        numbers = [(getattr(figures, name), count) for figures, count in found]
+        known = [(number, count) for number, count in numbers if number is not None]
+        total = sum(count for _, count in known)
+        return math.sqrt(sum(n * n * count for n, count in known) / total) if total else None
+
+    lags = [(f.lag, (f.movement or 0) ** 2 * count) for f, count in found if f.lag is not None]
+    moved = sum(weight for _, weight in lags)
+    lag = sum(lag * weight for lag, weight in lags) / moved if moved else None
+    return Figures(size("spread"), size("movement"), size("error"), lag)

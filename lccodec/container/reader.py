@@ -22,11 +22,11 @@ from ..constants import PAYLOAD_DATASET, PAYLOAD_OFFSET_1_0, ROOT_SIZE, TRAILER_
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, DataError, FormatError, LccodecError, TruncatedError
 from .canonical import first_difference
+from .disk.source import BytesSource, FileSource, Source, Stretch
+from .disk.system import StrPath
 from .frame_entry import Bytes, FrameEntry
 from .hdf5 import skeleton
 from .manifest import INHERITED, Manifest, parse_manifest
-from .source import BytesSource, FileSource, Source, Stretch
-from .system import StrPath
 from .trailer import Trailer, parse_trailer, root_of
 from .tree import array_names
 

@@ -2,7 +2,7 @@
 
 A checkpoint is written under a temporary name, and linked into place once it is on the disk
 (LCC-CHN-06). So a reader sees the whole file or no file. A failure leaves nothing behind. A killed
-process leaves a temporary file (:mod:`lccodec.container.whole_file`).
+process leaves a temporary file (:mod:`lccodec.container.disk.whole_file`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final, Self
 from ..constants import MAX_MANIFEST_BYTES, PAYLOAD_OFFSET, ROOT_SIZE
 from ..errors import ArgumentError, DataError
 from ..parallel import ordered
+from .disk.system import SYSTEM, StrPath, System
+from .disk.whole_file import WholeFile
 from .frame_entry import Bytes, FrameEntry, SizedFrame, entry_beside, pieces_of
 from .hdf5 import skeleton
 from .manifest import Manifest, parse_manifest
-from .system import SYSTEM, StrPath, System
 from .trailer import Trailer, parse_trailer, root_of
-from .whole_file import WholeFile
 
 _FLUSH_BYTES: Final = 1 << 23  # that are written before the system is told to begin with them
 _MIN_BYTES_BESIDE: Final = 1 << 23  # of a frame that a thread of its own may hash

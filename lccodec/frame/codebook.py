@@ -21,7 +21,7 @@ from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
 from ..parallel import PIECE, slices
-from ..quantizers.residual import Owner
+from ..quantizers.bins.residual import Owner
 from .content import part_of
 
 #: If at most one symbol in this many is not 0, changing only their places is faster.

@@ -21,7 +21,7 @@ from ..entropy.runs import Gathered
 from ..entropy.stream_writer import Piece
 from ..parallel import PIECE
 from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols
-from ..quantizers.residual import Residual
+from ..quantizers.bins.residual import Residual
 from ..quantizers.signs import has_negative, negative, spoiled
 from . import codebook
 from .checksum import array_sum

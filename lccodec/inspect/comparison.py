@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..chain.read.bundle import open_path
 from ..chain.read.checkpoint import CheckpointFile, open_file, open_step
-from ..container.bundle import is_bundle
+from ..container.bundle.bundle import is_bundle
 from ..policy.roles import Role
 from .difference import ArrayChange, Leaves, compare_states
 from .report import Compared, Comparison, Swapped

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from ..chain.read.checkpoint import CheckpointFile, open_step
 from ..chain.read.replay import DecodedArray, replay_each
 from ..chain.store.directory import Place, place_steps
-from ..container.bundle import Bundle
+from ..container.bundle.bundle import Bundle
 from ..errors import LccodecError
+from .measures.trajectory import Trajectory
 from .report import ArrayRow
-from .trajectory import Trajectory
 
 
 def course(place: Place, row: ArrayRow, progress: Callable[[int, int], object] | None = None) -> Trajectory:

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Final
 
 from ..chain.read.survey import Visit
+from ..container.disk.system import StrPath, checked_path
 from ..container.reader import check_skeleton
-from ..container.system import StrPath, checked_path
 from ..errors import ArgumentError, ChainError, LccodecError
 from .comparison import compare
-from .flags import array_flags, checkpoint_flags, in_order
+from .flags import array_flags, checkpoint_flags, coarse_flags, in_order
 from .inventory import Inventory, shortened
-from .originals import ChainOriginals, ExactOriginals, Originals
+from .measures.originals import ChainOriginals, ExactOriginals, Originals
+from .measures.trajectory import Trajectory
 from .report import Checkpoint, Comparison, Report, Run
 from .source import Source, open_source
 from .thinning import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
-from .trajectory import Trajectory
 
 _NOTE: Final = "Movement is not quality: an array that moves much may learn well, or diverge."
 _MAX_PROBLEMS: Final = 5  # of one checkpoint
@@ -133,6 +133,7 @@ def _run(
     notes += map(shortened, trajectory.problems[:_MAX_PROBLEMS])
     flags = [
         *checkpoint_flags(checkpoints, found.lacking),
+        *coarse_flags(checkpoints),
         *array_flags(rows, trajectory.steps, figures),
     ]
     return Run(

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from ..container.figures import UNKNOWN
 from .report import ArrayRow, Checkpoint, Flag, Series
 
 _ORDER: Final = {"error": 0, "warning": 1, "note": 2}
@@ -29,6 +30,8 @@ _SPREADS: Final = 6  # above the median, in robust standard deviations of the lo
 _LEAST_SPREAD: Final = 0.3  # of the logarithm: what is very regular may also rise a little
 _EARLIER: Final = 4  # steps before, at least
 _SEVERE: Final = 1000  # times the median
+
+_LARGEST_ERROR: Final = 1 / 3  # of weights, in their spread: beyond it, what they learned drowns
 
 #: More arrays with the same flag at the same step are one flag.
 _MOST_ALIKE: Final = 8
@@ -50,6 +53,20 @@ def checkpoint_flags(
         kind: Literal["missing", "damaged"] = "missing" if first in lacking else "damaged"
         flags.append(Flag("error", kind, None, first, f"{where} cannot be restored whole: {problem}.{more}"))
     return flags
+
+
+def coarse_flags(checkpoints: Sequence[Checkpoint]) -> list[Flag]:
+    """Return a flag if restored weights are too far off at any checkpoint, as its save measured."""
+    errors = [(each.step, each.figures.get("weight", UNKNOWN).error_in_spreads) for each in checkpoints]
+    coarse = [(step, error) for step, error in errors if error is not None and error >= _LARGEST_ERROR]
+    if not coarse:
+        return []
+    first, error = coarse[0]
+    more = f" The same at {_count(len(coarse) - 1, 'later step')}." if len(coarse) > 1 else ""
+    sentence = (
+        f"The error is a third of the weights' spread or more at step {first}: {error:.2g} of it.{more}"
+    )
+    return [Flag("warning", "coarse", None, first, sentence)]
 
 
 def array_flags(

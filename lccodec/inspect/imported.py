@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.read.replay import DecodedArray
-from .loss import measure_loss
-from .originals import Originals, original_bits
+from .measures.loss import measure_loss
+from .measures.originals import Originals, original_bits
 from .source import open_source
 
 

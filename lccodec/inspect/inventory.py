@@ -77,6 +77,7 @@ class Inventory:
             exact=info.exact,
             pinned=info.step in self.pins,
             roles=_by_role(info),
+            figures=info.figures,
         )
 
     def _unreadable(self, step: int, visit: Visit, error: LccodecError) -> Checkpoint:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from ..container.figures import Figures
 from ..policy.roles import Role
 
 #: One number for each shown step; ``None`` where it is not defined or not finite.
@@ -55,6 +56,9 @@ class Checkpoint:
         Whether the step is pinned.
     roles
         Bytes stored in this file for the arrays of each role.
+    figures
+        What the save measured of the arrays of each role that has figures. A document has their
+        numbers by name.
     """
 
     step: int | None
@@ -70,6 +74,7 @@ class Checkpoint:
     exact: bool = False
     pinned: bool = False
     roles: Mapping[Role, int] = field(default_factory=dict)
+    figures: Mapping[Role, Figures] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ class Flag:
     """What should be looked at: of an array, of a step, or of both."""
 
     severity: Literal["error", "warning", "note"]
-    kind: Literal["dead", "frozen", "exploding", "not finite", "damaged", "missing"]
+    kind: Literal["dead", "frozen", "exploding", "not finite", "damaged", "missing", "coarse"]
     array: str | None
     step: int | None
     sentence: str
@@ -134,7 +139,7 @@ class Loss:
         The steps that have an original.
     error
         Root mean square of ``decoded - original`` over that of the movement of the original since
-        the step shown before; see :mod:`lccodec.inspect.loss`.
+        the step shown before; see :mod:`lccodec.inspect.measures.loss`.
     bias
         Correlation of error and movement. Errors that point back in time have a negative one.
     largest
@@ -250,6 +255,8 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Figures):
+        value = value.numbers()
     if is_dataclass(value):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, float):

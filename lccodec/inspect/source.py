@@ -12,7 +12,7 @@ from ..chain.read.bundle import describe_exact_in
 from ..chain.read.exact import describe_exact
 from ..chain.read.survey import Visit, survey, visit_file
 from ..chain.store.directory import Place, no_checkpoint, place_steps
-from ..container.bundle import Bundle, is_bundle
+from ..container.bundle.bundle import Bundle, is_bundle
 from ..container.reader import open_checkpoint
 from ..errors import ArgumentError
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..element_types import Array
 from ..quantizers.base import Quantizer
-from ..quantizers.residual import difference
+from ..quantizers.bins.residual import difference
 from .policy import Candidate, Past
 from .roles import find_moments
 

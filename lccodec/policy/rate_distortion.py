@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array, ElementType
-from ..quantizers.representatives import DEAD_ZONE, lead
-from ..quantizers.residual import difference
+from ..quantizers.bins.representatives import DEAD_ZONE, lead
+from ..quantizers.bins.residual import difference
 
 _SAMPLE_STRETCHES: Final = 16  # of one array, evenly spread
 _STRETCH_COMPONENTS: Final = 256  # of each

@@ -6,8 +6,8 @@ folder.
 """
 
 from .base import Partition, Quantizer
+from .bins.residual import Residual, Zone
 from .clusters import Centres
 from .registry import QUANTIZERS, register
-from .residual import Residual, Zone
 
 __all__ = ["QUANTIZERS", "Centres", "Partition", "Quantizer", "Residual", "Zone", "register"]

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..element_types import Array, ElementType
 from ..errors import ArgumentError
-from .residual import Owner, Residual, Zone
+from .bins.residual import Owner, Residual, Zone
 
 
 class Partition(Protocol):

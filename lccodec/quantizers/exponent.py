@@ -17,7 +17,7 @@ from ..element_types import Array
 from ..errors import ArgumentError
 from ..parallel import PIECE
 from .base import Quantizer
-from .residual import Owner, Residual, Zone, finite
+from .bins.residual import Owner, Residual, Zone, finite
 
 #: An array of more components is sampled first, so that its zone is large from the first piece on.
 _MIN_SAMPLED_COMPONENTS: Final = 1 << 14

@@ -20,9 +20,9 @@ from ..arguments import as_number
 from ..element_types import Array, ElementType
 from ..errors import ArgumentError
 from .base import Quantizer
-from .grid import Grid, fit_grid
+from .bins.grid import Grid, fit_grid
+from .bins.residual import Residual, array_sums
 from .lossless import Lossless
-from .residual import Residual, array_sums
 from .uniform import UniformDeadzone, root_mean_squares, spreads
 
 _MAX_SPREADS: Final = 1 / 4  # a step is at most this part of the spread of the values

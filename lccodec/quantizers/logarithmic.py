@@ -29,10 +29,10 @@ from ..arguments import as_number
 from ..element_types import Array, ElementType, work
 from ..errors import ArgumentError
 from .base import Partition, Quantizer, fit_each
-from .grid import Grid, fit_grid
+from .bins.grid import Grid, fit_grid
+from .bins.representatives import DEAD_ZONE
+from .bins.residual import Owner, Residual, Zone, array_sums
 from .lossless import plane_bits
-from .representatives import DEAD_ZONE
-from .residual import Owner, Residual, Zone, array_sums
 
 #: For a fraction f from 0 to 1, log2(1 + f) - f is at most this; the slope of log2(1 + f) is at
 #: most 1 / ln 2.

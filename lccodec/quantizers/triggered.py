@@ -20,7 +20,7 @@ from ..element_types import Array, ElementType, subtract, work
 from ..errors import ArgumentError
 from ..parallel import slices
 from .base import Partition, Quantizer
-from .residual import Residual
+from .bins.residual import Residual
 from .signs import negative, spoiled
 
 

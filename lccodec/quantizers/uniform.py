@@ -18,9 +18,9 @@ from ..element_types import Array
 from ..errors import ArgumentError
 from ..parallel import PIECE
 from .base import Quantizer
-from .grid import Grid, fit_grid
-from .representatives import DEAD_ZONE
-from .residual import Residual, array_sums, finite
+from .bins.grid import Grid, fit_grid
+from .bins.representatives import DEAD_ZONE
+from .bins.residual import Residual, array_sums, finite
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")
 

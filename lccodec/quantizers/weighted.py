@@ -20,8 +20,8 @@ import numpy as np
 
 from ..element_types import Array, ElementType, work
 from .base import Quantizer
-from .grid import Grid, fit_grid
-from .residual import Residual
+from .bins.grid import Grid, fit_grid
+from .bins.residual import Residual
 from .uniform import UniformDeadzone
 
 #: The narrowest and the widest dead zone, over the zone without moments.

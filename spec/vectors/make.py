@@ -29,10 +29,10 @@ from broken_checkpoints import PARENT, SOUND, broken_checkpoints
 from broken_frames import broken_frames
 from broken_manifests import broken_manifests
 from forms import frame_head, stream_forms
-from lccodec.chain.rewrite import rewrite
 from pieces import FLOATS, KINDS, METHODS, Frame
 
 import lccodec
+from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.container.tree import flatten
 from lccodec.element_types import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
 from lccodec.policy.roles import Assignment

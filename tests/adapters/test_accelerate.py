@@ -6,8 +6,8 @@ from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
 
 import lccodec
-from lccodec.adapters import link_saver
 from lccodec.adapters.accelerate import register
+from lccodec.adapters.chains import saver
 from lccodec.adapters.huggingface import PACKED
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
@@ -75,7 +75,7 @@ def test_a_failure_in_the_background_is_told_by_the_next_call(tmp_path, monkeypa
     def refuse(*_):
         raise StorageError(28, "no room for the link")
 
-    monkeypatch.setattr(link_saver, "write_link", refuse)
+    monkeypatch.setattr(saver, "write_link", refuse)
     accelerator = Accelerator(cpu=True)
     accelerator.prepare(torch.nn.Linear(3, 2))
     register(accelerator, chain=tmp_path / "chain", background=True)

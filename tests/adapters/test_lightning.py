@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 import lccodec
-from lccodec.adapters import link_saver
+from lccodec.adapters.chains import saver as link_saver
 from lccodec.adapters.lightning import LCCheck, LCCheckpointIO
 from lccodec.errors import ArgumentError, ChainError, StorageError
 

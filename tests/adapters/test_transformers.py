@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 import lccodec
-from lccodec.adapters import link_saver
+from lccodec.adapters.chains import saver
 from lccodec.adapters.huggingface import PACKED
 from lccodec.adapters.transformers import LCCallback, unpacked
 from lccodec.errors import StorageError
@@ -91,13 +91,13 @@ def test_the_best_weights_stay_for_the_trainer_to_load(tmp_path):
 
 def test_a_folder_stays_whole_until_its_checkpoint_is_there(tmp_path, monkeypatch):
     callback, seen = LCCallback(tmp_path / "chain", background=True), []
-    write = link_saver.write_link
+    write = saver.write_link
 
     def look(chain, step, path):
         seen.append({name for name in ("model.safetensors", "optimizer.pt") if (path.parent / name).exists()})
         write(chain, step, path)
 
-    monkeypatch.setattr(link_saver, "write_link", look)
+    monkeypatch.setattr(saver, "write_link", look)
     trainer(tmp_path / "run", 8, callback).train()
     assert seen == 2 * [{"model.safetensors", "optimizer.pt"}]
     for step in (4, 8):
@@ -113,7 +113,7 @@ def test_a_failure_in_the_background_ends_the_training(tmp_path, monkeypatch, la
     def refuse(*_):
         raise StorageError(28, "no room for the link")
 
-    monkeypatch.setattr(link_saver, "write_link", refuse)
+    monkeypatch.setattr(saver, "write_link", refuse)
     run = trainer(tmp_path / "run", last, LCCallback(tmp_path / "chain", background=True))
     with pytest.raises(StorageError, match="no room for the link"):
         run.train()

@@ -28,7 +28,7 @@ from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.life.rollback import rollback
 from lccodec.chain.life.set_aside import bring_back, purge_rolled_back
 from lccodec.constants import TEMPORARY_PREFIX
-from lccodec.container.system import System
+from lccodec.container.disk.system import System
 
 from ..support.profiles import LONG
 from ..support.systems import Faulty

@@ -25,8 +25,8 @@ from lccodec.chain.save.background import background
 from lccodec.chain.store import claim
 from lccodec.chain.store.claim import Claim
 from lccodec.constants import WRITER_NAME
-from lccodec.container.folder import Folder, locked_folder
-from lccodec.container.whole_file import WholeFile
+from lccodec.container.disk.folder import Folder, locked_folder
+from lccodec.container.disk.whole_file import WholeFile
 
 from ..support.profiles import LONG
 from ..support.walks import assert_same, walk

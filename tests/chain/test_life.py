@@ -38,7 +38,7 @@ from lccodec import (
 from lccodec.chain.life.pins import pinned_steps
 from lccodec.chain.save import encode
 from lccodec.chain.store.directory import checkpoint_path
-from lccodec.container.system import System
+from lccodec.container.disk.system import System
 from lccodec.container.tree import flatten
 
 BOUND = 0.05

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from lccodec import Keep
 from lccodec.chain.store.directory import checkpoint_path
 from lccodec.cli.verbs import ls
-from lccodec.container.system import System
+from lccodec.container.disk.system import System
 
 from ..support.chains import HistoryChain
 from ..support.walks import assert_same, walk

@@ -6,9 +6,10 @@ import pytest
 import lccodec
 from lccodec.cli.network import Network, Task
 from lccodec.cli.planning import plan_document, plan_text
+from lccodec.cli.quality import figures_words
 
 from ..support.estimates import check_estimates
-from ..support.runs import arrays_of
+from ..support.runs import arrays_of, run_states, save_run
 
 STATE = {"weight": np.linspace(-1, 1, 300, dtype=np.float32).reshape(3, 100), "running_mean": np.ones(3)}
 
@@ -68,6 +69,16 @@ def test_a_keyframe_and_an_empty_state(tmp_path):
         assert "This would be a keyframe: about " in plan_text(plan, plan.estimates())
         empty = chain.plan({"epoch": 1})
         assert "about 0 bytes for 0 (-)" in plan_text(empty, empty.estimates())
+
+
+def test_what_the_last_save_lost(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(3), policy="balanced")
+    plan, last = chain.plan(run_states(4)[3]), chain.info(20)
+    estimates = plan.estimates()
+    text, document = plan_text(plan, estimates, last), plan_document(plan, estimates, last)
+    assert f"The last save, of step 20, lost:\n  weights: {figures_words(last.figures['weight'])}\n" in text
+    assert document["last"]["step"] == 20
+    assert document["last"]["figures"]["weight"] == last.figures["weight"].numbers()
 
 
 def test_names_are_escaped(tmp_path):

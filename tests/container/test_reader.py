@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.constants import PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_SIZE
+from lccodec.container.disk.whole_file import remove_stale_temporaries
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent
 from lccodec.container.reader import check_skeleton, open_bytes, open_checkpoint
-from lccodec.container.whole_file import remove_stale_temporaries
 from lccodec.container.writer import CheckpointWriter, to_bytes
 from lccodec.errors import (
     ArgumentError,

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from lccodec.constants import ROOT_SIZE, TEMPORARY_PREFIX
-from lccodec.container.folder import temporary_name
+from lccodec.container.disk.folder import temporary_name
+from lccodec.container.disk.system import System
+from lccodec.container.disk.whole_file import remove_stale_temporaries
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest
 from lccodec.container.reader import check_skeleton, open_bytes, open_checkpoint
-from lccodec.container.system import System
-from lccodec.container.whole_file import remove_stale_temporaries
 from lccodec.container.writer import CheckpointWriter, to_bytes
 from lccodec.errors import ArgumentError, StorageError
 

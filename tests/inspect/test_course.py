@@ -4,7 +4,7 @@ from collections import Counter
 
 import lccodec
 from lccodec.chain.store.directory import checkpoint_path
-from lccodec.container.bundle import Bundle
+from lccodec.container.bundle.bundle import Bundle
 from lccodec.frame.decode import decode_components
 from lccodec.inspect.course import course
 from lccodec.inspect.examination import examine

@@ -12,7 +12,7 @@ from lccodec.chain.store.directory import checkpoint_path
 from lccodec.frame.decode import decode_components
 from lccodec.inspect import examination, thinning
 from lccodec.inspect.examination import examine
-from lccodec.inspect.rank import effective_rank
+from lccodec.inspect.measures.rank import effective_rank
 from lccodec.inspect.report import document
 
 from ..support.runs import arrays_of, run_states, save_run

@@ -2,8 +2,10 @@
 
 import numpy as np
 
+import lccodec
+from lccodec.container.figures import Figures
 from lccodec.inspect.examination import examine
-from lccodec.inspect.flags import array_flags, checkpoint_flags, in_order
+from lccodec.inspect.flags import array_flags, checkpoint_flags, coarse_flags, in_order
 from lccodec.inspect.report import FIGURES, ArrayRow, Checkpoint, Flag
 
 from ..support.runs import run_states, save_run
@@ -106,6 +108,37 @@ def test_checkpoints():
     assert flags[0].sentence == "Step 2 cannot be restored whole: it is cut off. Nor can 1 later step."
     (flag,) = checkpoint_flags([Checkpoint(None, "unreadable", problems=["no"])])
     assert flag.sentence == "The file cannot be restored whole: no."
+
+
+def of_errors(*errors):
+    """Checkpoints of such errors in spreads of the weights; of moments they are large."""
+    moments = Figures(spread=1.0, error=9.0)
+    found = [{} if e is None else {"weight": Figures(spread=2.0, error=2 * e)} for e in errors]
+    return [
+        Checkpoint(10 * i, "delta", figures=each | {"first_moment": moments}) for i, each in enumerate(found)
+    ]
+
+
+def test_errors_of_a_third_of_the_spread():
+    assert coarse_flags(of_errors(None, 0.33, 0.1)) == []
+    flags = coarse_flags(of_errors(0.1, 0.41, None, 0.5, 0.2))
+    assert described(flags) == [("warning", "coarse", None, 10)]
+    sentence = "The error is a third of the weights' spread or more at step 10: 0.41 of it."
+    assert flags[0].sentence == f"{sentence} The same at 1 later step."
+    assert coarse_flags(of_errors(1 / 3))[0].sentence.endswith("at step 0: 0.33 of it.")
+    assert coarse_flags([Checkpoint(0, "keyframe")]) == []
+
+
+def test_a_coarse_run_is_flagged(tmp_path):
+    rng = np.random.default_rng(0)
+    states = [{"weight": rng.normal(size=(30, 40)).astype(np.float32)} for _ in range(3)]
+    policies = [lccodec.Policy("", {"weight": lccodec.UniformDeadzone(max_error=e)}) for e in (1.5, 0.1)]
+    for number, policy in enumerate(policies):
+        chain = save_run(tmp_path / str(number), states, policy=policy)
+        restored = chain.restore(20)["weight"]
+        true = np.sqrt(np.mean((restored - states[2]["weight"]) ** 2)) / states[2]["weight"].std()
+        (run,) = examine(chain.directory).runs
+        assert ("coarse" in {flag.kind for flag in run.flags}) == (true > 1 / 3) == (number == 0)
 
 
 def test_the_most_severe_come_first():

@@ -3,6 +3,7 @@
 import json
 import math
 
+from lccodec.container.figures import Figures
 from lccodec.inspect.report import FIGURES, STREAMS, Checkpoint, Histogram, Report, Run, document
 
 from ..support.reports import made_up_report
@@ -16,6 +17,20 @@ def test_the_document_is_json_of_finite_numbers():
     assert set(run["streams"]) == set(STREAMS)
     assert all(len(rows) == len(run["arrays"]) for rows in run["figures"].values())
     assert {len(series) for rows in run["figures"].values() for series in rows} == {len(run["steps"])}
+
+
+def test_what_a_save_measured_has_all_of_its_numbers():
+    figures = {"weight": Figures(spread=3.0, movement=0.1, error=0.075, lag=0.0123456)}
+    run = Run("x", "file", (), [Checkpoint(1, "delta", figures=figures)], (), [], {}, (), {})
+    (found,) = document(Report("1", (), [run]))["runs"][0]["checkpoints"]
+    assert found["figures"]["weight"] == {
+        "spread": 3.0,
+        "movement": 0.1,
+        "error": 0.075,
+        "lag": 0.012346,
+        "error_in_movements": 0.75,
+        "error_in_spreads": 0.025,
+    }
 
 
 def test_numbers_are_rounded_and_finite():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lccodec.element_types import element_type
 from lccodec.policy.rate_distortion import SAMPLE, entropy, left, sample, widest
-from lccodec.quantizers.representatives import DEAD_ZONE
+from lccodec.quantizers.bins.representatives import DEAD_ZONE
 
 FLOAT = element_type(np.dtype(np.float32))
 differences = st.lists(st.floats(-100, 100), min_size=1, max_size=50).map(np.array)

@@ -73,6 +73,14 @@ def test_tables_show_them(browser: Browser, write: Write) -> None:
         movement = report.run(CELLS, "Movement of weights, by step")
         for row, stored in zip(movement, run["figures"]["movement"], strict=False):
             assert_shown(row[1:], stored, digits=3)
+        measured = report.run(CELLS, "Error and lag of each save")
+        assert measured[0][1:4] == ["\N{EN DASH}", "\N{EN DASH}", "20 %"]  # no movement is known
+        for row, point in zip(measured, run["checkpoints"], strict=False):
+            assert number(row[0]) == point["step"]
+            for place, found in enumerate(point["figures"].values()):
+                numbers = found["error_in_movements"], found["lag"]
+                assert_shown(row[3 * place + 1 : 3 * place + 3], list(numbers), digits=4)
+                assert row[3 * place + 3] == f"{100 * found['error_in_spreads']:.3g} %"
         points = report.run(CELLS, "All 13 checkpoints")
         assert [number(row[0]) for row in points] == [point["step"] for point in run["checkpoints"]]
         assert [row[1].split(",")[0] for row in points] == [point["kind"] for point in run["checkpoints"]]

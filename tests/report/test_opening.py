@@ -25,13 +25,13 @@ KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "nothing finite": documents.nothing_finite,
 }
 CHARTS = {
-    "one run": 15,
-    "two runs": 32,
+    "one run": 17,
+    "two runs": 36,
     "damaged": 0,
-    "hostile": 17,
+    "hostile": 19,
     "no arrays": 2,
     "one step": 4,
-    "nothing finite": 5,
+    "nothing finite": 7,
 }
 
 

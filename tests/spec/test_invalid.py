@@ -18,7 +18,7 @@ import pytest
 
 import lccodec
 from lccodec import errors
-from lccodec.container.bundle import Bundle
+from lccodec.container.bundle.bundle import Bundle
 from lccodec.element_types import components, from_components
 from lccodec.errors import ChainError, DataError, LccodecError
 from lccodec.frame.decode import decode_components

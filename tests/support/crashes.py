@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lccodec.constants import TEMPORARY_PREFIX
-from lccodec.container.system import System
+from lccodec.container.disk.system import System
 
 from .profiles import LONG
 

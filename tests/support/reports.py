@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lccodec.container.figures import Figures
 from lccodec.inspect.report import (
     FIGURES,
     ArrayRow,
@@ -20,6 +21,11 @@ from lccodec.inspect.report import (
 )
 
 ROLES = ("weight", "first_moment", "second_moment", "other")
+
+
+def measured(seed: int) -> Figures:
+    """Figures of a role at a save."""
+    return Figures(spread=0.05, movement=0.001 + 1e-5 * seed, error=0.0007, lag=0.01 * seed)
 
 
 def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int = 24) -> Run:
@@ -53,6 +59,7 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
     for row in figures["not_finite"]:
         row[:] = [0] * steps
     figures["not_finite"][1][-1] = 3
+    first = {role: Figures(spread=0.05, error=0.01) for role in ROLES[:3]}
     checkpoints = [
         Checkpoint(
             step,
@@ -66,6 +73,7 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
             exact=i == steps - 1,
             pinned=i == 2,
             roles=dict.fromkeys(ROLES, 200),
+            figures={role: measured(i + n) for n, role in enumerate(ROLES[:3])} if i else first,
         )
         for i, step in enumerate(shown)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...container.system import StrPath, checked_path
+from ...container.disk.system import StrPath, checked_path
 from ...errors import ArgumentError
 
 __all__ = ["Location"]

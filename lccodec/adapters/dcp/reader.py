@@ -15,7 +15,7 @@ from torch.futures import Future
 
 from ...chain.read.checkpoint import open_file
 from ...chain.store.directory import directory_steps
-from ...container.system import StrPath, storage_errors
+from ...container.disk.system import StrPath, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array
 from ...errors import ArgumentError, ChainError, FormatError

@@ -17,16 +17,16 @@ from ...chain.chain import Chain
 from ...chain.life.keep import Keep, check_keep
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import checkpoint_path, step_path
+from ...container.disk.system import StrPath, checked_path
 from ...container.reader import open_checkpoint
-from ...container.system import StrPath, checked_path
 from ...element_types import Array
 from ...errors import ArgumentError, LccodecError, warn
 from ...policy.policy import Policy
 from ...policy.record import Kept
 from ...policy.roles import Assignment
 from .. import torch as adapter
+from ..chains.options import ChainOptions
 from ..named import prune_together
-from ..options import ChainOptions
 from .items import item_name, item_roles, plain_value
 from .location import Location
 from .record import KIND, Part, Value, to_record
@@ -49,9 +49,9 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         share it: then each is a delta to the one before, and one path can be deleted without harm
         to the others.
     policy, keyframe_every, workers, newest, keep
-        The options of every rank's chain: see `lccodec.adapters.options.ChainOptions`, also for
-        errors. `keep` is about the checkpoints of `path`, and is for chains that lie there; after
-        each save, what the records that stay do not name goes, of all ranks.
+        The options of every rank's chain: see `lccodec.adapters.chains.options.ChainOptions`, also
+        for errors. `keep` is about the checkpoints of `path`, and is for chains that lie there;
+        after each save, what the records that stay do not name goes, of all ranks.
     allow_pickle
         Store anything that is not a tensor and not a plain value as the bytes that the planner
         makes.

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from ...container.folder import temporary_name
-from ...container.system import checked_path, flag, storage_errors
+from ...container.disk.folder import temporary_name
+from ...container.disk.system import checked_path, flag, storage_errors
 from ...errors import StorageError
 
 __all__ = ["regular_file", "replacing"]

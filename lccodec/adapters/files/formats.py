@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from ...chain.save.single_file import save_file as save_checkpoint
 from ...constants import CHECKPOINT_SUFFIX
+from ...container.disk.system import StrPath, checked_path
 from ...container.scalars import metadata_strings
-from ...container.system import StrPath, checked_path
 from ...errors import ArgumentError
 from ...policy.roles import Assignment
 from ..link import open_linked

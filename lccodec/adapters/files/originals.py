@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ...chain.store.directory import directory_steps
-from ...container.bundle import is_bundle
+from ...container.bundle.bundle import is_bundle
 from ...container.tree import array_names, flatten
 from ...errors import ArgumentError
-from ...inspect.originals import Originals
+from ...inspect.measures.originals import Originals
 from .formats import load_file
 from .named_arrays import plain_names
 from .steps import files_below, number_files

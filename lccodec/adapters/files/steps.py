@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from ...container.system import storage_errors
+from ...container.disk.system import storage_errors
 from ...errors import ArgumentError
 from .formats import READ
 from .shards import INDEX_SUFFIX

@@ -15,13 +15,13 @@ import orbax.checkpoint as ocp
 
 from ...chain.life.keep import Keep
 from ...chain.save.settings import KEYFRAME_EVERY
-from ...container.system import checked_path
+from ...container.disk.system import checked_path
 from ...errors import ArgumentError
 from ...policy.policy import Policy
 from ...policy.record import Kept
+from ..chains.options import ChainOptions
+from ..chains.saver import LinkSaver
 from ..files.steps import number_files
-from ..link_saver import LinkSaver
-from ..options import ChainOptions
 from .parts import part_path
 from .pytree import abstract_tree, part_roles, read_tree, take_part
 
@@ -37,8 +37,8 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
     Parameters
     ----------
     chain, policy, keyframe_every, workers, newest, background, keep
-        See `lccodec.adapters.options.ChainOptions`, also for errors. Each process has its own chain
-        in the directory.
+        See `lccodec.adapters.chains.options.ChainOptions`, also for errors. Each process has its
+        own chain in the directory.
     """
 
     def __init__(

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ...constants import EXACT_NAME
-from ...container.bundle import Bundle
-from ...container.bundle_index import BundledFile, BundleIndex
-from ...container.bundle_writer import BundleWriter, check_index_size
+from ...container.bundle.bundle import Bundle
+from ...container.bundle.index import BundledFile, BundleIndex
+from ...container.bundle.writer import BundleWriter, check_index_size
+from ...container.disk.system import SYSTEM, checked_path, storage_errors
+from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...container.reader import CheckpointReader, open_checkpoint, read_root
-from ...container.system import SYSTEM, checked_path, storage_errors
-from ...container.whole_file import WholeFile, remove_stale_temporaries
 from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ..read.bundle import is_newest_exact, open_exact_in
 from ..read.links import check_step

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ...container.folder import locked_folder
-from ...container.system import SYSTEM, System, storage_errors
-from ...container.whole_file import remove_stale_temporaries
+from ...container.disk.folder import locked_folder
+from ...container.disk.system import SYSTEM, System, storage_errors
+from ...container.disk.whole_file import remove_stale_temporaries
 from ...errors import ChainError, DataError, warn
 from ...policy.roles import Assignment
 from ..read.checkpoint import CheckpointFile, open_step

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...constants import EXACT_NAME
-from ...container.duplicate import duplicate
-from ...container.folder import Folder, sync_directory
+from ...container.disk.duplicate import duplicate
+from ...container.disk.folder import Folder, sync_directory
+from ...container.disk.system import SYSTEM, System, storage_errors
+from ...container.disk.whole_file import remove_stale_temporaries
 from ...container.reader import open_checkpoint, read_root
-from ...container.system import SYSTEM, System, storage_errors
-from ...container.whole_file import remove_stale_temporaries
 from ...errors import ArgumentError, ChainError, LccodecError
 from ..read.checkpoint import open_step
 from ..read.exact import link_problem

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ...arguments import as_integer
-from ...container.system import storage_errors
+from ...container.disk.system import storage_errors
 from ...errors import ArgumentError
 from ..store.directory import step_index
 

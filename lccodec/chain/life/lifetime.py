@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...arguments import as_integer
-from ...container.system import checked_path
+from ...container.disk.system import checked_path
 from ...errors import ArgumentError, LccodecError, warn
 from ...policy.policy import Policy
 from ...policy.record import Kept

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from ...constants import CHECKPOINT_SUFFIX, PIN_SUFFIX
-from ...container.folder import Folder, locked_folder
-from ...container.system import OPEN_FLAGS, SYSTEM, System, storage_errors
+from ...container.disk.folder import Folder, locked_folder
+from ...container.disk.system import OPEN_FLAGS, SYSTEM, System, storage_errors
 from ..read.checkpoint import open_step
 from ..store.directory import checkpoint_path, directory_names, step_index
 

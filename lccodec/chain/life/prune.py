@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...container.folder import Folder
-from ...container.system import SYSTEM, System, storage_errors
-from ...container.whole_file import remove_stale_temporaries
+from ...container.disk.folder import Folder
+from ...container.disk.system import SYSTEM, System, storage_errors
+from ...container.disk.whole_file import remove_stale_temporaries
 from ...errors import ArgumentError, ChainError, DataError, warn
 from ..store.directory import directory_names, no_checkpoint, steps_of
 from ..store.parents import Ancestry, waves

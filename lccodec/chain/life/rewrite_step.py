@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from ...constants import PAYLOAD_OFFSET, TRAILER_SIZE
+from ...container.disk.system import SYSTEM, System
 from ...container.frame_entry import FrameEntry
 from ...container.manifest import Manifest
 from ...container.reader import open_checkpoint
-from ...container.system import SYSTEM, System
 from ...container.tree import Flat
 from ...container.writer import CheckpointWriter
 from ...element_types import Array

@@ -13,8 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...constants import EXACT_NAME
-from ...container.folder import locked_folder
-from ...container.system import SYSTEM, System, storage_errors
+from ...container.disk.folder import locked_folder
+from ...container.disk.system import SYSTEM, System, storage_errors
 from ...errors import ArgumentError, DataError, StorageError
 from ..read.checkpoint import open_step
 from ..store.claim import Claim

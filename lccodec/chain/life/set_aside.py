@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from ...constants import EXACT_NAME, ROLLED_BACK_NAME
-from ...container.duplicate import duplicate
-from ...container.folder import Folder, is_temporary, locked_folder, temporary_name
+from ...container.disk.duplicate import duplicate
+from ...container.disk.folder import Folder, is_temporary, locked_folder, temporary_name
+from ...container.disk.system import SYSTEM, System, storage_errors
 from ...container.reader import open_checkpoint
-from ...container.system import SYSTEM, System, storage_errors
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
 from ..store.claim import Claim
 from ..store.directory import chain_steps, checkpoint_path, directory_steps, steps_of, unfinished_step

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...container.bundle import Bundle, is_bundle
+from ...container.bundle.bundle import Bundle, is_bundle
+from ...container.disk.system import checked_path
 from ...container.reader import CheckpointReader
-from ...container.system import checked_path
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError, warn
 from ..store.directory import step_index
 from .checkpoint import CheckpointFile, open_file

@@ -16,9 +16,9 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 
+from ...container.disk.system import checked_path
 from ...container.leaves import select
 from ...container.reader import CheckpointReader, open_bytes, open_checkpoint
-from ...container.system import checked_path
 from ...container.tree import unflatten
 from ...element_types import Array, check_dtype
 from ...errors import ArgumentError, ChainError, StorageError

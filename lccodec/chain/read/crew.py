@@ -1,6 +1,7 @@
 """Decoding divided among the members of a crew: groups of arrays, and ranges of large arrays.
 
-Members open the files themselves. What a worker decodes comes through memory that it shares.
+Members open the files themselves. What a worker decodes comes through memory that it shares. The
+crew is this process and workers, which are started when they are needed.
 
 Source: SPEC 9.
 """

@@ -1,7 +1,9 @@
-"""Which steps of a chain are averaged, and what each of them counts.
+"""The checkpoints of a directory, to be restored, averaged and inspected. Nothing is written.
 
-Source: stochastic weight averaging (Izmailov et al., UAI 2018) counts all steps the same; an
-exponential average counts each step a fixed factor less than the next.
+And which steps an average takes, and what each of them counts.
+
+Source: SPEC 9. Stochastic weight averaging (Izmailov et al., UAI 2018) counts all steps the same;
+an exponential average counts each step a fixed factor less than the next.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...arguments import as_integer, as_number
-from ...container.system import checked_path, storage_errors
+from ...container.disk.system import checked_path, storage_errors
 from ...errors import ArgumentError, ChainError
 from ...policy.roles import Role
 from ..adapter import Adapter, as_framework, check_adapter

@@ -1,7 +1,13 @@
-"""Arrays with their decoded values: the references of the next delta.
+"""Replay: decoding what a chain of links leads to, and reading no more of it than is needed.
+
+A chain is a list of links, each a checkpoint. An array of a link is unchanged from the parent's
+array of the same name, or lies in a frame: alone, or in a run with others. The frame may be
+relative to the parent's arrays. Only the links read files.
 
 The arrays of a run are views of one buffer. So a delta to all of them is coded and decoded in
 place.
+
+Source: SPEC 9.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, TEMPORARY_PREFIX
-from ...container.bundle import Bundle, is_bundle
+from ...container.bundle.bundle import Bundle, is_bundle
+from ...container.disk.system import checked_path, storage_errors
 from ...container.reader import CheckpointReader, check_skeleton, open_checkpoint
-from ...container.system import checked_path, storage_errors
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
 from ..store.directory import (
     Place,

@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 
 from ...arguments import as_integer
 from ...constants import EXACT_NAME
+from ...container.disk.system import OPEN_FLAGS, WINDOWS, flag
 from ...container.manifest import Manifest
 from ...container.reader import open_checkpoint
-from ...container.system import OPEN_FLAGS, WINDOWS, flag
 from ...container.tree import Flat
 from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError, DataError, LccodecError, StorageError, reason_of, warn

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ...container.folder import Folder
+from ...container.disk.folder import Folder
 from ...container.reader import open_checkpoint, read_root
 from ...container.scalars import Json
 from ...element_types import Array

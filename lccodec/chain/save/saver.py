@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...container.disk.system import storage_errors
+from ...container.disk.whole_file import remove_stale_temporaries
 from ...container.manifest import Manifest
-from ...container.system import storage_errors
 from ...container.tree import Flat, flatten
-from ...container.whole_file import remove_stale_temporaries
 from ...container.writer import CheckpointWriter
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.encode import Effort

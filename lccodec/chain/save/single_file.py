@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from ...container.disk.system import checked_path
 from ...container.frame_entry import FrameEntry
 from ...container.manifest import Manifest
 from ...container.scalars import metadata_strings
-from ...container.system import checked_path
 from ...container.tree import flatten
 from ...container.writer import CheckpointWriter, to_bytes
 from ...errors import ArgumentError

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from ...constants import WRITER_NAME
-from ...container.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
+from ...container.disk.system import OPEN_FLAGS, SYSTEM, WINDOWS, System, flag
 from ...errors import ChainError, warn
 
 #: Seconds until a writer that was killed, and the worker that saves for it, are surely gone.

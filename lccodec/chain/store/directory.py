@@ -19,9 +19,9 @@ from typing import Final, TypeAlias
 
 from ...arguments import as_integer
 from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, MAX_STEP
-from ...container.bundle import Bundle
+from ...container.bundle.bundle import Bundle
+from ...container.disk.system import storage_errors
 from ...container.reader import CheckpointReader, open_checkpoint, peek_exact, peek_parent
-from ...container.system import storage_errors
 from ...errors import ArgumentError, FormatError, StorageError
 
 _MAX_NAMES_SHOWN: Final = 5  # in one message

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...container.folder import Folder
+from ...container.disk.folder import Folder
+from ...container.disk.system import storage_errors
 from ...container.reader import open_checkpoint, peek_parent
-from ...container.system import storage_errors
 from ...errors import DataError
 
 

@@ -8,7 +8,7 @@ import click
 
 from ...chain.life.bundle import bundle as bundle_chain
 from ...chain.life.bundle import unbundle as unbundle_chain
-from ...container.bundle import Bundle
+from ...container.bundle.bundle import Bundle
 from ...printable import printable
 from .. import render
 from ..program import say, verb

@@ -10,7 +10,7 @@ import click
 from ...adapters.files.conversion import Exchange
 from ...adapters.files.conversion import convert as convert_state
 from ...adapters.files.formats import check_suffix, load_file
-from ...container.bundle import is_bundle
+from ...container.bundle.bundle import is_bundle
 from ...errors import ArgumentError
 from ...exchange import load_rules
 from ...printable import printable

@@ -17,16 +17,17 @@ from ...chain.read.info import ArrayInfo, CheckpointInfo
 from ...chain.read.survey import survey
 from ...chain.read.validate import validate
 from ...chain.store.directory import Place, no_checkpoint, place_steps, readable_chains_in
-from ...container.bundle import Bundle, is_bundle
+from ...container.bundle.bundle import Bundle, is_bundle
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError
 from ...inspect.course import course
 from ...inspect.difference import Leaves, compare_states
 from ...inspect.inventory import array_row
+from ...inspect.measures.trajectory import Trajectory
 from ...inspect.summary import summarize
-from ...inspect.trajectory import Trajectory
 from ...printable import printable
 from .. import render
 from ..program import error_document, error_text, say, tell, verb
+from ..quality import quality_document, quality_text
 from .foreign import describe_foreign, foreign_text
 from .parameters import (
     CHAIN_OR_FILE,
@@ -41,14 +42,17 @@ from .parameters import (
 
 @verb
 @place_argument
-def ls(place: Path, as_json: bool) -> int:
+@click.option(
+    "--quality", is_flag=True, help="What the saves lost: error and lag of weights and first moments."
+)
+def ls(place: Path, quality: bool, as_json: bool) -> int:
     """List the checkpoints of a chain or a bundle, and the chains in the folders of DIR."""
     with nullcontext(place) if place.is_dir() else Bundle(place) as opened:
         exact = describe_exact_in(opened) if isinstance(opened, Bundle) else describe_exact(opened)
-        return _list(place, opened, exact, as_json)
+        return _list(place, opened, exact, quality, as_json)
 
 
-def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool) -> int:
+def _list(path: Path, place: Place, exact: dict[str, Any] | None, quality: bool, as_json: bool) -> int:
     steps = place_steps(place)
     chains = [] if isinstance(place, Bundle) else readable_chains_in(place)
     if not steps and exact is None and not chains:
@@ -68,14 +72,18 @@ def _list(path: Path, place: Place, exact: dict[str, Any] | None, as_json: bool)
     errors = [(step, error) for step, error in listed if isinstance(error, LccodecError)]
     document = {
         "directory": str(path),
-        "checkpoints": [render.checkpoint_document(info) for info in infos],
+        "checkpoints": [
+            {**render.checkpoint_document(info), **(quality_document(info) if quality else {})}
+            for info in infos
+        ],
         "totals": render.totals(infos),
         "exact": exact,
         "pins": pins,
         "chains": [str(chain) for chain in chains],
         "errors": [{"step": step, **error_document(error, error_text(error))} for step, error in errors],
     }
-    say(render.dump_json(document) if as_json else render.checkpoints_text(infos))
+    text = quality_text if quality else render.checkpoints_text
+    say(render.dump_json(document) if as_json else text(infos))
     if exact is not None and not as_json:
         say(render.exact_text(exact))
     if chains and not as_json:
@@ -108,7 +116,8 @@ def info(path: Path, step: int | None, as_json: bool) -> None:
             raise
         say(render.dump_json(foreign) if as_json else foreign_text(foreign))
         return
-    document = {"path": str(path), **render.checkpoint_document(found), "arrays": found.arrays}
+    about = {**render.checkpoint_document(found), **quality_document(found)}
+    document = {"path": str(path), **about, "arrays": found.arrays}
     say(render.dump_json(document) if as_json else render.arrays_text(found))
 
 

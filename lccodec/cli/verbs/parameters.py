@@ -10,8 +10,8 @@ import click
 from ...chain.read.bundle import open_path
 from ...chain.read.checkpoint import CheckpointFile, open_step
 from ...chain.read.exact import open_newest
-from ...container.bundle import is_bundle
-from ...container.system import checked_path
+from ...container.bundle.bundle import is_bundle
+from ...container.disk.system import checked_path
 from ...errors import ArgumentError
 
 

@@ -8,7 +8,9 @@ import click
 
 from ...adapters.files.formats import check_suffix, load_with_roles
 from ...chain.chain import Chain
+from ...chain.read.info import CheckpointInfo
 from ...chain.store.directory import directory_steps
+from ...errors import LccodecError
 from ...policy.presets import POLICIES
 from .. import render
 from ..planning import plan_document, plan_text
@@ -29,6 +31,7 @@ def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None
 
     STATE is a file as for save. For each array: its role and why, the quantizer in deltas, about
     how many bytes it would take, and with which error. Large arrays are estimated by a sample.
+    Then what the last save lost, by role.
     """
     check_suffix(file)
     state, _, known = load_with_roles(file)
@@ -36,8 +39,17 @@ def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None
     with Chain(directory, policy or (None if is_chain else "lossless")) as chain:
         found = chain.plan(state, known=known)
         estimates = found.estimates()
+        last = _last(chain)
     if as_json:
-        document = {"directory": str(directory), "file": str(file), **plan_document(found, estimates)}
+        document = {"directory": str(directory), "file": str(file), **plan_document(found, estimates, last)}
         say(render.dump_json(document))
     else:
-        say(plan_text(found, estimates))
+        say(plan_text(found, estimates, last))
+
+
+def _last(chain: Chain) -> CheckpointInfo | None:
+    """Return what is known of the newest checkpoint; ``None`` if there is none that can be read."""
+    try:
+        return chain.info(chain.steps[-1]) if chain.steps else None
+    except LccodecError:  # the save would begin with a keyframe
+        return None

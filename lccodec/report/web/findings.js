@@ -6,7 +6,7 @@ function findingsSection(id, run, showArray) {
   const result = section(id, "What stands out");
   const flags = [...run.flags].sort((a, b) => SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity));
   if (!flags.length) {
-    result.append(paragraph("Nothing: no checkpoint is damaged or missing, and no array is dead, frozen, exploding or not finite.", "empty"));
+    result.append(paragraph("Nothing: no checkpoint is damaged or missing, and no array is dead, frozen, exploding or not finite, and no error is a third of the weights' spread.", "empty"));
     return { node: result, drawings: [] };
   }
   const names = new Map(run.arrays.map(({ name }, index) => [name, index]));

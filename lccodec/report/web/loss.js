@@ -2,14 +2,17 @@
 
 function lossSection(id, run) {
   const { loss } = run;
-  const result = section(id, "What was lost");
+  const measured = measuredPart(run);
+  const result = section(id, "What was lost", ...measured.nodes);
   if (!loss) {
-    result.append(paragraph("Unknown: there are no originals beside these checkpoints to compare with.", "empty"));
-    return { node: result, drawings: [] };
+    result.append(paragraph("There are no originals beside these checkpoints to compare with.", "empty"));
+    return { node: result, drawings: measured.drawings };
   }
+  if (measured.nodes.length) result.append(element("h3", {}, "Beside originals"));
   result.append(paragraph(`Originals: ${visible(loss.against)}.`),
     paragraph("Error is the root mean square of restored less original, over that of the movement since the step shown before. Bias "
-      + "is the correlation of error and movement: below 0 the restored state trails behind. A run that resumes feels bias more."));
+      + "is the correlation of error and movement: below 0 the restored state trails behind. A run that resumes feels bias more. "
+      + "Each array counts alike here. Where the step before has no original, movement begins at what was decoded there."));
   const roles = Object.keys(loss.roles);
   if (roles.length) {
     result.append(table("Error and bias by role", [{ title: "role" }, { title: "error over movement", number: true }, { title: "bias", number: true }],
@@ -21,7 +24,7 @@ function lossSection(id, run) {
   })).filter((row) => row.x !== null || row.largest !== null);
   if (!rows.length) {
     result.append(paragraph("No array has an error that is defined.", "empty"));
-    return { node: result, drawings: [] };
+    return { node: result, drawings: measured.drawings };
   }
   const scatter = figure("Error and bias of each array,", "means over the steps.");
   const lines = figure("Error over movement at each step,", "means over the arrays of a role.");
@@ -46,6 +49,7 @@ function lossSection(id, run) {
         formatNumber(points.find((point) => point.step === step && point.name === name)?.value ?? null))]))));
   }
   return { node: result, drawings: [
+    ...measured.drawings,
     () => dots.length && draw(scatter, scatterChart(dots, shown, { x: "error over movement", y: "bias" }), {
       describe: ({ array, x, y }) => `${shorten(array.name, 80)}\nerror ${formatNumber(x)}, bias ${formatNumber(y)}`,
     }),

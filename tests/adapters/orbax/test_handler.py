@@ -16,7 +16,7 @@ import orbax.checkpoint.experimental.v1 as ocp1
 import pytest
 
 import lccodec
-from lccodec.adapters import link_saver
+from lccodec.adapters.chains import saver
 from lccodec.adapters.orbax import LCCheckpointHandler, LCHandler, LCRestore, LCSave
 from lccodec.errors import ArgumentError, ChainError, StorageError
 
@@ -146,7 +146,7 @@ def test_a_failure_in_the_background_is_orbax_to_tell_once(tmp_path, monkeypatch
     handler = LCCheckpointHandler(tmp_path / "chain", background=True)
     with manager(tmp_path / "steps", handler) as steps:
         with monkeypatch.context() as patch:
-            patch.setattr(link_saver, "write_link", refuse)
+            patch.setattr(saver, "write_link", refuse)
             steps.save(0, args=LCSave({"x": jnp.ones(3)}))
             with pytest.raises(StorageError, match="no room for the link"):
                 steps.wait_until_finished()

@@ -13,7 +13,7 @@ import pytest
 import lccodec
 from lccodec import Chain
 from lccodec.chain.life import bundle as bundling
-from lccodec.container.bundle import Bundle
+from lccodec.container.bundle.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
 
 from ...support.checkpoints import listing

@@ -11,8 +11,8 @@ import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, StorageError, validate
 from lccodec.chain.life.pins import pin, pin_path, pinned_among, unpin
-from lccodec.container.folder import locked_folder
-from lccodec.container.system import SYSTEM
+from lccodec.container.disk.folder import locked_folder
+from lccodec.container.disk.system import SYSTEM
 
 from ...support.walks import chain_of
 

@@ -19,7 +19,7 @@ from lccodec.chain.life.prune import prune
 from lccodec.chain.read import checkpoint as checkpoint_module
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.store.directory import checkpoint_path
-from lccodec.container.folder import Folder, locked_folder
+from lccodec.container.disk.folder import Folder, locked_folder
 
 from ...support.chains import HistoryChain
 from ...support.directories import entries

@@ -9,7 +9,7 @@ import pytest
 import lccodec
 from lccodec.chain.read.bundle import describe_exact_in, open_exact_in, with_exact_in
 from lccodec.chain.read.checkpoint import open_step
-from lccodec.container.bundle import Bundle
+from lccodec.container.bundle.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, LccodecError, LccodecWarning
 
 from ...support.checkpoints import listing

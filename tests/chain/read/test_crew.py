@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from lccodec import Chain, ChainError, ChecksumError, WorkerError
-from lccodec.chain.read import crew as restorers
-from lccodec.chain.read import crew as sharing
+from lccodec.chain.read import crew
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.crew import CloseFile, Source, replay_shared
 from lccodec.chain.save.background.client import WorkerOptions
@@ -174,10 +173,10 @@ def test_small_states_are_decoded_here(tmp_path: Path) -> None:
 
 
 def test_what_is_sent_and_what_is_shared(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restorers, "_MIN_SHARED_BYTES", 0)
+    monkeypatch.setattr(crew, "_MIN_SHARED_BYTES", 0)
     keys = ["middle", "small"]
     expected = HistoryChain(directory).restore(3, keys)
     for limit in (0, 1 << 30):
-        monkeypatch.setattr(sharing, "_MAX_SENT_BYTES", limit)
+        monkeypatch.setattr(crew, "_MAX_SENT_BYTES", limit)
         with HistoryChain(directory, workers=2) as chain:
             assert_same(chain.restore(3, keys), expected)

@@ -23,8 +23,8 @@ from lccodec.chain.read import exact as exact_module
 from lccodec.chain.read.exact import describe_exact, open_exact_of, open_newest, with_exact
 from lccodec.chain.save.exact import check_newest
 from lccodec.chain.store.claim import _held
+from lccodec.container.disk.system import System
 from lccodec.container.reader import open_checkpoint
-from lccodec.container.system import System
 from lccodec.container.writer import CheckpointWriter
 from lccodec.inspect.examination import examine
 from lccodec.policy.roles import Assignment

@@ -25,7 +25,7 @@ from lccodec.chain.save.background import background
 from lccodec.chain.store import claim
 from lccodec.chain.store.claim import Claim
 from lccodec.constants import WRITER_NAME
-from lccodec.container.system import System
+from lccodec.container.disk.system import System
 
 from ...support.chains import HistoryChain
 from ...support.directories import entries

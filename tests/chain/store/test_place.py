@@ -9,7 +9,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.store.directory import is_gone, open_at, peek_at, place_path, place_steps
-from lccodec.container.bundle import Bundle
+from lccodec.container.bundle.bundle import Bundle
 from lccodec.errors import StorageError
 
 from ...support.walks import chain_of

@@ -10,7 +10,7 @@ import pytest
 from lccodec import Chain, StorageError
 from lccodec.chain.store.directory import directory_steps
 from lccodec.chain.store.parents import remove_steps, waves
-from lccodec.container.folder import Folder
+from lccodec.container.disk.folder import Folder
 
 from ...support.directories import entries
 from ...support.systems import Faulty

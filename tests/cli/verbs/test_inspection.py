@@ -10,6 +10,7 @@ import lccodec
 from lccodec.container.manifest import parse_manifest
 
 from ...support.commands import damage, run, run_json, state, step_file
+from ...support.runs import run_states, save_run
 
 
 def test_ls(chain):
@@ -116,11 +117,46 @@ def test_info(chain):
         "role": "weight",
         "why": "named 'bias'",
         "quantizer": "ExponentBuckets()",
+        "figures": {"spread": 1.0, "movement": None, "error": 0.0, "lag": None},
     }
     assert run_json("info", step_file(chain, 30))["step"] == 30
     lccodec.save_file({}, chain / "single.lcc.h5")
     assert run_json("info", chain / "single.lcc.h5")["step"] is None
     assert "-" in run("info", chain / "single.lcc.h5")[0]
+
+
+def test_what_the_saves_lost(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(4), policy="balanced", newest="exact")
+    true = {step: chain.info(step).figures for step in chain.steps}
+    assert 0 < true[30]["weight"].lag != true[30]["weight"].error_in_movements
+    shown = [line.split() for line in run("ls", chain.directory, "--quality")[0].splitlines()[1:5]]
+    assert shown[0][3:] == ["-", "-", f"{100 * true[0]['weight'].error_in_spreads:.3g}", "%", "-", "-"]
+    for step, row in zip(true, shown, strict=True):
+        moment = true[step]["first_moment"]
+        assert row[0] == str(step)
+        if step:
+            weight = true[step]["weight"]
+            assert row[3:5] == [f"{weight.error_in_movements:.3g}", f"{weight.lag:.2f}"]
+            assert row[5] == f"{100 * weight.error_in_spreads:.3g}"
+            assert row[7:] == [f"{moment.error_in_movements:.3g}", f"{moment.lag:.2f}"]
+    documents = run_json("ls", chain.directory, "--quality")["checkpoints"]
+    for step, document in zip(true, documents, strict=True):
+        assert document["figures"] == {role: found.numbers() for role, found in true[step].items()}
+        assert run_json("info", chain.directory, "--step", step)["figures"] == document["figures"]
+    assert documents[0]["figures"]["weight"]["error_in_movements"] is None
+    assert "figures" not in run_json("ls", chain.directory)["checkpoints"][0]
+
+
+def test_info_says_what_was_lost(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(3), policy="balanced", newest="exact")
+    found = chain.info(20).figures["weight"]
+    words = f"error {found.error_in_movements:.3g} movements, {100 * found.error_in_spreads:.3g} % of the "
+    assert re.search(f"^lost, weights +{re.escape(words)}", run("info", chain.directory)[0], re.MULTILINE)
+    first = run("info", chain.directory, "--step", 0)[0]
+    assert re.search(r"^lost, weights +error [0-9.]+ % of the spread$", first, re.MULTILINE)
+    lccodec.save_file({"weight": np.ones(3)}, tmp_path / "single.lcc.h5")
+    assert "lost" not in run("info", tmp_path / "single.lcc.h5")[0]
+    assert run_json("info", tmp_path / "single.lcc.h5")["figures"] == {}
 
 
 def test_show(chain):

@@ -30,11 +30,22 @@ def test_a_plan_is_what_the_save_does(files, tmp_path):
         assert planned["estimated_bytes"] == pytest.approx(saved.stored_bytes, abs=1)
         assert (planned["stored"] == "unchanged") == (saved.method == "unchanged")
     assert "about " in run("plan", tmp_path / "run", files[2])[0]
+    assert document["last"]["step"] == 1
+    assert document["last"]["figures"]["weight"]["error"] > 0
+
+
+def test_a_newest_checkpoint_that_cannot_be_read(files, tmp_path):
+    run("save", tmp_path / "run", files[0], files[1], "--policy", "balanced", "--newest", "history")
+    newest = max((tmp_path / "run").glob("*.lcc.h5"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    document = run_json("plan", tmp_path / "run", files[2])
+    assert (document["parent"], document["last"]) == (None, None)
 
 
 def test_a_new_chain(files, tmp_path):
     document = run_json("plan", tmp_path / "new", files[0])
     assert not (tmp_path / "new").exists()
+    assert document["last"] is None
     assert (document["parent"], {array["estimated_error"] for array in document["arrays"]}) == (None, {0.0})
     lossy = run_json("plan", tmp_path / "new", files[0], "--policy", "small")
     assert lossy["totals"]["estimated_bytes"] < document["totals"]["estimated_bytes"]

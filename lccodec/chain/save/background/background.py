@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from ....container.folder import Folder
+from ....container.disk.folder import Folder
 from ....errors import ArgumentError, LccodecError, StorageError, WorkerError, warn
 from ....policy.policy import Policy
 from ....printable import printable

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ....arguments import as_integer, as_number
-from ....container.whole_file import remove_stale_temporaries
+from ....container.disk.whole_file import remove_stale_temporaries
 from ....errors import ArgumentError, LccodecError, WorkerError
 from ....policy.policy import Policy
 from ....quantizers.registry import QUANTIZERS

@@ -1,0 +1,101 @@
+"""The chain options that several adapters take: documented and checked once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...chain.adapter import Adapter
+from ...chain.chain import Chain
+from ...chain.life.keep import Keep, check_keep
+from ...chain.save.exact import check_newest
+from ...chain.save.settings import KEYFRAME_EVERY
+from ...container.disk.system import checked_path
+from ...errors import ArgumentError
+from ...policy.policy import Policy
+from ...policy.presets import resolve_policy
+from ...policy.record import Kept
+
+__all__ = ["ChainOptions"]
+
+
+@dataclass(frozen=True)
+class ChainOptions:
+    """Where and how an adapter stores a chain of deltas.
+
+    The adapters for DCP, Orbax, Lightning, transformers and accelerate take these parameters under
+    the same names and with the same defaults.
+
+    Parameters
+    ----------
+    chain
+        The directory of the chain. The first save makes it. Without it each checkpoint is a
+        lossless file that stands alone; DCP then keeps the chains in the directory of the
+        checkpoint.
+    policy
+        A preset (a name in `lccodec.POLICIES`) or a `Policy`, as for `Chain`. The default is exact.
+        A lossy policy needs a chain.
+    keyframe_every
+        The largest number of deltas that a restore may replay, as for `Chain`.
+    workers
+        The number of worker processes that code, as for `Chain`; by default this process does.
+    newest
+        What a chain keeps of the newest state, as for `Chain`: by default also bit for bit, if the
+        policy is lossy. What names a checkpoint of the chain restores the exact state while that is
+        its newest. ``"exact"`` needs a chain.
+    background
+        Whether a save copies the state, returns, and lets workers do the rest, as
+        `Chain.save_async` does. It needs a chain. What names a checkpoint is written when the
+        checkpoint is on the disk. A save waits for the one before. The failure of a save is raised
+        by the next save or load, or at the end of training; then that save is not begun. DCP has
+        its own option for that: `dcp.async_save`.
+    keep
+        Which steps of the chain stay, as for `Chain`. Older ones go when a later save begins, or at
+        the end: what names the checkpoint before is on the disk then. What names a step that is
+        gone cannot be loaded any more. It needs a chain, except with DCP.
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown policy; for a lossy policy, an exact state or saves in the background without
+        a chain; or for a chain that is not a local path.
+    """
+
+    chain: str | os.PathLike[str] | None = None
+    policy: str | Policy = "lossless"
+    keyframe_every: int = KEYFRAME_EVERY
+    workers: int | None = None
+    newest: Kept | None = None
+    background: bool = False
+    keep: Keep | None = None
+
+    def __post_init__(self) -> None:
+        if self.chain is not None:
+            object.__setattr__(self, "chain", checked_path(self.chain))
+        policy = resolve_policy(self.policy)
+        if self.chain is None and policy != resolve_policy("lossless"):
+            raise ArgumentError(f"policy {policy.name!r} is for deltas, and they need a chain")
+        if check_newest(self.newest) == "exact" and self.chain is None:
+            raise ArgumentError("newest='exact' is for a chain; without one every checkpoint is exact")
+        if not isinstance(self.background, bool):
+            raise ArgumentError(f"background is True or False, not {self.background!r}")
+        if self.background and self.chain is None:
+            raise ArgumentError("background=True is for a chain: give the directory of one")
+        if check_keep(self.keep) is not None and self.chain is None:
+            raise ArgumentError("keep is for a chain: give the directory of one")
+
+    def open(self, part: str = "", adapter: Adapter | None = None) -> Chain | None:
+        """Open the chain, or that of one process in a subdirectory; None if there is no chain."""
+        return None if self.chain is None else self.open_in(Path(self.chain, part), adapter)
+
+    def open_in(self, directory: Path, adapter: Adapter | None = None) -> Chain:
+        """Open a chain with these options in the given directory."""
+        return Chain(
+            directory,
+            self.policy,
+            keyframe_every=self.keyframe_every,
+            workers=self.workers,
+            adapter=adapter,
+            newest=self.newest,
+        )

@@ -1,0 +1,278 @@
+"""The saves of an adapter that keeps links: at once, or in the background.
+
+In the background a call copies the state, and workers do the rest (`Chain.save_async`). The link is
+written when its checkpoint is on the disk, and so is everything done that must wait for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...chain.adapter import Adapter
+from ...chain.chain import Chain
+from ...chain.life.lifetime import thin_out
+from ...chain.save.settings import LOG
+from ...chain.store.parents import Ancestry
+from ...errors import ArgumentError
+from ...policy.roles import Assignment
+from ...printable import printable
+from ..link import chain_step, save_linked, write_link
+from .options import ChainOptions
+
+__all__ = ["Begun", "LinkSaver"]
+
+_open: weakref.WeakSet[LinkSaver] = weakref.WeakSet()
+
+
+class Begun:
+    """A save in the background whose link is still to be written.
+
+    Parameters
+    ----------
+    chain, step
+        Where the checkpoint is going to be.
+    future
+        What `Chain.save_async` returned.
+    """
+
+    def __init__(self, chain: Chain, step: int, future: Future[int | None]) -> None:
+        self.chain, self.step, self.future = chain, step, future
+
+    def link(self, path: Path) -> None:
+        """Wait for the checkpoint, then write its link. The failure of the save is raised here."""
+        try:
+            self.future.result()
+        except BaseException as error:
+            if self.chain.failure is error:
+                with suppress(type(error)):  # so that no later call raises it again
+                    self.chain.wait(0)
+            raise
+        write_link(self.chain, self.step, path)
+
+
+class LinkSaver:
+    """Saves states and their links. The first save opens the chain.
+
+    Parameters
+    ----------
+    options
+        Where the chain is, and whether it saves in the background.
+    adapter
+        The adapter of the states' framework; by default states hold NumPy arrays.
+    part
+        The subdirectory of the chain, if it is that of one process.
+    """
+
+    def __init__(self, options: ChainOptions, adapter: Adapter | None = None, part: str = "") -> None:
+        self._options, self._adapter, self._part = options, adapter, part
+        self._ancestry = Ancestry()
+        self._chain: Chain | None = None
+        self._last: Begun | None = None
+        self._running: deque[Future[None]] = deque()  # links, and what waits for them, in order
+        self._failed: deque[BaseException] = deque()  # of these, and not raised yet
+        self.process = os.getpid()
+        _open.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a copy, as in a process that a trainer starts, open the chain anew."""
+        return LinkSaver, (self._options, self._adapter, self._part)
+
+    def save(
+        self,
+        state: Any,
+        path: Path,
+        metadata: Mapping[str, str] | None = None,
+        roles: Mapping[str, Assignment] | None = None,
+        then: Callable[[], object] | None = None,
+        step: int | None = None,
+    ) -> None:
+        """Save a state to a step of the chain, and a link to a file.
+
+        Without a chain, the file is the state.
+
+        Parameters
+        ----------
+        then
+            Called when the file is on the disk.
+        step
+            The trainer's step, if it is known; see `lccodec.adapters.link.chain_step`.
+
+        Raises
+        ------
+        LccodecError
+            As `save_linked`. In the background: the failure of an earlier save; then nothing is
+            saved. A failure of this save is raised by the next call.
+        """
+        if self._options.background:
+            begun = self.begin(state, metadata, roles, step)
+            done: Future[None] = Future()
+            self._running.append(done)
+            begun.future.add_done_callback(partial(self._finish, begun, path, then, done))
+            return
+        strings = dict(metadata or {})
+        if self._options.chain is None and self._adapter is not None:
+            state, strings = self._adapter.to_numpy(state, strings)
+        chain = self._opened()
+        self._thin_out()
+        save_linked(state, path, strings, chain, roles, step)
+        if then is not None:
+            then()
+
+    def begin(
+        self,
+        state: Any,
+        metadata: Mapping[str, str] | None,
+        roles: Mapping[str, Assignment] | None,
+        step: int | None = None,
+    ) -> Begun:
+        """Save a state in the background. The caller writes the link, by `Begun.link`."""
+        chain = self._opened()
+        self._raise_failure()
+        if chain is None:
+            raise ArgumentError("a save in the background needs a chain")
+        self._thin_out()
+        last = -1 if self._last is None or self._last.future.done() else self._last.step
+        step = chain_step(step, max([*chain.steps, last], default=-1))
+        self._last = Begun(chain, step, chain.save_async(step, state, metadata, known=roles))
+        return self._last
+
+    def after(self, action: Callable[[], object]) -> None:
+        """Call a function when all saves that are begun are on the disk, and not if one fails.
+
+        So what a new checkpoint replaces stays until the new one is there. The function is called
+        at once if no save runs. It is not called either while a failure is still to be raised.
+        """
+        self._leave_parent()
+        if self._failed or (self._chain is not None and self._chain.failure is not None):
+            return
+        last = self._running[-1] if self._running else None
+        if last is None:
+            action()
+            return
+        done: Future[None] = Future()
+        self._running.append(done)
+        last.add_done_callback(partial(self._act, action, done))
+
+    def settle(self) -> None:
+        """Wait until no save runs. Failures are kept for the next call."""
+        self._leave_parent()
+        wait_for(list(self._running))
+        self._running.clear()
+
+    def wait(self) -> None:
+        """Wait until no save runs; raise the failure of one that failed."""
+        self.settle()
+        if self._chain is not None:
+            self._chain.wait()
+        self._raise_failure()
+
+    def close(self) -> None:
+        """Wait until no save runs, and end the workers; raise the failure of a save that failed.
+
+        The next save opens the chain again.
+        """
+        self.settle()
+        self._thin_out()
+        chain, self._chain = self._chain, None
+        try:
+            if chain is not None:
+                chain.close()
+        finally:
+            self._raise_failure()
+
+    def _leave_parent(self) -> None:
+        """After a fork, forget all that runs: it is the parent's, and never ends here."""
+        if self.process != os.getpid():
+            self.process, self._chain, self._last = os.getpid(), None, None
+            self._running.clear()
+            self._failed.clear()
+
+    def _opened(self) -> Chain | None:
+        self._leave_parent()
+        if self._chain is None:
+            self._chain = self._options.open(self._part, self._adapter)
+        return self._chain
+
+    def _thin_out(self) -> None:
+        """Remove what is not kept of what was saved before: its links are on the disk."""
+        chain, keep = self._chain, self._options.keep
+        if chain is not None and keep is not None and chain.steps:
+            thin_out(chain.directory, keep, self._ancestry)
+
+    def _raise_failure(self) -> None:
+        while self._running and self._running[0].done():
+            self._running.popleft()
+        if self._failed:
+            raise self._failed.popleft()
+
+    # Whatever these two are called with, they must not raise: the thread that calls them only logs.
+
+    def _finish(
+        self,
+        begun: Begun,
+        path: Path,
+        then: Callable[[], object] | None,
+        done: Future[None],
+        saved: Future[int | None],
+    ) -> None:
+        """Write the link of a checkpoint that was saved. The chain keeps the failure of a save."""
+        if (error := _error_of(saved)) is None:
+            error = self._attempt(partial(_link, begun, path, then))
+        _settle(done, error)
+
+    def _act(self, action: Callable[[], object], done: Future[None], last: Future[None]) -> None:
+        if (error := _error_of(last)) is None:
+            error = self._attempt(action)
+        _settle(done, error)
+
+    def _attempt(self, action: Callable[[], object]) -> BaseException | None:
+        try:
+            action()
+        except BaseException as error:
+            self._failed.append(error)
+            return error
+        return None
+
+
+def _link(begun: Begun, path: Path, then: Callable[[], object] | None) -> None:
+    if not path.parent.is_dir():  # frameworks delete old checkpoints, folder and all
+        LOG.warning("%s: the folder was deleted before its checkpoint was saved", path)
+        return
+    begun.link(path)
+    if then is not None:
+        then()
+
+
+def _error_of(future: Future[Any]) -> BaseException | None:
+    return CancelledError() if future.cancelled() else future.exception()
+
+
+def _settle(future: Future[None], error: BaseException | None) -> None:
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Wait for all saves at the end of the program, and tell what went wrong."""
+    for saver in list(_open):
+        if saver.process != os.getpid():
+            continue
+        try:
+            saver.close()
+        except Exception as error:
+            lines = f"lccodec: {error}", *getattr(error, "__notes__", ())
+            print(printable("\n  ".join(lines), lines=True), file=sys.stderr)

@@ -1,0 +1,210 @@
+"""What a checkpoint is read from: a file, or bytes in memory.
+
+A chain can have more files than a process may open. So files that *rest* share a bounded number of
+descriptors, and are opened again when they are read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from ...errors import ArgumentError, ChainError, FormatError, StorageError, TruncatedError
+from ..frame_entry import Bytes
+from .system import OPEN_FLAGS, StrPath, checked_path, flag, storage_errors
+
+_MAX_RESTING: Final = 32  # descriptors that are open for files that rest
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Bytes of a file that are read when they are asked for, so that memory need not hold all."""
+
+    read: Callable[[int, int], bytes]
+    offset: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, stop, _ = part.indices(self.size)
+        return memoryview(self.read(self.offset + start, stop - start))
+
+
+_SEEK_LOCK: Final = threading.Lock()
+
+
+def _read_at(fd: int, size: int, offset: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(fd, size, offset)
+    with _SEEK_LOCK:  # Windows
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.read(fd, size)
+
+
+class _Descriptor:
+    """An open regular file. It is closed when the last reader drops it."""
+
+    _fd = -1
+
+    def __init__(self, path: str, name: str) -> None:
+        self.name = name
+        try:
+            # Without O_NONBLOCK, opening a FIFO waits for a writer.
+            flags = os.O_RDONLY | flag("O_NONBLOCK") | OPEN_FLAGS
+            with storage_errors("cannot open", name):
+                self._fd = os.open(path, flags)
+            with storage_errors("cannot read", name):
+                status = os.fstat(self._fd)
+            if stat.S_ISDIR(status.st_mode):
+                message = "a directory, not a regular file; lccodec.Chain reads a directory of checkpoints"
+                raise FormatError("LCC-H5-01", name, message)
+            if not stat.S_ISREG(status.st_mode):
+                raise FormatError("LCC-H5-01", name, "not a regular file")
+        except BaseException:
+            self.close()
+            raise
+        self.size = status.st_size
+
+    def read(self, offset: int, size: int) -> bytes:
+        parts = []
+        while size:
+            try:  # without `storage_errors`, which takes as long as the read
+                part = _read_at(self._fd, size, offset)
+            except OSError as error:
+                with storage_errors("cannot read", self.name):
+                    raise error
+            if not part:
+                raise TruncatedError("LCC-H5-01", self.name, f"ends at byte {offset}")
+            parts.append(part)
+            offset += len(part)
+            size -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        with storage_errors("cannot close", self.name):
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:  # an interrupt came before the file could be closed
+            with suppress(OSError):
+                os.close(self._fd)
+
+
+#: What resting sources read last, by the id of the source: the source itself would never be freed.
+#: There is no lock: an interrupt or a fork could leave it locked. Each step is one call of a dict.
+_RESTING: Final[OrderedDict[int, _Descriptor]] = OrderedDict()
+
+
+class FileSource:
+    """A file that stays open until it rests. From then on it is opened when it is read.
+
+    Several threads may read at once.
+    """
+
+    def __init__(self, path: StrPath) -> None:
+        self._path = str(checked_path(path))
+        self._name = os.fspath(path)  # what errors call it
+        self._root = b""
+        self._descriptor: _Descriptor | None = _Descriptor(self._path, self._name)
+        self.size = self._descriptor.size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset` on. A file that rests is opened."""
+        return (self._descriptor or self._opened()).read(offset, size)
+
+    def rest(self, root: bytes) -> None:
+        """Share the descriptor from now on. `root`, the end of the file, identifies it later."""
+        self._root = root
+        if self._descriptor is not None:
+            self._share(self._descriptor)
+            self._descriptor = None
+
+    def _share(self, descriptor: _Descriptor) -> None:
+        """Keep a descriptor open until too many others have been read."""
+        _RESTING[id(self)] = descriptor
+        if len(_RESTING) > _MAX_RESTING:
+            with suppress(KeyError):  # another thread has removed it
+                _RESTING.popitem(last=False)  # a thread that is reading still has it
+
+    def _opened(self) -> _Descriptor:
+        found = _RESTING.get(id(self))
+        if found is None:
+            try:
+                found = _Descriptor(self._path, self._name)
+            except StorageError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                raise ChainError(f"{self._name}: was pruned while it was read") from error
+            end = self.size - len(self._root)
+            if found.size != self.size or found.read(end, len(self._root)) != self._root:
+                raise ChainError(f"{self._name}: replaced by another file, or pruned, while it was read")
+            self._share(found)
+        else:
+            with suppress(KeyError):
+                _RESTING.move_to_end(id(self))
+        return found
+
+    def close(self) -> None:
+        """Close the file."""
+        _RESTING.pop(id(self), None)
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            descriptor.close()
+
+    def __del__(self) -> None:
+        _RESTING.pop(id(self), None)
+
+
+class BytesSource:
+    """Bytes in memory, which must not change while they are read."""
+
+    def __init__(self, data: Bytes) -> None:
+        try:
+            self._view = memoryview(data).cast("B")
+        except (TypeError, ValueError, BufferError, NotImplementedError) as error:
+            message = f"{type(data).__name__} is not the bytes of a checkpoint; load_file takes a path"
+            raise ArgumentError(message) from error
+        self.size = self._view.nbytes
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset` on."""
+        return bytes(self._view[offset : offset + size])
+
+    def rest(self, root: bytes) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Release the bytes."""
+        self._view.release()
+
+
+class Section:
+    """A part of a file that others read too: a checkpoint in a bundle. Its opener closes it."""
+
+    def __init__(self, source: FileSource, offset: int, size: int) -> None:
+        self._source, self._offset = source, offset
+        self.size = size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset` on."""
+        return self._source.read(self._offset + offset, size)
+
+    def rest(self, root: bytes) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+Source: TypeAlias = FileSource | BytesSource | Section

@@ -1,0 +1,225 @@
+"""The calls to the operating system for writing a checkpoint, paths, and their errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from ...errors import ArgumentError, StorageError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+StrPath: TypeAlias = str | os.PathLike[str]
+
+WINDOWS: Final = os.name == "nt"
+
+
+def flag(name: str) -> int:
+    """Return a flag of `os.open`, or 0 on a system that does not have it."""
+    return int(getattr(os, name, 0))
+
+
+#: An address such as ``s3://bucket/run``, which `pathlib.Path` turns into ``s3:/bucket/run``. One
+#: letter is a drive of Windows.
+_ADDRESS_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+:/")
+
+_HOME_STARTS: Final = tuple(f"~{separator}" for separator in (os.sep, os.altsep) if separator)
+
+OPEN_FLAGS: Final = flag("O_CLOEXEC") | flag("O_BINARY")
+
+_LINK_ITSELF: Final = {"follow_symlinks": False} if os.link in os.supports_follow_symlinks else {}
+_SEEK_LOCK: Final = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Entry(os.PathLike[str]):
+    """A name in an open directory: the calls below find it there, whatever becomes of the path.
+
+    Parameters
+    ----------
+    directory
+        The path of the directory.
+    name
+        The name.
+    descriptor
+        The open directory; -1 on systems that find files by their paths only.
+    """
+
+    directory: Path
+    name: str
+    descriptor: int
+
+    def __str__(self) -> str:
+        return str(self.directory / self.name)
+
+    __fspath__ = __str__
+
+    def lstat(self) -> os.stat_result:
+        """Return what is known of the file; of a symbolic link, not of what it points to."""
+        name, directory = _found(self)
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
+
+def _found(path: StrPath) -> tuple[StrPath, int | None]:
+    """Return what a call to the system is given: a path; or a name, and the directory it is in."""
+    if isinstance(path, Entry) and path.descriptor >= 0:
+        return path.name, path.descriptor
+    return path, None
+
+
+class System:
+    """The calls to the operating system for writing. Tests replace them by a faulty system."""
+
+    seek = staticmethod(os.lseek)
+    write = staticmethod(os.write)
+    fsync = staticmethod(os.fsync)
+    close = staticmethod(os.close)
+    exists = staticmethod(os.path.lexists)
+
+    @staticmethod
+    def listdir(directory: StrPath | int) -> list[str]:
+        """Return the names in a directory, by its path or its descriptor."""
+        return os.listdir(directory)  # noqa: PTH208 - a descriptor has no path
+
+    @staticmethod
+    def open(path: StrPath, flags: int, mode: int = 0o777) -> int:
+        """Open a file, or a directory."""
+        name, directory = _found(path)
+        return os.open(name, flags, mode, dir_fd=directory)
+
+    @staticmethod
+    def link(source: StrPath, target: StrPath) -> None:
+        """Give a file a second name. A symbolic link gets one itself, not what it points to."""
+        (old, from_), (new, to) = _found(source), _found(target)
+        os.link(old, new, src_dir_fd=from_, dst_dir_fd=to, **_LINK_ITSELF)
+
+    @staticmethod
+    def replace(source: StrPath, target: StrPath) -> None:
+        """Rename a file or directory. A file of the new name is replaced."""
+        (old, from_), (new, to) = _found(source), _found(target)
+        os.replace(old, new, src_dir_fd=from_, dst_dir_fd=to)
+
+    @staticmethod
+    def unlink(path: StrPath) -> None:
+        """Remove a file. A symbolic link goes itself, not what it points to."""
+        name, directory = _found(path)
+        os.unlink(name, dir_fd=directory)
+
+    @staticmethod
+    def mkdir(path: StrPath) -> None:
+        """Make a directory."""
+        name, directory = _found(path)
+        os.mkdir(name, dir_fd=directory)
+
+    @staticmethod
+    def rmdir(path: StrPath) -> None:
+        """Remove an empty directory."""
+        name, directory = _found(path)
+        os.rmdir(name, dir_fd=directory)
+
+    @staticmethod
+    def mode(path: StrPath) -> int | None:
+        """Return the permissions of the file at a path, or None if there is no file."""
+        try:
+            return stat.S_IMODE(Path(path).stat().st_mode)
+        except FileNotFoundError:
+            return None
+
+    @staticmethod
+    def set_mode(fd: int, mode: int) -> None:
+        """Set the permissions of an open file, on systems that can."""
+        if hasattr(os, "fchmod"):
+            os.fchmod(fd, mode)
+
+    @staticmethod
+    def write_at(fd: int, data: memoryview, offset: int) -> int:
+        """Write at a place of a file; several threads may do so."""
+        if hasattr(os, "pwrite"):
+            return os.pwrite(fd, data, offset)
+        with _SEEK_LOCK:  # Windows
+            os.lseek(fd, offset, os.SEEK_SET)
+            return os.write(fd, data)
+
+    @staticmethod
+    def start_flush(fd: int, offset: int, size: int) -> None:
+        """Let the system begin to bring a part of a file to the disk, if it can; do not wait."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
+
+    @staticmethod
+    def lock(fd: int, wait: bool) -> None:
+        """Take the lock of an active writer. Raises OSError if that is not possible."""
+        if fcntl is None:
+            raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+    @staticmethod
+    def unlock(fd: int) -> None:
+        """Release a lock, on systems that have them."""
+        if fcntl is not None:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+SYSTEM: Final = System()
+
+
+@contextmanager
+def storage_errors(action: str, path: StrPath) -> Iterator[None]:
+    """Raise an ``OSError`` from within as ``StorageError``."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(error.errno, f"{action}: {error.strerror or error}", str(path)) from error
+
+
+def checked_path(path: StrPath) -> Path:
+    """Return a path that was given as absolute, so that it stays the same after `os.chdir`.
+
+    A ``~`` in front is the user's home.
+
+    Raises
+    ------
+    ArgumentError
+        If no file can have that name. The address of a remote store is refused: it would become a
+        directory of that name.
+    StorageError
+        If the path is relative, and the working directory is gone.
+
+    Examples
+    --------
+    >>> checked_path("~/run") == Path.home() / "run"
+    True
+    >>> checked_path("s3://bucket/run")
+    Traceback (most recent call last):
+    lccodec.errors.ArgumentError: 's3://bucket/run' is an address: remote stores are not there yet
+    """
+    try:
+        text = os.fspath(path)
+        possible = isinstance(text, str) and text != "" and b"\0" not in os.fsencode(text)
+    except (TypeError, UnicodeEncodeError):
+        possible = False
+    if not possible:
+        raise ArgumentError(f"not a path: {path!r}")
+    if _ADDRESS_START.match(text) or "://" in text:
+        raise ArgumentError(f"{text!r} is an address: remote stores are not there yet")
+    if text == "~" or text.startswith(_HOME_STARTS):  # `~name` may be the name of a file
+        path = text = os.path.expanduser(text)  # noqa: PTH111 - Path raises where there is no home
+    found = path if isinstance(path, Path) else Path(path)
+    if found.is_absolute():
+        return found
+    with storage_errors("cannot find the working directory of", text):
+        return found.absolute()

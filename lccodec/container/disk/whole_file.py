@@ -1,0 +1,241 @@
+"""A file that is there whole or not at all: its temporary, its name, and what a kill leaves.
+
+The bytes go to a temporary (LCC-CHN-05), which gets the name of the file when it is on the disk
+(LCC-CHN-06). A failure leaves nothing behind. `remove_stale_temporaries` removes what a killed
+process leaves.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Self
+
+from ...errors import ArgumentError
+from ..frame_entry import Bytes
+from .duplicate import NO_HARD_LINK
+from .folder import Folder, is_temporary, sync_directory, temporary_name
+from .source import Source
+from .system import (
+    OPEN_FLAGS,
+    SYSTEM,
+    WINDOWS,
+    StrPath,
+    System,
+    checked_path,
+    flag,
+    storage_errors,
+)
+
+_PIECE_BYTES: Final = 1 << 20  # that are copied at once
+_FLUSH_BYTES: Final = 1 << 25  # that are copied before the system is told to begin with them
+_MAX_ATTEMPTS: Final = 100  # to make a temporary; one fails only if another process removes it at once
+
+
+class WholeFile:
+    """Writes one file. It is a context manager; leaving it without `commit` leaves no file.
+
+    Parameters
+    ----------
+    overwrite
+        Whether to replace a file of that name, and keep its permissions. Otherwise such a file is
+        an error, and stays as it is.
+
+    Attributes
+    ----------
+    path
+        The path of the file.
+    size
+        Bytes that were appended.
+    committed
+        Whether the file has its name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "one"
+    >>> with WholeFile(path) as file:
+    ...     file.write(b"some bytes")
+    ...     file.commit()
+    >>> path.read_bytes()
+    b'some bytes'
+    """
+
+    def __init__(self, path: StrPath, *, overwrite: bool = False, system: System = SYSTEM) -> None:
+        self.path = checked_path(path)
+        self.size = 0
+        self.committed = False
+        self._overwrite = overwrite
+        self._system = system
+        self._fd = -1
+        self._temporary: Path | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            with storage_errors("cannot create", self.path):
+                if not self._overwrite and self._system.exists(self.path):
+                    raise ArgumentError(f"{self.path} already exists")
+                self._create_temporary()
+        except BaseException:
+            self._discard()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._discard()
+
+    def write(self, data: Bytes) -> None:
+        """Append bytes."""
+        with self.working():
+            self.append(data)
+
+    def append(self, data: Bytes) -> None:
+        """Append bytes, within `working`."""
+        view = memoryview(data).cast("B")
+        self.size += len(view)
+        while view:
+            view = view[self._system.write(self._fd, view) :]
+
+    def write_at(self, data: Bytes, offset: int) -> None:
+        """Write at a place, within `working`; several threads may do so."""
+        view = memoryview(data).cast("B")
+        while view:
+            count = self._system.write_at(self._fd, view, offset)
+            view, offset = view[count:], offset + count
+
+    def start_flush(self, offset: int, size: int) -> None:
+        """Let the system begin to bring a part to the disk; do not wait."""
+        with suppress(OSError):  # the fsync of a commit shows what is wrong
+            self._system.start_flush(self._fd, offset, size)
+
+    def seek(self, offset: int) -> None:
+        """Go on at a place."""
+        with self.working():
+            self._system.seek(self._fd, offset, os.SEEK_SET)
+
+    def copy(self, source: Source) -> None:
+        """Append all bytes of a source."""
+        flushed = self.size
+        for offset in range(0, source.size, _PIECE_BYTES):
+            self.write(source.read(offset, min(_PIECE_BYTES, source.size - offset)))
+            if self.size - flushed >= _FLUSH_BYTES:
+                self.start_flush(flushed, self.size - flushed)
+                flushed = self.size
+
+    def commit(self, check: Callable[[Path], object] | None = None) -> None:
+        """Give the file its name.
+
+        Parameters
+        ----------
+        check
+            Called with the temporary name when the bytes are on the disk; it may raise an error.
+
+        Raises
+        ------
+        ArgumentError
+            If there is a file of that name, which is not to be replaced.
+        StorageError
+            Nothing is committed; or, if the message says so and `committed` is set, the file is in
+            place but its directory could not be synced, so that it may be lost in a power failure.
+        """
+        with self.working() as temporary:
+            self._system.fsync(self._fd)
+            if check is not None:
+                check(temporary)
+            self._publish(temporary)
+            self.committed = True
+        self._discard()
+        with storage_errors("committed, but durability unknown: cannot sync the directory of", self.path):
+            sync_directory(self.path.parent, self._system)
+
+    @contextmanager
+    def working(self) -> Iterator[Path]:
+        """Yield the temporary name. After an error nothing is left, and the file is closed.
+
+        Nothing is tried again, because the state of a file is unknown after a failed fsync.
+        """
+        if self._temporary is None:
+            raise ArgumentError(f"the writer of {self.path} is closed")
+        try:
+            with storage_errors("cannot write", self.path):
+                yield self._temporary
+        except BaseException:
+            self._discard()
+            raise
+
+    def _create_temporary(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
+        replaced = self._system.mode(self.path) if self._overwrite else None
+        for _ in range(_MAX_ATTEMPTS):
+            temporary = self.path.parent / temporary_name()
+            self._fd = self._system.open(temporary, flags, 0o666 if replaced is None else 0o600)
+            self._temporary = temporary
+            if replaced is not None:
+                with suppress(OSError):  # on systems that cannot set them, the owner alone has access
+                    self._system.set_mode(self._fd, replaced)
+            with suppress(OSError):  # without locks nobody removes temporaries
+                self._system.lock(self._fd, True)
+            # Another process may have removed it between the two calls.
+            if self._system.exists(temporary):
+                return
+            self._discard()
+        raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
+
+    def _publish(self, temporary: Path) -> None:
+        if WINDOWS:  # which neither renames nor unlinks an open file
+            self._close()
+        if self._overwrite:
+            self._system.replace(temporary, self.path)
+            return
+        try:
+            self._system.link(temporary, self.path)  # unlike a rename, it does not replace
+        except FileExistsError:
+            raise ArgumentError(f"{self.path} already exists") from None
+        except OSError as error:
+            if error.errno not in NO_HARD_LINK:
+                raise
+            if self._system.exists(self.path):
+                raise ArgumentError(f"{self.path} already exists") from None
+            self._system.replace(temporary, self.path)
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                self._system.close(fd)
+
+    def _discard(self) -> None:
+        """Close and unlink the temporary. After a commit this only removes its second name."""
+        self._close()
+        temporary, self._temporary = self._temporary, None
+        if temporary is not None:
+            with suppress(OSError):
+                self._system.unlink(temporary)
+
+
+def remove_stale_temporaries(directory: StrPath | Folder, system: System = SYSTEM) -> list[str]:
+    """Remove the temporaries in a directory whose writers are gone, and return their names.
+
+    A writer holds a lock on its temporary. On a file system without locks nothing is removed.
+    """
+    if not isinstance(directory, Folder):
+        with storage_errors("cannot list", directory), Folder(directory, system) as folder:
+            return remove_stale_temporaries(folder)
+    removed, system = [], directory.system
+    flags = os.O_RDWR | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
+    with storage_errors("cannot list", directory.path):
+        names = sorted(filter(is_temporary, directory.names()))
+    for name in names:
+        with suppress(OSError):
+            fd = system.open(directory / name, flags)
+            try:
+                system.lock(fd, False)
+                system.unlink(directory / name)
+                removed.append(name)
+            finally:
+                system.close(fd)
+    return removed

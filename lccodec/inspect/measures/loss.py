@@ -1,0 +1,171 @@
+"""What was lost: decoded arrays beside their originals, and beside how far these have moved.
+
+The error of an element is ``decoded - original``. Its movement is how far the original has moved
+since the step shown before. If there is no original of that step, it is the distance from what was
+decoded there: the difference that a delta codes, which has the error of the step before in it. The
+bias is the sum of their products, over the root of the product of their sums of squares: the
+correlation about 0. A codec whose errors point back in time has a negative one, and training that
+resumes from it is set back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...element_types import ELEMENT_TYPES, Array, ElementType
+from ...errors import ArgumentError
+from ...parallel import WIDE_PIECE
+from ...policy.policy import Policy
+from ...policy.record import read_record
+from ...quantizers.base import Quantizer
+from ...quantizers.uniform import UniformDeadzone
+from ..report import ArrayRow, Loss, RoleLoss, Series
+from ..summary import numbers
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What an array lost at one step; ``None`` where that is not defined."""
+
+    error: float | None  # rms of the error over rms of the movement
+    bias: float | None
+    largest: float | None
+
+
+NOTHING_KNOWN = Lost(None, None, None)
+
+
+def measure_loss(bits: Array, original: Array, before: Array | None, kind: ElementType) -> Lost:
+    """Return what an array lost, given by its components.
+
+    Parameters
+    ----------
+    bits, original
+        The array as decoded and as it was.
+    before
+        What the array has moved from; ``None`` if that is not known.
+
+    Examples
+    --------
+    >>> from lccodec.element_types import components
+    >>> kind, original = components(np.array([1.0, 2.0]))
+    >>> decoded = components(np.array([1.5, 2.0]))[1]
+    >>> measure_loss(decoded, original, np.zeros_like(original), kind).largest
+    0.5
+    """
+    largest, count, sums = 0.0, 0, np.zeros(3)
+    earlier: Iterable[Array | None] = _every_none(original) if before is None else _wide(before, kind)
+    with np.errstate(all="ignore"):
+        for decoded, exact, old in zip(_wide(bits, kind), _wide(original, kind), earlier, strict=False):
+            errors = decoded - exact
+            movement = errors if old is None else exact - old
+            kept = np.isfinite(errors) & np.isfinite(movement)
+            if not kept.all():
+                errors, movement = errors[kept], movement[kept]
+            largest = max(largest, float(np.abs(errors).max(initial=0.0)))
+            count += errors.size
+            sums += [_product(errors, errors), _product(movement, movement), _product(errors, movement)]
+    squares, moved, products = sums.tolist()
+    has_movement = before is not None and 0 < moved < math.inf
+    return Lost(
+        error=math.sqrt(squares / moved) if has_movement else None,
+        bias=products / math.sqrt(squares * moved)
+        if has_movement and 0 < squares * moved < math.inf
+        else None,
+        largest=largest if count else None,
+    )
+
+
+def _wide(bits: Array, kind: ElementType) -> Iterable[Array]:
+    for values in numbers(bits, kind):
+        yield values.astype(np.float64) if values.dtype.kind in "iu" else values
+
+
+def _every_none(bits: Array) -> Iterable[None]:
+    return (None for _ in range(0, bits.size, WIDE_PIECE))
+
+
+def _product(left: Array, right: Array) -> float:
+    return float(np.einsum("i,i->", left.conj(), right).real)
+
+
+class LossTable:
+    """Collects what the arrays of a run lose.
+
+    Parameters
+    ----------
+    against
+        Which originals, in words.
+    rows
+        The arrays that are shown.
+    """
+
+    def __init__(self, against: str, rows: Sequence[ArrayRow]) -> None:
+        self._against = against
+        self._rows = rows
+        self._steps: list[int] = []
+        self._found: list[list[Lost]] = []
+
+    def add(self, step: int, lost: Sequence[Lost]) -> None:
+        """Add what each array lost at a step."""
+        self._steps.append(step)
+        self._found.append(list(lost))
+
+    def loss(self, policies: Iterable[Any]) -> Loss | None:
+        """Return the table; ``None`` if no step has an original. `policies` are those recorded."""
+        if not self._steps:
+            return None
+        columns = list(zip(*self._found, strict=True))
+        error, bias, largest = (
+            [[getattr(lost, name) for lost in column] for column in columns]
+            for name in ("error", "bias", "largest")
+        )
+        roles = {
+            role: RoleLoss(self._mean(role, error), self._mean(role, bias))
+            for role in dict.fromkeys(row.role for row in self._rows)
+        }
+        bounds = _bounds(self._rows, list(policies))
+        return Loss(self._against, self._steps, error, bias, largest, bounds, roles)
+
+    def _mean(self, role: str, series: Sequence[Series]) -> float | None:
+        values = [
+            value
+            for row, of in zip(self._rows, series, strict=True)
+            for value in of
+            if row.role == role and value is not None
+        ]
+        return sum(values) / len(values) if values else None
+
+
+def _bounds(rows: Sequence[ArrayRow], recorded: Sequence[Any]) -> list[float | None]:
+    """Return for each array the bound that holds under all policies that were recorded."""
+    try:
+        policies = [read_record(each).policy for each in recorded]
+    except ArgumentError:  # of another version or program
+        return [None] * len(rows)
+    return [_bound(row, policies) for row in rows]
+
+
+def _bound(row: ArrayRow, policies: Sequence[Policy]) -> float | None:
+    kind = next(kind for kind in ELEMENT_TYPES if kind.name == row.dtype)
+    bounds = [
+        guaranteed_error(choose(row.name, row.role, kind, row.size))
+        for policy in policies
+        for choose in (policy.choose, policy.choose_keyframe)
+    ]
+    known = [bound for bound in bounds if bound is not None]
+    return max(known) if len(known) == len(bounds) and known else None
+
+
+def guaranteed_error(quantizer: Quantizer) -> float | None:
+    """Return the largest absolute error that a quantizer allows; ``None`` if it has no bound."""
+    if quantizer.awake is not quantizer:  # what waits may be off by more
+        return None
+    if not quantizer.lossy:
+        return 0.0
+    return quantizer.max_error if isinstance(quantizer, UniformDeadzone) else None

@@ -1,0 +1,56 @@
+"""The options of an adapter's chain are checked when they are given, and used at the first save."""
+
+import numpy as np
+import pytest
+
+from lccodec import Keep
+from lccodec.adapters import torch as adapter
+from lccodec.adapters.chains.options import ChainOptions
+from lccodec.errors import ArgumentError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None, "lc-2", 10, 1), "policy 'lc-2' is for deltas, and they need a chain"),
+        ((None, "balanced", 10, 1), "they need a chain"),
+        ((None, "lc-9", 10, 1), "unknown policy 'lc-9'"),
+        (("s3://bucket/run", "lossless", 10, 1), "is an address"),
+        (("", "lossless", 10, 1), "not a path"),
+        ((None, "lossless", 10, 1, "exact"), "newest='exact' is for a chain"),
+        (("run", "lossless", 10, 1, "oldest"), "newest is one of exact, history"),
+        ((None, "lossless", 10, 1, None, True), "background=True is for a chain"),
+        (("run", "lossless", 10, 1, None, "yes"), "background is True or False, not 'yes'"),
+        ((None, "lossless", 10, 1, None, False, Keep(latest=1)), "keep is for a chain"),
+        (("run", "lossless", 10, 1, None, False, 3), "keep is a lccodec.Keep, not 3"),
+    ],
+)
+def test_options_are_checked_before_there_is_anything_to_save(arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        ChainOptions(*arguments)
+
+
+def test_nothing_is_made_before_the_first_save(tmp_path):
+    options = ChainOptions(tmp_path / "run", "lc-2", keyframe_every=5, workers=2)
+    chain = options.open()
+    assert not (tmp_path / "run").exists()
+    assert (chain.directory, chain.policy.name) == (tmp_path / "run", "lc-2")
+    assert (chain.keyframe_every, chain.workers, chain.newest) == (5, 2, "exact")
+    assert ChainOptions(tmp_path / "run", newest="history").open().newest == "history"
+    chain.save(0, {"x": np.ones(3)})
+    assert (tmp_path / "run").is_dir()
+    chain.close()
+
+
+def test_processes_have_chains_of_their_own(tmp_path):
+    options = ChainOptions(tmp_path / "run", keyframe_every=5)
+    directory = tmp_path / "run" / "process-1"
+    for chain in (options.open("process-1", adapter), options.open_in(directory, adapter)):
+        assert chain.directory == directory
+        assert (chain.policy.name, chain.keyframe_every) == ("lossless", 5)
+    assert chain.adapter is adapter
+
+
+def test_without_a_directory_there_is_no_chain():
+    assert ChainOptions().open() is None
+    assert ChainOptions().open("process-0") is None

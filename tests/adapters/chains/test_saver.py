@@ -1,0 +1,312 @@
+"""Links are written when their checkpoints are on the disk, and no failure is lost."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec.adapters.chains import saver as link_saver
+from lccodec.adapters.chains.options import ChainOptions
+from lccodec.adapters.chains.saver import LinkSaver
+from lccodec.adapters.link import open_linked
+from lccodec.errors import ArgumentError, StorageError, WorkerError
+
+from ...support.processes import children
+
+
+@pytest.fixture(params=[False, True], ids=["now", "background"])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LinkSaver]:
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", background=request.param))
+    yield saver
+    saver.close()
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Iterator[LinkSaver]:
+    """A saver that saves in the background."""
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", background=True))
+    yield saver
+    saver.close()
+
+
+class Gate:
+    """Holds up what runs in the background, behind the checkpoint and before its link."""
+
+    def __init__(self, write: Callable[..., None]) -> None:
+        self.open = threading.Event()
+        self._write = write
+
+    def __call__(self, *arguments: Any) -> None:
+        self.open.wait(60)
+        self._write(*arguments)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate = Gate(link_saver.write_link)
+    monkeypatch.setattr(link_saver, "write_link", gate)
+    return gate
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Let links fail from now on."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(link_saver, "write_link", fail)
+
+
+def state(step: int) -> dict[str, Any]:
+    return {"w": np.random.default_rng(step).standard_normal(3000), "step": step}
+
+
+def step_of(path: Path) -> Any:
+    with open_linked(path) as file:
+        return file.state()["step"]
+
+
+def test_each_state_has_its_link(saver: LinkSaver, tmp_path: Path) -> None:
+    done: list[int] = []
+    for step in range(4):
+        saver.save(state(step), tmp_path / f"{step}", {"n": "1"}, then=lambda step=step: done.append(step))
+    saver.wait()
+    assert [step_of(tmp_path / f"{step}") for step in range(4)] == done == [0, 1, 2, 3]
+    saver.close()
+    saver.save(state(4), tmp_path / "4")  # opens the chain again
+    saver.close()
+    assert step_of(tmp_path / "4") == 4
+    with lccodec.Chain(tmp_path / "chain") as chain:
+        assert [chain.info(step).parent for step in chain.steps] == [None, 0, 1, 2, 3]
+        assert chain.info(0).metadata == {"n": "1"}
+    assert children() == []
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_the_steps_of_a_trainer(background: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saver = LinkSaver(ChainOptions(tmp_path / "chain", background=background))
+    caplog.set_level("INFO", "lccodec")
+    for number, step in enumerate((100, 250, None, 250, 40, 300)):
+        saver.save(state(number), tmp_path / f"{number}", step=step)
+    saver.close()
+    assert lccodec.Chain(tmp_path / "chain").steps == [100, 250, 251, 252, 253, 300]
+    assert [step_of(tmp_path / f"{number}") for number in range(6)] == [*range(6)]
+    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("the trainer")]
+    assert told == [
+        "the trainer's step 250 is step 252 of the chain, whose latest is 251",
+        "the trainer's step 40 is step 253 of the chain, whose latest is 252",
+    ]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_older_steps_go_when_their_followers_have_links(background: bool, tmp_path: Path) -> None:
+    keep = lccodec.Keep(latest=2)
+    options = ChainOptions(tmp_path / "chain", keyframe_every=0, background=background, keep=keep)
+    saver = LinkSaver(options)
+    for step in range(5):
+        saver.save(state(step), tmp_path / f"{step}")
+        saver.wait()
+        assert lccodec.Chain(tmp_path / "chain").steps[-3:] == [*range(5)][max(0, step - 2) : step + 1]
+    saver.close()
+    assert lccodec.Chain(tmp_path / "chain").steps == [3, 4]
+    assert [step_of(tmp_path / f"{step}") for step in (3, 4)] == [3, 4]
+    with pytest.raises(lccodec.ChainError):
+        step_of(tmp_path / "0")
+
+
+def test_without_a_chain_the_file_is_the_state(tmp_path: Path) -> None:
+    class Adapter:
+        def to_numpy(self, state: Any, metadata: Any = None, room: Any = None, /) -> Any:  # noqa: ARG002
+            return {"wrapped": state}, {**metadata, "by": "me"}
+
+    for adapter, expected in ((None, {"x": 1}), (Adapter(), {"wrapped": {"x": 1}})):
+        saver = LinkSaver(ChainOptions(), adapter)  # type: ignore[arg-type]
+        saver.save({"x": 1}, tmp_path / "a")
+        saver.close()
+        assert lccodec.load_file(tmp_path / "a") == expected
+
+
+def test_the_part_of_a_process_is_a_chain_of_its_own(tmp_path: Path) -> None:
+    saver = LinkSaver(ChainOptions(tmp_path / "chain"), part="process-1")
+    saver.save(state(0), tmp_path / "a")
+    assert lccodec.Chain(tmp_path / "chain" / "process-1").steps == [0]
+    assert step_of(tmp_path / "a") == 0
+
+
+def test_a_link_comes_after_its_checkpoint(beside: LinkSaver, gate: Gate, tmp_path: Path) -> None:
+    done: list[str] = []
+    beside.save(state(0), tmp_path / "a", then=lambda: done.append("then"))
+    beside.after(lambda: done.append("after"))
+    while not lccodec.Chain(tmp_path / "chain").steps:
+        pass
+    assert not (tmp_path / "a").exists()
+    assert done == []
+    gate.open.set()
+    beside.wait()
+    assert step_of(tmp_path / "a") == 0
+    assert done == ["then", "after"]
+    beside.after(lambda: done.append("at once"))
+    assert done[-1] == "at once"
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """Let what is begun meanwhile fail: its worker stands still, and then it is killed."""
+    (worker,) = children()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_what_waits_for_a_save_that_fails_is_not_done(beside: LinkSaver, tmp_path: Path) -> None:
+    done: list[str] = []
+    beside.save(state(0), tmp_path / "a")
+    beside.wait()
+    with failing():
+        beside.save(state(1), tmp_path / "b", then=lambda: done.append("then"))
+        beside.after(lambda: done.append("after"))
+    beside.settle()
+    beside.after(lambda: done.append("after the failure"))
+    with pytest.raises(WorkerError) as raised:
+        beside.save(state(2), tmp_path / "c")
+    assert "step 1 was not saved" in raised.value.__notes__[0]
+    assert done == []
+    assert not (tmp_path / "b").exists()
+    assert not (tmp_path / "c").exists()
+    beside.save(state(2), tmp_path / "c")
+    beside.wait()
+    assert step_of(tmp_path / "c") == 2
+
+
+def test_what_is_refused_at_once_leaves_nothing(saver: LinkSaver, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError):
+        saver.save({"x": object()}, tmp_path / "a")
+    saver.close()
+    assert list(tmp_path.glob("**/*.h5")) == []
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("how", ["save", "wait", "close"])
+def test_a_link_that_fails_is_told_once(
+    how: str, beside: LinkSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        refuse(patch, StorageError(28, "no room for the link"))
+        beside.save(state(0), tmp_path / "a")
+        beside.settle()
+    calls = {
+        "save": lambda: beside.save(state(1), tmp_path / "b"),
+        "wait": beside.wait,
+        "close": beside.close,
+    }
+    with pytest.raises(StorageError, match="no room for the link"):
+        calls[how]()
+    calls[how]()
+    beside.close()
+    assert not (tmp_path / "a").exists()
+    assert (tmp_path / "b").exists() == (how == "save")
+
+
+def test_an_action_that_fails_is_told(beside: LinkSaver, gate: Gate, tmp_path: Path) -> None:
+    beside.save(state(0), tmp_path / "a")
+    beside.after((tmp_path / "none").unlink)
+    gate.open.set()
+    with pytest.raises(FileNotFoundError):
+        beside.wait()
+
+
+def test_a_folder_that_is_deleted_meanwhile(
+    beside: LinkSaver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[str] = []
+    beside.save(state(0), tmp_path / "folder" / "a", then=lambda: done.append("then"))
+    beside.wait()
+    assert done == []
+    assert "the folder was deleted before its checkpoint was saved" in caplog.text
+
+
+def test_a_save_that_is_asked_for_is_told_there(beside: LinkSaver, tmp_path: Path) -> None:
+    beside.begin(state(0), None, None).link(tmp_path / "0")
+    with failing():
+        begun = beside.begin(state(1), None, None)
+    with pytest.raises(WorkerError):
+        begun.link(tmp_path / "1")
+    beside.begin(state(2), None, None).link(tmp_path / "2")  # the failure was told
+    assert [step_of(tmp_path / name) for name in "02"] == [0, 2]
+    assert not (tmp_path / "1").exists()
+    with pytest.raises(ArgumentError, match="needs a chain"):
+        LinkSaver(ChainOptions()).begin(state(0), None, None)
+
+
+def test_a_copy_goes_on_from_the_disk(saver: LinkSaver, tmp_path: Path) -> None:
+    saver.save(state(0), tmp_path / "0")
+    saver.wait()
+    another = copy.deepcopy(saver)  # in the way of pickle
+    another.save(state(1), tmp_path / "1")
+    another.close()
+    assert [step_of(tmp_path / name) for name in "01"] == [0, 1]
+
+
+FORK = """
+import os, sys, threading, numpy as np
+from pathlib import Path
+from lccodec.adapters.chains import saver as link_saver
+from lccodec.adapters.chains.options import ChainOptions
+gate, write, place = threading.Event(), link_saver.write_link, Path(sys.argv[1])
+link_saver.write_link = lambda *given: [gate.wait(60), write(*given)]
+saver = link_saver.LinkSaver(ChainOptions(place / "chain", background=True))
+saver.save({"w": np.zeros(9), "step": 0}, place / "a")
+process = os.fork()
+if process == 0:
+    saver.wait()
+    saver.after((place / "forked").touch)
+    saver.close()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+assert (place / "forked").exists() and not (place / "a").exists()
+gate.set()
+saver.close()
+"""
+
+
+def test_a_fork_does_not_wait_for_the_saves_of_its_parent(tmp_path: Path) -> None:
+    """In a program of its own: frameworks that other tests import warn of forks."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)]
+    subprocess.run(command, timeout=120, check=True)
+    assert step_of(tmp_path / "a") == 0
+
+
+AT_EXIT = """
+import sys, numpy as np
+from pathlib import Path
+from lccodec.adapters.chains import saver as link_saver
+from lccodec.adapters.chains.options import ChainOptions
+saver = link_saver.LinkSaver(ChainOptions(sys.argv[1] + "/chain", background=True))
+if sys.argv[2] == "fails":
+    def refuse(*_): raise OSError("no room for the link")
+    link_saver.write_link = refuse
+saver.save({"w": np.zeros(1_000_000)}, Path(sys.argv[1], "a"))
+"""
+
+
+@pytest.mark.parametrize("how", ["works", "fails"])
+def test_the_end_of_a_program_waits_and_tells(how: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", AT_EXIT, str(tmp_path), how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert (tmp_path / "a").exists() == (how == "works")
+    assert ("no room for the link" in done.stderr) == (how == "fails")
+    assert lccodec.Chain(tmp_path / "chain").steps == [0]

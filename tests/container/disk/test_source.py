@@ -1,0 +1,144 @@
+"""Files that are read: how many are open, whether they changed, and what an interrupt leaves."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lccodec
+from lccodec import ArgumentError, Chain, ChainError, FormatError
+
+from ...support.descriptors import open_files
+
+PACKAGE = str(Path(lccodec.__file__).parent)
+CLOSING = ("close", "drop", "__del__")  # an error in a destructor is only told
+LATEST = "000000000003.lcc.h5"
+PARENT = "000000000001.lcc.h5"
+
+
+@pytest.fixture(name="directory")
+def _directory(tmp_path: Path) -> Path:
+    big = np.random.default_rng(0).standard_normal(5000)
+    with Chain(tmp_path / "run", "lossless") as chain:
+        for step in range(4):
+            chain.save(step, {"big": big, "w": np.full(50, float(step))})
+    return tmp_path / "run"
+
+
+# --- files that rest ------------------------------------------------------------------------------
+
+
+def test_an_open_checkpoint_shares_descriptors(directory: Path) -> None:
+    files = [lccodec.open(directory / LATEST) for _ in range(60)]
+    assert 60 < len(open_files(directory)) <= 60 + 32
+    for file in files:
+        assert file.get("w")[0] == 3
+        file.close()
+    assert open_files(directory) == []
+
+
+@pytest.mark.parametrize("pool", [0, 1])
+def test_a_parent_that_was_replaced_is_noticed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, pool: int
+) -> None:
+    monkeypatch.setattr("lccodec.container.disk.source._MAX_RESTING", pool, raising=False)
+    with lccodec.open(directory / LATEST) as file:
+        kept = (directory / PARENT).read_bytes()
+        other = lccodec.save({"w": np.ones(3)})
+        for data in (other, kept[:-1] + bytes([kept[-1] ^ 1])):
+            (directory / PARENT).unlink()
+            (directory / PARENT).write_bytes(data)
+            with pytest.raises(ChainError, match=f"{PARENT}: replaced by another file"):
+                file.get("w")
+        (directory / PARENT).unlink()
+        with pytest.raises(ChainError, match="was pruned while it was read"):
+            file.get("w")
+        (directory / PARENT).write_bytes(kept)
+        assert file.get("w")[0] == 3
+
+
+def test_a_parent_is_found_from_another_working_directory(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("lccodec.container.disk.source._MAX_RESTING", 0, raising=False)
+    monkeypatch.chdir(directory)
+    with lccodec.open(LATEST) as file:
+        monkeypatch.chdir(tmp_path)
+        assert file.get("w")[0] == 3
+
+
+def test_what_rests_can_be_read_by_many_threads(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    monkeypatch.setattr("lccodec.container.disk.source._MAX_RESTING", 1, raising=False)
+    with lccodec.open(directory / LATEST) as file, ThreadPoolExecutor(8) as pool:
+        assert {float(array[0]) for array in pool.map(lambda _: file.get("w"), range(200))} == {3.0}
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_a_directory_is_told_from_a_file(tmp_path: Path) -> None:
+    for path in (tmp_path, Path("/dev/null")):
+        with pytest.raises(FormatError, match="not a regular file") as caught:
+            lccodec.load_file(path)
+        assert caught.value.rule == "LCC-H5-01"
+        assert ("Chain" in str(caught.value)) == path.is_dir()
+
+
+def test_bytes_are_told_from_a_path() -> None:
+    for data in ("model.lcc.h5", None, Path("model.lcc.h5"), 3):
+        with pytest.raises(ArgumentError, match="load_file takes a path"):
+            lccodec.load(data)  # type: ignore[arg-type]
+
+
+# --- interrupts -----------------------------------------------------------------------------------
+
+
+def interrupted(call: Callable[[], object], line: int, error: type[BaseException]) -> bool:
+    """Make a call with an error at its n-th line in lccodec; return whether it had so many."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(PACKAGE) or frame.f_code.co_name in CLOSING:
+            return None
+        if event == "line":
+            count += 1
+            if count == line:
+                raise error
+        return trace
+
+    before = sys.gettrace()
+    gc.disable()  # or destructors run at some line, with the error
+    sys.settrace(trace)
+    try:
+        call()
+    except error:
+        return True
+    finally:
+        sys.settrace(before)
+        gc.enable()
+    return False
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("step", [0, 1])
+def test_an_interrupt_while_opening_leaves_nothing_open(
+    directory: Path, error: type[BaseException], step: int
+) -> None:
+    """Of a keyframe, and of a delta with its parent."""
+    path = directory / f"{step:012d}.lcc.h5"
+    line = 0
+    while interrupted(lambda: lccodec.open(path).close(), line := line + 1, error):
+        if open_files(directory):
+            gc.collect()  # an error may be in a cycle
+        assert open_files(directory) == [], line
+    assert line > 50

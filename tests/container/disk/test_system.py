@@ -1,0 +1,105 @@
+"""Paths, locks and permissions, and what becomes of errors of the operating system."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lccodec.container.disk.system import SYSTEM, checked_path, flag, storage_errors
+from lccodec.errors import ArgumentError, ChecksumError, StorageError
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["run", "/run/0.lcc.h5", "C:/run", "C:\\run", "a:b", "./s3:/b", "12:/x", "-a:/x", "ü", Path("run")],
+)
+def test_a_path_becomes_absolute(path: Any) -> None:
+    assert checked_path(path) == Path.cwd() / path
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["s3://bucket/run", "gs://b", "file:///run", "s3:/bucket", "hf+x.y-z:/b", "1://x", Path("s3://b/x")],
+)
+def test_an_address_is_refused(path: Any) -> None:
+    with pytest.raises(ArgumentError, match="is an address"):
+        checked_path(path)
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "\ud800", b"run", None, 3, ["run"], object()])
+def test_what_can_be_no_path_is_refused(path: Any) -> None:
+    with pytest.raises(ArgumentError, match="not a path"):
+        checked_path(path)
+
+
+@given(st.text())
+def test_any_text_is_a_path_or_refused(text: str) -> None:
+    try:
+        path = checked_path(text)
+    except ArgumentError:
+        return
+    assert path == (Path.home() / text[2:] if text[:2] in ("~", "~/") else Path.cwd() / text)
+    assert "://" not in text
+
+
+def test_an_error_of_the_system_says_what_was_done_and_where() -> None:
+    cause = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "temporary")
+    with pytest.raises(StorageError) as caught, storage_errors("cannot write", "one.lcc.h5"):
+        raise cause
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.filename == "one.lcc.h5"
+    assert caught.value.strerror == f"cannot write: {os.strerror(errno.ENOSPC)}"
+    assert caught.value.__cause__ is cause
+
+
+def test_an_error_of_the_system_without_words_of_its_own() -> None:
+    with pytest.raises(StorageError, match="cannot read: cut off"), storage_errors("cannot read", "x"):
+        raise OSError("cut off")
+
+
+@pytest.mark.parametrize(
+    "error", [StorageError(errno.EIO, "inner", "x"), ChecksumError("LCC-MAN-08", "x", "y"), KeyError("x")]
+)
+def test_other_errors_pass_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, storage_errors("outer", "y"):
+        raise error
+    assert caught.value is error
+
+
+def test_the_mode_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert SYSTEM.mode(path) is None
+    path.touch()
+    with path.open("rb") as file:
+        SYSTEM.set_mode(file.fileno(), 0o640)
+    assert SYSTEM.mode(path) == stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_file_is_locked_once(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    with path.open("rb") as first, path.open("rb") as second:
+        SYSTEM.lock(first.fileno(), wait=True)
+        with pytest.raises(BlockingIOError):
+            SYSTEM.lock(second.fileno(), wait=False)
+        first.close()  # which lets go of the lock
+        SYSTEM.lock(second.fileno(), wait=False)
+
+
+def test_a_system_without_locks_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lccodec.container.disk.system.fcntl", None)
+    with (tmp_path / "file").open("wb") as file, pytest.raises(OSError, match="supported") as caught:
+        SYSTEM.lock(file.fileno(), wait=False)
+    assert caught.value.errno == errno.ENOTSUP
+
+
+def test_a_flag_that_a_system_lacks_is_0() -> None:
+    assert flag("O_CREAT") == os.O_CREAT
+    assert flag("O_OF_ANOTHER_SYSTEM") == 0
