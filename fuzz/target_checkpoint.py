@@ -103,7 +103,6 @@ TOKENS = tuple(
         *("[" * 70, "]" * 70, '{"a":' * 70, "}" * 70, "9" * 4097, ",", '"', "\ufeff", " "),
         *(
             '"parent":null',
-            '"parent":{"step":1,"root":"' + "0" * 64 + '"}',
             '"parent":[1,"' + "A" * 43 + '"]',
         ),
     )
@@ -201,11 +200,9 @@ def _entries(frames: list[Any], payload: bytes) -> tuple[list[Any], bytes]:
 
 
 def assemble(manifest: bytes, payload: bytes) -> bytes:
-    """Return a file of any manifest and payload. Its version is 1.0 if the manifest begins so."""
-    minor = 0 if manifest.startswith(b'{"lccodec":[1,0]') else 1
-    trailer = Trailer(len(payload), len(manifest), minor=minor)
-    around, head = skeleton(trailer), trailer.payload_offset
-    return _with_root(b"".join((around[:head], payload, around[head:], manifest, trailer.to_bytes())))
+    """Return a file of any manifest and payload."""
+    trailer = Trailer(len(payload), len(manifest))
+    return _with_root(b"".join((skeleton(trailer), payload, manifest, trailer.to_bytes())))
 
 
 _directories: list[Path] = []

@@ -98,7 +98,7 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
     if not found or list(document) != [*needed, *found]:
         raise FormatError("LCC-FIG-01", where, "empty, or figures out of order, or 'since' out of place")
     if step is None:
-        raise FormatError("LCC-FIG-01", where, "not of a step, of an exact file, or of version 1.0")
+        raise FormatError("LCC-FIG-01", where, "not of a step, or of an exact file")
     since = document.get("since")
     if needed and not (type(since) is int and 0 <= since <= MAX_STEP and since < step):
         raise FormatError("LCC-FIG-02", f"{where}: since", "not a step before this one")

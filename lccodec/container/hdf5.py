@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from ..constants import PAYLOAD_OFFSET
 from .trailer import Trailer
 
 # LCC-H5-05. An item is bytes in hexadecimal, or *n for n bytes 0, or ff*n for n bytes 0xff, or the
@@ -35,26 +36,12 @@ _HEAD: Final = """
 08120000 0301 manifest_address manifest_size
 00100000 *16 #
 """
-# The same of files of version 1.0: the bytes before the payload, and those behind it.
-_HEAD_AND_MIDDLE_1_0: Final = """
-894844460d0a1a0a *5 080800 04001000 *12 ff*8 end ff*8 *8 60 *7 01 *7 88 *7 a802 *6
-01000100 01000000 18 *7 11001000 *4 88 *7 a802 *6
-54524545 00000100 ff*16 *8 symbols 08 *503
-48454150 *4 58 *7 20 *7 c802 *14 7061796c6f616400 6d616e6966657374 *8 01 *7 38 *47
-01000500 01 *4 01 *6 01001800 *4 01010100 *4 payload_size payload_size
-03001000 01000000 1000000001 *5 0800 *4
-05000800 01000000 02010101 *4 payload_layout 0301 payload_address payload_size *8 90 *149
-534e4f44 01000200 10 *7 manifest_header *24 08 *7 2003 *270
-01000500 01 *4 01 *6 01001800 *4 01010100 *4 manifest_size manifest_size
-03001000 01000000 1000000001 *5 0800 *4
-05000800 01000000 02010101 *4 08001800 01000000 0301 manifest_address manifest_size *8 90 *149
-"""
 _UNDEFINED_ADDRESS: Final = (1 << 64) - 1
 _WORD: Final = 0xFFFFFFFF
 
 
 def skeleton(trailer: Trailer) -> bytes:
-    """Return all bytes of the HDF5 part that are neither payload nor manifest, in their order.
+    """Return the head: all bytes of the HDF5 part that are neither payload nor manifest.
 
     A payload of no bytes is a dataset of no elements, which has no address (LCC-H5-04).
 
@@ -63,20 +50,15 @@ def skeleton(trailer: Trailer) -> bytes:
     >>> len(skeleton(Trailer(payload_length=10**12, manifest_length=500)))
     335
     """
-    payload_end = trailer.payload_offset + trailer.payload_length
     values = {
         "payload_size": trailer.payload_length,
-        "payload_address": trailer.payload_offset if trailer.payload_length else _UNDEFINED_ADDRESS,
+        "payload_address": PAYLOAD_OFFSET if trailer.payload_length else _UNDEFINED_ADDRESS,
         "manifest_size": trailer.manifest_length,
         "manifest_address": trailer.manifest_offset,
         "end": trailer.manifest_offset + trailer.manifest_length,
-        # Of version 1.0. HDF5 has a flag of a dataset whose bytes have a place.
-        "payload_layout": 0x180008 | bool(trailer.payload_length) << 32,
-        "symbols": payload_end,
-        "manifest_header": payload_end + 328,
     }
     made, start = bytearray(), 0
-    for item in (_HEAD if trailer.layout else _HEAD_AND_MIDDLE_1_0).split():
+    for item in _HEAD.split():
         digits, times, count = item.partition("*")
         if item in values:
             made += struct.pack("<Q", values[item])

@@ -6,7 +6,6 @@ that are written from the result.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -110,7 +109,7 @@ class Manifest:
         parent: Json = None
         if self.parent is not None:
             step, root = self.parent.step, self.parent.root
-            parent = [step, write_base64(root)] if self.minor else {"step": step, "root": root.hex()}
+            parent = [step, write_base64(root)]
         document = {
             "lccodec": [FORMAT_MAJOR, self.minor],
             "step": self.step,
@@ -135,7 +134,7 @@ class Manifest:
             del document["metadata"]
         if self.tree is INHERITED:
             del document["tree"]
-        if not self.scalars and self.minor:
+        if not self.scalars:
             del document["scalars"]
         try:
             return dump_json(document)
@@ -150,7 +149,6 @@ _KEYS: Final = (
     *("metadata", "tree", "scalars", "arrays", "frames"),
 )
 _REQUIRED_KEYS: Final = ("lccodec", "step", "parent", "policy", "arrays", "frames")
-_REQUIRED_KEYS_1_0: Final = (*_REQUIRED_KEYS, "scalars")
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
@@ -173,8 +171,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         raise FormatError("LCC-MAN-03", where, "not a JSON object")
     if unknown := [key for key in document if key not in _KEYS]:
         raise UnsupportedError("LCC-MAN-03", where, f"unknown key {unknown[0]!r}")
-    required = _REQUIRED_KEYS_1_0 if document.get("lccodec") == [1, 0] else _REQUIRED_KEYS
-    if list(document) != [key for key in _KEYS if key in document or key in required]:
+    if list(document) != [key for key in _KEYS if key in document or key in _REQUIRED_KEYS]:
         raise FormatError("LCC-MAN-03", where, f"keys missing or out of order: {', '.join(document)}")
 
     version, step, parent = document["lccodec"], document["step"], document["parent"]
@@ -193,23 +190,23 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         raise FormatError("LCC-MAN-07", f"{where}: tree", "left out, but there is no parent")
 
     # The specification fixes the order of these checks.
-    named = None if parent is None else _parse_parent(parent, version[1], f"{where}: parent")
+    named = None if parent is None else _parse_parent(parent, f"{where}: parent")
     replaces = _parse_replaces(document, f"{where}: replaces") if "replaces" in document else ()
     is_exact = document.get("exact") is True
     exact = parse_base64(document.get("exact"), ROOT_SIZE)
     fits = parent is None if is_exact else exact is not None
-    if "exact" in document and not (fits and step is not None and version[1]):
-        message = "not true in a keyframe or the root of an exact file, or no step, or version 1.0"
+    if "exact" in document and not (fits and step is not None):
+        message = "not true in a keyframe or the root of an exact file, or no step"
         raise FormatError("LCC-EXA-02", f"{where}: exact", message)
     scalars = document.get("scalars", [])
-    if scalars == [] and "scalars" in document and version[1]:
+    if scalars == [] and "scalars" in document:
         raise FormatError("LCC-MAN-11", f"{where}: scalars", "empty, and should be left out")
     parse_scalars(scalars, f"{where}: scalars")
     frames = _parse_frames(document["frames"], f"{where}: frames")
     arrays = _parse_arrays(document["arrays"], len(frames), parent is not None, f"{where}: arrays")
     figures = None
     if "figures" in document:
-        of_step = None if is_exact or not version[1] else step
+        of_step = None if is_exact else step
         figures = parse_figures(document["figures"], len(arrays), of_step, f"{where}: figures")
     manifest = Manifest(
         step=step,
@@ -229,15 +226,13 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     return manifest.inherit(document["tree"], where) if "tree" in document else manifest
 
 
-def _parse_parent(parent: Json, minor: int, where: str) -> Parent:
-    if minor == 0 and type(parent) is dict and list(parent) == ["step", "root"]:
-        parent = list(parent.values())
-    elif minor == 0 or type(parent) is not list or len(parent) != 2:
+def _parse_parent(parent: Json, where: str) -> Parent:
+    if type(parent) is not list or len(parent) != 2:
         raise FormatError("LCC-MAN-04", where, "not a step and a root")
     step, text = parent
     if not _is_integer(step, MAX_STEP):
         raise FormatError("LCC-MAN-02", f"{where}: step", "not a step")
-    root = parse_base64(text, ROOT_SIZE) if minor else _parse_hexadecimal(text, ROOT_SIZE)
+    root = parse_base64(text, ROOT_SIZE)
     if root is None:
         raise FormatError("LCC-MAN-04", f"{where}: root", "not a root")
     return Parent(step, root)
@@ -245,8 +240,8 @@ def _parse_parent(parent: Json, minor: int, where: str) -> Parent:
 
 def _parse_replaces(document: dict[str, Json], where: str) -> tuple[bytes, ...]:
     """Return the roots that a checkpoint replaces (LCC-MAN-12)."""
-    if document["step"] is None or document.get("exact") is True or document["lccodec"][1] == 0:
-        raise FormatError("LCC-MAN-12", where, "not of a step, of an exact file, or of version 1.0")
+    if document["step"] is None or document.get("exact") is True:
+        raise FormatError("LCC-MAN-12", where, "not of a step, or of an exact file")
     texts = document["replaces"]
     found = [parse_base64(text, ROOT_SIZE) for text in texts] if type(texts) is list else []
     roots = tuple(root for root in found if root is not None)
@@ -285,11 +280,6 @@ def _parse_frames(frames: Json, where: str) -> tuple[FrameEntry, ...]:
             raise FormatError("LCC-MAN-08", place, "not a digest")
         entries.append(FrameEntry(entry[0], digest))
     return tuple(entries)
-
-
-def _parse_hexadecimal(text: Json, size: int) -> bytes | None:
-    is_text = type(text) is str and re.fullmatch(f"[0-9a-f]{{{2 * size}}}", text)
-    return bytes.fromhex(text) if is_text else None
 
 
 def _is_integer(value: Json, maximum: int) -> bool:

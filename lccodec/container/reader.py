@@ -18,7 +18,7 @@ from contextlib import closing
 from functools import cached_property
 from typing import Final, Self
 
-from ..constants import PAYLOAD_DATASET, PAYLOAD_OFFSET_1_0, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
+from ..constants import PAYLOAD_DATASET, PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
 from ..entropy.bits import Cursor, Stored
 from ..errors import ArgumentError, ChecksumError, DataError, FormatError, LccodecError, TruncatedError
 from .canonical import first_difference
@@ -31,15 +31,12 @@ from .trailer import Trailer, parse_trailer, root_of
 from .tree import array_names
 
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-# By the version of the superblock: bytes of the file that hold the length of its HDF5 part, and the
-# name of its first dataset.
-_HDF5_PLACES: Final = {0: (slice(40, 48), slice(720, 727)), 2: (slice(28, 36), slice(94, 101))}
+# Bytes of the head that hold the length of the HDF5 part, and the name of the first dataset.
+_HDF5_END, _HDF5_PAYLOAD_NAME = slice(28, 36), slice(94, 101)
 _HDF5_SUPERBLOCK_SIZE: Final = 48
 _MAX_WHOLE_BYTES: Final = 1 << 24  # largest frame that is read into memory whole
 # The first bytes of every manifest of a delta, and of an exact file (LCC-MAN-01, LCC-MAN-03).
-_DELTA: Final = re.compile(
-    rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":(?:\{"step":|\[)(\d{1,16}),'
-)
+_DELTA: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":\[(\d{1,16}),')
 _EXACT: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(\d{1,16}),"parent":null,"exact":true,')
 _START_BYTES: Final = 128  # of a manifest, in which both of these lie
 
@@ -74,7 +71,7 @@ class CheckpointReader:
             self.close()
             raise
         lengths = (entry.length for entry in self.manifest.frames)
-        self._offsets = list(itertools.accumulate(lengths, initial=self.trailer.payload_offset))
+        self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
 
     def frame(self, index: int, *, verify: bool = True) -> Stored:
         """Return the bytes of a frame; raise ``ChecksumError`` for other bytes (LCC-MAN-08).
@@ -159,13 +156,12 @@ class CheckpointReader:
 
     def _read_manifest(self, source: Source) -> Manifest:
         trailer = self.trailer
-        payload_end = trailer.payload_offset + trailer.payload_length
-        head = source.read(0, trailer.payload_offset)
-        tail = source.read(payload_end, trailer.file_length - payload_end)
+        head = source.read(0, PAYLOAD_OFFSET)
+        tail = source.read(trailer.manifest_offset, trailer.file_length - trailer.manifest_offset)
         if root_of(head, tail[:-ROOT_SIZE]) != trailer.root:
             raise ChecksumError("LCC-TRL-05", self.name, "the bytes around the payload do not match the root")
         where = f"{self.name}: manifest"
-        manifest = parse_manifest(tail[trailer.manifest_offset - payload_end : -TRAILER_SIZE], where)
+        manifest = parse_manifest(tail[:-TRAILER_SIZE], where)
         if manifest.minor != trailer.minor:
             raise FormatError("LCC-MAN-09", f"{where}: lccodec", "not the same version as in the trailer")
         if manifest.payload_length != trailer.payload_length:
@@ -242,18 +238,14 @@ def _number(pattern: re.Pattern[bytes], source: Source) -> int | None:
 
 
 def check_skeleton(reader: CheckpointReader) -> FormatError | None:
-    """Compare the bytes around payload and manifest with those that belong there (LCC-H5-05).
+    """Compare the bytes before the payload with those that belong there (LCC-H5-05).
 
     HDF5 tools may then see something else in this file than lccodec does.
     """
-    trailer, expected = reader.trailer, skeleton(reader.trailer)
-    payload_end = trailer.payload_offset + trailer.payload_length
-    found = reader._read(0, trailer.payload_offset)
-    found += reader._read(payload_end, trailer.manifest_offset - payload_end)
+    expected, found = skeleton(reader.trailer), reader._read(0, PAYLOAD_OFFSET)
     if found == expected:
         return None
     place = first_difference(found, expected)
-    place += trailer.payload_length if place >= trailer.payload_offset else 0
     return FormatError("LCC-H5-05", f"{reader.name}: byte {place}", "not the byte that HDF5 has here")
 
 
@@ -265,14 +257,13 @@ def _last_bytes(source: Source) -> bytes:
 
 def _not_a_checkpoint(source: Source, name: str) -> DataError:
     """Return why a file without a trailer is refused: cut off, extended, damaged or not ours."""
-    head = source.read(0, min(source.size, PAYLOAD_OFFSET_1_0))
+    head = source.read(0, min(source.size, PAYLOAD_OFFSET))
     if not head:
         return FormatError("LCC-TRL-01", name, "not an lccodec checkpoint: empty")
-    version = head[8] if len(head) > 8 else 2
-    is_ours = head.startswith(_HDF5_SIGNATURE[: len(head)]) and version in _HDF5_PLACES
-    if not is_ours or not PAYLOAD_DATASET.encode().startswith(head[_HDF5_PLACES[version][1]]):
+    is_ours = head.startswith(_HDF5_SIGNATURE[: len(head)]) and head[8:9] in (b"", b"\2")
+    if not is_ours or not PAYLOAD_DATASET.encode().startswith(head[_HDF5_PAYLOAD_NAME]):
         return FormatError("LCC-TRL-01", name, "not an lccodec checkpoint")
-    end = int.from_bytes(head[_HDF5_PLACES[version][0]], "little") + TRAILER_SIZE
+    end = int.from_bytes(head[_HDF5_END], "little") + TRAILER_SIZE
     if len(head) < _HDF5_SUPERBLOCK_SIZE or source.size < end:
         return TruncatedError("LCC-H5-01", name, f"cut off at byte {source.size}")
     extra = source.size - end

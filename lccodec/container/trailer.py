@@ -14,9 +14,7 @@ from ..constants import (
     FORMAT_MAJOR,
     FORMAT_MINOR,
     MAX_MANIFEST_BYTES,
-    MIDDLE_SIZE_1_0,
     PAYLOAD_OFFSET,
-    PAYLOAD_OFFSET_1_0,
     ROOT_SIZE,
     TRAILER_MAGIC,
     TRAILER_SIZE,
@@ -37,19 +35,9 @@ class Trailer:
     minor: int = FORMAT_MINOR
 
     @property
-    def layout(self) -> int:
-        """0 in version 1.0, 1 in all later ones (LCC-TRL-04)."""
-        return min(self.minor, 1)
-
-    @property
-    def payload_offset(self) -> int:
-        """First byte of the payload."""
-        return PAYLOAD_OFFSET if self.layout else PAYLOAD_OFFSET_1_0
-
-    @property
     def manifest_offset(self) -> int:
         """First byte of the manifest."""
-        return self.payload_offset + self.payload_length + (0 if self.layout else MIDDLE_SIZE_1_0)
+        return PAYLOAD_OFFSET + self.payload_length
 
     @property
     def file_length(self) -> int:
@@ -60,13 +48,14 @@ class Trailer:
     def spans(self) -> list[int]:
         """Offset and length of payload and manifest, and the length of the file."""
         payload, manifest = self.payload_length, self.manifest_length
-        return [self.payload_offset, payload, self.manifest_offset, manifest, self.file_length]
+        return [PAYLOAD_OFFSET, payload, self.manifest_offset, manifest, self.file_length]
 
     def to_bytes(self) -> bytes:
         """Return the trailer as stored in the file."""
-        return _TRAILER.pack(TRAILER_MAGIC, FORMAT_MAJOR, self.minor, self.layout, *self.spans, self.root)
+        return _TRAILER.pack(TRAILER_MAGIC, FORMAT_MAJOR, self.minor, _LAYOUT, *self.spans, self.root)
 
 
+_LAYOUT: Final = 1  # LCC-TRL-04
 _TRAILER: Final = struct.Struct(f"<8sHHI5Q{ROOT_SIZE}s")  # LCC-TRL-02
 
 
@@ -79,7 +68,8 @@ def parse_trailer(data: bytes, where: str) -> Trailer:
         If it is not a trailer (LCC-TRL-01, LCC-TRL-02), or its offsets and lengths do not agree
         (LCC-TRL-06).
     UnsupportedError
-        If it has a newer major version (LCC-TRL-03), or another layout (LCC-TRL-04).
+        If it has another major version, or is of the trial form 1.0 (LCC-TRL-03), or has another
+        layout (LCC-TRL-04).
     LimitError
         If the manifest is too long (LCC-LIM-04).
     """
@@ -88,9 +78,12 @@ def parse_trailer(data: bytes, where: str) -> Trailer:
     _, major, minor, layout, *spans, root = _TRAILER.unpack(data)
     if major != FORMAT_MAJOR:
         raise UnsupportedError("LCC-TRL-03", where, f"format version {major}.{minor}")
-    trailer = Trailer(payload_length=spans[1], manifest_length=spans[3], root=root, minor=minor)
-    if layout != trailer.layout:
+    if minor == 0:
+        message = "version 1.0, a trial form that was never released: no version reads it"
+        raise UnsupportedError("LCC-TRL-03", where, message)
+    if layout != _LAYOUT:
         raise UnsupportedError("LCC-TRL-04", where, f"layout {layout} in version {major}.{minor}")
+    trailer = Trailer(payload_length=spans[1], manifest_length=spans[3], root=root, minor=minor)
     if trailer.manifest_length > MAX_MANIFEST_BYTES:
         raise LimitError("LCC-LIM-04", where, f"a manifest of {trailer.manifest_length} bytes is too long")
     if spans != trailer.spans:

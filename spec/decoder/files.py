@@ -18,7 +18,7 @@ from .streams import Refused
 
 TRAILER_MAGIC = b"LCCODEC\x1a"
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-LAYOUTS = [(1072, 600), (335, 0)]  # bytes before the payload, and between payload and manifest
+HEAD_SIZE = 335  # bytes before the payload
 
 
 class Array(NamedTuple):
@@ -79,32 +79,29 @@ def load(place: Place) -> Checkpoint:
         trailer = pread(file, 88, start + size - 88) if size >= 88 else b""
         if trailer[:8] != TRAILER_MAGIC:
             head = pread(file, min(size, 48), start)
-            if head[:8] == HDF5_SIGNATURE:
-                # The superblock has the end of the HDF5 file at byte 28, of version 0 at byte 40.
-                end = head[40:] if size > 8 and head[8] == 0 else head[28:36]
-                if size < 48 or size < int.from_bytes(end, "little") + 88:
-                    raise Refused("LCC-H5-01", "the file is truncated")
+            # The superblock has the end of the HDF5 file at byte 28.
+            whole = int.from_bytes(head[28:36], "little") + 88
+            if head[:8] == HDF5_SIGNATURE and (size < 48 or size < whole):
+                raise Refused("LCC-H5-01", "the file is truncated")
             raise Refused("LCC-TRL-01", "the file does not end in a trailer")
         major, minor, form, *layout = struct.unpack("<HHI5Q", trailer[8:56])
-        if major != 1:
-            raise Refused("LCC-TRL-03", f"major version {major}")
-        if form != min(minor, 1):
-            raise Refused("LCC-TRL-04", "another layout than that of the version")
-        head_size, middle_size = LAYOUTS[form]
+        if major != 1 or minor == 0:
+            raise Refused("LCC-TRL-03", f"version {major}.{minor}")
+        if form != 1:
+            raise Refused("LCC-TRL-04", f"layout {form}")
         payload, length = layout[1], layout[3]
         if length > 2**26:
             raise Refused("LCC-LIM-04", f"a manifest of {length} bytes")
-        behind = head_size + payload + middle_size
-        if layout != [head_size, payload, behind, length, size] or size != behind + length + 88:
+        behind = HEAD_SIZE + payload
+        if layout != [HEAD_SIZE, payload, behind, length, size] or size != behind + length + 88:
             raise Refused("LCC-TRL-06", "offsets and lengths do not fit the file")
-        around = pread(file, head_size, start)
-        around += pread(file, middle_size + length + 56, start + head_size + payload)
+        around = pread(file, HEAD_SIZE, start) + pread(file, length + 56, start + behind)
     finally:
         os.close(file)
     root = trailer[56:]
     if hashlib.sha256(around).digest() != root:
         raise Refused("LCC-TRL-05", "the root does not match")
-    manifest = parse_json(around[head_size + middle_size :][:length])
+    manifest = parse_json(around[HEAD_SIZE:][:length])
     step, parent = check_manifest(manifest)
     if "tree" in manifest:
         check_tree(manifest, manifest["tree"])
@@ -127,7 +124,7 @@ def decode_arrays(checkpoint: Checkpoint, names: list[str], parent: dict[str, Ar
     if any(name not in parent for name in groups[0]):
         raise Refused("LCC-CHN-03", "the parent has no array of that name")
     arrays = {name: parent[name] for name in groups[0]}
-    offset = checkpoint.place.start + LAYOUTS[min(checkpoint.manifest["lccodec"][1], 1)][0]
+    offset = checkpoint.place.start + HEAD_SIZE
     file = open_regular(checkpoint.place.path)
     try:
         for (length, digest), group in zip(frames, groups[1:], strict=True):

@@ -15,6 +15,7 @@ MEMBERS += ["metadata", "tree", "scalars", "arrays", "frames"]
 OPTIONAL = {"replaces", "exact", "figures", "metadata", "tree", "scalars"}
 FIGURES = ["since", "spread", "movement", "error", "lag"]
 MAX_STEP = 2**53 - 1
+ROOT = "[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]"  # the last of 43 characters holds four bits, and two that are 0
 
 
 def is_integer(value: Any, low: int, high: int) -> bool:
@@ -73,22 +74,16 @@ def scalar(entry: Any) -> Any:
     return value
 
 
-def check_parent(parent: Any, minor: int) -> tuple[int, bytes]:
+def check_parent(parent: Any) -> tuple[int, bytes]:
     """Check what a delta says of its parent; return the parent's step and root."""
-    if minor == 0:
-        if not isinstance(parent, dict) or list(parent) != ["step", "root"]:
-            raise Refused("LCC-MAN-04", "the parent is not an object of step and root")
-        parent = [parent["step"], parent["root"]]
     if not isinstance(parent, list) or len(parent) != 2:
         raise Refused("LCC-MAN-04", "the parent is not a step and a root")
     step, root = parent
     if not is_integer(step, 0, MAX_STEP):
         raise Refused("LCC-MAN-02", "the parent's step is not an integer in 0..2^53-1")
-    # The last of 43 characters holds four bits of the root, and two that are 0.
-    form = "[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]" if minor else "[0-9a-f]{64}"
-    if not isinstance(root, str) or not re.fullmatch(form, root):
+    if not isinstance(root, str) or not re.fullmatch(ROOT, root):
         raise Refused("LCC-MAN-04", "the parent's root has another form")
-    return step, base64.urlsafe_b64decode(root + "=") if minor else bytes.fromhex(root)
+    return step, base64.urlsafe_b64decode(root + "=")
 
 
 def check_frames(frames: Any) -> None:
@@ -118,35 +113,34 @@ def check_arrays(arrays: Any, frames: int, least: int) -> None:
         raise Refused("LCC-MAN-10", "a frame has no array")
 
 
-def check_links(manifest: dict[str, Any], minor: int) -> None:
+def check_links(manifest: dict[str, Any]) -> None:
     """Check what a file says of the checkpoints that it replaces, and of an exact file."""
-    form = "[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]"
     step, roots, root = manifest["step"], manifest.get("replaces"), manifest.get("exact")
     if "replaces" in manifest:
-        if step is None or root is True or minor == 0:
-            raise Refused("LCC-MAN-12", "it has no step, is an exact file, or is of version 1.0")
+        if step is None or root is True:
+            raise Refused("LCC-MAN-12", "it has no step, or is an exact file")
         if not isinstance(roots, list) or not roots or not all(isinstance(text, str) for text in roots):
             raise Refused("LCC-MAN-12", "the replaced roots are not a list of texts")
-        if len(set(roots)) < len(roots) or not all(re.fullmatch(form, text) for text in roots):
+        if len(set(roots)) < len(roots) or not all(re.fullmatch(ROOT, text) for text in roots):
             raise Refused("LCC-MAN-12", "a replaced root is there twice, or not 43 characters of base64url")
     if "exact" in manifest:
-        if step is None or minor == 0:
-            raise Refused("LCC-EXA-02", "it is or names an exact file, without a step or of version 1.0")
+        if step is None:
+            raise Refused("LCC-EXA-02", "it is or names an exact file, without a step")
         if root is True and manifest["parent"] is not None:
             raise Refused("LCC-EXA-02", "an exact file has a parent")
-        if root is not True and not (isinstance(root, str) and re.fullmatch(form, root)):
+        if root is not True and not (isinstance(root, str) and re.fullmatch(ROOT, root)):
             raise Refused("LCC-EXA-02", "neither true nor a root of 43 characters of base64url")
 
 
-def check_figures(manifest: dict[str, Any], minor: int) -> None:
+def check_figures(manifest: dict[str, Any]) -> None:
     """Check what the save measured of each array."""
     figures, step = manifest["figures"], manifest["step"]
     if not isinstance(figures, dict) or list(figures) != [name for name in FIGURES if name in figures]:
         raise Refused("LCC-FIG-01", "the figures are unknown or in another order")
     if ("since" in figures) != ("movement" in figures or "lag" in figures) or not figures:
         raise Refused("LCC-FIG-01", "no figures, or a step of the save before without need, or none")
-    if step is None or minor == 0 or manifest.get("exact") is True:
-        raise Refused("LCC-FIG-01", "figures without a step, of version 1.0 or of an exact file")
+    if step is None or manifest.get("exact") is True:
+        raise Refused("LCC-FIG-01", "figures without a step, or of an exact file")
     if "since" in figures and not is_integer(figures["since"], 0, step - 1):
         raise Refused("LCC-FIG-02", "the save before is not an earlier step")
     size = 2 * len(manifest["arrays"])
@@ -171,8 +165,7 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
     """Check a manifest without its tree, in the order of "Precedence"; return step and parent."""
     if not isinstance(manifest, dict):
         raise Refused("LCC-MAN-03", "the manifest is not an object")
-    optional = OPTIONAL - {"scalars"} if manifest.get("lccodec") == [1, 0] else OPTIONAL
-    if list(manifest) != [m for m in MEMBERS if m in manifest or m not in optional]:
+    if list(manifest) != [m for m in MEMBERS if m in manifest or m not in OPTIONAL]:
         raise Refused("LCC-MAN-03", "members are unknown, missing or in another order")
     version, step, parent = manifest["lccodec"], manifest["step"], manifest["parent"]
     numbers = version if isinstance(version, list) else []
@@ -186,9 +179,9 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
         raise Refused("LCC-MAN-06", "metadata are empty or not strings")
     if parent is None and "tree" not in manifest:
         raise Refused("LCC-MAN-07", "a keyframe has no tree")
-    link = None if parent is None else check_parent(parent, numbers[1])
-    check_links(manifest, numbers[1])
-    if numbers[1] > 0 and manifest.get("scalars") == []:
+    link = None if parent is None else check_parent(parent)
+    check_links(manifest)
+    if manifest.get("scalars") == []:
         raise Refused("LCC-MAN-11", "the list of scalars is empty")
     scalars = manifest.setdefault("scalars", [])
     if not isinstance(scalars, list):
@@ -198,7 +191,7 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
     check_frames(manifest["frames"])
     check_arrays(manifest["arrays"], len(manifest["frames"]), 1 if parent is None else 0)
     if "figures" in manifest:
-        check_figures(manifest, numbers[1])
+        check_figures(manifest)
     return step, link
 
 

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from broken import Broken
-from broken_checkpoints import COUNTS, SOUND_1_1, WEIGHT, base64_of, delta_1_1, exact_file, file_of, text_of
+from broken_checkpoints import COUNTS, SOUND, WEIGHT, base64_of, delta, exact_file, file_of, text_of
 
 MAGIC = b"LCCBNDL\x1a"
 
-#: Step 1 and a delta of it; an exact file, and a checkpoint that names it.
-SOUND = SOUND_1_1
-CHILD = file_of(text_of(delta_1_1(parent=[1, base64_of(SOUND[-32:])])), b"")
+#: A delta of `SOUND`; an exact file, and a checkpoint that names it.
+CHILD = file_of(text_of(delta()), b"")
 EXACT = file_of(text_of(exact_file()), WEIGHT + COUNTS)
 NAMING = file_of(text_of(exact_file(exact=base64_of(EXACT[-32:]))), WEIGHT + COUNTS)
 FILES = [SOUND, CHILD]

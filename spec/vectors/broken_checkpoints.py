@@ -19,10 +19,10 @@ from lccodec.container.trailer import Trailer
 #: The sound parent of all deltas made here, step 1.
 PARENT = "000000000001.lcc.h5"
 
-#: Bytes before the payload, and the same in files of version 1.0.
-HEAD, HEAD_1_0 = 335, 1072
-#: What the manifest of a file of version 1.1 begins with.
-_NEWER = b'{"lccodec":[1,1]'
+#: Bytes before the payload.
+HEAD = 335
+
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 Document = dict[str, Any]
 
@@ -49,37 +49,32 @@ def file_of(
     manifest: bytes,
     payload: bytes,
     sizes: tuple[int, int] | None = None,
-    minor: int | None = None,
     **fields: int | bytes,
 ) -> bytes:
     """Return a checkpoint file of these parts; its root is right.
 
-    `sizes` are the sizes that the HDF5 part is made for. `minor` is the version, without it that of
-    the manifest. `fields` replace those of the trailer.
+    `sizes` are the sizes that the HDF5 part is made for. `fields` replace those of the trailer.
     """
-    minor = int(manifest.startswith(_NEWER)) if minor is None else minor
-    head = HEAD if minor else HEAD_1_0
-    around = skeleton(Trailer(*(sizes or (len(payload), len(manifest))), minor=minor))
-    place = len(around) + len(payload)
+    head = skeleton(Trailer(*(sizes or (len(payload), len(manifest)))))
+    place = HEAD + len(payload)
     right: dict[str, int | bytes] = {
         "magic": b"LCCODEC\x1a",
         "major": 1,
-        "minor": minor,
-        "layout": minor,
-        "payload_offset": head,
+        "minor": 1,
+        "layout": 1,
+        "payload_offset": HEAD,
         "payload_length": len(payload),
         "manifest_offset": place,
         "manifest_length": len(manifest),
         "file_length": place + len(manifest) + 88,
     }
     trailer = struct.pack("<8sHHI5Q", *(right | fields).values())
-    file = around[:head] + payload + around[head:] + manifest + trailer + bytes(32)
-    return rooted(file, len(payload), head)
+    return rooted(head + payload + manifest + trailer + bytes(32), len(payload))
 
 
-def rooted(file: bytes, payload: int, head: int) -> bytes:
+def rooted(file: bytes, payload: int) -> bytes:
     """Return a file with the root that its bytes have (LCC-TRL-05)."""
-    return file[:-32] + hashlib.sha256(file[:head] + file[head + payload : -32]).digest()
+    return file[:-32] + hashlib.sha256(file[:HEAD] + file[HEAD + payload : -32]).digest()
 
 
 def raw_frame(array: np.ndarray[Any, Any]) -> bytes:
@@ -92,12 +87,12 @@ COUNTS = raw_frame(np.array([7, 8], "<i2"))
 
 
 def keyframe(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> Document:
-    """Return the manifest of a keyframe of version 1.0.
+    """Return the manifest of a keyframe.
 
     `members` replace its own, ``...`` leaves one out.
     """
     document = {
-        "lccodec": [1, 0],
+        "lccodec": [1, 1],
         "step": 1,
         "parent": None,
         "policy": "by hand",
@@ -111,18 +106,12 @@ def keyframe(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> Doc
 
 
 SOUND = file_of(text_of(keyframe()), WEIGHT + COUNTS)
-SOUND_1_1 = file_of(text_of(keyframe(lccodec=[1, 1])), WEIGHT + COUNTS)
 
 
 def delta(payload: Sequence[bytes] = (), **members: Any) -> Document:
     """Return the manifest of a delta against `SOUND` that changes only what these frames hold."""
-    parent = {"step": 1, "root": SOUND[-32:].hex()}
+    parent = [1, base64_of(SOUND[-32:])]
     return keyframe(payload, **{"step": 2, "parent": parent, "tree": ..., "arrays": [0, 0], **members})
-
-
-def delta_1_1(**members: Any) -> Document:
-    """Return the manifest of a delta of version 1.1 against `SOUND` that changes nothing."""
-    return delta(**{"lccodec": [1, 1], "parent": [1, base64_of(SOUND[-32:])], **members})
 
 
 def _case(rule: str, case: str, why: str, data: bytes, error: str = "FormatError", **options: Any) -> Broken:
@@ -148,23 +137,15 @@ def _parts() -> Iterator[Broken]:
     """Yield files that end early or late, and files of another kind."""
     payload = len(WEIGHT) + len(COUNTS)
     for name, size in (
-        ("head", 1000),
-        ("payload", HEAD_1_0 + payload // 2),
+        ("superblock", 40),
+        ("head", 300),
+        ("payload", HEAD + payload // 2),
         ("manifest", len(SOUND) - 100),
         ("trailer", len(SOUND) - 88),
     ):
         why = f"the file ends in the {name}" if name != "trailer" else "the file ends before the trailer"
         yield _case("LCC-H5-01", f"ends-in-{name}", why, SOUND[:size], "TruncatedError")
-    for name, size in (
-        ("superblock", 40),
-        ("head", 300),
-        ("payload", HEAD + payload // 2),
-        ("manifest", len(SOUND_1_1) - 100),
-    ):
-        why, data = f"the file ends in the {name}", SOUND_1_1[:size]
-        yield _case("LCC-H5-01", f"ends-in-{name}-1.1", why, data, "TruncatedError", sound=SOUND_1_1)
     rule = "LCC-TRL-01"
-    yield _case(rule, "byte-behind-1.1", "a byte follows the trailer", SOUND_1_1 + b"\0", sound=SOUND_1_1)
     yield _case(rule, "nothing", "the file has no bytes", b"")
     yield _case(rule, "byte-behind", "a byte follows the trailer", SOUND + b"\0")
     magic = file_of(text_of(keyframe()), WEIGHT + COUNTS, magic=b"LCCODEC\x1b")
@@ -174,43 +155,47 @@ def _parts() -> Iterator[Broken]:
 def _trailers() -> Iterator[Broken]:
     """Yield trailers that do not fit the file, or are of another version."""
     text, payload = text_of(keyframe()), WEIGHT + COUNTS
-    place, end = 1672 + len(payload), len(SOUND)
+    place, end = HEAD + len(payload), len(SOUND)
     newer = "UnsupportedError"
     for major in (0, 2):
         data = file_of(text, payload, major=major)
         yield _case("LCC-TRL-03", f"major-{major}", f"the major version is {major}", data, newer)
-    data = file_of(text, payload, layout=1)
-    yield _case("LCC-TRL-04", "reserved", "the layout of a file of version 1.0 is 1", data, newer)
-    text_1_1 = text_of(keyframe(lccodec=[1, 1]))
+    yield _case("LCC-TRL-03", "minor-0", "the file is of version 1.0, a trial form", _trial(payload), newer)
     for layout in (0, 2):
-        why = f"the layout of a file of version 1.1 is {layout}"
-        data = file_of(text_1_1, payload, layout=layout)
-        yield _case("LCC-TRL-04", f"layout-{layout}", why, data, newer, sound=SOUND_1_1)
+        data = file_of(text, payload, layout=layout)
+        yield _case("LCC-TRL-04", f"layout-{layout}", f"the layout is {layout}", data, newer)
     rule, error = "LCC-TRL-05", "ChecksumError"
     yield _case(rule, "root", "a bit of the root is changed", SOUND[:-1] + bytes([SOUND[-1] ^ 1]), error)
-    for name, offset in (("head", 1071), ("manifest", place + len(text) - 3)):
+    for name, offset in (("head", 334), ("manifest", place + len(text) - 3)):
         data = SOUND[:offset] + bytes([SOUND[offset] ^ 1]) + SOUND[offset + 1 :]
         yield _case(rule, name, f"a bit of the {name} is not that of the root", data, error)
     rule, more = "LCC-TRL-06", len(payload) + 1
     for name, fields in (
-        ("payload-offset", {"payload_offset": 1073}),
+        ("payload-offset", {"payload_offset": HEAD + 1}),
         ("payload-length", {"payload_length": more}),
         ("manifest-length", {"manifest_length": len(text) - 1}),
         ("file-length", {"file_length": end - 1}),
-        ("around", {"payload_length": 2**64 - 1, "manifest_offset": 1671, "file_length": 1759 + len(text)}),
+        (
+            "around",
+            {"payload_length": 2**64 - 1, "manifest_offset": HEAD - 1, "file_length": HEAD + 87 + len(text)},
+        ),
     ):
         why = f"the trailer has a wrong {' and '.join(fields).replace('_', ' ')}"
         yield _case(rule, name, why, file_of(text, payload, **fields))
-    data = file_of(text_1_1, payload, payload_offset=HEAD + 1)
-    why = "the trailer has a wrong payload offset"
-    yield _case(rule, "payload-offset-1.1", why, data, sound=SOUND_1_1)
-    data = SOUND_1_1[:334] + bytes([SOUND_1_1[334] ^ 1]) + SOUND_1_1[335:]
-    why = "a bit of the head is not that of the root"
-    yield _case("LCC-TRL-05", "head-1.1", why, data, error, sound=SOUND_1_1)
     huge = 2**26 + 1
     fields = {"manifest_length": huge, "file_length": place + huge + 88}
     why = "the trailer declares a manifest of 2^26 + 1 bytes"
     yield _case("LCC-LIM-04", "manifest", why, file_of(text, payload, **fields), "LimitError")
+
+
+def _trial(payload: bytes) -> bytes:
+    """Return a file with the trailer that the trial form 1.0 had: HDF5 lay around the payload."""
+    manifest, middle = text_of(keyframe(lccodec=[1, 0])), bytes(600)
+    place = 1072 + len(payload) + len(middle)
+    lengths = (1072, len(payload), place, len(manifest), place + len(manifest) + 88)
+    trailer = struct.pack("<8sHHI5Q", b"LCCODEC\x1a", 1, 0, 0, *lengths)
+    head, tail = HDF5_SIGNATURE.ljust(1072, b"\0"), middle + manifest + trailer
+    return head + payload + tail + hashlib.sha256(head + tail).digest()
 
 
 def _metadata() -> Iterator[Broken]:
@@ -222,22 +207,18 @@ def _metadata() -> Iterator[Broken]:
     def case(name: str, why: str, data: bytes, sound: bytes = SOUND) -> Broken:
         return _case("LCC-H5-05", name, why, data, sound=sound, reported_by="validator")
 
-    for name, sound, head, offset, why in (
-        ("dataset", SOUND, HEAD_1_0, 720, "the first dataset has another name than payload"),
-        ("middle", SOUND, HEAD_1_0, HEAD_1_0 + len(payload), "the first byte of the middle is changed"),
-        ("dataset-1.1", SOUND_1_1, HEAD, 94, "the first dataset has another name than payload"),
-        ("checksum-1.1", SOUND_1_1, HEAD, 334, "the last byte of a checksum of HDF5 is changed"),
+    for name, offset, why in (
+        ("dataset", 94, "the first dataset has another name than payload"),
+        ("checksum", 334, "the last byte of a checksum of HDF5 is changed"),
     ):
-        data = sound[:offset] + bytes([sound[offset] ^ 0x10]) + sound[offset + 1 :]
-        yield case(name, why, rooted(data, len(payload), head), sound)
+        data = SOUND[:offset] + bytes([SOUND[offset] ^ 0x10]) + SOUND[offset + 1 :]
+        yield case(name, why, rooted(data, len(payload)))
     sizes = (len(payload) - 1, len(text) + 1)
     why = "HDF5 has a payload that is a byte shorter, and a manifest that is a byte longer"
     yield case("other-sizes", why, file_of(text, payload, sizes))
-    text_1_1 = text_of(keyframe(lccodec=[1, 1]))
-    yield case("other-sizes-1.1", why, file_of(text_1_1, payload, sizes), SOUND_1_1)
     why = "an empty payload has an address"
-    head = skeleton(Trailer(1, len(nothing), minor=0))[:HEAD_1_0]
-    yield case("empty-payload", why, rooted(head + empty[HEAD_1_0:], 0, HEAD_1_0), empty)
+    head = skeleton(Trailer(1, len(nothing)))
+    yield case("empty-payload", why, rooted(head + empty[HEAD:], 0), empty)
 
 
 # --- chains ---------------------------------------------------------------------------------------
@@ -251,14 +232,11 @@ def _links() -> Iterator[Broken]:
         data = file_of(text_of(document), b"")
         return _case(rule, name, why, data, error, sound=sound, of_the_chain=True)
 
-    rule, root = "LCC-CHN-02", SOUND[-32:].hex()
+    rule = "LCC-CHN-02"
     yield case(rule, "own-step", "a delta of step 1 has a parent of step 1", delta(step=1))
     yield case(rule, "no-step", "a delta has no step", delta(step=None))
-    other = delta(parent={"step": 1, "root": root[:-1] + format(int(root[-1], 16) ^ 1, "x")})
+    other = delta(parent=[1, base64_of(bytes([SOUND[-32] ^ 1]) + SOUND[-31:])])
     yield case(rule, "another-root", "the parent has another root", other, "ChainError")
-    root = base64_of(bytes([SOUND[-32] ^ 1]) + SOUND[-31:])
-    other = delta_1_1(parent=[1, root])
-    yield case(rule, "another-root-1.1", "the parent has another root", other, "ChainError")
     why = "the tree of the parent has two arrays, and the delta one"
     yield case("LCC-STA-02", "inherited", why, delta(arrays=[0]))
     why = "the tree of the parent has two scalars, and the delta one"
@@ -312,7 +290,7 @@ def exact_file(payload: Sequence[bytes] = (WEIGHT, COUNTS), **members: Any) -> D
 
     With a root as `exact`, it is the manifest of a checkpoint whose exact file has that root.
     """
-    document = keyframe(payload, **{"lccodec": [1, 1], **members})
+    document = keyframe(payload, **members)
     head = {name: document.pop(name) for name in ("lccodec", "step", "parent")}
     exact = document.pop("exact", True)
     return {**head, "exact": exact, **document}
@@ -323,7 +301,7 @@ def _replacing() -> Iterator[Broken]:
     payload, root = WEIGHT + COUNTS, base64_of(bytes(range(32)))
 
     def data(roots: Any, **members: Any) -> bytes:
-        document = keyframe((WEIGHT, COUNTS), **{"lccodec": [1, 1], **members})
+        document = keyframe((WEIGHT, COUNTS), **members)
         head = {name: document.pop(name) for name in ("lccodec", "step", "parent")}
         exact = {name: document.pop(name) for name in ("exact",) if name in document}
         return file_of(text_of({**head, "replaces": roots, **exact, **document}), payload)
@@ -340,7 +318,6 @@ def _replacing() -> Iterator[Broken]:
         yield _case(rule, name, why, data(roots), sound=sound)
     for name, why, members in (
         ("no-step", "a checkpoint that replaces another has no step", {"step": None}),
-        ("version", "a checkpoint of version 1.0 replaces another", {"lccodec": [1, 0]}),
         ("exact", "an exact file replaces a checkpoint", {"exact": True}),
     ):
         yield _case(rule, name, why, data([root], **members), sound=sound)
@@ -361,13 +338,11 @@ def _exact_files() -> Iterator[Broken]:
         ("false", "a file says that it is not an exact file", {"exact": False}),
         ("one", "a file has 1 for true", {"exact": 1}),
         ("named-no-step", "a checkpoint that names an exact file has no step", {"exact": root, "step": None}),
-        ("named-version", "a checkpoint of 1.0 names an exact file", {"exact": root, "lccodec": [1, 0]}),
     ):
         yield _case(rule, name, why, file_of(text_of(exact_file(**members)), payload), sound=naming)
     for name, why, members in (
         ("no-step", "an exact file has no step", {"step": None}),
         ("parent", "an exact file has a parent", {"parent": [0, root]}),
-        ("version", "an exact file has the version 1.0", {"lccodec": [1, 0]}),
     ):
         yield _case(rule, name, why, file_of(text_of(exact_file(**members)), payload), sound=sound)
     values = np.array([2, 0, 2], "<f4")

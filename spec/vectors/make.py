@@ -228,32 +228,6 @@ def small_states() -> Iterator[dict[str, Any]]:
         yield {"layers": [layers[0].reshape(5, 8), *layers[1:]], "counts": [np.arange(3), np.full(2, step)]}
 
 
-#: Files of version 1.0. They are kept as that version wrote them, and are not made anew.
-OLD = {
-    "nested": "a nested state with every kind of scalar, lossless",
-    "scalar": "a state that is one scalar: no arrays, an empty payload",
-    "array": "a state that is one array without dimensions",
-    "000000000010": "a keyframe, policy lossless",
-    "000000000011": "a delta against step 10, policy lossless",
-    "000000000012": "a delta against step 11, policy lossless",
-    "000000000020": "a keyframe, policy lc-3",
-    "000000000021": "a delta against step 20, policy lc-3",
-    "000000000022": "a delta against step 21, policy lc-3",
-    "000000000030": "a keyframe of runs, policy lossless",
-    "000000000031": "a delta of runs against step 30, policy lossless",
-    "000000000040": "a keyframe of runs, policy lc-3",
-    "000000000041": "a delta of runs against step 40, policy lc-3",
-}
-
-
-def old_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
-    """Copy the files of version 1.0; yield as `checkpoints`."""
-    for name, description in OLD.items():
-        path = directory / f"{name}.lcc.h5"
-        path.write_bytes((Path(__file__).parent / "valid" / path.name).read_bytes())
-        yield name, description, lccodec.load_file(path, dtype="bits")
-
-
 #: The first step of the chain that has an exact file. It is the last chain: its newest step is the
 #: newest of all.
 _EXACT = 140
@@ -264,16 +238,15 @@ _NEWEST: dict[int, Any] = {120: "history", _EXACT: "exact"}
 
 def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
     """Write the checkpoint files; yield the name of each, a description and the state in it."""
-    first, second, _ = states()
+    first, *_ = states()
     for name, description, state in (
         ("nested", "a nested state with every kind of scalar, lossless", first),
         ("scalar", "a state that is one scalar: no arrays, an empty payload", 7),
         ("array", "a state that is one array without dimensions", np.array(1.5)),
     ):
-        lccodec.save_file(state, directory / f"{name}-1.1.lcc.h5", {"vector": name})
-        yield f"{name}-1.1", description, state
+        lccodec.save_file(state, directory / f"{name}.lcc.h5", {"vector": name})
+        yield name, description, state
     chains: list[tuple[int, str, str, Callable[[], Iterable[Any]]]] = [
-        (13, "lossless", "", lambda: [second]),  # goes on from step 10, a file of version 1.0
         (110, "lossless", "", states),
         (120, "lc-3", "", states),
         (130, "lossless", " of runs", small_states),
@@ -284,8 +257,6 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
             tempfile.TemporaryDirectory() as own,
             lccodec.Chain(own, policy, newest=_NEWEST.get(first_step)) as chain,
         ):
-            if first_step == 13:
-                shutil.copy(directory / "000000000010.lcc.h5", own)
             for step, state in enumerate(steps(), first_step):
                 # As a framework gives them.
                 weights = {f"layers/{i}": Assignment("weight", "") for i in range(3)}
@@ -382,10 +353,10 @@ def write_expected(name: str, description: str, state: Any, directory: Path) -> 
 
 #: Bundles of the checkpoints above: a name, the steps, and whether the exact file is in it.
 BUNDLES = {
-    "chain-1.1": ([140, 141], True),
-    "mixed-1.1": ([10, 11, 12, 13], False),
-    "keyframe-1.1": ([110], False),
-    "unfinished-1.1": ([140], True),  # the exact file is of a later step
+    "chain": ([140, 141], True),
+    "history": ([110, 111, 112], False),
+    "keyframe": ([110], False),
+    "unfinished": ([140], True),  # the exact file is of a later step
 }
 
 
@@ -426,7 +397,7 @@ def make(directory: Path) -> None:
     valid.mkdir(parents=True, exist_ok=True)
     invalid.mkdir(exist_ok=True)
     entries = [write_frame(vector, valid) for vector in frames()]
-    vectors = (*old_checkpoints(valid), *checkpoints(valid), *replaced_checkpoints(valid))
+    vectors = (*checkpoints(valid), *replaced_checkpoints(valid))
     entries += [write_expected(*vector, valid) for vector in vectors]
     entries += [write_bundle(name, valid) for name in BUNDLES]
     (invalid / PARENT).write_bytes(SOUND)

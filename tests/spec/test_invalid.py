@@ -180,7 +180,7 @@ def test_frame_in_a_checkpoint(entry: dict[str, Any], tmp_path: Path) -> None:
     if len(frame) >= 12 and frame[5] & 2:
         arrays = max(1, min(int.from_bytes(frame[8:12], "little"), 4))
     tree = ["l", *range(arrays)]
-    members: dict[str, Any] = {"tree": tree, "scalars": [], "arrays": [1] * arrays}
+    members: dict[str, Any] = {"tree": tree, "scalars": ..., "arrays": [1] * arrays}
     if not frame:
         return  # no entry can be of a frame without bytes
     header = header_of(frame)
@@ -190,7 +190,7 @@ def test_frame_in_a_checkpoint(entry: dict[str, Any], tmp_path: Path) -> None:
         parent = lccodec.encode(array, lccodec.Lossless())
         data = files.file_of(files.text_of(files.keyframe((parent,), **members)), parent)
         (tmp_path / files.PARENT).write_bytes(data)
-        members |= {"step": 2, "parent": {"step": 1, "root": data[-32:].hex()}, "tree": ...}
+        members |= {"step": 2, "parent": [1, files.base64_of(data[-32:])], "tree": ...}
     path = tmp_path / "broken.lcc.h5"
     path.write_bytes(files.file_of(files.text_of(files.keyframe((frame,), **members)), frame))
     check_file(entry, path)

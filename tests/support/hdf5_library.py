@@ -1,4 +1,4 @@
-"""The bytes that the HDF5 library writes around a payload and a manifest (LCC-H5-05, LCC-H5-06)."""
+"""The bytes that the HDF5 library writes around a payload and a manifest (LCC-H5-05)."""
 
 from __future__ import annotations
 
@@ -76,38 +76,32 @@ def _set(function: str, properties: Any, *values: int) -> None:
         raise RuntimeError(function)
 
 
-def written(payload_size: int, manifest_size: int, minor: int) -> tuple[bytes, int]:
+def written(payload_size: int, manifest_size: int) -> tuple[bytes, int]:
     """Return all bytes that are neither payload nor manifest, and where the file ends."""
     file = _Sparse()
     access, creation = h5p.create(h5p.FILE_ACCESS), h5p.create(h5p.FILE_CREATE)
     access.set_fclose_degree(h5f.CLOSE_STRONG)
     access.set_fileobj_driver(h5fd.fileobj_driver, file)
-    if minor:
-        access.set_libver_bounds(h5f.LIBVER_V18, h5f.LIBVER_V18)
-        creation.set_obj_track_times(False)
-        _set("H5Pset_est_link_info", creation, 2, 8)
-    else:
-        access.set_libver_bounds(h5f.LIBVER_EARLIEST, h5f.LIBVER_LATEST)
+    access.set_libver_bounds(h5f.LIBVER_V18, h5f.LIBVER_V18)
+    creation.set_obj_track_times(False)
+    _set("H5Pset_est_link_info", creation, 2, 8)
     root = h5f.create(b"made in memory", h5f.ACC_TRUNC, fcpl=creation, fapl=access)
     datasets = []
     for name, size in ((b"payload", payload_size), (b"manifest", manifest_size)):
         properties = h5p.create(h5p.DATASET_CREATE)
         properties.set_layout(h5d.CONTIGUOUS)
-        properties.set_alloc_time(h5d.ALLOC_TIME_LATE if minor else h5d.ALLOC_TIME_EARLY)
+        properties.set_alloc_time(h5d.ALLOC_TIME_LATE)
         properties.set_fill_time(h5d.FILL_TIME_NEVER)
         properties.set_obj_track_times(False)
-        if minor:
-            _set("H5Pset_dset_no_attrs_hint", properties, 1)
+        _set("H5Pset_dset_no_attrs_hint", properties, 1)
         datasets.append(h5d.create(root, name, h5t.STD_U8LE, h5s.create_simple((size,)), properties))
     offsets = []
     for dataset, size in zip(datasets, (payload_size, manifest_size), strict=True):
-        if size and minor:  # the first byte written allocates all
+        if size:  # the first byte written allocates all
             first, space = h5s.create_simple((1,)), dataset.get_space()
             space.select_hyperslab((0,), (1,))
             dataset.write(first, space, np.zeros(1, np.uint8))
         offsets.append(dataset.get_offset())
     root.close()
     end = offsets[1] + manifest_size
-    payload = offsets[0] if payload_size else offsets[1] if minor else 1072
-    middle = file.read_at(payload + payload_size, offsets[1] - payload - payload_size)
-    return file.read_at(0, payload) + middle, end
+    return file.read_at(0, offsets[1] - payload_size), end

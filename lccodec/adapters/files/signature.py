@@ -64,7 +64,8 @@ KINDS: Final = {kind.name: kind for kind in _KINDS}
 _HEAD_BYTES: Final = 4096  # the directory of an HDF5 file begins at 0, 512, 1024 or 2048
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _HDF5_PLACES: Final = (512, 1024, 2048)
-# Where a checkpoint has the names of its datasets (LCC-H5-05, LCC-H5-06), also if it is cut off.
+# Where a checkpoint has the names of its datasets (LCC-H5-05), also if it is cut off; and where the
+# trial form 1.0 had them, so that it is refused by its name.
 _DATASETS: Final = (PAYLOAD_DATASET.encode(), MANIFEST_DATASET.encode())
 _DATASET_PLACES: Final = ((slice(94, 101), slice(116, 124)), (slice(720, 727), slice(728, 736)))
 _ZIP_START: Final = b"PK\x03\x04"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import Chain, ChainError, DataError, Keep, LccodecError, StorageError, validate
+from lccodec import Chain, ChainError, DataError, LccodecError, StorageError, validate
 from lccodec.chain.life import rewrite_step as module
 from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.container.reader import open_checkpoint
@@ -100,22 +100,6 @@ def test_an_open_chain_goes_on(chain: Chain) -> None:
     chain.save(5, STATES[5])
     assert chain.info(5).parent == 4
     assert validate(chain.directory, deep=True) == []
-
-
-def test_files_of_version_1_0(tmp_path: Path) -> None:
-    vectors = Path(__file__).parents[3] / "spec" / "vectors" / "valid"
-    for step in (10, 11, 12, 13):
-        shutil.copy(vectors / NAME.format(step), tmp_path)
-    chain = HistoryChain(tmp_path)
-    before, parents = history(chain), {chain.info(step).parent for step in chain.steps}
-    assert parents == {None, 10, 11}
-    for step in chain.steps:
-        rewrite(tmp_path, step, None)
-    assert_same(history(chain), before)
-    assert validate(tmp_path, deep=True) == []
-    chain.rollback(11)
-    chain.prune(Keep(latest=1))
-    assert chain.steps == [11]
 
 
 def test_another_file_in_its_place_is_still_noticed(chain: Chain) -> None:

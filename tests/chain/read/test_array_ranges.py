@@ -16,7 +16,7 @@ import lccodec
 from lccodec import Chain, DataError, ExponentBuckets, LogSteps, Lossless, UniformDeadzone
 from lccodec.chain.read.array_ranges import Ranges
 from lccodec.chain.read.replay import replay
-from lccodec.constants import METHOD_RAW
+from lccodec.constants import METHOD_RAW, PAYLOAD_OFFSET
 from lccodec.element_types import Array, components
 from lccodec.errors import ChecksumError
 from lccodec.frame.content import Content
@@ -177,9 +177,8 @@ def test_every_damaged_byte_of_files_is_found(tmp_path: Path) -> None:
     for path in entries(tmp_path):
         sound = path.read_bytes()
         with lccodec.open(path) as file:
-            start = file.links[-1].reader.trailer.payload_offset
             length = file.links[-1].reader.trailer.payload_length
-        for place in range(start, start + length, length // 7):
+        for place in range(PAYLOAD_OFFSET, PAYLOAD_OFFSET + length, length // 7):
             data = bytearray(sound)
             data[place] ^= 1
             path.write_bytes(data)
