@@ -108,7 +108,7 @@ def test_public_names_of_the_exchange() -> None:
         ),
         (lccodec.Chain.wait, ["self", "timeout"]),
         (lccodec.Chain.plan, ["self", "state", "known"]),
-        (lccodec.Chain.restore, ["self", "step", "keys", "dtype", "exact", "progress"]),
+        (lccodec.Chain.restore, ["self", "step", "keys", "dtype", "exact", "fallback", "progress"]),
         (lccodec.Chain.restore_iter, ["self", "step", "keys", "dtype", "exact", "progress"]),
         (lccodec.Chain.average, ["self", "steps", "last", "weights", "decay", "roles", "keys", "dtype"]),
         (lccodec.Chain.info, ["self", "step"]),

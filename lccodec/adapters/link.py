@@ -62,24 +62,24 @@ def save_linked(
     if chain is None:
         save_file(state, path, metadata)
         return
-    step = chain_step(step, max(chain.steps, default=-1))
+    step = chain_step(step, chain.latest)
     chain.save(step, state, metadata, known=roles)
     write_link(chain, step, path)
 
 
-def chain_step(wanted: int | None, latest: int) -> int:
+def chain_step(wanted: int | None, latest: int | None) -> int:
     """Return the step of the chain for a state: the trainer's, if the chain can take it.
 
     A chain only grows. If a trainer saves a step twice, or went back to an earlier one, the state
     gets the step after the latest. The log says so; the link names it.
     """
-    if wanted is not None and latest < wanted <= MAX_STEP:
+    following = 0 if latest is None else latest + 1
+    if wanted is None:
+        return following
+    if following <= wanted <= MAX_STEP:
         return wanted
-    if wanted is not None:
-        LOG.info(
-            "the trainer's step %d is step %d of the chain, whose latest is %d", wanted, latest + 1, latest
-        )
-    return latest + 1
+    LOG.info("the trainer's step %d is step %d of the chain, whose latest is %s", wanted, following, latest)
+    return following
 
 
 def write_link(chain: Chain, step: int, path: str | os.PathLike[str]) -> None:

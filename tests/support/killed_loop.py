@@ -39,7 +39,7 @@ def main(directory: str, policy: str) -> None:
             chain.prune(Keep(latest=3, every=7), rewrite=True)
         elif draw < 0.25 and steps:
             chain.compact(keyframe_every=3)
-        first = max(chain.steps, default=-1) + 1
+        first = 0 if chain.latest is None else chain.latest + 1
         if draw < 0.6:
             chain.save(first, state_of(first))
             print("saved", first, flush=True)

@@ -142,8 +142,8 @@ class LinkSaver:
         if chain is None:
             raise ArgumentError("a save in the background needs a chain")
         self._thin_out()
-        last = -1 if self._last is None or self._last.future.done() else self._last.step
-        step = chain_step(step, max([*chain.steps, last], default=-1))
+        running = [] if self._last is None or self._last.future.done() else [self._last.step]
+        step = chain_step(step, max([*chain.steps, *running], default=None))
         self._last = Begun(chain, step, chain.save_async(step, state, metadata, known=roles))
         return self._last
 

@@ -8,6 +8,7 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property
@@ -117,6 +118,16 @@ class CheckpointFile:
         found = self.decode_some(arrays.values())
         decoded = {index: without_spare(a.array(dtype)) for index, a in found.items()}
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
+
+    def verify(self) -> None:
+        """Decode all arrays, keep none, and raise the error of the first that is damaged.
+
+        Raises
+        ------
+        DataError, ChainError, StorageError
+            As `get`.
+        """
+        deque(self.decode_each(range(len(self._manifest.arrays))), maxlen=0)
 
     def decoded(self) -> list[DecodedArray]:
         """Return all arrays as decoded, by index. Arrays of a run share memory."""

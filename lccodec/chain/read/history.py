@@ -20,11 +20,12 @@ from ...container.disk.system import checked_path, storage_errors
 from ...errors import ArgumentError, ChainError
 from ...policy.roles import Role
 from ..adapter import Adapter, as_framework, check_adapter
+from ..fallback import newest_whole, steps_until
 from ..progress import Progress, check_progress
 from ..store.directory import chain_steps, checkpoint_path, exact_step, no_checkpoint, step_index
 from .arrivals import Arrivals
 from .average import average
-from .checkpoint import CheckpointFile, open_step
+from .checkpoint import CheckpointFile, checked_names, open_step
 from .crew import Restorers
 from .exact import ExactFile, open_newest, with_exact
 from .info import CheckpointInfo
@@ -170,6 +171,11 @@ class History:
         return list(chain_steps(self.directory))
 
     @property
+    def latest(self) -> int | None:
+        """The newest step; ``None`` if the chain has no checkpoint yet."""
+        return max(chain_steps(self.directory), default=None)
+
+    @property
     def exact_step(self) -> int | None:
         """The step of the exact file, which holds the state bit for bit; ``None`` without one.
 
@@ -184,6 +190,7 @@ class History:
         *,
         dtype: Literal["float32", "bits"] | None = None,
         exact: bool = True,
+        fallback: bool = False,
         progress: Progress = False,
     ) -> Any:
         """Return a state.
@@ -201,6 +208,10 @@ class History:
         exact
             Whether to take the state from the exact file, if that is of the step. If the newest
             state is not returned bit for bit, an `LccodecWarning` says why.
+        fallback
+            Whether to restore an older step if the one asked for is damaged or unreadable: the
+            newest step before it of which every array verifies. An `LccodecWarning` names the
+            steps that were skipped, and why. With `keys`, the whole state is verified too.
         progress
             ``True`` shows a bar while arrays are decoded, if the package `tqdm` is installed and
             standard error is a terminal. A function is called as ``progress(done, total)`` after
@@ -216,15 +227,25 @@ class History:
         Raises
         ------
         ChainError
-            For an unknown step or a missing parent.
+            For an unknown step or a missing parent; with `fallback`, if no step can be restored.
         DataError, StorageError
             If stored bytes break a rule of the format, or a file cannot be read.
         ArgumentError
             For unknown keys, `dtype` or `progress`, or a step that is not an integer.
         """
-        with self._open(step, exact, progress, whole=keys is None) as file:
-            state = file.state(keys, self._bits if dtype is None else dtype)
-            return as_framework(self.adapter, state, file.metadata(), keys)
+        dtype = self._bits if dtype is None else dtype
+        resumes = step is None and keys is None
+
+        keys = keys if keys is None else checked_names(keys)  # an iterator is read once
+
+        def read(each: int | None) -> Any:
+            with self._open(each, exact, progress, resumes=resumes) as file:
+                if fallback and keys is not None:
+                    file.verify()
+                return as_framework(self.adapter, file.state(keys, dtype), file.metadata(), keys)
+
+        steps = steps_until(self.steps, None if step is None else step_index(step)) if fallback else []
+        return newest_whole(self.directory, steps, read) if steps else read(step)
 
     def restore_iter(
         self,
@@ -258,17 +279,17 @@ class History:
         layers/0 [0. 0.]
         layers/1 [1. 1. 1.]
         """
-        file = self._open(step, exact, progress, whole=keys is None)
+        file = self._open(step, exact, progress, resumes=step is None and keys is None)
         return Arrivals(file, keys, self._bits if dtype is None else dtype, self.adapter)
 
-    def _open(self, step: int | None, exact: bool, progress: Progress, *, whole: bool) -> CheckpointFile:
-        """Open a step to restore it, all of it or a part."""
+    def _open(self, step: int | None, exact: bool, progress: Progress, *, resumes: bool) -> CheckpointFile:
+        """Open a step to restore it; `resumes` says whether a run may go on from it."""
         check_progress(progress)
         file = (open_newest if exact else open_step)(self.directory, step)
         file.show(progress)
         if isinstance(file, ExactFile):
             return file
-        if step is None and whole:
+        if resumes:
             self._resumes()
         if self._restorers is not None:
             self._restorers.share(file, checkpoint_path(self.directory, file.links[-1].manifest.step or 0))

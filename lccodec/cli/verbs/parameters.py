@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import click
 
-from ...chain.read.bundle import open_path
+from ...chain.read.bundle import describe_exact_in, open_path
 from ...chain.read.checkpoint import CheckpointFile, open_step
 from ...chain.read.exact import open_newest
-from ...container.bundle.bundle import is_bundle
+from ...chain.store.directory import chain_steps
+from ...container.bundle.bundle import Bundle, is_bundle
 from ...container.disk.system import checked_path
 from ...errors import ArgumentError
 
@@ -50,6 +51,15 @@ workers_option = click.option(
 history_option = click.option(
     "--history", is_flag=True, help="The newest state as the chain has it, not that of the exact file."
 )
+
+
+def steps_of(place: Path) -> list[int]:
+    """Return the steps of a chain or a bundle, with that of the exact file."""
+    if place.is_dir():
+        return list(chain_steps(place))
+    with Bundle(place) as bundle:
+        exact = describe_exact_in(bundle)
+        return sorted({*bundle.steps, *([exact["step"]] if exact and exact["step"] is not None else [])})
 
 
 def open_state(path: Path, step: int | None, history: bool) -> CheckpointFile:

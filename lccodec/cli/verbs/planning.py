@@ -50,6 +50,6 @@ def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None
 def _last(chain: Chain) -> CheckpointInfo | None:
     """Return what is known of the newest checkpoint; ``None`` if there is none that can be read."""
     try:
-        return chain.info(chain.steps[-1]) if chain.steps else None
+        return None if chain.latest is None else chain.info()
     except LccodecError:  # the save would begin with a keyframe
         return None

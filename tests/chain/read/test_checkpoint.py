@@ -215,7 +215,7 @@ def test_odd_arguments_are_refused_as_ours(
 def test_all_of_the_reading_surface_is_tried() -> None:
     left_out = {"self", "policy", "roles", "keyframe_every", "exact_every", "adapter", "keep"}  # of a writer
     left_out |= {"in_flight", "patience"}  # of workers
-    left_out |= {"deep", "exact"}  # any truth
+    left_out |= {"deep", "exact", "fallback"}  # any truth
     left_out |= {"progress"}  # what a function raises is not ours (test_progress.py)
     for name, parameters in PARAMETERS.items():
         function: Any = lccodec
