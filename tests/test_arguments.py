@@ -14,7 +14,6 @@ from lccodec import (
     POLICIES,
     ArgumentError,
     Balanced,
-    Clusters,
     ExponentBuckets,
     LogSteps,
     Lossless,
@@ -25,6 +24,7 @@ from lccodec import (
     encode,
 )
 from lccodec.arguments import as_integer, as_number
+from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json
 
 ARRAY = np.linspace(0, 1, 50, dtype=np.float32)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..chain.chain import Chain
-from ..chain.read.checkpoint import CheckpointFile, open_file
+from ..chain.read.checkpoint import OpenCheckpoint, open_file
 from ..chain.read.exact import open_exact_of
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
@@ -63,7 +63,7 @@ def save_linked(
         save_file(state, path, metadata)
         return
     step = chain_step(step, chain.latest)
-    chain.save(step, state, metadata, known=roles)
+    chain.save(step, state, metadata, roles=roles)
     write_link(chain, step, path)
 
 
@@ -93,7 +93,7 @@ def write_link(chain: Chain, step: int, path: str | os.PathLike[str]) -> None:
     save_file(None, path, {LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
 
 
-def open_linked(path: str | os.PathLike[str]) -> CheckpointFile:
+def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
     """Open a file of `save_linked`: the state itself, or the checkpoint that the link names.
 
     Raises
@@ -131,7 +131,7 @@ def read_link(path: Path, text: str) -> tuple[Path, str]:
     return checkpoint_path(directory, step), root
 
 
-def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> CheckpointFile:
+def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> OpenCheckpoint:
     """Open a checkpoint whose root hash another file gives; errors call that file `by`.
 
     If the exact file beside it is of that checkpoint, it is opened in its place. The root may be

@@ -8,5 +8,6 @@
 - `read`: from files to a state: links, replay, one open checkpoint, the exact file, validation.
 - `save`: from a state to files: plan, code, commit; `save/background`: the same beside the caller.
 - `life`: what takes checkpoints out of a chain or into another, one verb a file.
+- `checkpoint_file`: an open checkpoint, as users see it.
 - `chain`; `tuning`: the search for a policy.
 """

@@ -14,7 +14,7 @@ from ..container.scalars import metadata_strings
 from ..container.tree import Flat, flatten
 from ..element_types import Array
 from ..errors import ArgumentError
-from ..policy.roles import Assignment, check_known
+from ..policy.roles import Assignment, Role, check_known
 
 
 class Room(Protocol):
@@ -58,16 +58,17 @@ def from_framework(
     adapter: Adapter | None,
     state: Any,
     metadata: Mapping[str, Any] | None,
-    known: Mapping[str, Assignment] | None,
+    roles: Mapping[str, Assignment | Role] | None,
     room: Room | None = None,
 ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
     """Return a framework's state with NumPy arrays, its metadata, and all known roles."""
-    strings, roles = metadata_strings(metadata), check_known(known or {})
-    if adapter is None:
-        return flatten(state), strings, roles
-    rooms = () if room is None else (room,)
-    arrays, strings = adapter.to_numpy(state, strings, *rooms)
-    return flatten(arrays), strings, {**adapter.roles(state), **roles}
+    strings, arrays = metadata_strings(metadata), state
+    if adapter is not None:
+        rooms = () if room is None else (room,)
+        arrays, strings = adapter.to_numpy(state, strings, *rooms)
+    found = {} if adapter is None else adapter.roles(state)
+    flat = flatten(arrays)
+    return flat, strings, {**found, **check_known({} if roles is None else roles, flat.names)}
 
 
 def as_framework(adapter: Adapter | None, state: Any, metadata: Mapping[str, str], keys: object) -> Any:

@@ -21,7 +21,7 @@ from .life.keep import Keep, check_keep
 from .life.lifetime import Lifetime, check_every, thin_out
 from .progress import Progress, check_progress
 from .save.background.background import WhenBusy, check_when_busy
-from .save.background.client import PATIENCE_SECONDS, WorkerOptions
+from .save.background.client import TIMEOUT_SECONDS, WorkerOptions
 from .save.exact import check_exact_every, check_newest
 from .save.planned import Plan
 from .save.settings import KEYFRAME_EVERY, Settings, without_settings
@@ -65,10 +65,10 @@ class Chain(Lifetime):
         for the disk. Meanwhile it holds an earlier step.
     keep
         Which steps stay after each save, as for `prune`. By default all.
-    in_flight
-        The most saves that may run at a time. Each has a copy of its state.
-    patience
-        A worker that does nothing for so many seconds is taken for dead.
+    max_concurrent_saves
+        Maximum number of concurrent saves. Each holds a copy of its state.
+    worker_timeout
+        Seconds without progress before a worker counts as dead.
 
     Raises
     ------
@@ -99,10 +99,10 @@ class Chain(Lifetime):
         newest: Kept | None = None,
         exact_every: int = 1,
         keep: Keep | None = None,
-        in_flight: int = 1,
-        patience: float = PATIENCE_SECONDS,
+        max_concurrent_saves: int = 1,
+        worker_timeout: float = TIMEOUT_SECONDS,
     ) -> None:
-        options = WorkerOptions(workers, in_flight, patience)
+        options = WorkerOptions(workers, max_concurrent_saves, worker_timeout)
         super().__init__(directory, adapter, options)
         after = partial(thin_out, self.directory, check_keep(keep), self._ancestry)
         self.keyframe_every = check_every(keyframe_every)
@@ -152,7 +152,7 @@ class Chain(Lifetime):
         metadata: Mapping[str, Any] | None = None,
         *,
         metrics: Mapping[str, Any] | None = None,
-        known: Mapping[str, Assignment] | None = None,
+        roles: Mapping[str, Assignment | Role] | None = None,
         progress: Progress = False,
         following: Any = None,
     ) -> int:
@@ -177,8 +177,10 @@ class Chain(Lifetime):
             Strings to store with the state. A number becomes its JSON text.
         metrics
             Numbers to add to the metadata, such as ``{"loss": 0.25}``, for charts and `Keep`.
-        known
-            Roles of arrays by full name. Adapters give them from a framework's structures.
+        roles
+            Roles of arrays for this save, by name or pattern. Those given to `Chain` go before
+            them; they go before those that an adapter finds. A value is a role, or an
+            `Assignment`, which has a reason too.
         progress
             ``True`` shows a bar while arrays are coded, if the package `tqdm` is installed and
             standard error is a terminal. A function is called as ``progress(done, total)`` with
@@ -199,7 +201,7 @@ class Chain(Lifetime):
         """
         check_progress(progress)
         metadata = with_metrics(metadata, metrics)
-        return self._writer.save(step, state, metadata, known, progress, following)
+        return self._writer.save(step, state, metadata, roles, progress, following)
 
     @without_settings
     def save_async(
@@ -209,7 +211,7 @@ class Chain(Lifetime):
         metadata: Mapping[str, Any] | None = None,
         *,
         metrics: Mapping[str, Any] | None = None,
-        known: Mapping[str, Assignment] | None = None,
+        roles: Mapping[str, Assignment | Role] | None = None,
         progress: Progress = False,
         when_busy: WhenBusy = "wait",
     ) -> Future[int | None]:
@@ -221,8 +223,8 @@ class Chain(Lifetime):
         Parameters
         ----------
         when_busy
-            What to do while as many saves run as may (`in_flight`): ``"wait"`` for the oldest of
-            them, or ``"skip"`` this one.
+            What to do while `max_concurrent_saves` run: ``"wait"`` for the oldest of them, or
+            ``"skip"`` this one.
 
         Returns
         -------
@@ -240,10 +242,10 @@ class Chain(Lifetime):
         check_when_busy(when_busy)
         check_progress(progress)
         metadata = with_metrics(metadata, metrics)
-        return self._writer.save_async(step, state, metadata, known, progress, when_busy)
+        return self._writer.save_async(step, state, metadata, roles, progress, when_busy)
 
     @without_settings
-    def plan(self, state: Any, *, known: Mapping[str, Assignment] | None = None) -> Plan:
+    def plan(self, state: Any, *, roles: Mapping[str, Assignment | Role] | None = None) -> Plan:
         """Return what the next save would do with a state, as given to `save`. Nothing is written.
 
         For every array, the plan has its role and the reason for it, its quantizer in deltas, what
@@ -258,4 +260,4 @@ class Chain(Lifetime):
         >>> print(array.name, array.role, f"({array.why})", array.quantizer)
         fc/weight weight (named 'weight') ExponentBuckets()
         """
-        return self._writer.plan(state, known)
+        return self._writer.plan(state, roles)

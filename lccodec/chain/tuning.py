@@ -87,7 +87,7 @@ def tune(
     >>> states = [{"w": w} for w in np.cumsum(rng.normal(size=(3, 1000)), axis=0)]
     >>> def error(state):
     ...     return abs(state["w"] - states[-1]["w"]).mean()
-    >>> best = lccodec.tune(states, error, max_loss=0.5)
+    >>> best = tune(states, error, max_loss=0.5)
     >>> best.loss <= 0.5
     True
     """

@@ -142,16 +142,16 @@ class Processes:
         The workers.
     between
         A call that is made between two tasks of this process, and while it waits.
-    patience
+    timeout
         A worker that has had a task for so many seconds without a result is taken for dead.
     """
 
-    def __init__(self, peers: Sequence[Worker], between: Callable[[], None], patience: float) -> None:
+    def __init__(self, peers: Sequence[Worker], between: Callable[[], None], timeout: float) -> None:
         self.members = 1 + len(peers)
         self.bench: Bench = {}
         self.broken = False  # whether a worker is gone
         self._between = between
-        self._patience = patience
+        self._timeout = timeout
         self._bell = threading.Semaphore(0)
         self._peers = [Peer(worker, self._bell) for worker in peers]
 
@@ -262,10 +262,10 @@ class Processes:
     def _await(self, place: list[Done]) -> Done:
         self._collect()
         while not place:
-            if not self._bell.acquire(timeout=self._patience):
+            if not self._bell.acquire(timeout=self._timeout):
                 self._collect()
                 if not place:
-                    raise self._lost(f"a worker has not answered for {self._patience:g} seconds")
+                    raise self._lost(f"a worker has not answered for {self._timeout:g} seconds")
             self._between()
             self._collect()
         return place[0]

@@ -11,6 +11,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError
+from lccodec.chain.tuning import tune
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_what_tune_refuses(
 ) -> None:
     run = [{"w": np.full(300, step, np.float32)} for step in range(states)]
     with pytest.raises(ArgumentError, match=message):
-        lccodec.tune(run, evaluate, max_loss=max_loss)
+        tune(run, evaluate, max_loss=max_loss)
 
 
 def test_tune_keeps_to_its_bound() -> None:
@@ -85,6 +86,6 @@ def test_tune_keeps_to_its_bound() -> None:
     def evaluate(state: Any) -> float:
         return float(np.abs(state["w"] - run[-1]["w"]).mean())
 
-    best = lccodec.tune(run, evaluate, max_loss=0.5)
+    best = tune(run, evaluate, max_loss=0.5)
     assert 0 <= best.loss <= 0.5
     assert best.ratio > 1

@@ -59,10 +59,10 @@ def test_a_chain_stays_where_it_was_opened(
         os.chdir(other)
         chain.pin(0)
         chain.rollback(1)
-        chain.bring_back()
+        chain.undo_rollback()
         chain.rollback(1)
         saves(chain, 3)
-        chain.purge()
+        chain.delete_rolled_back()
         chain.fork("fork", 3)
         chain.prune(Keep(latest=1), rewrite=True)
         assert chain.directory == here / "run"

@@ -15,7 +15,6 @@ from lccodec import (
     ArgumentError,
     Balanced,
     Chain,
-    Clusters,
     ExponentBuckets,
     LogSteps,
     Policy,
@@ -25,6 +24,7 @@ from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.quantizers import Centres, Partition, Quantizer, Residual, register, registry
 from lccodec.quantizers.base import check_quantizer
+from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json, quantizer_text
 
 from ..support.frames import encode_components

@@ -13,7 +13,6 @@ from lccodec import (
     ArgumentError,
     Balanced,
     Chain,
-    Clusters,
     ExponentBuckets,
     LogSteps,
     Lossless,
@@ -27,6 +26,7 @@ from lccodec.element_types import components
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.policy.presets import resolve_policy
 from lccodec.policy.roles import Assignment
+from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json
 
 from ..support.adam import adam_states
@@ -241,7 +241,7 @@ def test_second_moments_do_not_wait(tmp_path: Path) -> None:
         chain.save(0, {"w": late["w"]})
         for step in (1, 2, 3):  # moments that come with the first step of an optimizer cost no checkpoint
             late = {name: array * 1.01 for name, array in late.items()}
-            chain.save(step, late, known={"exp_avg_sq": Assignment("second_moment", "as the test says")})
+            chain.save(step, late, roles={"exp_avg_sq": Assignment("second_moment", "as the test says")})
             np.testing.assert_array_equal(chain.restore()["exp_avg_sq"], late["exp_avg_sq"])
     with HistoryChain(tmp_path, Policy("y", patterns={"*sq": LogSteps(), "*": trigger})) as chain:
         chain.save(0, state)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import lccodec
+from lccodec.chain.read.bundle import open_path
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent
 from lccodec.container.reader import CheckpointReader, open_checkpoint
@@ -96,7 +96,7 @@ def unmeasured(path: Path) -> tuple[Manifest, tuple[bytes, ...]]:
 
 def damage_array(path: Path, name: str) -> None:
     """Change a byte of the frame that an array lies in."""
-    with lccodec.open(path) as file:
+    with open_path(path) as file:
         link = file.links[-1]
         number = link.frame_of(link.names[name]) or 0
         start = PAYLOAD_OFFSET + sum(frame.length for frame in link.manifest.frames[:number])

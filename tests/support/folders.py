@@ -33,7 +33,7 @@ ROOMS = {
         {"read"},
         {"save"},
         {"life"},
-        {"chain"},
+        {"chain", "checkpoint_file"},
         {"tuning"},
     ],
 }

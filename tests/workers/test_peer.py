@@ -11,6 +11,7 @@ import pytest
 
 import lccodec
 from lccodec import Chain, StorageError
+from lccodec.chain.read.bundle import open_path
 from lccodec.chain.read.crew import CloseFile, DecodeGroup, Source
 from lccodec.chain.save.background.worker import start_worker
 from lccodec.workers import memory
@@ -38,7 +39,7 @@ def source(tmp_path: Path) -> Source:
     with Chain(tmp_path, "lossless") as chain:
         chain.save(0, {"a": np.arange(1000.0), "b": np.arange(3)})
     path = tmp_path / "000000000000.lcc.h5"
-    with lccodec.open(path) as file:
+    with open_path(path) as file:
         return Source(str(path), file.links[-1].reader.root)
 
 

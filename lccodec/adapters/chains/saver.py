@@ -144,7 +144,7 @@ class LinkSaver:
         self._thin_out()
         running = [] if self._last is None or self._last.future.done() else [self._last.step]
         step = chain_step(step, max([*chain.steps, *running], default=None))
-        self._last = Begun(chain, step, chain.save_async(step, state, metadata, known=roles))
+        self._last = Begun(chain, step, chain.save_async(step, state, metadata, roles=roles))
         return self._last
 
     def after(self, action: Callable[[], object]) -> None:

@@ -159,9 +159,9 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
             self._chain = self._options.open_in(directory, adapter)
         # Every rank counts its own steps: after a save that was cut short, some chains are longer.
         step = chain_step(None, self._chain.latest)
-        size = self._chain.save(step, state, {"rank": str(self._rank)}, known=roles)
+        size = self._chain.save(step, state, {"rank": str(self._rank)}, roles=roles)
         if self._chain.workers is None:
-            self._chain.give_way()  # `dcp.async_save` may save from another process in between
+            self._chain.release_lock()  # `dcp.async_save` may save from another process in between
         path = checkpoint_path(directory, step)
         with open_checkpoint(step_path(directory, step)) as file:  # only the exact file may have it yet
             return Part(path.relative_to(base).as_posix(), file.root.hex()), size

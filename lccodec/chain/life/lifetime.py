@@ -28,7 +28,7 @@ from .keep import Keep
 from .pins import pin, pinned_steps, unpin
 from .prune import Pruning, prune
 from .rollback import rollback
-from .set_aside import RolledBack, bring_back, list_rolled_back, purge_rolled_back
+from .set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 
 
 class Lifetime(History):
@@ -80,22 +80,22 @@ class Lifetime(History):
         """
         self._writer.abort()
 
-    def give_way(self) -> None:
+    def release_lock(self) -> None:
         """Let another process save to the directory, until the next save of this `Chain`.
 
         Otherwise it may when this chain is closed. It waits for saves in the background.
         """
-        self._writer.give_way()
+        self._writer.release_lock()
 
-    def rollback(self, step: int, *, purge: bool = False) -> RolledBack:
+    def rollback(self, step: int, *, delete: bool = False) -> RolledBack:
         """Take all later steps out of the chain, which then goes on from `step`.
 
-        They are set aside in ``.rolled-back`` in the directory, or removed with `purge`. So is an
+        They are set aside in ``.rolled-back`` in the directory, or removed with `delete`. So is an
         exact file of a later step; the next save writes one. Errors are those of
         `lccodec.chain.life.rollback.rollback`.
         """
         with self._writer.at_rest() as claim:
-            gone = rollback(self.directory, step, purge=purge, claim=claim)
+            gone = rollback(self.directory, step, delete=delete, claim=claim)
             self._writer.settings.forget_saves()
             return gone
 
@@ -104,22 +104,22 @@ class Lifetime(History):
         """What rollbacks have set aside, the oldest first."""
         return list_rolled_back(self.directory)
 
-    def bring_back(self, name: str | None = None) -> RolledBack:
+    def undo_rollback(self, name: str | None = None) -> RolledBack:
         """Put what a rollback set aside into the chain again, by default the last.
 
-        Errors are those of `lccodec.chain.life.set_aside.bring_back`.
+        Errors are those of `lccodec.chain.life.set_aside.undo_rollback`.
         """
         with self._writer.at_rest() as claim:
             self._writer.settings.forget_saves()
-            return bring_back(self.directory, name, claim=claim)
+            return undo_rollback(self.directory, name, claim=claim)
 
-    def purge(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
+    def delete_rolled_back(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
         """Remove what a rollback set aside, by default all that was ever set aside.
 
         Pinned steps are refused, unless `pinned` is set. Errors are those of
-        `lccodec.chain.life.set_aside.purge_rolled_back`.
+        `lccodec.chain.life.set_aside.delete_rolled_back`.
         """
-        return purge_rolled_back(self.directory, name, pinned=pinned)
+        return delete_rolled_back(self.directory, name, pinned=pinned)
 
     def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
         """Start a new chain in `directory` from a step of this one; return the steps it has.

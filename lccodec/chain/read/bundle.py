@@ -15,12 +15,12 @@ from ...container.disk.system import checked_path
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError, warn
 from ..store.directory import step_index
-from .checkpoint import CheckpointFile, open_file
+from .checkpoint import OpenCheckpoint, open_file
 from .exact import ExactFile
 from .info import CheckpointInfo
 
 
-class BundledCheckpoint(CheckpointFile):
+class BundledCheckpoint(OpenCheckpoint):
     """An open checkpoint of a bundle. Its parents come from the same bundle."""
 
     def __init__(self, bundle: Bundle, reader: CheckpointReader) -> None:
@@ -40,7 +40,7 @@ class BundledExact(ExactFile):
         self._bundle = bundle
         super().__init__(reader, self._history)
 
-    def _history(self, error: LccodecError) -> CheckpointFile:
+    def _history(self, error: LccodecError) -> OpenCheckpoint:
         path, newest = self._bundle.path, self._bundle.steps[-1]
         if self.links[-1].manifest.step != newest:
             raise error
@@ -53,27 +53,8 @@ class BundledExact(ExactFile):
         self._bundle.close()
 
 
-def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True) -> CheckpointFile:
-    """Open a checkpoint file, or a step of a bundle, to read single arrays.
-
-    The parents of a delta are looked for in the same directory, or in the bundle.
-
-    Parameters
-    ----------
-    step
-        Of a bundle: the step, by default the latest.
-    exact
-        Of a bundle: whether to take the newest state from the exact file, if it has one.
-
-    Raises
-    ------
-    ArgumentError
-        If `path` cannot be a path, or a step is given for a file of one checkpoint.
-    ChainError
-        If the bundle has no such step, or a parent is missing.
-    DataError, StorageError
-        If the file breaks a rule of the format, or the operating system cannot read it.
-    """
+def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True) -> OpenCheckpoint:
+    """Open a checkpoint file, or a step of a bundle, as :func:`lccodec.open`."""
     checked = checked_path(path)
     if step is None:
         try:

@@ -25,7 +25,7 @@ from ..progress import Progress, check_progress
 from ..store.directory import chain_steps, checkpoint_path, exact_step, no_checkpoint, step_index
 from .arrivals import Arrivals
 from .average import average
-from .checkpoint import CheckpointFile, checked_names, open_step
+from .checkpoint import OpenCheckpoint, checked_names, open_step
 from .crew import Restorers
 from .exact import ExactFile, open_newest, with_exact
 from .info import CheckpointInfo
@@ -282,7 +282,7 @@ class History:
         file = self._open(step, exact, progress, resumes=step is None and keys is None)
         return Arrivals(file, keys, self._bits if dtype is None else dtype, self.adapter)
 
-    def _open(self, step: int | None, exact: bool, progress: Progress, *, resumes: bool) -> CheckpointFile:
+    def _open(self, step: int | None, exact: bool, progress: Progress, *, resumes: bool) -> OpenCheckpoint:
         """Open a step to restore it; `resumes` says whether a run may go on from it."""
         check_progress(progress)
         file = (open_newest if exact else open_step)(self.directory, step)

@@ -63,10 +63,9 @@ def without_settings(
     def checked(self: _Chain, /, *args: Any, **named: Any) -> _Result:
         for name in named.keys() - own:
             if name in inspect.signature(type(self)).parameters:
-                also = "; for one save, known= has roles with their reasons" if name == "roles" else ""
                 raise ArgumentError(
                     f"{method.__name__} takes no {name}: it is a setting of the chain, as in"
-                    f" Chain(directory, {name}=...){also}"
+                    f" Chain(directory, {name}=...)"
                 )
         return method(self, *args, **named)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from ...chain.read.bundle import describe_exact_in, open_path
-from ...chain.read.checkpoint import CheckpointFile, open_step
+from ...chain.read.checkpoint import OpenCheckpoint, open_step
 from ...chain.read.exact import open_newest
 from ...chain.store.directory import chain_steps
 from ...container.bundle.bundle import Bundle, is_bundle
@@ -62,14 +62,14 @@ def steps_of(place: Path) -> list[int]:
         return sorted({*bundle.steps, *([exact["step"]] if exact and exact["step"] is not None else [])})
 
 
-def open_state(path: Path, step: int | None, history: bool) -> CheckpointFile:
+def open_state(path: Path, step: int | None, history: bool) -> OpenCheckpoint:
     """Open a step of a chain or a bundle, or a file; the newest from the exact file, if asked."""
     if history or not path.is_dir():
         return open_checkpoint(path, step, exact=not history)
     return open_newest(path, step)
 
 
-def open_checkpoint(path: Path, step: int | None, *, exact: bool = False) -> CheckpointFile:
+def open_checkpoint(path: Path, step: int | None, *, exact: bool = False) -> OpenCheckpoint:
     """Open a step of a chain or a bundle (the latest by default), or a checkpoint file."""
     if not path.is_dir():
         if step is not None and not is_bundle(path):

@@ -37,7 +37,7 @@ def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None
     state, _, known = load_with_roles(file)
     is_chain = directory.is_dir() and directory_steps(directory)
     with Chain(directory, policy or (None if is_chain else "lossless")) as chain:
-        found = chain.plan(state, known=known)
+        found = chain.plan(state, roles=known)
         estimates = found.estimates()
         last = _last(chain)
     if as_json:

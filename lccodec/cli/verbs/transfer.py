@@ -13,7 +13,7 @@ from ...adapters.files.structure import choose
 from ...chain.chain import Chain
 from ...chain.fallback import newest_whole, steps_until
 from ...chain.read.average import average as average_steps
-from ...chain.read.checkpoint import CheckpointFile
+from ...chain.read.checkpoint import OpenCheckpoint
 from ...chain.read.history import select_shares
 from ...chain.read.info import CheckpointInfo
 from ...chain.store.directory import chain_steps
@@ -163,7 +163,7 @@ def save(  # one parameter for each option: click passes them by name
             def tell(done: int, total: int, before: int = before) -> None:
                 update(before + done / total, count)
 
-            chain.save(number, state, metadata, known=known, progress=tell, following=following)
+            chain.save(number, state, metadata, roles=known, progress=tell, following=following)
             following = None
             saved.append((file, info := chain.info(number)))
             if not as_json:
@@ -304,7 +304,7 @@ def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:
         raise click.UsageError("--strip needs --key: it removes the key from the front of names")
 
 
-def _names(file: CheckpointFile, keys: tuple[str, ...]) -> list[str]:
+def _names(file: OpenCheckpoint, keys: tuple[str, ...]) -> list[str]:
     """Return names for keys. A key without an entry means arrays that start with it and a dot."""
     arrays = file.keys()
     names = []

@@ -16,6 +16,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, ChecksumError, LccodecError
+from lccodec.chain.read.bundle import open_path
 from lccodec.constants import PAYLOAD_OFFSET
 
 from ...support.chains import HistoryChain
@@ -126,13 +127,13 @@ def test_a_closed_file_says_so(directory: Path) -> None:
     file.get("m/a3")
     file.info()
     file.close()
-    for use in (file.info, file.state, file.decoded, lambda: file.get("m/a3"), lambda: file.state(["lr"])):
+    for use in (file.info, file.state, file.verify, lambda: file.get("m/a3"), lambda: file.state(["lr"])):
         with pytest.raises(ArgumentError, match=f"{path.name}: closed"):
             use()
 
 
 def test_an_array_by_its_index(directory: Path) -> None:
-    with lccodec.open(directory / "000000000010.lcc.h5") as file:
+    with open_path(directory / "000000000010.lcc.h5") as file:
         for index in (-1, 61, "0", None, 1.0):
             with pytest.raises(ArgumentError, match="not the index of an array"):
                 file.decode(index)  # type: ignore[arg-type]
@@ -173,10 +174,10 @@ def surface(directory: Path) -> dict[str, tuple[Callable[..., Any], tuple[Any, .
         "Chain.restore_iter": (lambda **options: dict(chain.restore_iter(**options)), ()),
         "Chain.info": (chain.info, ()),
     }
-    for method in ("get", "state", "decode"):
+    for method in ("get", "state"):
         functions[f"CheckpointFile.{method}"] = (
             using(path, method),
-            {"get": ("big",), "decode": (0,)}.get(method, ()),
+            ("big",) if method == "get" else (),
         )
     return functions
 
@@ -192,7 +193,6 @@ PARAMETERS = {
     "Chain.info": ["step"],
     "CheckpointFile.get": ["name", "dtype"],
     "CheckpointFile.state": ["keys", "dtype"],
-    "CheckpointFile.decode": ["index"],
 }
 
 
@@ -214,7 +214,7 @@ def test_odd_arguments_are_refused_as_ours(
 
 def test_all_of_the_reading_surface_is_tried() -> None:
     left_out = {"self", "policy", "roles", "keyframe_every", "exact_every", "adapter", "keep"}  # of a writer
-    left_out |= {"in_flight", "patience"}  # of workers
+    left_out |= {"max_concurrent_saves", "worker_timeout"}  # of workers
     left_out |= {"deep", "exact", "fallback"}  # any truth
     left_out |= {"progress"}  # what a function raises is not ours (test_progress.py)
     for name, parameters in PARAMETERS.items():

@@ -73,7 +73,7 @@ def test_kills_at_random_moments(tmp_path: Path, policy: str) -> None:
     print(f"{KILLS} kills, {reports} saves, {unfinished} of the exact file alone, newest {chain.steps[-1]}")
     chain = Chain(directory)
     chain.rollback(chain.steps[-2])
-    chain.purge()
+    chain.delete_rolled_back()
     chain.save(chain.steps[-1] + 1, state_of(chain.steps[-1] + 1))
     chain.close()
     assert validate(directory, deep=True) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from lccodec import ArgumentError, Balanced, Chain, LccodecWarning, Policy, UniformDeadzone
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import read_record
+from lccodec.policy.roles import Assignment
 
 from ...support.chains import HistoryChain
 from ...support.walks import NAMES, assert_same, walk
@@ -143,10 +145,37 @@ def test_steps_are_narrow_after_a_run_goes_on_from_a_lossy_state(
 def test_a_setting_of_the_chain_that_is_given_to_a_save(tmp_path: Path, method: str) -> None:
     words = [{"w": np.ones(3)}] if method == "plan" else [0, {"w": np.ones(3)}]
     chain = Chain(tmp_path)
-    with pytest.raises(ArgumentError, match=rf"{method} takes no roles: .*Chain\(directory, roles=.*known="):
-        getattr(chain, method)(*words, roles={"w": "weight"})
     with pytest.raises(ArgumentError, match=r"takes no policy: .*Chain\(directory, policy=\.\.\.\)$"):
         getattr(chain, method)(*words, policy="small")
     with pytest.raises(TypeError, match="unexpected keyword argument 'rolls'"):
         getattr(chain, method)(*words, rolls={})
     assert chain.steps == []
+
+
+@pytest.mark.parametrize("method", ["save", "save_async"])
+def test_roles_for_one_save_are_by_name_or_pattern(tmp_path: Path, method: str) -> None:
+    state = {"fc": {"x": np.ones(3), "y": np.zeros(3)}, "z": np.ones(3)}
+    given: dict[str, Any] = {"fc/*": "weight", "z": Assignment("second_moment", "as the test says")}
+    with Chain(tmp_path, "lc-3", newest="history") as chain:
+        planned = {array.name: array.role for array in chain.plan(state, roles=given)}
+        getattr(chain, method)(0, state, roles=given)
+    with Chain(tmp_path, roles={"fc/y": "other"}) as chain:
+        getattr(chain, method)(1, state, roles=given)
+    found = [{array.name: array.role for array in chain.info(step).arrays} for step in (0, 1)]
+    assert found[0] == planned == {"fc/x": "weight", "fc/y": "weight", "z": "second_moment"}
+    assert found[1] == {**planned, "fc/y": "other"}  # what the chain was given goes before
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        ({"w": "heavy"}, "unknown role 'heavy'"),
+        ({"v": "weight"}, "no array is named\n  'v'"),
+        (["w"], "roles must be a mapping"),
+    ],
+)
+def test_roles_for_one_save_are_checked(tmp_path: Path, roles: Any, message: str) -> None:
+    chain = Chain(tmp_path)
+    with pytest.raises(ArgumentError, match=message):
+        chain.save(0, {"w": np.ones(3)}, roles=roles)
+    assert chain.latest is None

@@ -56,7 +56,9 @@ def channel() -> Iterator[Channel]:
 
 def opening(directory: Path, members: int = 1, **options: Any) -> Opening:
     given = {"policy": "lossless", "roles": None, "newest": "history", "keyframe_every": 32}
-    return Opening(str(directory), exact_every=1, members=members, patience=60.0, **{**given, **options})
+    return Opening(
+        str(directory), exact_every=1, members=members, worker_timeout=60.0, **{**given, **options}
+    )
 
 
 def snapshot(step: int, state: Any, resumed: bool = False) -> Snapshot:
