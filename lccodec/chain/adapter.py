@@ -50,7 +50,9 @@ def check_adapter(adapter: Adapter | None) -> Adapter | None:
     """Return an adapter unchanged; raise ``ArgumentError`` if it lacks one of the functions."""
     functions = ("to_numpy", "from_numpy", "roles")
     if adapter is not None and not all(hasattr(adapter, name) for name in functions):
-        raise ArgumentError(f"adapter is to be one as lccodec.adapters.torch, not {adapter!r}")
+        raise ArgumentError(
+            f"adapter must have to_numpy, from_numpy and roles, like lccodec.adapters.torch; got {adapter!r}"
+        )
     return adapter
 
 

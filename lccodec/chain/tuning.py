@@ -93,11 +93,11 @@ def tune(
     """
     for name, bound in (("max_loss", max_loss), ("intervals", 0 if intervals is None else intervals)):
         if not (isinstance(bound, int | float) and bound >= 0):
-            raise ArgumentError(f"{name} must be a number of at least 0, not {bound!r}")
+            raise ArgumentError(f"{name} must be a number of at least 0; got {bound!r}")
     if isinstance(states, Chain):
         states = [states.restore(step) for step in states.steps]
     if not isinstance(states, Sequence) or len(states) < 2:
-        raise ArgumentError("tune needs two states of a run or more")
+        raise ArgumentError("tune needs at least two states of a run")
     exact = _evaluated(evaluate, _copy(states[-1]))
     if intervals is not None:
         fall = (_evaluated(evaluate, _copy(states[0])) - exact) / (len(states) - 1)

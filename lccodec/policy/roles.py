@@ -138,7 +138,7 @@ def check_roles(given: Mapping[str, Role]) -> Mapping[str, Role]:
         )
     for name, role in given.items():
         if not isinstance(name, str) or role not in ROLES:
-            raise ArgumentError(f"unknown role {role!r} of {name!r}; roles are {', '.join(ROLES)}")
+            raise ArgumentError(f"the role of {name!r} must be one of {', '.join(ROLES)}; got {role!r}")
     return given
 
 

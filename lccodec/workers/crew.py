@@ -125,7 +125,7 @@ def member_count(workers: int) -> int:
     """Return the number of workers to use: `workers`, or for 0 the cores but one, at least one."""
     count = as_integer(workers)
     if count is None or count < 0:
-        raise ArgumentError(f"workers must be a non-negative integer, not {workers!r}")
+        raise ArgumentError(f"workers must be a non-negative integer; got {workers!r}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return count or max(cores - 1, 1)
 
@@ -143,7 +143,7 @@ class Processes:
     between
         A call that is made between two tasks of this process, and while it waits.
     timeout
-        A worker that has had a task for so many seconds without a result is taken for dead.
+        Seconds that a worker may take for a task before it counts as dead.
     """
 
     def __init__(self, peers: Sequence[Worker], between: Callable[[], None], timeout: float) -> None:

@@ -163,5 +163,5 @@ def test_only_the_user_s_own_home_is_meant(home: Path) -> None:
 
 
 def test_an_address_in_a_home_is_refused(home: Path) -> None:  # noqa: ARG001 - which is what ~ is
-    with pytest.raises(ArgumentError, match="is an address"):
+    with pytest.raises(ArgumentError, match="the address"):
         Chain("~/s3://bucket")

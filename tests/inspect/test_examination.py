@@ -312,7 +312,7 @@ def test_what_cannot_be_examined(tmp_path):
     with pytest.raises(lccodec.StorageError):
         examine(tmp_path / "absent")
     chain = save_run(tmp_path / "run", run_states(2))
-    with pytest.raises(lccodec.ArgumentError, match="give one path"):
+    with pytest.raises(lccodec.ArgumentError, match="needs exactly one path"):
         examine(chain.directory, chain.directory, against=chain.directory)
     with pytest.raises(lccodec.ArgumentError, match="holds no checkpoint"):
         examine(chain.directory, against=tmp_path / "empty")

@@ -182,7 +182,7 @@ def test_what_is_no_quantizer_is_refused() -> None:
 @pytest.mark.parametrize("quantizer", [*QUANTIZERS, lccodec.Lossless(), Signs(0.25)], ids=str)
 def test_quantizers_as_json_and_text(quantizer: Quantizer) -> None:
     assert parse_quantizer(quantizer_json(quantizer)) == quantizer
-    names = {**vars(lccodec), "Signs": Signs}
+    names = {**vars(lccodec), "Clusters": Clusters, "Signs": Signs}
     assert eval(quantizer_text(quantizer), names) == quantizer  # noqa: S307
 
 

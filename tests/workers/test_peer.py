@@ -71,7 +71,7 @@ def test_nothing_is_copied_after_an_error(peer: Peer, bell: threading.Semaphore,
     out = np.full(1000, 7, np.uint64)
     place = peer.give(DecodeGroup(Source(source.path, b"another"), [0], [out]))
     take(peer, bell)
-    with pytest.raises(lccodec.ChainError, match="was replaced since it was opened"):
+    with pytest.raises(lccodec.ChainError, match="was replaced after it was opened"):
         place[0].value()
     assert (out == 7).all()
     peer.release()

@@ -178,7 +178,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
             try:
                 prune_together(self._path, self._keep)
             except LccodecError as error:
-                warn(f"{self._path}: the checkpoint is saved, but thinning out failed: {error}")
+                warn(f"{self._path}: the checkpoint is saved, but pruning failed: {error}")
 
     def storage_meta(self) -> StorageMeta | None:
         """Return what planners learn about the storage."""

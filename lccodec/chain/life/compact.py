@@ -65,7 +65,7 @@ def compact(
 ) -> Compaction:
     """Write checkpoints anew, each with the same state, where that saves bytes or depth.
 
-    A checkpoint that cannot be restored stays as it is, and an `warn` names it.
+    A checkpoint that cannot be restored stays as it is, and an `LccodecWarning` names it.
 
     Parameters
     ----------

@@ -110,7 +110,7 @@ def rewrite(
     def check(temporary: Path) -> None:
         with OpenCheckpoint(open_checkpoint(temporary), directory) as new:
             if not _is_same(new, flat, metadata, list(state.values())):
-                raise ChainError(f"{path}: written anew it has another state, so it stays as it is")
+                raise ChainError(f"{path}: the rewritten file has another state, so the old file stays")
 
     if dry_run:
         entries = [FrameEntry.of(frame) for frame in _frames(plan)]

@@ -69,7 +69,9 @@ def rollback(
         later = {other: path for other, path in steps.items() if other > step}
         pinned = [other for other in pinned_steps(directory) if other > step]
         if delete and pinned:
-            raise ArgumentError(f"step {pinned[0]} of {directory} is pinned: unpin it, or set it aside")
+            raise ArgumentError(
+                f"step {pinned[0]} of {directory} is pinned: unpin it, or roll back without delete"
+            )
         exact = _is_of_later(directory, step)
         paths = [*later.values(), *([directory / EXACT_NAME] if exact else [])]
         with storage_errors("cannot look at", directory):

@@ -185,15 +185,15 @@ def undo_rollback(
         for step in there:
             if step > found.step and not _is_same(files.get(step), there[step]):
                 raise ArgumentError(
-                    f"{directory} has gone on: its step {step} is not the one that was rolled back; "
+                    f"{directory} has other steps now: its step {step} is not the one that was rolled back; "
                     f"roll back to step {found.step} first"
                 )
         alone = unfinished_step(directory)
         kept = aside / EXACT_NAME if found.exact else None
         if alone is not None and alone > found.step and not _is_same(kept, directory / EXACT_NAME):
             raise ArgumentError(
-                f"{directory} has gone on: its exact file alone has step {alone}, which would be lost; "
-                f"roll back to step {found.step} first"
+                f"{directory} has other steps now: the exact file alone has step {alone}, which would"
+                f" be lost; roll back to step {found.step} first"
             )
         missing = {step: path for step, path in files.items() if step not in there}
         for group in reversed(waves(missing)):  # parents first: what is in a chain can be restored

@@ -149,7 +149,7 @@ def _check_roles(roles: Iterable[Role] | Role) -> set[str]:
     except TypeError:
         found = [roles]
     if not found or not all(isinstance(role, str) and role in ROLES for role in found):
-        raise ArgumentError(f"roles are some of {', '.join(ROLES)}, not {roles!r}")
+        raise ArgumentError(f"roles must be among {', '.join(ROLES)}; got {roles!r}")
     return {str(role) for role in found}
 
 

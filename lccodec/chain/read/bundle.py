@@ -44,7 +44,7 @@ class BundledExact(ExactFile):
         path, newest = self._bundle.path, self._bundle.steps[-1]
         if self.links[-1].manifest.step != newest:
             raise error
-        warn(f"{path}: the exact file is damaged, the history's newest is returned: {error}")
+        warn(f"{path}: the exact file is damaged; returned the newest state of the history: {error}")
         return open_path(path, step=newest, exact=False)
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: b
             if not is_bundle(checked):
                 raise
     elif not is_bundle(checked):
-        raise ArgumentError(f"{checked} is not a bundle: a step is for a bundle")
+        raise ArgumentError(f"{checked} is not a bundle: pass step= for bundles only")
     bundle = Bundle(checked)
     try:
         reader = _open_step(bundle, step, exact)
@@ -86,7 +86,7 @@ def _open_step(bundle: Bundle, step: int | None, exact: bool) -> CheckpointReade
         if reader is not None:
             reader.close()
         elif problem is not None and wanted == newest:
-            warn(f"{bundle.path}: {problem}; the history's newest is returned")
+            warn(f"{bundle.path}: {problem}; returned the newest state of the history")
     if wanted not in bundle.index.checkpoints:
         nearest = min(bundle.steps, key=lambda s: abs(s - wanted))
         raise ChainError(f"{bundle.path} has no step {wanted}; the nearest is {nearest}")

@@ -88,7 +88,7 @@ class OpenCheckpoint:
         index = self._indices.get(name)
         if index is None:
             select(self._manifest.tree, self._manifest.scalars, [name])  # its error suggests close names
-            raise ArgumentError(f"{name!r} is not an array")
+            raise ArgumentError(f"{name!r} is not an array, but a scalar or a container: use state(keys=...)")
         return without_spare(self.decode(index).array(dtype))
 
     def state(
@@ -132,7 +132,7 @@ class OpenCheckpoint:
         wanted, count = list(indices), len(self._manifest.arrays)
         for index in wanted:
             if type(index) is not int or not 0 <= index < count:
-                raise ArgumentError(f"{index!r} is not the index of an array; there are {count} arrays")
+                raise ArgumentError(f"an index must be the index of an array, below {count}; got {index!r}")
         return wanted
 
     def _replay(self, indices: list[int]) -> Decoding:
@@ -185,7 +185,7 @@ def checked_names(keys: object) -> list[str]:
     try:
         names = list(iter(keys))  # type: ignore[call-overload]
     except TypeError:
-        raise ArgumentError(f"keys are names of leaves or containers, not {keys!r}") from None
+        raise ArgumentError(f"keys must be names of leaves or containers; got {keys!r}") from None
     _check_names(names)
     return names
 
@@ -193,7 +193,7 @@ def checked_names(keys: object) -> list[str]:
 def _check_names(names: Sequence[object]) -> None:
     for name in names:
         if not isinstance(name, str):
-            raise ArgumentError(f"{name!r} is not a name: names are strings")
+            raise ArgumentError(f"a name must be a string; got {name!r}")
 
 
 def without_spare(array: Array) -> Array:

@@ -57,7 +57,7 @@ class Source:
             file = open_file(self.path)
             bench[_FILE] = self, file
             if file.links[-1].reader.root != self.root:
-                raise ChainError(f"{file.links[-1].place}: was replaced since it was opened")
+                raise ChainError(f"{file.links[-1].place}: was replaced after it was opened; open it again")
         found: OpenCheckpoint = bench[_FILE][1]
         return found
 
@@ -139,7 +139,7 @@ class DecodeRange:
         """Do the task."""
         ranges = Ranges.of(self.source.open(bench).links, self.name)
         if ranges is None:
-            raise ChainError(f"{self.source.path}: was replaced since it was opened")
+            raise ChainError(f"{self.source.path}: was replaced after it was opened; open it again")
         verified = range(self.number, len(ranges.frames), self.count)
         return ranges.decode(slice(self.start, self.stop), self.out, verified)
 

@@ -107,7 +107,7 @@ def open_exact(directory: Path) -> ExactFile:
         path = checkpoint_path(directory, reader.manifest.step or 0)
         if not os.path.lexists(path):
             raise error
-        warn(f"{directory}: the exact file is damaged, the history's state is returned: {error}")
+        warn(f"{directory}: the exact file is damaged; returned the state of the history: {error}")
         return open_file(path)
 
     return ExactFile(reader, spare)
@@ -207,9 +207,9 @@ def open_newest(directory: Path, step: int | None = None) -> OpenCheckpoint:
         return file
     checkpoint = open_step(directory, step)
     if problem is not None:
-        warn(f"{directory}: {problem}; the history's newest is returned")
+        warn(f"{directory}: {problem}; returned the newest state of the history")
     elif not os.path.lexists(directory / EXACT_NAME) and _is_missed(checkpoint, directory):
-        warn(f"{directory}: there is no exact file; the history's newest, which lost something, is returned")
+        warn(f"{directory}: the exact file is missing; returned the newest lossy state of the history")
     return checkpoint
 
 

@@ -79,11 +79,11 @@ def select_shares(
 def _steps(directory: Path, steps: Iterable[int] | None, last: int | None) -> list[int]:
     """Return the chosen steps, as they are given or rising."""
     if (steps is None) == (last is None):
-        raise ArgumentError("an average takes either steps or last, the number of newest steps")
+        raise ArgumentError("average needs either steps= or last=, the number of newest steps")
     if last is not None:
         count = as_integer(last)
         if count is None or count < 1:
-            raise ArgumentError(f"last is a positive integer, not {last!r}")
+            raise ArgumentError(f"last must be a positive integer; got {last!r}")
         there = list(chain_steps(directory)) if directory.is_dir() else []
         if not there:
             raise ChainError(no_checkpoint(directory))
@@ -91,9 +91,9 @@ def _steps(directory: Path, steps: Iterable[int] | None, last: int | None) -> li
     try:
         chosen = [step_index(step) for step in iter(steps or ())]
     except TypeError:
-        raise ArgumentError(f"steps are an iterable of steps, not {steps!r}") from None
+        raise ArgumentError(f"steps must be an iterable of steps; got {steps!r}") from None
     if not chosen:
-        raise ArgumentError("an average needs at least one step")
+        raise ArgumentError("average needs at least one step; got none")
     if len(set(chosen)) < len(chosen):
         twice = next(step for step in chosen if chosen.count(step) > 1)
         raise ArgumentError(f"step {twice} is given twice")
@@ -103,11 +103,11 @@ def _steps(directory: Path, steps: Iterable[int] | None, last: int | None) -> li
 def _shares(steps: list[int], weights: Iterable[float] | None, decay: float | None) -> dict[int, float]:
     """Return what each step counts, by rising steps; the sum is 1."""
     if weights is not None and decay is not None:
-        raise ArgumentError("an average takes either weights or decay")
+        raise ArgumentError("average takes either weights= or decay=; got both")
     if decay is not None:
         factor = as_number(decay)
         if factor is None or not 0 < factor <= 1:
-            raise ArgumentError(f"decay is a number above 0 and at most 1, not {decay!r}")
+            raise ArgumentError(f"decay must be a number above 0 and at most 1; got {decay!r}")
         numbers = {step: float(factor) ** age for age, step in enumerate(sorted(steps, reverse=True))}
     elif weights is not None:
         numbers = dict(zip(steps, _numbers(weights, len(steps)), strict=True))
@@ -115,7 +115,7 @@ def _shares(steps: list[int], weights: Iterable[float] | None, decay: float | No
         numbers = dict.fromkeys(steps, 1.0)
     largest = max(numbers.values())
     if not largest > 0:
-        raise ArgumentError("all weights are 0; at least one is to be above 0")
+        raise ArgumentError("at least one weight must be above 0; all are 0")
     scaled = {step: numbers[step] / largest for step in sorted(numbers)}  # a sum of large ones may overflow
     total = math.fsum(scaled.values())
     return {step: number / total for step, number in scaled.items()}
@@ -125,17 +125,15 @@ def _numbers(weights: Iterable[float], count: int) -> list[float]:
     try:
         given = list(iter(weights))
     except TypeError:
-        message = (
-            f"weights are one number for each step, not {weights!r}; decay is for an exponential average"
-        )
-        raise ArgumentError(message) from None
+        message = f"weights must be an iterable of one number for each step; got {weights!r}"
+        raise ArgumentError(f"{message}; for an exponential average, use decay=") from None
     if len(given) != count:
-        raise ArgumentError(f"{len(given)} weights for {count} steps")
+        raise ArgumentError(f"weights must have one number for each of {count} steps; got {len(given)}")
     numbers = []
     for value in given:
         number = as_number(value)
         if number is None or not 0 <= number < math.inf:
-            raise ArgumentError(f"a weight is a finite number from 0 on, not {value!r}")
+            raise ArgumentError(f"a weight must be a finite number of at least 0; got {value!r}")
         numbers.append(float(number))
     return numbers
 
@@ -167,7 +165,7 @@ class History:
 
     @property
     def steps(self) -> list[int]:
-        """The steps that can be restored, in rising order."""
+        """All steps, in ascending order."""
         return list(chain_steps(self.directory))
 
     @property
@@ -200,7 +198,7 @@ class History:
         step
             Step of the checkpoint; the latest by default.
         keys
-            Name of an array, scalar or container (``"optimizer/0"``), or several names. Only these
+            One or several names of arrays, scalars or containers (``"optimizer/0"``). Only these
             are read and decoded.
         dtype
             ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`. An

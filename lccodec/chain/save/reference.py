@@ -145,7 +145,7 @@ def find_tail(
     except (DataError, ChainError, StorageError) as error:
         step = steps[-1] if steps and tail is None else None
         why = str(error) if step is None else f"step {step} cannot be restored: {error}"
-        warn(f"{directory} goes on with a keyframe, because {why}")
+        warn(f"{directory}: this save writes a keyframe instead of a delta: {why}")
         return None
 
 

@@ -202,7 +202,7 @@ class Writer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ArgumentError(f"{self._directory}: the chain is closed; open it anew to save")
+            raise ArgumentError(f"{self._directory}: the chain is closed; open it again to save")
 
     def wait(self, timeout: float | None) -> bool:
         """Return whether no save runs, after waiting for that. See `Chain.wait`."""

@@ -61,9 +61,9 @@ def rolled_back(  # one parameter for each option
 ) -> None:
     """List what rollback has set aside; put it back, or remove it for good."""
     if undo and delete:
-        raise click.UsageError("--undo or --delete, not both")
+        raise click.UsageError("give --undo or --delete, not both")
     if pinned and not delete:
-        raise click.UsageError("--pinned is for --delete")
+        raise click.UsageError("--pinned needs --delete")
     if undo:
         found = [undo_rollback(directory, name)]
     elif delete:
@@ -162,7 +162,7 @@ def prune(  # one parameter for each option: click passes them by name
     if places and (latest or every or best or steps or newer_than):
         raise click.UsageError("--named-by alone says what to keep")
     if grow and not rewrite:
-        raise click.UsageError("--grow is for --rewrite")
+        raise click.UsageError("--grow needs --rewrite")
     keep = None if places else Keep(latest, every, best, steps, newer_than)
 
     def pruned_chains(only_say: bool) -> dict[Path, Pruning]:
@@ -175,8 +175,8 @@ def prune(  # one parameter for each option: click passes them by name
         net = sum(found.net for found in pruned_chains(True).values())
         if net > 0 and not grow:
             raise ArgumentError(
-                f"{directory}: nothing is done: written anew, {net_text(net)};"
-                " --dry-run shows it, and --grow does it all the same"
+                f"{directory}: nothing was pruned: rewritten, {net_text(net)};"
+                " --dry-run shows what would change, --grow prunes anyway"
             )
         if not as_json:
             say(net_text(net))

@@ -73,6 +73,6 @@ def open_checkpoint(path: Path, step: int | None, *, exact: bool = False) -> Ope
     """Open a step of a chain or a bundle (the latest by default), or a checkpoint file."""
     if not path.is_dir():
         if step is not None and not is_bundle(path):
-            raise ArgumentError(f"{path} is a file: --step is for a chain")
+            raise ArgumentError(f"--step needs a chain; {path} is a file")
         return open_path(path, step=step, exact=exact)
     return open_step(path, step)

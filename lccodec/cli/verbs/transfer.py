@@ -126,7 +126,7 @@ def save(  # one parameter for each option: click passes them by name
     whose names have no numbers follow the latest step of the chain, in the order given.
     """
     if step is not None and steps is not None:
-        raise click.UsageError("--step or --steps, not both")
+        raise click.UsageError("give --step or --steps, not both")
     mapped = map_files(directory, files, step, steps, skip_existing)
     if not as_json:
         say(mapping_text(mapped))

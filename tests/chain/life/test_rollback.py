@@ -84,7 +84,7 @@ def test_the_exact_file_goes_with_the_steps(tmp_path: Path, delete: bool) -> Non
     gone = chain.rollback(2, delete=delete)
     assert gone.exact
     assert not (chain.directory / EXACT_NAME).exists()
-    with pytest.warns(match="there is no exact file"):
+    with pytest.warns(match="the exact file is missing"):
         chain.restore()
     chain.save(3, STATES[7])
     assert_same(chain.restore(), STATES[7])
@@ -97,7 +97,7 @@ def test_a_chain_that_was_exact_goes_on_exact(tmp_path: Path) -> None:
     chain = Chain(tmp_path / "run", "lc-3")
     chain.rollback(2)
     assert chain.newest == "exact"
-    with pytest.warns(LccodecWarning, match="goes on with 'lc-3'"):
+    with pytest.warns(LccodecWarning, match="continues with 'lc-3'"):
         chain.save(3, STATES[7])
     assert (chain.directory / EXACT_NAME).exists()
 
@@ -113,7 +113,7 @@ def test_a_step_that_is_not_there(tmp_path: Path, step: int) -> None:
 @pytest.mark.parametrize("step", [None, "3", 2.0, True])
 def test_what_is_no_step(tmp_path: Path, step: Any) -> None:
     chain = run_of(tmp_path / "run")
-    with pytest.raises(ArgumentError, match="a step is an integer"):
+    with pytest.raises(ArgumentError, match="a step must be an integer"):
         chain.rollback(step)
     assert chain.steps == list(range(7))
 

@@ -87,7 +87,7 @@ def test_a_newer_step_that_only_the_exact_file_has_is_not_lost(tmp_path: Path, n
     with Chain(tmp_path, newest="exact") as chain:
         chain.save(2, STATES[7])
         (tmp_path / "000000000002.lcc.h5").unlink()  # as if the disk had been full
-        with pytest.raises(ArgumentError, match=r"its exact file alone has step 2, .*; roll back to step 1"):
+        with pytest.raises(ArgumentError, match=r"the exact file alone has step 2, .*; roll back to step 1"):
             chain.undo_rollback()
         assert_same(chain.restore(2), STATES[7])
         chain.rollback(1)

@@ -186,7 +186,7 @@ def test_a_framework_s_states(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["Exact", "", 1, True, ["exact"], b"exact"])
 def test_other_values_are_refused(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(ArgumentError, match="newest is one of exact, history"):
+    with pytest.raises(ArgumentError, match="newest must be 'exact', 'history' or None; got"):
         Chain(tmp_path, newest=value)
     with pytest.raises(TypeError):
         Chain(tmp_path, "lc-3", "exact")  # type: ignore[misc]
@@ -209,7 +209,7 @@ def test_bad_arguments_of_a_restore_are_not_the_file_s_fault(chain: Chain) -> No
 
 def test_missing(chain: Chain) -> None:
     (chain.directory / EXACT).unlink()
-    from_history(chain, "there is no exact file; the history's newest")
+    from_history(chain, "the exact file is missing; returned the newest lossy state of the history")
     Chain(chain.directory).save(3, STATES[3])
     assert is_exact(chain.restore(), 3)
 
@@ -294,9 +294,9 @@ def test_the_first_save_was_cut_short(tmp_path: Path) -> None:
     chain = Chain(tmp_path)
     assert chain.policy == lccodec.POLICIES["lc-2"]
     assert chain.roles == {"layer/bias": "other"}
-    with pytest.raises(ArgumentError, match="step 4 is before the latest"):
+    with pytest.raises(ArgumentError, match="a step must be above the latest"):
         chain.save(4, STATES[1])
-    with pytest.raises(ArgumentError, match="step 4 is before the latest"):
+    with pytest.raises(ArgumentError, match="a step must be above the latest"):
         chain.save_async(4, STATES[1])
     chain.save(6, STATES[1])
     assert chain.steps == [5, 6]

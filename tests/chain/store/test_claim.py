@@ -73,7 +73,7 @@ def test_a_second_writer_is_told_who_the_first_is(tmp_path: Path, how: str) -> N
     run = tmp_path / "run"
     with HistoryChain(run) as chain, writer(run, how) as other:
         for save in (chain.save, chain.save_async):
-            with pytest.raises(ChainError, match=f"process {other.pid} on .* saves to this chain"):
+            with pytest.raises(ChainError, match=f"process {other.pid} on .* is saving to this chain"):
                 save(101, STATES[0])
         assert chain.steps == [100]
         assert chain.failure is None
@@ -101,7 +101,7 @@ def test_what_others_may_do_meanwhile(tmp_path: Path) -> None:
             chain.undo_rollback,
             lambda: chain.compact(keyframe_every=0),
         ):
-            with pytest.raises(ChainError, match="saves to this chain"):
+            with pytest.raises(ChainError, match="is saving to this chain"):
                 refused()
         chain.delete_rolled_back()
     chain.rollback(3)
@@ -225,7 +225,7 @@ def test_one_chain_of_a_process_saves_at_a_time(
             two.undo_rollback,
             lambda: rollback(tmp_path, 0),
         ):
-            with pytest.raises(ChainError, match="another Chain of this process saves to this chain"):
+            with pytest.raises(ChainError, match="another Chain of this process is saving to this chain"):
                 refused()
         go_on.set()
         future.result()
@@ -399,7 +399,7 @@ def test_a_wait_for_the_end_of_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.filterwarnings("ignore:.* goes on with a keyframe, because step")
+@pytest.mark.filterwarnings("ignore:.* this save writes a keyframe instead of a delta")
 def test_a_directory_that_is_moved_away_and_back(tmp_path: Path) -> None:
     """The worker of this process has the lock as well, and keeps it meanwhile."""
     run = tmp_path / "run"

@@ -117,8 +117,8 @@ def lossy(tmp_path):
 def test_a_prune_that_makes_the_chain_larger_is_refused(lossy):
     before = {path.name: path.read_bytes() for path in entries(lossy)}
     _, stderr = run("prune", lossy, "--latest", 3, "--rewrite", code=2)
-    assert "nothing is done: written anew, the chain takes" in stderr
-    assert "--grow does it all the same" in stderr
+    assert "nothing was pruned: rewritten, the chain takes" in stderr
+    assert "--grow prunes anyway" in stderr
     run_json("prune", lossy, "--latest", 3, "--rewrite", code=2)
     run("prune", lossy, "--latest", 3, "--rewrite", "--dry-run")
     assert {path.name: path.read_bytes() for path in entries(lossy)} == before
@@ -131,7 +131,7 @@ def test_a_prune_that_makes_the_chain_larger_is_refused(lossy):
 
 def test_grow_without_rewrite_is_refused(lossy):
     _, stderr = run("prune", lossy, "--latest", 3, "--grow", code=2)
-    assert "--grow is for --rewrite" in stderr
+    assert "--grow needs --rewrite" in stderr
 
 
 def test_a_prune_that_removes_nothing_says_why(lossy):
@@ -171,7 +171,7 @@ def test_pins(chain):
     assert ", pinned: 30" in run("rollback", chain, 20)[0]
     assert run_json("rolled-back", chain)["rolled_back"][0]["pins"] == [30]
     assert "0001-to-20, is pinned" in run("rolled-back", chain, "--delete", code=2)[1]
-    assert "--pinned is for --delete" in run("rolled-back", chain, "--pinned", code=2)[1]
+    assert "--pinned needs --delete" in run("rolled-back", chain, "--pinned", code=2)[1]
     run("rolled-back", chain, "--undo")
     run("rollback", chain, 20)
     assert run("rolled-back", chain, "--delete", "--pinned")[0].startswith("removed 0001-to-20: ")

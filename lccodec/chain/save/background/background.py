@@ -47,7 +47,7 @@ _open: weakref.WeakSet[Background] = weakref.WeakSet()
 def check_when_busy(when_busy: object) -> None:
     """Raise ``ArgumentError`` for an unknown `when_busy`."""
     if not isinstance(when_busy, str) or when_busy not in _KNOWN:
-        raise ArgumentError(f"when_busy is one of {', '.join(_KNOWN)}, not {when_busy!r}")
+        raise ArgumentError(f"when_busy must be one of {', '.join(_KNOWN)}; got {when_busy!r}")
 
 
 class Background:
@@ -312,7 +312,7 @@ def open_background(
     """Return the saves of a chain in the background; warn if there can be no workers."""
     obstacle = find_obstacle(policy)
     if obstacle is not None and has_lock():
-        warn(f"{opening.directory}: workers cannot save, a thread of this process does: {obstacle}")
+        warn(f"{opening.directory}: workers cannot save; a thread of this process saves instead: {obstacle}")
     client = None if obstacle else Client(opening, claim)
     if client is not None:
         saver.forget()  # the workers have the reference from now on

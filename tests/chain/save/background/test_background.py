@@ -189,12 +189,12 @@ def test_warnings_come_with_a_later_call(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with Chain(tmp_path, "lossless") as chain:
         chain.save_async(1, STATES[1])
-        with pytest.warns(LccodecWarning, match="goes on with a keyframe") as told:
+        with pytest.warns(LccodecWarning, match="writes a keyframe instead of a delta") as told:
             chain.wait()
         assert told[0].filename == __file__
         path.write_bytes(b"")
         (tmp_path / "000000000001.lcc.h5").write_bytes(b"")
-        with pytest.warns(LccodecWarning, match="goes on with a keyframe"):
+        with pytest.warns(LccodecWarning, match="writes a keyframe instead of a delta"):
             chain.save(2, STATES[2])
 
 
@@ -330,7 +330,7 @@ def test_the_end_of_a_program_tells_what_went_wrong(chain: Chain, capsys: pytest
 
 def test_steps_are_checked_at_once(chain: Chain) -> None:
     chain.save_async(5, large(0))
-    for step, message in ((5, "exists already"), (3, "before the latest"), (-1, "an integer from 0")):
+    for step, message in ((5, "exists already"), (3, "above the latest"), (-1, "an integer from 0")):
         with pytest.raises(ArgumentError, match=message):
             chain.save_async(step, STATES[1])
     with pytest.raises(ArgumentError, match="exists already"):

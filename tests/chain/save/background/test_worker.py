@@ -97,7 +97,7 @@ def test_errors_and_warnings_come_back(channel: Channel, tmp_path: Path) -> None
     with pytest.raises(ArgumentError, match="exists already"):
         report.done.value()
     report = asked(channel, snapshot(1, STATES[1]))
-    assert "goes on with a keyframe" in report.warnings[0]
+    assert "writes a keyframe instead of a delta" in report.warnings[0]
     assert report.done.error is None
 
 
