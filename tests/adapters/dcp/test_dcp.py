@@ -439,7 +439,7 @@ def test_what_cannot_be_saved_is_refused_by_name(tmp_path):
             no_dist=True,
             use_collectives=False,
         )
-    with pytest.raises(ArgumentError, match="unknown policy"):
+    with pytest.raises(ArgumentError, match="policy must be"):
         LCStorageWriter(tmp_path, policy="nonsense")
 
 
