@@ -1,16 +1,20 @@
 """lccodec: a portable, pure-NumPy codec for training checkpoints."""
 
+from .chain.adapter import Adapter
 from .chain.chain import Chain
+from .chain.checkpoint_file import CheckpointFile
+from .chain.checkpoint_file import open_checkpoint_file as open
 from .chain.life.bundle import bundle, unbundle
+from .chain.life.compact import Compaction
 from .chain.life.keep import Keep
 from .chain.life.prune import Pruning
-from .chain.read.bundle import open_path as open
-from .chain.read.checkpoint import CheckpointFile
+from .chain.life.rewrite_step import Rewriting
+from .chain.life.set_aside import RolledBack
+from .chain.read.arrivals import Arrivals
 from .chain.read.info import ArrayInfo, CheckpointInfo
 from .chain.read.validate import Problem, validate
-from .chain.save.planned import ArrayPlan, Plan
+from .chain.save.planned import ArrayPlan, Estimate, Plan
 from .chain.save.single_file import load, load_file, save, save_file
-from .chain.tuning import Trial, tune
 from .container.figures import Figures
 from .element_types import BFLOAT16_BITS
 from .errors import (
@@ -33,8 +37,8 @@ from .frame.encode import encode
 from .policy.balanced import Balanced
 from .policy.policy import Policy
 from .policy.presets import POLICIES
-from .policy.roles import ROLES
-from .quantizers.clusters import Clusters
+from .policy.roles import ROLES, Assignment
+from .quantizers.base import Quantizer
 from .quantizers.exponent import ExponentBuckets
 from .quantizers.keyframe import KeyframeSteps
 from .quantizers.logarithmic import LogSteps
@@ -48,18 +52,22 @@ __all__ = [
     "BFLOAT16_BITS",
     "POLICIES",
     "ROLES",
+    "Adapter",
     "ArgumentError",
     "ArrayInfo",
     "ArrayPlan",
+    "Arrivals",
+    "Assignment",
     "Balanced",
     "Chain",
     "ChainError",
     "CheckpointFile",
     "CheckpointInfo",
     "ChecksumError",
-    "Clusters",
+    "Compaction",
     "DataError",
     "DependencyError",
+    "Estimate",
     "ExponentBuckets",
     "Figures",
     "FormatError",
@@ -74,8 +82,10 @@ __all__ = [
     "Policy",
     "Problem",
     "Pruning",
+    "Quantizer",
+    "Rewriting",
+    "RolledBack",
     "StorageError",
-    "Trial",
     "Triggered",
     "TruncatedError",
     "UniformDeadzone",
@@ -90,7 +100,6 @@ __all__ = [
     "open",
     "save",
     "save_file",
-    "tune",
     "unbundle",
     "validate",
 ]

@@ -150,7 +150,7 @@ def check_dtype(dtype: object) -> None:
     """Raise ``ArgumentError`` for a `dtype` that :func:`from_components` does not accept."""
     if dtype is not None and not (isinstance(dtype, str) and dtype in ("float32", "bits")):
         raise ArgumentError(
-            f"dtype must be 'float32' or 'bits', which say how bfloat16 is returned, not {dtype!r};"
+            f"dtype must be 'float32' or 'bits', which say how bfloat16 is returned; got {dtype!r};"
             " convert the returned array instead"
         )
 

@@ -30,7 +30,7 @@ def thread_count(threads: int) -> int:
     """Return the number of threads to use: `threads` itself, or one for each core if it is 0."""
     count = as_integer(threads)
     if count is None or count < 0:
-        raise ArgumentError(f"threads must be a non-negative integer, not {threads!r}")
+        raise ArgumentError(f"threads must be a non-negative integer; got {threads!r}")
     return count or os.cpu_count() or 1
 
 

@@ -14,7 +14,6 @@ from lccodec import (
     POLICIES,
     ArgumentError,
     Balanced,
-    Clusters,
     ExponentBuckets,
     LogSteps,
     Lossless,
@@ -25,6 +24,7 @@ from lccodec import (
     encode,
 )
 from lccodec.arguments import as_integer, as_number
+from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json
 
 ARRAY = np.linspace(0, 1, 50, dtype=np.float32)
@@ -61,14 +61,17 @@ def test_a_class_is_to_be_made_one_of() -> None:
 @pytest.mark.parametrize(
     ("array", "match"),
     [
-        (np.ma.masked_array([1.0, 2.0], [True, False]), "the array is a masked array"),
-        ([1.0, 2.0], "the array is a list, not a NumPy array"),
-        ([[1.0], [2.0, 3.0]], "the array is a list"),
-        ((1.0,), "the array is a tuple"),
-        (None, "the array is a NoneType"),
-        ("abc", "the array is a str"),
-        (b"abc", "the array is a bytes"),
-        ({"w": 1}, "the array is a dict"),
+        (
+            np.ma.masked_array([1.0, 2.0], [True, False]),
+            "the array must be a plain array; got a masked array",
+        ),
+        ([1.0, 2.0], "the array must be a NumPy array; got list"),
+        ([[1.0], [2.0, 3.0]], "the array must be a NumPy array; got list"),
+        ((1.0,), "the array must be a NumPy array; got tuple"),
+        (None, "the array must be a NumPy array; got NoneType"),
+        ("abc", "the array must be a NumPy array; got str"),
+        (b"abc", "the array must be a NumPy array; got bytes"),
+        ({"w": 1}, "the array must be a NumPy array; got dict"),
         (np.array([None]), "cannot be stored"),
         (np.array(["a"]), "cannot be stored"),
         (np.array([1], "datetime64[s]"), "cannot be stored"),
@@ -80,9 +83,9 @@ def test_what_is_no_array(array: Any, match: str) -> None:
     with pytest.raises(ArgumentError, match=match):
         encode(array, Lossless())
     if "cannot" not in match and array is not None:  # None is no reference, and no place to decode into
-        with pytest.raises(ArgumentError, match=match.replace("array is", "reference is")):
+        with pytest.raises(ArgumentError, match=match.replace("the array must", "the reference must")):
             encode(ARRAY, Lossless(), array)
-        with pytest.raises(ArgumentError, match="out is a"):
+        with pytest.raises(ArgumentError, match="out must be"):
             decode(FRAME, out=array)
 
 
@@ -93,7 +96,7 @@ def test_what_numpy_takes_for_an_array() -> None:
 
 @pytest.mark.parametrize("frame", ["x", None, 3, [1], object(), np.zeros((4, 4))[:, ::2]])
 def test_what_is_no_frame(frame: Any) -> None:
-    with pytest.raises(ArgumentError, match="a frame is bytes in one piece, not"):
+    with pytest.raises(ArgumentError, match="a frame must be bytes in one piece; got"):
         decode(frame)
 
 
@@ -178,7 +181,7 @@ def test_an_integer_that_no_float_is_near_to() -> None:
 
 @pytest.mark.parametrize("effort", ["", "higher", None, 3, ["high"], {}])
 def test_effort(effort: Any) -> None:
-    with pytest.raises(ArgumentError, match="unknown effort"):
+    with pytest.raises(ArgumentError, match="effort must be one of"):
         encode(ARRAY, Lossless(), effort=effort)
 
 

@@ -23,6 +23,7 @@ from lccodec.byteorder import little_endian, read_numbers, stored_bytes, stored_
 from lccodec.element_types import ELEMENT_TYPES, components, in_host_order
 from lccodec.frame import checksum
 from lccodec.inspect.summary import summarize
+from lccodec.quantizers.clusters import Clusters
 
 from .support.strategies import ALL_DTYPES, array_and_reference, bits_of, random_array
 
@@ -200,7 +201,7 @@ QUANTIZERS = [
     lccodec.ExponentBuckets(3),
     lccodec.UniformDeadzone(max_error=1e-2),
     lccodec.LogSteps(step=0.1),
-    lccodec.Clusters(),
+    Clusters(),
 ]
 
 

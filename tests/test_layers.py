@@ -220,6 +220,7 @@ TESTED_WITH = {
     "frame/header": "frame/test_frame",
     "chain/save/encode": "chain/save/test_plan",
     "chain/read/history": "chain/test_chain",
+    "chain/checkpoint_file": "chain/read/test_checkpoint",
     "chain/save/planned": "chain/save/test_plan",
     "chain/save/background/client": "chain/save/background/test_background",
     "inspect/measures/trajectory": "inspect/test_examination",

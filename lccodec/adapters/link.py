@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..chain.chain import Chain
-from ..chain.read.checkpoint import CheckpointFile, open_file
+from ..chain.read.checkpoint import OpenCheckpoint, open_file
 from ..chain.read.exact import open_exact_of
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
@@ -62,24 +62,24 @@ def save_linked(
     if chain is None:
         save_file(state, path, metadata)
         return
-    step = chain_step(step, max(chain.steps, default=-1))
-    chain.save(step, state, metadata, known=roles)
+    step = chain_step(step, chain.latest)
+    chain.save(step, state, metadata, roles=roles)
     write_link(chain, step, path)
 
 
-def chain_step(wanted: int | None, latest: int) -> int:
+def chain_step(wanted: int | None, latest: int | None) -> int:
     """Return the step of the chain for a state: the trainer's, if the chain can take it.
 
     A chain only grows. If a trainer saves a step twice, or went back to an earlier one, the state
     gets the step after the latest. The log says so; the link names it.
     """
-    if wanted is not None and latest < wanted <= MAX_STEP:
+    following = 0 if latest is None else latest + 1
+    if wanted is None:
+        return following
+    if following <= wanted <= MAX_STEP:
         return wanted
-    if wanted is not None:
-        LOG.info(
-            "the trainer's step %d is step %d of the chain, whose latest is %d", wanted, latest + 1, latest
-        )
-    return latest + 1
+    LOG.info("the trainer's step %d is step %d of the chain, whose latest is %s", wanted, following, latest)
+    return following
 
 
 def write_link(chain: Chain, step: int, path: str | os.PathLike[str]) -> None:
@@ -93,7 +93,7 @@ def write_link(chain: Chain, step: int, path: str | os.PathLike[str]) -> None:
     save_file(None, path, {LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
 
 
-def open_linked(path: str | os.PathLike[str]) -> CheckpointFile:
+def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
     """Open a file of `save_linked`: the state itself, or the checkpoint that the link names.
 
     Raises
@@ -131,7 +131,7 @@ def read_link(path: Path, text: str) -> tuple[Path, str]:
     return checkpoint_path(directory, step), root
 
 
-def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> CheckpointFile:
+def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> OpenCheckpoint:
     """Open a checkpoint whose root hash another file gives; errors call that file `by`.
 
     If the exact file beside it is of that checkpoint, it is opened in its place. The root may be

@@ -67,7 +67,7 @@ def prune_named(
     for chain in chains_below(directory):
         steps = named.get(chain.resolve(), set()) & directory_steps(chain).keys()
         if not steps:
-            raise ArgumentError(f"nothing that was given names a step of {chain}")
+            raise ArgumentError(f"no file at the given places names a step of {chain}")
         rules[chain] = Keep(steps=steps)
     options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
     return {chain: prune(chain, rule, **options) for chain, rule in rules.items()}
@@ -106,7 +106,7 @@ def chains_below(directory: Path) -> list[Path]:
         return [directory]
     found = chains_in(directory)
     if not found:
-        raise ArgumentError(f"{directory} is no chain, and holds none")
+        raise ArgumentError(f"{directory} must be a chain or a directory of chains; it holds no checkpoint")
     return found
 
 

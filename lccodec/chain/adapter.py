@@ -14,7 +14,7 @@ from ..container.scalars import metadata_strings
 from ..container.tree import Flat, flatten
 from ..element_types import Array
 from ..errors import ArgumentError
-from ..policy.roles import Assignment, check_known
+from ..policy.roles import Assignment, Role, check_known
 
 
 class Room(Protocol):
@@ -50,7 +50,9 @@ def check_adapter(adapter: Adapter | None) -> Adapter | None:
     """Return an adapter unchanged; raise ``ArgumentError`` if it lacks one of the functions."""
     functions = ("to_numpy", "from_numpy", "roles")
     if adapter is not None and not all(hasattr(adapter, name) for name in functions):
-        raise ArgumentError(f"adapter is to be one as lccodec.adapters.torch, not {adapter!r}")
+        raise ArgumentError(
+            f"adapter must have to_numpy, from_numpy and roles, like lccodec.adapters.torch; got {adapter!r}"
+        )
     return adapter
 
 
@@ -58,16 +60,17 @@ def from_framework(
     adapter: Adapter | None,
     state: Any,
     metadata: Mapping[str, Any] | None,
-    known: Mapping[str, Assignment] | None,
+    roles: Mapping[str, Assignment | Role] | None,
     room: Room | None = None,
 ) -> tuple[Flat, dict[str, str], Mapping[str, Assignment]]:
     """Return a framework's state with NumPy arrays, its metadata, and all known roles."""
-    strings, roles = metadata_strings(metadata), check_known(known or {})
-    if adapter is None:
-        return flatten(state), strings, roles
-    rooms = () if room is None else (room,)
-    arrays, strings = adapter.to_numpy(state, strings, *rooms)
-    return flatten(arrays), strings, {**adapter.roles(state), **roles}
+    strings, arrays = metadata_strings(metadata), state
+    if adapter is not None:
+        rooms = () if room is None else (room,)
+        arrays, strings = adapter.to_numpy(state, strings, *rooms)
+    found = {} if adapter is None else adapter.roles(state)
+    flat = flatten(arrays)
+    return flat, strings, {**found, **check_known({} if roles is None else roles, flat.names)}
 
 
 def as_framework(adapter: Adapter | None, state: Any, metadata: Mapping[str, str], keys: object) -> Any:

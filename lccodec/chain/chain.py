@@ -21,7 +21,7 @@ from .life.keep import Keep, check_keep
 from .life.lifetime import Lifetime, check_every, thin_out
 from .progress import Progress, check_progress
 from .save.background.background import WhenBusy, check_when_busy
-from .save.background.client import PATIENCE_SECONDS, WorkerOptions
+from .save.background.client import TIMEOUT_SECONDS, WorkerOptions
 from .save.exact import check_exact_every, check_newest
 from .save.planned import Plan
 from .save.settings import KEYFRAME_EVERY, Settings, without_settings
@@ -37,38 +37,40 @@ class Chain(Lifetime):
     Parameters
     ----------
     directory
-        The directory. The first save makes it. If it holds a chain, saves continue that chain. A
-        ``~`` in front is the home directory.
+        The directory. The first save creates it. If it holds a chain, saves continue that chain. A
+        leading ``~`` is the home directory.
     policy
         A preset (a name of `lccodec.POLICIES`) or a `Policy`. By default, the policy that the chain
         was saved with, or ``"balanced"`` for a new chain.
     roles
-        Roles of arrays, by name or pattern, as in ``{"*/velocity": "first_moment"}``, where they do
-        not follow from names or from the adapter (:mod:`lccodec.policy.roles`). By default, those
-        that the chain was saved with. The first save refuses names and patterns that fit no array.
+        Roles of arrays by name or pattern, such as ``{"*/velocity": "first_moment"}``, for arrays
+        whose role does not follow from the name or the adapter (:mod:`lccodec.policy.roles`). By
+        default, the roles that the chain was saved with. The first save refuses names and patterns
+        that match no array.
     keyframe_every
-        The most deltas that a restore may replay. After this many deltas, the next checkpoint is a
-        keyframe.
+        Maximum number of deltas that a restore replays. After this many deltas, the next checkpoint
+        is a keyframe.
     workers
-        Number of worker processes that code; 0 for one per core, less one. The files do not depend
-        on it. By default this process codes, and `save_async` takes one worker.
+        Number of worker processes that encode and decode; 0 for one fewer than there are cores. The
+        files do not depend on it. By default this process does the work, and `save_async` uses one
+        worker.
     adapter
         The adapter of the states' framework, such as ``lccodec.adapters.torch``. Without one,
         states hold NumPy arrays.
     newest
-        ``"exact"``, the default of a new chain, also keeps the newest state bit for bit, in one
-        file that each save replaces. Unless it is asked for, states that lose nothing have no such
-        file. ``"history"`` keeps the checkpoints alone: a run that resumes may lose something. By
-        default, as the chain was saved before.
+        ``"exact"`` also keeps the newest state bit for bit, in one file that each save replaces.
+        ``"history"`` keeps only the checkpoints: a resumed run may start from a lossy state. By
+        default, as the chain was saved before; for a new chain ``"exact"`` if states may lose
+        something.
     exact_every
-        Every how many saves the exact file is replaced, where a full state each time is too much
-        for the disk. Meanwhile it holds an earlier step.
+        Replace the exact file only at every n-th save, to write less. In between, it holds an
+        earlier step.
     keep
-        Which steps stay after each save, as for `prune`. By default all.
-    in_flight
-        The most saves that may run at a time. Each has a copy of its state.
-    patience
-        A worker that does nothing for so many seconds is taken for dead.
+        Which steps to keep after each save, as for `prune`. By default all.
+    max_concurrent_saves
+        Maximum number of concurrent saves. Each holds a copy of its state.
+    worker_timeout
+        Seconds without progress before a worker counts as dead.
 
     Raises
     ------
@@ -99,10 +101,10 @@ class Chain(Lifetime):
         newest: Kept | None = None,
         exact_every: int = 1,
         keep: Keep | None = None,
-        in_flight: int = 1,
-        patience: float = PATIENCE_SECONDS,
+        max_concurrent_saves: int = 1,
+        worker_timeout: float = TIMEOUT_SECONDS,
     ) -> None:
-        options = WorkerOptions(workers, in_flight, patience)
+        options = WorkerOptions(workers, max_concurrent_saves, worker_timeout)
         super().__init__(directory, adapter, options)
         after = partial(thin_out, self.directory, check_keep(keep), self._ancestry)
         self.keyframe_every = check_every(keyframe_every)
@@ -124,9 +126,10 @@ class Chain(Lifetime):
             error.add_note("; ".join([str(failure), *getattr(failure, "__notes__", ())]))
 
     def close(self) -> None:
-        """Wait for the saves in the background, and release what saving needs. Restores still work.
+        """Wait for saves in the background, and release the lock and the workers.
 
-        Raises the error of a save in the background that failed, if it was not raised before.
+        Restores still work. Raises the error of a failed save in the background, if it was not
+        raised before.
         """
         try:
             self._writer.close()
@@ -136,12 +139,12 @@ class Chain(Lifetime):
 
     @property
     def policy(self) -> Policy:
-        """The policy of saves: given, else that of the last checkpoint, else ``balanced``."""
+        """The policy of saves: the one given, that of the last checkpoint, or ``balanced``."""
         return self._writer.settings.record.policy
 
     @property
     def roles(self) -> Mapping[str, Role]:
-        """The roles of saves: given, else those of the last checkpoint."""
+        """The roles of saves: those given, or those of the last checkpoint."""
         return self._writer.settings.record.roles
 
     @without_settings
@@ -152,14 +155,15 @@ class Chain(Lifetime):
         metadata: Mapping[str, Any] | None = None,
         *,
         metrics: Mapping[str, Any] | None = None,
-        known: Mapping[str, Assignment] | None = None,
+        roles: Mapping[str, Assignment | Role] | None = None,
         progress: Progress = False,
         following: Any = None,
     ) -> int:
-        """Store a state, whole or not at all; return the size of the checkpoint's file in bytes.
+        """Store a state atomically; return the size of the checkpoint's file in bytes.
 
         The values of arrays may change during the call: each stored value is the value at some
-        moment of the call. Their memory must stay, and dicts, lists and scalars must not change.
+        moment of the call. Their memory must stay allocated, and dicts, lists and scalars must not
+        change.
 
         The exact file, if there is one, is committed before the checkpoint. If one of the two
         cannot be written, the state is kept in the other, and an `LccodecWarning` says so. If the
@@ -177,15 +181,17 @@ class Chain(Lifetime):
             Strings to store with the state. A number becomes its JSON text.
         metrics
             Numbers to add to the metadata, such as ``{"loss": 0.25}``, for charts and `Keep`.
-        known
-            Roles of arrays by full name. Adapters give them from a framework's structures.
+        roles
+            Roles of arrays for this save, by name or pattern. Those given to `Chain` go before
+            them; they go before those that an adapter finds. A value is a role, or an
+            `Assignment`, which has a reason too.
         progress
             ``True`` shows a bar while arrays are coded, if the package `tqdm` is installed and
             standard error is a terminal. A function is called as ``progress(done, total)`` with
             numbers of arrays, the last time with all that are coded. An error of it is a warning.
         following
-            The state that is to be saved next, if it is known. A lossy first keyframe of a chain is
-            then as fine as the values move (:mod:`lccodec.chain.save.forecast`).
+            The state that will be saved next, if it is known. The error of a lossy first keyframe
+            then follows how far the values move (:mod:`lccodec.chain.save.forecast`).
 
         Raises
         ------
@@ -199,7 +205,7 @@ class Chain(Lifetime):
         """
         check_progress(progress)
         metadata = with_metrics(metadata, metrics)
-        return self._writer.save(step, state, metadata, known, progress, following)
+        return self._writer.save(step, state, metadata, roles, progress, following)
 
     @without_settings
     def save_async(
@@ -209,11 +215,11 @@ class Chain(Lifetime):
         metadata: Mapping[str, Any] | None = None,
         *,
         metrics: Mapping[str, Any] | None = None,
-        known: Mapping[str, Assignment] | None = None,
+        roles: Mapping[str, Assignment | Role] | None = None,
         progress: Progress = False,
         when_busy: WhenBusy = "wait",
     ) -> Future[int | None]:
-        """Store a state in the background: the call copies it, and worker processes do the rest.
+        """Store a state in the background: the call copies it, and worker processes save it.
 
         What is stored is the state at the call. Checkpoints appear in the order of the calls. The
         parameters are those of `save`; another thread calls a function for `progress`.
@@ -221,8 +227,8 @@ class Chain(Lifetime):
         Parameters
         ----------
         when_busy
-            What to do while as many saves run as may (`in_flight`): ``"wait"`` for the oldest of
-            them, or ``"skip"`` this one.
+            What to do while `max_concurrent_saves` run: ``"wait"`` for the oldest of them, or
+            ``"skip"`` this one.
 
         Returns
         -------
@@ -234,16 +240,16 @@ class Chain(Lifetime):
         ArgumentError, ChainError
             As `save`, at once.
         LccodecError
-            If an earlier save in the background failed; then this one is not begun. Each failure
-            is raised once: by the next call of `save_async`, `save`, `wait` or `close`.
+            If an earlier save in the background failed; then this one is not started. Each failure
+            is raised once, by the next call of `save_async`, `save`, `wait` or `close`.
         """
         check_when_busy(when_busy)
         check_progress(progress)
         metadata = with_metrics(metadata, metrics)
-        return self._writer.save_async(step, state, metadata, known, progress, when_busy)
+        return self._writer.save_async(step, state, metadata, roles, progress, when_busy)
 
     @without_settings
-    def plan(self, state: Any, *, known: Mapping[str, Assignment] | None = None) -> Plan:
+    def plan(self, state: Any, *, roles: Mapping[str, Assignment | Role] | None = None) -> Plan:
         """Return what the next save would do with a state, as given to `save`. Nothing is written.
 
         For every array, the plan has its role and the reason for it, its quantizer in deltas, what
@@ -258,4 +264,4 @@ class Chain(Lifetime):
         >>> print(array.name, array.role, f"({array.why})", array.quantizer)
         fc/weight weight (named 'weight') ExponentBuckets()
         """
-        return self._writer.plan(state, known)
+        return self._writer.plan(state, roles)

@@ -22,7 +22,7 @@ def check_progress(progress: Progress) -> Progress:
     """Return progress unchanged; raise ``ArgumentError`` for what is neither bool nor function."""
     if isinstance(progress, bool) or callable(progress):
         return progress
-    raise ArgumentError(f"progress is True, False or a function of two numbers, not {progress!r}")
+    raise ArgumentError(f"progress must be True, False or a function of two numbers; got {progress!r}")
 
 
 def untold(done: int, total: int) -> None:

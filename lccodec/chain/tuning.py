@@ -87,17 +87,17 @@ def tune(
     >>> states = [{"w": w} for w in np.cumsum(rng.normal(size=(3, 1000)), axis=0)]
     >>> def error(state):
     ...     return abs(state["w"] - states[-1]["w"]).mean()
-    >>> best = lccodec.tune(states, error, max_loss=0.5)
+    >>> best = tune(states, error, max_loss=0.5)
     >>> best.loss <= 0.5
     True
     """
     for name, bound in (("max_loss", max_loss), ("intervals", 0 if intervals is None else intervals)):
         if not (isinstance(bound, int | float) and bound >= 0):
-            raise ArgumentError(f"{name} must be a number of at least 0, not {bound!r}")
+            raise ArgumentError(f"{name} must be a number of at least 0; got {bound!r}")
     if isinstance(states, Chain):
         states = [states.restore(step) for step in states.steps]
     if not isinstance(states, Sequence) or len(states) < 2:
-        raise ArgumentError("tune needs two states of a run or more")
+        raise ArgumentError("tune needs at least two states of a run")
     exact = _evaluated(evaluate, _copy(states[-1]))
     if intervals is not None:
         fall = (_evaluated(evaluate, _copy(states[0])) - exact) / (len(states) - 1)

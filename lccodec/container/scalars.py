@@ -111,15 +111,17 @@ def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
         return {}
     if not isinstance(metadata, Mapping):
         raise ArgumentError(
-            f"metadata must be a mapping from strings to strings, not {type(metadata).__name__}"
+            f"metadata must be a mapping from strings to strings; got {type(metadata).__name__}"
         )
     strings = {}
     for key, value in metadata.items():
         plain = value.item() if isinstance(value, np.bool_ | np.integer | np.floating) else value
         text = json.dumps(plain) if isinstance(plain, bool | int | float) else plain
-        if not isinstance(key, str) or not isinstance(text, str):
+        if not isinstance(key, str):
+            raise ArgumentError(f"a key of metadata must be a string; got {key!r:.100}")
+        if not isinstance(text, str):
             advice = "; give a number, as of its item()" if callable(getattr(value, "item", None)) else ""
-            raise ArgumentError(f"metadata {key!r}: {value!r:.100} is not a string or a number{advice}")
+            raise ArgumentError(f"metadata {key!r} must be a string or a number; got {value!r:.100}{advice}")
         if not is_unicode(key) or not is_unicode(text):
             raise ArgumentError(f"metadata {key!r}: the string has a lone surrogate")
         strings[str(key)] = str(text)
@@ -144,7 +146,7 @@ def with_metrics(
     if metrics is None:
         return metadata
     if not isinstance(metrics, Mapping):
-        raise ArgumentError(f"metrics must be a mapping from names to numbers, not {type(metrics).__name__}")
+        raise ArgumentError(f"metrics must be a mapping from names to numbers; got {type(metrics).__name__}")
     plain = {}
     for name, value in metrics.items():
         number = value
@@ -152,7 +154,7 @@ def with_metrics(
             with suppress(TypeError, ValueError, RuntimeError):  # of NumPy, of PyTorch: several elements
                 number = value.item()
         if not isinstance(number, int | float):
-            raise ArgumentError(f"metrics must be numbers, but {name!r} is {value!r:.100}")
+            raise ArgumentError(f"metrics must be numbers; got {value!r:.100} for {name!r}")
         if metadata is not None and name in metadata:
             raise ArgumentError(f"{name!r} must be in metadata or in metrics, not in both")
         plain[name] = number

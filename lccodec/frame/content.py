@@ -45,23 +45,23 @@ class Content:
 def checked_array(array: Any, what: str) -> Array:
     """Return an array, or an object that NumPy makes one of; errors call it `what`."""
     if isinstance(array, np.ma.MaskedArray):
-        raise ArgumentError(f"{what} is a masked array: code its data and its mask")
+        raise ArgumentError(f"{what} must be a plain array; got a masked array: encode its data and its mask")
     if array is None or isinstance(array, list | tuple | dict | set | str | bytes):
-        raise ArgumentError(f"{what} is a {type(array).__name__}, not a NumPy array")
+        raise ArgumentError(f"{what} must be a NumPy array; got {type(array).__name__}")
     try:
         return np.asanyarray(array)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(f"{what} is a {type(array).__name__}, not a NumPy array: {error}") from error
+        raise ArgumentError(f"{what} must be a NumPy array; got {type(array).__name__}: {error}") from error
 
 
 def reference_components(reference: Array, kind: ElementType, shape: Shape) -> Array:
     """Return the components of a reference; raise ``ArgumentError`` for another type or shape."""
     reference = checked_array(reference, "the reference")
     if reference.shape != shape:
-        raise ArgumentError(f"the reference has shape {reference.shape}, the array {shape}")
+        raise ArgumentError(f"the reference must have the array's shape {shape}; got {reference.shape}")
     found, bits = components(reference)
     if found != kind:
-        raise ArgumentError(f"the reference has dtype {found.name}, the array {kind.name}")
+        raise ArgumentError(f"the reference must have the array's dtype {kind.name}; got {found.name}")
     return bits
 
 

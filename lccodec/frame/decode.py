@@ -64,7 +64,9 @@ def decode(
         data = memoryview(frame)
         data = data.cast("B") if data.nbytes else memoryview(b"")
     except TypeError as error:
-        raise ArgumentError(f"a frame is bytes in one piece, not {type(frame).__name__}: {error}") from error
+        raise ArgumentError(
+            f"a frame must be bytes in one piece; got {type(frame).__name__}: {error}"
+        ) from error
     header = _checked(data)
     if header.run:
         raise ArgumentError("this frame is a run of arrays; read them through their checkpoint")
@@ -78,14 +80,14 @@ def decode(
         bits = _decode(data, header, base, None)
         return from_components(bits, header.kind, shape, dtype)
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
-        raise ArgumentError(f"out is a {type(out).__name__}, not a NumPy array")
+        raise ArgumentError(f"out must be a NumPy array; got {type(out).__name__}")
     if not (out.flags.c_contiguous and out.flags.writeable and out.shape == shape):
         raise ArgumentError(f"out must be a writable C-contiguous array of shape {shape}")
     found, target = (
         components(out) if out.dtype != np.bool_ else (ELEMENT_TYPES[0], out.reshape(-1).view(np.uint8))
     )
     if found != header.kind:
-        raise ArgumentError(f"out has dtype {found.name}, the frame {header.kind.name}")
+        raise ArgumentError(f"out must have dtype {header.kind.name}; got {found.name}")
     _decode(data, header, target if reference is out else base, target)
     if not out.dtype.isnative:  # then the components are a copy
         out.reshape(-1).view(found.bits.newbyteorder("S"))[:] = target

@@ -98,7 +98,7 @@ def encode(
 def check_effort(effort: object) -> None:
     """Raise ``ArgumentError`` for an unknown effort."""
     if not isinstance(effort, str) or effort not in _KNOWN_EFFORTS:
-        raise ArgumentError(f"unknown effort {effort!r}; there are {', '.join(_KNOWN_EFFORTS)}")
+        raise ArgumentError(f"effort must be one of {', '.join(_KNOWN_EFFORTS)}; got {effort!r}")
 
 
 def encode_content(

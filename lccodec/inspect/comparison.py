@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..chain.read.bundle import open_path
-from ..chain.read.checkpoint import CheckpointFile, open_file, open_step
+from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_step
 from ..container.bundle.bundle import is_bundle
 from ..policy.roles import Role
 from .difference import ArrayChange, Leaves, compare_states
 from .report import Compared, Comparison, Swapped
 
 
-def open_at_step(path: Path, step: int | None) -> CheckpointFile:
+def open_at_step(path: Path, step: int | None) -> OpenCheckpoint:
     """Open a step of a chain or a bundle, as the history has it, or a checkpoint file."""
     if path.is_dir():
         return open_step(path, step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..chain.read.checkpoint import CheckpointFile, open_step
+from ..chain.read.checkpoint import OpenCheckpoint, open_step
 from ..chain.read.replay import DecodedArray, replay_each
 from ..chain.store.directory import Place, place_steps
 from ..container.bundle.bundle import Bundle
@@ -54,7 +54,7 @@ def _arrays(place: Place, name: str) -> Iterator[tuple[int, DecodedArray]]:
             continue
 
 
-def _line(file: CheckpointFile, steps: set[int], name: str) -> Iterator[tuple[int, DecodedArray]]:
+def _line(file: OpenCheckpoint, steps: set[int], name: str) -> Iterator[tuple[int, DecodedArray]]:
     wanted = {
         position: [name]
         for position, link in enumerate(file.links)
@@ -64,7 +64,7 @@ def _line(file: CheckpointFile, steps: set[int], name: str) -> Iterator[tuple[in
         yield file.links[position].manifest.step or 0, arrays[name]
 
 
-def _open(place: Place, step: int) -> CheckpointFile:
+def _open(place: Place, step: int) -> OpenCheckpoint:
     if isinstance(place, Bundle):
-        return CheckpointFile(place.open(step), place)
+        return OpenCheckpoint(place.open(step), place)
     return open_step(place, step)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..chain.read.checkpoint import CheckpointFile
+from ..chain.read.checkpoint import OpenCheckpoint
 from ..chain.read.replay import DecodedArray
 from ..container.leaves import select
 from ..container.tree import array_names
@@ -79,7 +79,7 @@ class Leaves(Mapping[str, Any]):
     must be open while this is used.
     """
 
-    def __init__(self, file: CheckpointFile) -> None:
+    def __init__(self, file: OpenCheckpoint) -> None:
         manifest = file.links[-1].manifest
         # Below a key of its own, the whole state can be selected even if it has the key "".
         tree = {"": manifest.tree}

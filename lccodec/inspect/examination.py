@@ -82,7 +82,7 @@ def examine(
     """
     paths = [checked_path(each) for each in (path, other) if each is not None]
     if against is not None and len(paths) > 1:
-        raise ArgumentError("originals are those of one run: give one path with them")
+        raise ArgumentError("originals= needs exactly one path")
     with ExitStack() as opened:
         sources = [opened.enter_context(closing(open_source(each))) for each in paths]
         total, done = sum(len(source.steps) for source in sources), 0

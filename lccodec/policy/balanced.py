@@ -137,15 +137,17 @@ class Balanced(Policy):
             number = as_number(value)
             if number is None or not math.isfinite(number) or number <= 0:
                 raise ArgumentError(
-                    f"policy {self.name!r}: {target} is a positive finite number, not {value!r}"
+                    f"policy {self.name!r}: {target} must be a positive finite number; got {value!r}"
                 )
             object.__setattr__(self, target, number)
         if not isinstance(self.joint, bool):
-            raise ArgumentError(f"policy {self.name!r}: joint is True or False, not {self.joint!r}")
+            raise ArgumentError(f"policy {self.name!r}: joint must be True or False; got {self.joint!r}")
         if self.loss is not None and self.intervals is None:
-            raise ArgumentError(f"policy {self.name!r}: loss judges intervals=, which is not given")
+            raise ArgumentError(f"policy {self.name!r}: loss= needs intervals=")
         if self.loss is not None and not callable(self.loss):
-            raise ArgumentError(f"policy {self.name!r}: loss is a function of a state, not {self.loss!r}")
+            raise ArgumentError(
+                f"policy {self.name!r}: loss must be a function of a state; got {self.loss!r}"
+            )
 
     @property
     def _given(self) -> dict[str, float]:

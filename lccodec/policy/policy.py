@@ -110,15 +110,15 @@ class Policy:
     def __post_init__(self) -> None:
         where = f"policy {self.name!r}"
         if not isinstance(self.roles, Mapping) or not isinstance(self.patterns, Mapping):
-            raise ArgumentError(f"{where}: roles and patterns are mappings to quantizers")
+            raise ArgumentError(f"{where}: roles and patterns must be mappings to quantizers")
         if not isinstance(self.keyframes, Mapping) and self.keyframes != "exact":
             raise ArgumentError(
-                f"{where}: keyframes are 'exact' or a mapping to quantizers, not {self.keyframes!r:.100}"
+                f"{where}: keyframes must be 'exact' or a mapping to quantizers; got {self.keyframes!r:.100}"
             )
         keyframes = {} if self.keyframes == "exact" else self.keyframes
         for role in [*self.roles, *keyframes]:
             if role not in ROLES:
-                raise ArgumentError(f"{where}: unknown role {role!r}; there are {', '.join(ROLES)}")
+                raise ArgumentError(f"{where}: a role must be one of {', '.join(ROLES)}; got {role!r}")
         for role, quantizer in keyframes.items():
             check_registered(quantizer, f"{where}: keyframes: {role!r}: ")
         second = keyframes.get("second_moment", Lossless())
@@ -128,12 +128,12 @@ class Policy:
             )
         for place, quantizer in [*self.roles.items(), *self.patterns.items()]:
             if not isinstance(place, str):
-                raise ArgumentError(f"{where}: {place!r} is not a name or pattern")
+                raise ArgumentError(f"{where}: a name or pattern must be a string; got {place!r}")
             check_registered(quantizer, f"{where}: {place!r}: ")
         self._check_trigger("roles", "second_moment", self.roles.get("second_moment", Lossless()))
         smallest = as_integer(self.smallest)
         if smallest is None or smallest < 0:
-            raise ArgumentError(f"{where}: smallest is a number of elements, not {self.smallest!r}")
+            raise ArgumentError(f"{where}: smallest must be a number of elements; got {self.smallest!r}")
         object.__setattr__(self, "smallest", smallest)
         check_effort(self.effort)
         object.__setattr__(self, "roles", {role: self.roles[role] for role in ROLES if role in self.roles})
@@ -176,8 +176,8 @@ class Policy:
     def _check_trigger(self, place: str, role: Role, quantizer: Quantizer | None) -> None:
         if role == "second_moment" and quantizer is not None and quantizer.awake is not quantizer:
             raise ArgumentError(
-                f"policy {self.name!r}: {place!r}: second moments are not to be Triggered: small ones could"
-                " have large errors; use LogSteps, where each element waits by itself"
+                f"policy {self.name!r}: {place!r}: second moments must not be Triggered: small ones could"
+                " get large errors; use LogSteps, which decides for each element"
             )
 
     @property
@@ -228,10 +228,14 @@ class Policy:
         """Return the policy of an object that :meth:`to_json` made; refuse any other."""
         members = ("name", "roles", "patterns", "smallest")
         if not isinstance(value, dict) or not all(member in value for member in members):
-            raise ArgumentError(f"a policy is an object of {', '.join(members)}, not {value!r:.100}")
+            raise ArgumentError(
+                f"a policy must be a JSON object with {', '.join(members)}; got {value!r:.100}"
+            )
         name, roles, patterns, smallest = (value[member] for member in members)
         if not isinstance(name, str) or not isinstance(roles, dict) or not isinstance(patterns, dict):
-            raise ArgumentError(f"policy {name!r:.100}: the name is a string, roles and patterns are objects")
+            raise ArgumentError(
+                f"policy {name!r:.100}: the name must be a string, roles and patterns must be objects"
+            )
         try:
             more: dict[str, Any] = {
                 member: _parse_quantizers(setting) if isinstance(setting, dict) else setting

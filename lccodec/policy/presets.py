@@ -53,5 +53,5 @@ def resolve_policy(policy: str | Policy | Mapping[str, Any]) -> Policy:
     if isinstance(policy, Mapping):
         return (Balanced if not policy.keys().isdisjoint({"joint", *TARGETS}) else Policy).from_json(policy)
     if not isinstance(policy, str) or policy not in POLICIES:
-        raise ArgumentError(f"unknown policy {policy!r}; there are {', '.join(POLICIES)}")
+        raise ArgumentError(f"policy must be a Policy or one of {', '.join(POLICIES)}; got {policy!r}")
     return POLICIES[policy]

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -120,10 +120,8 @@ def assign_roles(
     roles = dict(_assigned(tuple((name, tuple(shape)) for name, shape in shapes.items())))
     if known:
         roles.update((name, assignment) for name, assignment in known.items() if name in roles)
-    for name in roles if given else ():
-        pattern = name if name in given else next((p for p in given if fnmatchcase(name, p)), None)
-        if pattern is not None:
-            roles[name] = Assignment(given[pattern], f"given as {pattern!r}")
+    if given:
+        roles.update(list(_given(given, roles)))
     return roles
 
 
@@ -136,21 +134,46 @@ def check_roles(given: Mapping[str, Role]) -> Mapping[str, Role]:
     """Return roles by name or pattern; raise ``ArgumentError`` for an unknown one."""
     if not isinstance(given, Mapping):
         raise ArgumentError(
-            f"roles must be a mapping from names or patterns to roles, not {type(given).__name__}"
+            f"roles must be a mapping from names or patterns to roles; got {type(given).__name__}"
         )
     for name, role in given.items():
         if not isinstance(name, str) or role not in ROLES:
-            raise ArgumentError(f"unknown role {role!r} of {name!r}; roles are {', '.join(ROLES)}")
+            raise ArgumentError(f"the role of {name!r} must be one of {', '.join(ROLES)}; got {role!r}")
     return given
 
 
-def check_known(known: Mapping[str, Assignment]) -> Mapping[str, Assignment]:
-    """Return the roles that an adapter knows; refuse all but a mapping to assignments."""
-    if not isinstance(known, Mapping) or not all(isinstance(a, Assignment) for a in known.values()):
-        raise ArgumentError(
-            f"known roles must be a mapping from names to lccodec.policy.roles.Assignment, not {known!r:.100}"
-        )
+def check_known(roles: Mapping[str, Assignment | Role], names: Collection[str]) -> Mapping[str, Assignment]:
+    """Return the roles that are given for one save, by whole name.
+
+    Parameters
+    ----------
+    roles
+        Assignments by whole name, as an adapter has them; and roles by name or pattern, as a user
+        gives them.
+    names
+        The names of all arrays of the state.
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown role, or a name or pattern of a role that fits no array.
+    """
+    if not isinstance(roles, Mapping):
+        raise ArgumentError(f"roles must be a mapping from names or patterns to roles; got {roles!r:.100}")
+    known = {name: role for name, role in roles.items() if isinstance(role, Assignment)}
+    if len(known) < len(roles):
+        given = check_roles({name: role for name, role in roles.items() if not isinstance(role, Assignment)})
+        check_matches("roles", given, names)
+        known.update(_given(given, names))
     return known
+
+
+def _given(given: Mapping[str, Role], names: Iterable[str]) -> Iterator[tuple[str, Assignment]]:
+    """Yield the arrays that a name or pattern fits, with their roles."""
+    for name in names:
+        pattern = name if name in given else next((p for p in given if fnmatchcase(name, p)), None)
+        if pattern is not None:
+            yield name, Assignment(given[pattern], f"given as {pattern!r}")
 
 
 def check_matches(what: str, patterns: Iterable[str], names: Iterable[str]) -> None:

@@ -57,12 +57,14 @@ class Clusters(Quantizer):
     def __post_init__(self) -> None:
         centres = as_integer(self.centres)
         if centres is None or not 2 <= centres <= 255:
-            raise ArgumentError(f"Clusters: centres must be an integer from 2 to 255, not {self.centres!r}")
+            raise ArgumentError(f"Clusters: centres must be an integer from 2 to 255; got {self.centres!r}")
         object.__setattr__(self, "centres", centres)
         for name in ("pruned", "protected", "sigma"):
             share = as_number(getattr(self, name))
             if share is None or not 0 <= share <= 1:
-                raise ArgumentError(f"Clusters: {name} is a share from 0 to 1, not {getattr(self, name)!r}")
+                raise ArgumentError(
+                    f"Clusters: {name} must be a share from 0 to 1; got {getattr(self, name)!r}"
+                )
             object.__setattr__(self, name, share)
         if self.pruned + self.protected >= 1:
             raise ArgumentError("Clusters: pruned + protected must be below 1")

@@ -48,7 +48,7 @@ class ExponentBuckets(Quantizer):
     def __post_init__(self) -> None:
         bits = as_integer(self.bits)
         if bits is None or not 1 <= bits <= 8:
-            raise ArgumentError(f"ExponentBuckets: bits must be an integer from 1 to 8, not {self.bits!r}")
+            raise ArgumentError(f"ExponentBuckets: bits must be an integer from 1 to 8; got {self.bits!r}")
         object.__setattr__(self, "bits", bits)
         if self.representative not in ("midpoint", "mean"):
             raise ArgumentError(f"ExponentBuckets: unknown representative {self.representative!r}")

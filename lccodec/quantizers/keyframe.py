@@ -59,7 +59,7 @@ class KeyframeSteps(Quantizer):
             number = as_number(getattr(self, name))
             if number is None or not math.isfinite(number) or number <= 0:
                 raise ArgumentError(
-                    f"KeyframeSteps: {name} is a positive finite number, not {getattr(self, name)!r}"
+                    f"KeyframeSteps: {name} must be a positive finite number; got {getattr(self, name)!r}"
                 )
             object.__setattr__(self, name, number)
 

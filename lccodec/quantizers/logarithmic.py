@@ -91,7 +91,7 @@ class LogSteps(Quantizer):
     def __post_init__(self) -> None:
         step = as_number(self.step)
         if step is None or not 1e-3 <= step <= 64:
-            raise ArgumentError(f"LogSteps: the step is a number from 0.001 to 64, not {self.step!r}")
+            raise ArgumentError(f"LogSteps: the step must be a number from 0.001 to 64; got {self.step!r}")
         object.__setattr__(self, "step", step)
 
     @property

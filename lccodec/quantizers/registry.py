@@ -49,9 +49,9 @@ def register(quantizer: _Class) -> _Class:
         If it is not such a class, or another class has the same name.
     """
     if not (isinstance(quantizer, type) and issubclass(quantizer, Quantizer) and is_dataclass(quantizer)):
-        raise ArgumentError(f"register: a dataclass that inherits Quantizer is needed, not {quantizer!r}")
+        raise ArgumentError(f"register needs a dataclass that inherits from Quantizer; got {quantizer!r}")
     if _registered.setdefault(quantizer.__name__, quantizer) is not quantizer:
-        raise ArgumentError(f"register: there is a quantizer named {quantizer.__name__} already")
+        raise ArgumentError(f"register needs a new name; {quantizer.__name__} is registered already")
     return quantizer
 
 

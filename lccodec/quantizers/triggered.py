@@ -69,12 +69,16 @@ class Triggered(Quantizer):
 
     def __post_init__(self) -> None:
         if not isinstance(self.then, Quantizer) or self.then.ordered or self.then.awake is not self.then:
-            raise ArgumentError(f"Triggered: not with {self.then!r}: another quantizer is needed")
+            raise ArgumentError(f"Triggered: then must be another quantizer; got {self.then!r}")
         if self.then.absolute:
-            raise ArgumentError(f"Triggered: not with {self.then!r}: it codes values, not differences")
+            raise ArgumentError(
+                f"Triggered: then must code differences; got {self.then!r}, which codes values"
+            )
         threshold = as_number(self.threshold)
         if threshold is None or not 0 < threshold < 1:
-            raise ArgumentError(f"Triggered: threshold is a number between 0 and 1, not {self.threshold!r}")
+            raise ArgumentError(
+                f"Triggered: threshold must be a number between 0 and 1; got {self.threshold!r}"
+            )
         object.__setattr__(self, "threshold", threshold)
 
     @property

@@ -88,15 +88,15 @@ class UniformDeadzone(Quantizer):
         number = as_number(given[0])
         if number is None or not math.isfinite(number) or number <= 0:
             raise ArgumentError(
-                f"UniformDeadzone: the step or bound is a positive finite number, not {given[0]!r}"
+                f"UniformDeadzone: the step or bound must be a positive finite number; got {given[0]!r}"
             )
         if self.share is not None and number >= 1:
-            raise ArgumentError(f"UniformDeadzone: the share is below 1, not {self.share!r}")
+            raise ArgumentError(f"UniformDeadzone: the share must be below 1; got {self.share!r}")
         for name in _SIZES:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number)
         if not isinstance(self.absolute, bool):
-            raise ArgumentError(f"UniformDeadzone: absolute is True or False, not {self.absolute!r}")
+            raise ArgumentError(f"UniformDeadzone: absolute must be True or False; got {self.absolute!r}")
 
     @property
     def is_relative(self) -> bool:

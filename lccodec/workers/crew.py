@@ -125,7 +125,7 @@ def member_count(workers: int) -> int:
     """Return the number of workers to use: `workers`, or for 0 the cores but one, at least one."""
     count = as_integer(workers)
     if count is None or count < 0:
-        raise ArgumentError(f"workers must be a non-negative integer, not {workers!r}")
+        raise ArgumentError(f"workers must be a non-negative integer; got {workers!r}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return count or max(cores - 1, 1)
 
@@ -142,16 +142,16 @@ class Processes:
         The workers.
     between
         A call that is made between two tasks of this process, and while it waits.
-    patience
-        A worker that has had a task for so many seconds without a result is taken for dead.
+    timeout
+        Seconds that a worker may take for a task before it counts as dead.
     """
 
-    def __init__(self, peers: Sequence[Worker], between: Callable[[], None], patience: float) -> None:
+    def __init__(self, peers: Sequence[Worker], between: Callable[[], None], timeout: float) -> None:
         self.members = 1 + len(peers)
         self.bench: Bench = {}
         self.broken = False  # whether a worker is gone
         self._between = between
-        self._patience = patience
+        self._timeout = timeout
         self._bell = threading.Semaphore(0)
         self._peers = [Peer(worker, self._bell) for worker in peers]
 
@@ -262,10 +262,10 @@ class Processes:
     def _await(self, place: list[Done]) -> Done:
         self._collect()
         while not place:
-            if not self._bell.acquire(timeout=self._patience):
+            if not self._bell.acquire(timeout=self._timeout):
                 self._collect()
                 if not place:
-                    raise self._lost(f"a worker has not answered for {self._patience:g} seconds")
+                    raise self._lost(f"a worker has not answered for {self._timeout:g} seconds")
             self._between()
             self._collect()
         return place[0]

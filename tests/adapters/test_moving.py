@@ -17,7 +17,7 @@ import zarr
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 import lccodec
-from lccodec import Chain, Clusters, ExponentBuckets, Lossless, UniformDeadzone
+from lccodec import Chain, ExponentBuckets, Lossless, UniformDeadzone
 from lccodec.adapters import jax as jax_adapter
 from lccodec.adapters import npz, safetensors
 from lccodec.adapters import torch as torch_adapter
@@ -26,6 +26,7 @@ from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.numcodecs import LCCodec
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
 from lccodec.adapters.zarr import LCCodec as ZarrCodec
+from lccodec.quantizers.clusters import Clusters
 
 from ..support.background import repeated
 

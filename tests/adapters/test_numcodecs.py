@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from lccodec import Clusters, ExponentBuckets, LogSteps, Lossless, UniformDeadzone, encode
+from lccodec import ExponentBuckets, LogSteps, Lossless, UniformDeadzone, encode
 from lccodec.adapters.numcodecs import LCCodec as NumcodecsCodec
 from lccodec.errors import ArgumentError
+from lccodec.quantizers.clusters import Clusters
 
 from ..support.strategies import bits_of
 

@@ -50,7 +50,10 @@ def test_what_lacks_a_member_is_no_adapter(missing: str) -> None:
     members = {
         name: getattr(Whole(), name) for name in ("to_numpy", "from_numpy", "roles") if name != missing
     }
-    with pytest.raises(ArgumentError, match=r"adapter is to be one as lccodec\.adapters\.torch"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"adapter must have to_numpy, from_numpy and roles, like lccodec\.adapters\.torch",
+    ):
         check_adapter(SimpleNamespace(**members))  # type: ignore[arg-type]
 
 
@@ -59,7 +62,7 @@ def test_an_adapter_stands_between_the_user_and_the_chain(tmp_path: Path) -> Non
         chain.save(0, (1, (2, 3)))
         assert chain.restore() == ("", "tuple", [1, (2, 3)])
     assert Chain(tmp_path).restore() == [1, (2, 3)]
-    with pytest.raises(ArgumentError, match="adapter is to be one"):
+    with pytest.raises(ArgumentError, match="adapter must have"):
         Chain(tmp_path, adapter=object())  # type: ignore[arg-type]
 
 

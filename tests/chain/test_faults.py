@@ -26,7 +26,7 @@ from lccodec.chain.life.pins import pin, unpin
 from lccodec.chain.life.prune import prune
 from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.life.rollback import rollback
-from lccodec.chain.life.set_aside import bring_back, purge_rolled_back
+from lccodec.chain.life.set_aside import delete_rolled_back, undo_rollback
 from lccodec.constants import TEMPORARY_PREFIX
 from lccodec.container.disk.system import System
 
@@ -67,14 +67,14 @@ def bundled(work: Callable[[], object], system: System) -> object:
 
 VERBS = {
     "rollback": Verb(lambda root, s: rollback(root / "run", 4, system=s), kept=range(5)),
-    "rollback, purge": Verb(lambda root, s: rollback(root / "run", 4, purge=True, system=s), kept=range(5)),
+    "rollback, delete": Verb(lambda root, s: rollback(root / "run", 4, delete=True, system=s), kept=range(5)),
     "bring back": Verb(
-        lambda root, s: bring_back(root / "run", system=s),
+        lambda root, s: undo_rollback(root / "run", system=s),
         lambda root: rollback(root / "run", 4),
         range(5),
     ),
-    "purge": Verb(
-        lambda root, s: purge_rolled_back(root / "run", system=s),
+    "delete_rolled_back": Verb(
+        lambda root, s: delete_rolled_back(root / "run", system=s),
         lambda root: rollback(root / "run", 4),
         range(5),
     ),
@@ -160,7 +160,9 @@ def test_faults_at_every_operation(tmp_path: Path, built: Path, name: str, stick
         assert not system.descriptors
         check_chain(root / "run", verb.kept)
         if name == "bring back" and not Chain(root / "run").rolled_back:
-            Chain(root / "run").purge()  # all are back, and a part of what was set aside was left
+            Chain(
+                root / "run"
+            ).delete_rolled_back()  # all are back, and a part of what was set aside was left
         else:
             verb.act(root, System())
         assert check_chain(root / "run", verb.kept) == after
@@ -275,7 +277,7 @@ for verb in (
         assert error.errno == CODE, error
     check(Chain(run), {**sizes, 100: 200})
 assert not (where / "run.lcc").exists() or validate(where / "run.lcc") == []
-chain.rollback(chain.steps[-2], purge=True)  # which frees room
+chain.rollback(chain.steps[-2], delete=True)  # which frees room
 if kind == "tmpfs":
     (where / "filler").unlink()
 else:

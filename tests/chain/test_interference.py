@@ -86,7 +86,7 @@ def test_a_delta_whose_parent_is_gone_is_not_committed(
 ) -> None:
     chain_, save = chain
     done = between_encoding_and_commit(monkeypatch, lambda: taken_away(chain_.directory, step))
-    with pytest.warns(LccodecWarning, match="the save begins anew, because step 4 was taken away meanwhile"):
+    with pytest.warns(LccodecWarning, match="the save was started again: step 4 was taken away meanwhile"):
         save(5)
     assert len(done) == 1
     assert chain_.steps == [*range(step + 1), 5]
@@ -108,7 +108,7 @@ def test_where_nothing_is_left_it_is_a_keyframe(
             path.unlink()
 
     between_encoding_and_commit(monkeypatch, remove_all)
-    with pytest.warns(LccodecWarning, match="the save begins anew, because step 4 was taken away meanwhile"):
+    with pytest.warns(LccodecWarning, match="the save was started again: step 4 was taken away meanwhile"):
         save(5)
     assert (chain_.steps, chain_.info(5).parent) == ([5], None)
     assert_same(chain_.restore(), STATES[5])
@@ -121,7 +121,7 @@ def test_a_second_time_it_is_refused(
     acts = [lambda step=step: taken_away(chain_.directory, step) for step in (3, 2)]  # type: ignore[misc]
     between_encoding_and_commit(monkeypatch, *acts)
     with (
-        pytest.warns(LccodecWarning, match="begins anew"),
+        pytest.warns(LccodecWarning, match="started again"),
         pytest.raises(ChainError, match="step 3 was taken"),
     ):
         save(5)

@@ -236,36 +236,36 @@ class Life(RuleBasedStateMachine):
             self.save_with(self.chain, state)
 
     @precondition(lambda self: self.saved)
-    @rule(data=st.data(), purge=st.booleans(), back=st.booleans())
-    def roll_back(self, data: st.DataObject, purge: bool, back: bool) -> None:
+    @rule(data=st.data(), delete=st.booleans(), back=st.booleans())
+    def roll_back(self, data: st.DataObject, delete: bool, back: bool) -> None:
         """To a step that is sound; and there and back again."""
         step = data.draw(st.sampled_from(sorted(self.saved)))
         steps = self.chain.steps
-        if purge and any(pinned > step for pinned in pinned_steps(self.chain.directory)):
+        if delete and any(pinned > step for pinned in pinned_steps(self.chain.directory)):
             with pytest.raises(ArgumentError, match="is pinned"):
-                self.chain.rollback(step, purge=True)
+                self.chain.rollback(step, delete=True)
             assert self.chain.steps == steps
             return
-        gone = self.chain.rollback(step, purge=purge)
+        gone = self.chain.rollback(step, delete=delete)
         assert list(gone.steps) == [later for later in steps if later > step]
         assert self.chain.steps == [other for other in steps if other <= step]
         if gone.name and back:
-            self.chain.bring_back()
+            self.chain.undo_rollback()
             assert self.chain.steps == steps
         else:
             self.forget(gone.steps)
 
     @rule(pinned=st.booleans())
-    def purge(self, pinned: bool) -> None:
+    def delete_rolled_back(self, pinned: bool) -> None:
         """What was set aside goes for good; pinned steps only if told."""
         there = self.chain.rolled_back
         asides = [self.chain.directory / ".rolled-back" / each.name for each in there]
         if not pinned and any(map(pinned_steps, asides)):
             with pytest.raises(ArgumentError, match="is pinned"):
-                self.chain.purge()
+                self.chain.delete_rolled_back()
             assert self.chain.rolled_back == there
             return
-        self.chain.purge(pinned=pinned)
+        self.chain.delete_rolled_back(pinned=pinned)
         assert self.chain.rolled_back == []
 
     @precondition(lambda self: self.chain.steps)

@@ -18,7 +18,6 @@ import pytest
 from lccodec import (
     POLICIES,
     Chain,
-    Clusters,
     ExponentBuckets,
     LogSteps,
     Lossless,
@@ -33,6 +32,7 @@ from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.frame.decode import decode, decode_components
 from lccodec.frame.encode import encode
 from lccodec.parallel import PIECE
+from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.weighted import Weighted
 
 from ..support.background import repeated

@@ -118,11 +118,11 @@ VERBS: dict[str, Callable[[Path], object]] = {
     "look": look,
     "rollback": chain_verb(lambda chain: chain.rollback(3)),
     "rollback to the newest": chain_verb(lambda chain: chain.rollback(6)),
-    "rollback, purge": chain_verb(lambda chain: chain.rollback(3, purge=True)),
-    "bring back": chain_verb(lambda chain: chain.bring_back()),
-    "bring back one": chain_verb(lambda chain: chain.bring_back("0001-to-6")),
-    "purge": chain_verb(lambda chain: chain.purge(pinned=True)),
-    "purge one": chain_verb(lambda chain: chain.purge("0001-to-6", pinned=True)),
+    "rollback, delete": chain_verb(lambda chain: chain.rollback(3, delete=True)),
+    "bring back": chain_verb(lambda chain: chain.undo_rollback()),
+    "bring back one": chain_verb(lambda chain: chain.undo_rollback("0001-to-6")),
+    "delete_rolled_back": chain_verb(lambda chain: chain.delete_rolled_back(pinned=True)),
+    "delete one": chain_verb(lambda chain: chain.delete_rolled_back("0001-to-6", pinned=True)),
     "prune": chain_verb(lambda chain: chain.prune(Keep(latest=1))),
     "prune, rewrite": chain_verb(lambda chain: chain.prune(Keep(latest=2), rewrite=True)),
     "prune, and ranks": lambda directory: prune_together(directory, Keep(latest=1)),
@@ -276,7 +276,7 @@ def test_a_link_to_the_directory_itself_is_the_choice_of_the_user(tmp_path: Path
         for step in range(4):
             chain.save(step, STATES[step])
         chain.rollback(1)
-        chain.bring_back()
+        chain.undo_rollback()
         chain.prune(Keep(latest=1), rewrite=True)
     assert [path.name for path in sorted((tmp_path / "disk").iterdir())] == [
         "000000000003.lcc.h5",
@@ -295,7 +295,7 @@ def test_an_archive_that_is_a_link_is_left_alone(tmp_path: Path, built: Path, ki
         put(directory / place, kind, outside)
     with Chain(directory) as chain, pytest.warns(LccodecWarning) as told:
         assert [each.name for each in chain.rolled_back] == ["0001-to-6"]
-        assert chain.bring_back().steps == (7,)
+        assert chain.undo_rollback().steps == (7,)
         assert chain.steps == list(range(8))
         assert chain.rollback(3).name == "0003-to-3"
     texts = {str(warning.message).rpartition("/")[2] for warning in told}
@@ -314,11 +314,16 @@ def test_a_link_in_the_place_of_the_archives_is_refused(tmp_path: Path, built: P
     shutil.copytree(built / "run", directory)
     put(directory / ROLLED_BACK_NAME, "link to a chain", outside)
     with Chain(directory) as chain:
-        for verb in (lambda: chain.rolled_back, lambda: chain.rollback(3), chain.bring_back, chain.purge):
+        for verb in (
+            lambda: chain.rolled_back,
+            lambda: chain.rollback(3),
+            chain.undo_rollback,
+            chain.delete_rolled_back,
+        ):
             with pytest.raises(LccodecError, match=r"it is a link, .*: remove or rename it"):
                 verb()
         assert chain.steps == list(range(7))
-        assert chain.rollback(3, purge=True).steps == (4, 5, 6)
+        assert chain.rollback(3, delete=True).steps == (4, 5, 6)
 
 
 def test_files_of_others_in_an_archive_stay(tmp_path: Path, built: Path) -> None:
@@ -327,7 +332,7 @@ def test_files_of_others_in_an_archive_stay(tmp_path: Path, built: Path) -> None
     (directory / ARCHIVE / "notes.txt").write_bytes(b"mine")
     with Chain(directory) as chain:
         with pytest.warns(LccodecWarning, match="stays: it has files that lccodec did not make"):
-            chain.purge(pinned=True)
+            chain.delete_rolled_back(pinned=True)
         assert chain.rolled_back == []
     (notes,) = (directory / ROLLED_BACK_NAME).rglob("notes.txt")
     assert [path.name for path in notes.parent.iterdir()] == ["notes.txt"]

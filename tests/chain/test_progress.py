@@ -73,11 +73,11 @@ def test_a_bar_on_a_terminal(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_neither_is_refused(chain: Chain) -> None:
-    with pytest.raises(ArgumentError, match="progress is True, False or a function"):
+    with pytest.raises(ArgumentError, match="progress must be True, False or a function"):
         chain.restore(progress="bar")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="progress is True, False or a function"):
+    with pytest.raises(ArgumentError, match="progress must be True, False or a function"):
         chain.save(3, {}, progress=3)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="progress is True, False or a function"):
+    with pytest.raises(ArgumentError, match="progress must be True, False or a function"):
         chain.save_async(3, {}, progress=3)  # type: ignore[arg-type]
     assert chain.steps == [0, 1, 2]
 

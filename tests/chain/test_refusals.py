@@ -11,6 +11,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError
+from lccodec.chain.tuning import tune
 
 
 @pytest.fixture
@@ -27,15 +28,15 @@ def test_keyframe_every_is_a_count(tmp_path: Path, every: Any) -> None:
 
 
 def test_an_adapter_converts_both_ways(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="adapter is to be one as"):
+    with pytest.raises(ArgumentError, match="adapter must have"):
         lccodec.Chain(tmp_path, adapter="torch")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"keys": 3}, "keys are names of leaves or containers"),
-        ({"keys": ["a", 3]}, "3 is not a name"),
+        ({"keys": 3}, "keys must be names of leaves or containers"),
+        ({"keys": ["a", 3]}, "a name must be a string; got 3"),
         ({"dtype": "float64"}, "dtype must be 'float32' or 'bits'"),
     ],
 )
@@ -65,7 +66,7 @@ def fails(_: object) -> float:
     [
         (2, zero, -1.0, "max_loss must be a number of at least 0"),
         (2, zero, "little", "max_loss must be a number of at least 0"),
-        (1, zero, 1.0, "tune needs two states"),
+        (1, zero, 1.0, "tune needs at least two states"),
         (2, fails, 1.0, "evaluate failed: RuntimeError: no device"),
         (2, lambda _: float("nan"), 1.0, "evaluate returned nan"),
     ],
@@ -75,7 +76,7 @@ def test_what_tune_refuses(
 ) -> None:
     run = [{"w": np.full(300, step, np.float32)} for step in range(states)]
     with pytest.raises(ArgumentError, match=message):
-        lccodec.tune(run, evaluate, max_loss=max_loss)
+        tune(run, evaluate, max_loss=max_loss)
 
 
 def test_tune_keeps_to_its_bound() -> None:
@@ -85,6 +86,6 @@ def test_tune_keeps_to_its_bound() -> None:
     def evaluate(state: Any) -> float:
         return float(np.abs(state["w"] - run[-1]["w"]).mean())
 
-    best = lccodec.tune(run, evaluate, max_loss=0.5)
+    best = tune(run, evaluate, max_loss=0.5)
     assert 0 <= best.loss <= 0.5
     assert best.ratio > 1

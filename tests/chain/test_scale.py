@@ -74,7 +74,7 @@ def test_a_save_reads_no_more(many: Path, opened: Counter[str]) -> None:
         del opened["exact.lcc.h5"]  # a look whether there is one
         assert set(opened.values()) == {2}  # before the delta is coded, and before it gets its name
         assert len(opened) == 4  # its links
-        chain.rollback(COUNT + 2, purge=True)
+        chain.rollback(COUNT + 2, delete=True)
     del opened["exact.lcc.h5"]
     assert len(opened) == 5
 

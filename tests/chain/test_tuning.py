@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import ArgumentError, tune
+from lccodec import ArgumentError
+from lccodec.chain.tuning import tune
 
 from ..support.adam import State, adam_states
 from ..support.chains import HistoryChain

@@ -59,10 +59,10 @@ def test_a_chain_stays_where_it_was_opened(
         os.chdir(other)
         chain.pin(0)
         chain.rollback(1)
-        chain.bring_back()
+        chain.undo_rollback()
         chain.rollback(1)
         saves(chain, 3)
-        chain.purge()
+        chain.delete_rolled_back()
         chain.fork("fork", 3)
         chain.prune(Keep(latest=1), rewrite=True)
         assert chain.directory == here / "run"
@@ -163,5 +163,5 @@ def test_only_the_user_s_own_home_is_meant(home: Path) -> None:
 
 
 def test_an_address_in_a_home_is_refused(home: Path) -> None:  # noqa: ARG001 - which is what ~ is
-    with pytest.raises(ArgumentError, match="is an address"):
+    with pytest.raises(ArgumentError, match="the address"):
         Chain("~/s3://bucket")

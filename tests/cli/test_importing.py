@@ -72,7 +72,7 @@ def test_a_step_that_no_longer_fits_is_refused_before_anything_is_saved(files, t
     paths = sorted(files.glob("*/model.npz"))
     run("save", tmp_path / "run", paths[0])  # 1000
     _, stderr = run("save", tmp_path / "run", files, "--skip-existing", code=2)
-    assert "checkpoint-500" in stderr and "is before the latest" in stderr
+    assert "checkpoint-500" in stderr and "must be above the latest" in stderr
     assert lccodec.Chain(tmp_path / "run").steps == [1000]
 
 
@@ -128,8 +128,8 @@ def test_nothing_is_offered_that_takes_no_less(tmp_path):
             [],
             "final.npz has none: all files need one; say the steps: --steps 100,200",
         ),
-        (["step-1.5"], [], "1.5 is not a step"),
-        (["2024-01-01", "2024-01-02"], [], "2024-01-01 is not a step"),
+        (["step-1.5"], [], "a step must be a whole number; got 1.5"),
+        (["2024-01-01", "2024-01-02"], [], "a step must be a whole number; got 2024-01-01"),
         (["1", "2"], ["--steps", "5"], "--steps has 1 different steps for 2 files"),
         (["1", "2"], ["--steps", "5,5"], "--steps has 1 different steps for 2 files"),
         (["1"], ["--steps", "5,x"], "'x' is not a valid integer"),

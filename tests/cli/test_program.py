@@ -87,7 +87,7 @@ def test_a_step_that_exists(chain, tmp_path):
     _, stderr = run("save", chain, tmp_path / "a.npz", "--step", 20, code=2)
     assert "step 20 exists already" in stderr
     _, stderr = run("save", chain, tmp_path / "a.npz", "--step", 15, code=2)
-    assert "before the latest" in stderr
+    assert "above the latest" in stderr
     assert run_json("ls", chain)["totals"]["checkpoints"] == 3
 
 

@@ -108,12 +108,12 @@ def test_metadata_become_strings(value: object, text: str) -> None:
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ([("key", "value")], "a mapping from strings to strings, not list"),
-        ("key", "a mapping from strings to strings, not str"),
-        ({"key": None}, "metadata 'key': None"),
-        ({"key": [1]}, r"metadata 'key': \[1\]"),
+        ([("key", "value")], "a mapping from strings to strings; got list"),
+        ("key", "a mapping from strings to strings; got str"),
+        ({"key": None}, "metadata 'key' must be a string or a number; got None"),
+        ({"key": [1]}, r"metadata 'key' must be a string or a number; got \[1\]"),
         ({"key": 1j}, "metadata 'key'"),
-        ({3: "value"}, "metadata 3: "),
+        ({3: "value"}, "a key of metadata must be a string; got 3"),
         ({"key": "\ud800"}, "metadata 'key': .* lone surrogate"),
         ({"\ud800": "value"}, "lone surrogate"),
     ],

@@ -179,9 +179,9 @@ def test_effort_changes_the_bytes_of_a_frame_and_not_what_it_decodes_to(dtype: t
 
 
 def test_an_unknown_effort_is_refused() -> None:
-    with pytest.raises(lccodec.ArgumentError, match="unknown effort 'low'; there are normal, high"):
+    with pytest.raises(lccodec.ArgumentError, match="effort must be one of normal, high; got 'low'"):
         lccodec.encode(np.zeros(3), lccodec.Lossless(), effort="low")  # type: ignore[arg-type]
-    with pytest.raises(lccodec.ArgumentError, match="unknown effort"):
+    with pytest.raises(lccodec.ArgumentError, match="effort must be one of"):
         lccodec.Policy("mine", effort="low")  # type: ignore[arg-type]
 
 

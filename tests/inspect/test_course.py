@@ -3,6 +3,7 @@
 from collections import Counter
 
 import lccodec
+from lccodec.chain.read.bundle import open_path
 from lccodec.chain.store.directory import checkpoint_path
 from lccodec.container.bundle.bundle import Bundle
 from lccodec.frame.decode import decode_components
@@ -55,7 +56,7 @@ def test_what_cannot_be_read_is_left_out(tmp_path):
     checkpoint_path(chain.directory, 30).unlink()
     assert course(chain.directory, row).steps == [0, 10, 20, 60, 70]
     data = bytearray(checkpoint_path(chain.directory, 10).read_bytes())
-    with lccodec.open(checkpoint_path(chain.directory, 10)) as file:
+    with open_path(checkpoint_path(chain.directory, 10)) as file:
         link = file.links[-1]
         number = link.frame_of(link.names[NAME])
         data[link.reader._offsets[number] + link.manifest.frames[number].length // 2] ^= 1

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
+from lccodec.chain.read.bundle import open_path
 from lccodec.inspect.difference import Leaves, Replacement, ScalarChange, compare_states
 from lccodec.parallel import PIECE
 
@@ -121,7 +122,7 @@ def test_leaves_of_a_checkpoint(tmp_path, monkeypatch):
     weight = np.ones(3, ml_dtypes.bfloat16)
     lccodec.save_file({"": {"w": weight, "tied": weight}, "n": [1, "x"], "e/f": 2}, tmp_path / "a.lcc.h5")
     monkeypatch.setitem(__import__("sys").modules, "ml_dtypes", None)
-    with lccodec.open(tmp_path / "a.lcc.h5") as file:
+    with open_path(tmp_path / "a.lcc.h5") as file:
         leaves = Leaves(file)
         assert list(leaves) == ["/w", "/tied", "n/0", "n/1", "e~1f"]
         assert len(leaves) == 5
@@ -129,7 +130,7 @@ def test_leaves_of_a_checkpoint(tmp_path, monkeypatch):
         assert leaves["n/1"] == "x"
         assert compare_states(leaves, leaves).unchanged == 2
     lccodec.save_file(np.ones(3), tmp_path / "b.lcc.h5")
-    with lccodec.open(tmp_path / "b.lcc.h5") as file:
+    with open_path(tmp_path / "b.lcc.h5") as file:
         assert list(Leaves(file)) == [""]
 
 

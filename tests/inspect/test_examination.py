@@ -8,6 +8,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.life.pins import pin
+from lccodec.chain.read.bundle import open_path
 from lccodec.chain.store.directory import checkpoint_path
 from lccodec.frame.decode import decode_components
 from lccodec.inspect import examination, thinning
@@ -152,7 +153,7 @@ def test_a_damaged_frame_takes_its_arrays_along(tmp_path):
     chain = save_run(tmp_path / "run", run_states(6, width=300), policy="lossless")
     path = checkpoint_path(chain.directory, 20)
     data = bytearray(path.read_bytes())
-    with lccodec.open(path) as file:
+    with open_path(path) as file:
         link = file.links[-1]
         number = link.frame_of(link.names["model/fc1.weight"])
         place = link.reader._offsets[number] + link.manifest.frames[number].length // 2
@@ -229,7 +230,7 @@ def test_chosen_steps(tmp_path):
 
 def test_each_delta_is_decoded_once(tmp_path, monkeypatch):
     chain = save_run(tmp_path / "run", run_states(8))
-    frames = sum(len(lccodec.open(path).links[-1].manifest.frames) for path in chain.directory.glob("*.h5"))
+    frames = sum(len(open_path(path).links[-1].manifest.frames) for path in chain.directory.glob("*.h5"))
     decoded = Counter()
 
     def counted(*args, **options):
@@ -311,7 +312,7 @@ def test_what_cannot_be_examined(tmp_path):
     with pytest.raises(lccodec.StorageError):
         examine(tmp_path / "absent")
     chain = save_run(tmp_path / "run", run_states(2))
-    with pytest.raises(lccodec.ArgumentError, match="give one path"):
+    with pytest.raises(lccodec.ArgumentError, match="needs exactly one path"):
         examine(chain.directory, chain.directory, against=chain.directory)
     with pytest.raises(lccodec.ArgumentError, match="holds no checkpoint"):
         examine(chain.directory, against=tmp_path / "empty")

@@ -83,18 +83,18 @@ def test_json() -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"roles": {"weights": {"quantizer": "Lossless"}}}, "unknown role 'weights'; there are weight"),
+        ({"roles": {"weights": {"quantizer": "Lossless"}}}, "a role must be one of weight"),
         ({"roles": {"weight": {"quantizer": "Huffman"}}}, "unknown quantizer .*; there are Clusters"),
         ({"roles": {"weight": {"quantizer": ["Lossless"]}}}, "unknown quantizer"),
         ({"roles": {"weight": "Lossless"}}, "unknown quantizer"),
         ({"roles": {"weight": {"quantizer": "Lossless", "x": 1}}}, "Lossless.*unexpected"),
         ({"patterns": {"*": {"quantizer": "ExponentBuckets", "bits": 0}}}, "bits must be"),
-        ({"roles": []}, "are objects"),
+        ({"roles": []}, "must be objects"),
         ({"smallest": -1}, "smallest"),
         ({"smallest": None}, "smallest"),
-        ({"name": 1}, "the name is a string"),
+        ({"name": 1}, "the name must be a string"),
         ({"more": 1}, "unexpected"),
-        ({"keyframes": 3}, "keyframes are 'exact' or a mapping"),
+        ({"keyframes": 3}, "keyframes must be 'exact' or a mapping"),
         ({"keyframes": {"weight": 3}}, "unknown quantizer"),
     ],
 )
@@ -148,10 +148,10 @@ def test_keyframes() -> None:
 @pytest.mark.parametrize(
     ("keyframes", "match"),
     [
-        ("lossy", "keyframes are 'exact' or a mapping to quantizers, not 'lossy'"),
-        (None, "not None"),
-        (KeyframeSteps(), r"not KeyframeSteps\("),
-        ({"weights": KeyframeSteps()}, "unknown role 'weights'; there are weight"),
+        ("lossy", "keyframes must be 'exact' or a mapping to quantizers; got 'lossy'"),
+        (None, "got None"),
+        (KeyframeSteps(), r"got KeyframeSteps\("),
+        ({"weights": KeyframeSteps()}, "a role must be one of weight"),
         ({"weight": "lossless"}, "keyframes: 'weight': 'lossless' is not a quantizer"),
         ({"weight": KeyframeSteps}, "is not a quantizer"),
         ({"second_moment": UniformDeadzone(step=1.0)}, "second moments 0 or negative; use LogSteps"),
@@ -167,7 +167,7 @@ def test_keyframes_that_are_refused(keyframes: Any, match: str) -> None:
 
 def test_unknown_names_are_refused(tmp_path: object) -> None:
     for name in ("lc-9", "", 3, ["lc-3"]):
-        with pytest.raises(ArgumentError, match=r"unknown policy .*; there are lossless"):
+        with pytest.raises(ArgumentError, match=r"policy must be a Policy or one of lossless"):
             Chain(str(tmp_path), policy=name)  # type: ignore[arg-type]
     assert resolve_policy(POLICIES["lc-2"]) is POLICIES["lc-2"]
     assert set(ROLES) >= set(MINE.roles)

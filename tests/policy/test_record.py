@@ -50,9 +50,9 @@ def test_roles_are_grouped_by_role() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("lc-9", "unknown policy 'lc-9'"),
-        (None, "unknown policy None"),
-        ({"policy": "lc-9"}, "unknown policy 'lc-9'"),
+        ("lc-9", "policy must be .* got 'lc-9'"),
+        (None, "policy must be .* got None"),
+        ({"policy": "lc-9"}, "policy must be .* got 'lc-9'"),
         ({"policy": "lc-3", "known": []}, "not a record of roles"),
         ({"policy": "lc-3", "known": {"weights": [1]}}, "not a record of roles"),
         ({"policy": "lc-3", "known": {"weight": 1}}, "not a record of roles"),

@@ -15,7 +15,6 @@ from lccodec import (
     ArgumentError,
     Balanced,
     Chain,
-    Clusters,
     ExponentBuckets,
     LogSteps,
     Policy,
@@ -25,6 +24,7 @@ from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.quantizers import Centres, Partition, Quantizer, Residual, register, registry
 from lccodec.quantizers.base import check_quantizer
+from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json, quantizer_text
 
 from ..support.frames import encode_components
@@ -182,7 +182,7 @@ def test_what_is_no_quantizer_is_refused() -> None:
 @pytest.mark.parametrize("quantizer", [*QUANTIZERS, lccodec.Lossless(), Signs(0.25)], ids=str)
 def test_quantizers_as_json_and_text(quantizer: Quantizer) -> None:
     assert parse_quantizer(quantizer_json(quantizer)) == quantizer
-    names = {**vars(lccodec), "Signs": Signs}
+    names = {**vars(lccodec), "Clusters": Clusters, "Signs": Signs}
     assert eval(quantizer_text(quantizer), names) == quantizer  # noqa: S307
 
 

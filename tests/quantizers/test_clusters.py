@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from lccodec import ArgumentError, Chain, Clusters, Policy, decode, encode
+from lccodec import ArgumentError, Chain, Policy, decode, encode
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.frame.header import parse_header
 from lccodec.policy.presets import resolve_policy
+from lccodec.quantizers.clusters import Clusters
 
 from ..support.strategies import array_and_reference, bits_of
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import Clusters, ExponentBuckets, LogSteps, Lossless, Triggered, UniformDeadzone, decode, encode
+from lccodec import ExponentBuckets, LogSteps, Lossless, Triggered, UniformDeadzone, decode, encode
 from lccodec.element_types import components, work
 from lccodec.frame.decode import decode_components
+from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.weighted import Weighted
 
 from ..support.frames import encode_components

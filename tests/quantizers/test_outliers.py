@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lccodec import Clusters, ExponentBuckets, LogSteps, UniformDeadzone, decode, encode
+from lccodec import ExponentBuckets, LogSteps, UniformDeadzone, decode, encode
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
+from lccodec.quantizers.clusters import Clusters
 
 from ..support.frames import encode_components
 from ..support.strategies import dtype_of

@@ -86,13 +86,13 @@ def test_what_is_not_registered_has_no_json() -> None:
 @pytest.mark.usefixtures("registered")
 def test_a_name_is_given_once() -> None:
     other = dataclass(frozen=True)(type("Named", (Lossless,), {}))
-    with pytest.raises(ArgumentError, match="a quantizer named Named already"):
+    with pytest.raises(ArgumentError, match="Named is registered already"):
         register(other)
 
 
 @pytest.mark.parametrize("thing", [Lossless(), int, "Lossless", type("Plain", (), {})])
 def test_what_is_no_class_of_quantizers_is_not_registered(thing: Any) -> None:
-    with pytest.raises(ArgumentError, match="a dataclass that inherits Quantizer"):
+    with pytest.raises(ArgumentError, match="a dataclass that inherits from Quantizer"):
         register(thing)
 
 

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import (
-    Clusters,
     ExponentBuckets,
     KeyframeSteps,
     LogSteps,
@@ -27,6 +26,7 @@ from lccodec import (
 from lccodec.element_types import components, work
 from lccodec.frame.decode import decode_components
 from lccodec.parallel import PIECE
+from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.signs import negative, zero
 from lccodec.quantizers.weighted import Weighted
 

@@ -13,7 +13,6 @@ from lccodec import (
     ArgumentError,
     Balanced,
     Chain,
-    Clusters,
     ExponentBuckets,
     LogSteps,
     Lossless,
@@ -27,6 +26,7 @@ from lccodec.element_types import components
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.policy.presets import resolve_policy
 from lccodec.policy.roles import Assignment
+from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json
 
 from ..support.adam import adam_states
@@ -186,7 +186,7 @@ def test_a_checkpoint_records_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threshold", [0, 1, -0.1, np.nan, np.inf, "0.1", None])
 def test_thresholds(threshold: object) -> None:
-    with pytest.raises(ArgumentError, match="threshold is a number between 0 and 1"):
+    with pytest.raises(ArgumentError, match="threshold must be a number between 0 and 1"):
         Triggered(Lossless(), threshold)  # type: ignore[arg-type]
 
 
@@ -202,7 +202,7 @@ def test_thresholds(threshold: object) -> None:
     ],
 )
 def test_quantizers_that_do_not_wait(then: object) -> None:
-    with pytest.raises(ArgumentError, match="Triggered: not with"):
+    with pytest.raises(ArgumentError, match="Triggered: then must"):
         Triggered(then, 0.1)  # type: ignore[arg-type]
 
 
@@ -212,9 +212,12 @@ def test_quantizers_that_do_not_wait(then: object) -> None:
         ({"quantizer": "Triggered", "then": {"quantizer": "Huffman"}, "threshold": 0.1}, "unknown quantizer"),
         (
             {"quantizer": "Triggered", "then": {"quantizer": "LogSteps"}, "threshold": 0.1},
-            "not with LogSteps",
+            "then must be another quantizer; got LogSteps",
         ),
-        ({"quantizer": "Triggered", "then": "Lossless", "threshold": 0.1}, "not with 'Lossless'"),
+        (
+            {"quantizer": "Triggered", "then": "Lossless", "threshold": 0.1},
+            "then must be another quantizer; got 'Lossless'",
+        ),
         ({"quantizer": "Triggered", "threshold": 0.1}, "missing"),
     ],
 )
@@ -225,9 +228,9 @@ def test_json_that_is_no_trigger(value: object, match: str) -> None:
 
 def test_second_moments_do_not_wait(tmp_path: Path) -> None:
     trigger = Triggered(Lossless(), 0.1)
-    with pytest.raises(ArgumentError, match="second moments are not to be Triggered"):
+    with pytest.raises(ArgumentError, match="second moments must not be Triggered"):
         Policy("x", {"second_moment": trigger})
-    with pytest.raises(ArgumentError, match="second moments are not to be Triggered"):
+    with pytest.raises(ArgumentError, match="second moments must not be Triggered"):
         Balanced("x", {"second_moment": trigger}, error=1)
     state = {"exp_avg_sq": np.ones(9), "w": np.ones(9)}
     with HistoryChain(
@@ -241,7 +244,7 @@ def test_second_moments_do_not_wait(tmp_path: Path) -> None:
         chain.save(0, {"w": late["w"]})
         for step in (1, 2, 3):  # moments that come with the first step of an optimizer cost no checkpoint
             late = {name: array * 1.01 for name, array in late.items()}
-            chain.save(step, late, known={"exp_avg_sq": Assignment("second_moment", "as the test says")})
+            chain.save(step, late, roles={"exp_avg_sq": Assignment("second_moment", "as the test says")})
             np.testing.assert_array_equal(chain.restore()["exp_avg_sq"], late["exp_avg_sq"])
     with HistoryChain(tmp_path, Policy("y", patterns={"*sq": LogSteps(), "*": trigger})) as chain:
         chain.save(0, state)

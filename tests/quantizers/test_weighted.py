@@ -139,5 +139,5 @@ def test_json_and_text() -> None:
     assert resolve_policy(json.loads(json.dumps(policy.to_json()))) == policy
     assert str(policy).startswith("mine, ratio=50, joint\n")
     assert "joint" not in Balanced(ratio=50).to_json()
-    with pytest.raises(ArgumentError, match="joint is True or False"):
+    with pytest.raises(ArgumentError, match="joint must be True or False"):
         Balanced(ratio=50, joint=1)  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import TAIL
 from lccodec.frame.header import FrameHeader, parse_header
+from lccodec.quantizers.clusters import Clusters
 
 from ..support.strategies import ALL_DTYPES, STATES, array_and_reference, installed, random_array
 
@@ -43,7 +44,7 @@ QUANTIZERS = st.one_of(
     st.builds(lccodec.ExponentBuckets, st.integers(1, 8)),
     st.builds(lambda bound: lccodec.UniformDeadzone(max_error=bound), st.sampled_from([1e-3, 0.02, 1.0])),
     st.builds(lccodec.LogSteps, st.sampled_from([0.5, 3.0])),
-    st.builds(lccodec.Clusters, st.integers(2, 40)),
+    st.builds(Clusters, st.integers(2, 40)),
 )
 POLICIES = ["lossless", "lc-3", "balanced", "small"]
 MUTATIONS = 10_000
@@ -191,7 +192,7 @@ def test_larger_frames_of_the_encoder(decoder: ModuleType, name: str) -> None:
         lccodec.ExponentBuckets(3),
         bound,
         lccodec.LogSteps(1.0),
-        lccodec.Clusters(),
+        Clusters(),
     )
     for quantizer in schemes if array.dtype.kind not in "biu" else schemes[:1]:
         for before in (None, reference):

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lccodec.chain.read.bundle import open_path
+from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent
 from lccodec.container.reader import CheckpointReader, open_checkpoint
 from lccodec.container.writer import CheckpointWriter, to_bytes
@@ -90,3 +92,14 @@ def unmeasured(path: Path) -> tuple[Manifest, tuple[bytes, ...]]:
         frames = tuple(bytes(reader.frame(number)[:]) for number in range(len(manifest.frames)))
     parent = manifest.parent and replace(manifest.parent, root=b"")
     return replace(manifest, figures=None, parent=parent), frames
+
+
+def damage_array(path: Path, name: str) -> None:
+    """Change a byte of the frame that an array lies in."""
+    with open_path(path) as file:
+        link = file.links[-1]
+        number = link.frame_of(link.names[name]) or 0
+        start = PAYLOAD_OFFSET + sum(frame.length for frame in link.manifest.frames[:number])
+    data = bytearray(path.read_bytes())
+    data[start + 28] ^= 1
+    path.write_bytes(bytes(data))

@@ -28,5 +28,12 @@ FOLDERS = [
 #: What lies in a folder that has rooms, from the bottom up: rooms, and modules beside them. Those
 #: of one line do not import each other.
 ROOMS = {
-    "chain": [{"adapter", "progress", "store"}, {"read"}, {"save"}, {"life"}, {"chain"}, {"tuning"}],
+    "chain": [
+        {"adapter", "fallback", "progress", "store"},
+        {"read"},
+        {"save"},
+        {"life"},
+        {"chain", "checkpoint_file"},
+        {"tuning"},
+    ],
 }

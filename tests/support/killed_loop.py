@@ -23,7 +23,9 @@ def state_of(step: int) -> dict[str, Any]:
 
 
 def main(directory: str, policy: str) -> None:
-    chain = Chain(directory, policy, keyframe_every=5, workers=2, keep=Keep(latest=6, every=7), in_flight=2)
+    chain = Chain(
+        directory, policy, keyframe_every=5, workers=2, keep=Keep(latest=6, every=7), max_concurrent_saves=2
+    )
     steps = chain.steps
     generator = random.Random(len(steps) + (steps[-1] if steps else 0))
     if steps:
@@ -33,13 +35,13 @@ def main(directory: str, policy: str) -> None:
         draw = generator.random()
         if draw < 0.1 and len(steps) > 3:
             print("back", steps[-3], flush=True)  # from here on later steps may be gone
-            chain.rollback(steps[-3], purge=draw < 0.05)
-            chain.purge()
+            chain.rollback(steps[-3], delete=draw < 0.05)
+            chain.delete_rolled_back()
         elif draw < 0.2 and steps:
             chain.prune(Keep(latest=3, every=7), rewrite=True)
         elif draw < 0.25 and steps:
             chain.compact(keyframe_every=3)
-        first = max(chain.steps, default=-1) + 1
+        first = 0 if chain.latest is None else chain.latest + 1
         if draw < 0.6:
             chain.save(first, state_of(first))
             print("saved", first, flush=True)

@@ -11,6 +11,7 @@ import pytest
 
 import lccodec
 from lccodec import Chain, StorageError
+from lccodec.chain.read.bundle import open_path
 from lccodec.chain.read.crew import CloseFile, DecodeGroup, Source
 from lccodec.chain.save.background.worker import start_worker
 from lccodec.workers import memory
@@ -38,7 +39,7 @@ def source(tmp_path: Path) -> Source:
     with Chain(tmp_path, "lossless") as chain:
         chain.save(0, {"a": np.arange(1000.0), "b": np.arange(3)})
     path = tmp_path / "000000000000.lcc.h5"
-    with lccodec.open(path) as file:
+    with open_path(path) as file:
         return Source(str(path), file.links[-1].reader.root)
 
 
@@ -70,7 +71,7 @@ def test_nothing_is_copied_after_an_error(peer: Peer, bell: threading.Semaphore,
     out = np.full(1000, 7, np.uint64)
     place = peer.give(DecodeGroup(Source(source.path, b"another"), [0], [out]))
     take(peer, bell)
-    with pytest.raises(lccodec.ChainError, match="was replaced since it was opened"):
+    with pytest.raises(lccodec.ChainError, match="was replaced after it was opened"):
         place[0].value()
     assert (out == 7).all()
     peer.release()

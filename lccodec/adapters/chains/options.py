@@ -75,15 +75,15 @@ class ChainOptions:
             object.__setattr__(self, "chain", checked_path(self.chain))
         policy = resolve_policy(self.policy)
         if self.chain is None and policy != resolve_policy("lossless"):
-            raise ArgumentError(f"policy {policy.name!r} is for deltas, and they need a chain")
+            raise ArgumentError(f"policy {policy.name!r} is for deltas, which need chain=")
         if check_newest(self.newest) == "exact" and self.chain is None:
-            raise ArgumentError("newest='exact' is for a chain; without one every checkpoint is exact")
+            raise ArgumentError("newest='exact' needs chain=; without a chain every checkpoint is exact")
         if not isinstance(self.background, bool):
-            raise ArgumentError(f"background is True or False, not {self.background!r}")
+            raise ArgumentError(f"background must be True or False; got {self.background!r}")
         if self.background and self.chain is None:
-            raise ArgumentError("background=True is for a chain: give the directory of one")
+            raise ArgumentError("background=True needs chain=, the directory of a chain")
         if check_keep(self.keep) is not None and self.chain is None:
-            raise ArgumentError("keep is for a chain: give the directory of one")
+            raise ArgumentError("keep= needs chain=, the directory of a chain")
 
     def open(self, part: str = "", adapter: Adapter | None = None) -> Chain | None:
         """Open the chain, or that of one process in a subdirectory; None if there is no chain."""

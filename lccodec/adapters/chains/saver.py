@@ -142,9 +142,9 @@ class LinkSaver:
         if chain is None:
             raise ArgumentError("a save in the background needs a chain")
         self._thin_out()
-        last = -1 if self._last is None or self._last.future.done() else self._last.step
-        step = chain_step(step, max([*chain.steps, last], default=-1))
-        self._last = Begun(chain, step, chain.save_async(step, state, metadata, known=roles))
+        running = [] if self._last is None or self._last.future.done() else [self._last.step]
+        step = chain_step(step, max([*chain.steps, *running], default=None))
+        self._last = Begun(chain, step, chain.save_async(step, state, metadata, roles=roles))
         return self._last
 
     def after(self, action: Callable[[], object]) -> None:

@@ -26,6 +26,7 @@ from ...policy.record import Kept
 from ...policy.roles import Assignment
 from .. import torch as adapter
 from ..chains.options import ChainOptions
+from ..link import chain_step
 from ..named import prune_together
 from .items import item_name, item_roles, plain_value
 from .location import Location
@@ -157,10 +158,10 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         if self._chain is None or self._chain.directory != directory:
             self._chain = self._options.open_in(directory, adapter)
         # Every rank counts its own steps: after a save that was cut short, some chains are longer.
-        step = max(self._chain.steps, default=-1) + 1
-        size = self._chain.save(step, state, {"rank": str(self._rank)}, known=roles)
+        step = chain_step(None, self._chain.latest)
+        size = self._chain.save(step, state, {"rank": str(self._rank)}, roles=roles)
         if self._chain.workers is None:
-            self._chain.give_way()  # `dcp.async_save` may save from another process in between
+            self._chain.release_lock()  # `dcp.async_save` may save from another process in between
         path = checkpoint_path(directory, step)
         with open_checkpoint(step_path(directory, step)) as file:  # only the exact file may have it yet
             return Part(path.relative_to(base).as_posix(), file.root.hex()), size
@@ -172,12 +173,12 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         directory = self._chain_directory or self._path
         record = to_record(metadata, os.path.relpath(directory, self._path))
         with Chain(self._path, "lossless", keyframe_every=0) as records:
-            records.save(max(records.steps, default=-1) + 1, *adapter.to_numpy(record, {"kind": KIND}))
+            records.save(chain_step(None, records.latest), *adapter.to_numpy(record, {"kind": KIND}))
         if self._keep is not None:
             try:
                 prune_together(self._path, self._keep)
             except LccodecError as error:
-                warn(f"{self._path}: the checkpoint is saved, but thinning out failed: {error}")
+                warn(f"{self._path}: the checkpoint is saved, but pruning failed: {error}")
 
     def storage_meta(self) -> StorageMeta | None:
         """Return what planners learn about the storage."""

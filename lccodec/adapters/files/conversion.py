@@ -51,7 +51,7 @@ class Exchange:
 
     def __post_init__(self) -> None:
         if self.optimizer is not None and self.model is None:
-            raise ArgumentError("an entry for the optimizer needs one for the model")
+            raise ArgumentError("an optimizer's entry needs the model's entry; got no model")
 
 
 def convert(

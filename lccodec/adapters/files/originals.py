@@ -70,5 +70,5 @@ def open_originals(path: Path) -> Originals | Path:
             )
         return FileOriginals(numbering.steps, f"the files in {path}")
     if not path.is_dir() and not is_bundle(path):
-        raise ArgumentError(f"{path}: originals are a directory of files, a chain or a bundle")
+        raise ArgumentError(f"originals must be a directory of files, a chain or a bundle; got {path}")
     return path

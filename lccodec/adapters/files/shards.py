@@ -124,7 +124,7 @@ def save_shards(
         If the operating system refuses.
     """
     if type(max_bytes) is not int or max_bytes < 1:
-        raise ArgumentError(f"a shard has a positive number of bytes at most, not {max_bytes!r}")
+        raise ArgumentError(f"the size of a shard must be a positive number of bytes; got {max_bytes!r}")
     groups = _grouped(arrays, max_bytes)
     target = Path(path)
     stem = _stem(target)

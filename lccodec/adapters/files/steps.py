@@ -147,14 +147,14 @@ def _numbers(names: Sequence[str], paths: Sequence[Path]) -> list[int] | None:
         raise ArgumentError(f"{other} has a number, but {_listed(lacking)} has none: all files need one")
     for path, each in zip(paths, found, strict=True):
         if broken := next((number for number in each if number.step is None), None):
-            raise ArgumentError(f"{path}: {broken.text} is not a step, which is a whole number")
+            raise ArgumentError(f"{path}: a step must be a whole number; got {broken.text}")
     columns = list(zip(*found, strict=True)) if len({len(each) for each in found}) == 1 else []
     if len(columns) > 1:
         columns = [column for column in columns if len({number.step for number in column}) > 1]
     if len(columns) != 1:
         path, each = next((p, e) for p, e in zip(paths, found, strict=True) if len(e) > 1)
         texts = " and ".join(number.text for number in each)
-        raise ArgumentError(f"{path}: which number is the step, {texts}?")
+        raise ArgumentError(f"{path}: it is not clear which number is the step: {texts}")
     if len({number.word for number in columns[0]}) > 1:
         raise ArgumentError(
             f"{_listed(paths)}: the numbers follow different words, and it is not clear which is the step"

@@ -20,7 +20,7 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from ...chain.read.checkpoint import CheckpointFile
+from ...chain.read.checkpoint import OpenCheckpoint
 from ...container.tree import leaf_name
 from ...element_types import Array
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError, StorageError, UnsupportedError
@@ -72,7 +72,7 @@ class Parts:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._files: dict[int, CheckpointFile] = {}
+        self._files: dict[int, OpenCheckpoint] = {}
         self._arrays: dict[str, Array] = {}
         self._processes = 0
         with ExitStack() as stack:

@@ -317,4 +317,4 @@ def usable_device(device: Device) -> torch.device:
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError) as error:  # PyTorch has no error class for this
-        raise ArgumentError(f"device {device!r} cannot be used: {error}") from None
+        raise ArgumentError(f"device {device!r} is not available: {error}") from None

@@ -97,7 +97,7 @@ def _fitting(target: Any, state: Any, strict: bool, prefix: Any) -> Any:
 def _part(state: Any, prefix: Any) -> tuple[Any, Keys]:
     """Return the part of a state that a prefix names, and the path to it."""
     if not isinstance(prefix, str):
-        raise ArgumentError(f"not a prefix: {prefix!r}")
+        raise ArgumentError(f"prefix must be a string such as 'model'; got {prefix!r}")
     path, dotted = prefix.rpartition("/")[::2] if prefix.endswith(".") else (prefix, "")
     keys: Keys = ()
     names = path.split("/") if path else []

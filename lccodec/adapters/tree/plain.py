@@ -181,7 +181,7 @@ def from_plain(
         If the note does not fit the state.
     """
     if type(name) is not str:
-        raise ArgumentError(f"not the name of an entry: {name!r}")
+        raise ArgumentError(f"the name of an entry must be a string; got {name!r}")
     return _FromPlain(read_types(metadata), leaf, constructors or {}).node(
         state, tuple(map(_key, name.split("/"))) if name else ()
     )
@@ -275,7 +275,7 @@ def read_types(metadata: Mapping[str, str]) -> Mapping[str, str]:
         If the note is malformed.
     """
     if not isinstance(metadata, Mapping):
-        raise ArgumentError(f"metadata must be a dict of strings, not a {type(metadata).__name__}")
+        raise ArgumentError(f"metadata must be a dict of strings; got a {type(metadata).__name__}")
     text = metadata.get(TYPES, "{}")
     return _parse(text if isinstance(text, str) else "")
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ...chain.read.checkpoint import CheckpointFile, open_data, open_file
+from ...chain.read.checkpoint import OpenCheckpoint, open_data, open_file
 from ...chain.save import single_file
 
 __all__ = ["load", "load_file", "restored", "save", "save_file"]
@@ -44,6 +44,6 @@ def load_file(from_numpy: FromNumpy, path: str | os.PathLike[str]) -> Any:
         return restored(from_numpy, file)
 
 
-def restored(from_numpy: FromNumpy, file: CheckpointFile) -> Any:
+def restored(from_numpy: FromNumpy, file: OpenCheckpoint) -> Any:
     """Return the state in an open checkpoint."""
     return from_numpy(file.state(dtype="bits"), file.metadata())

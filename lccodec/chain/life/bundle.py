@@ -93,9 +93,9 @@ def _with_parents(directory: Path, found: dict[int, Path], steps: Iterable[int])
     try:
         wanted = [step_index(step) for step in iter(steps)]
     except TypeError:
-        raise ArgumentError(f"steps are an iterable of steps, not {steps!r}") from None
+        raise ArgumentError(f"steps must be an iterable of steps; got {steps!r}") from None
     if not wanted:
-        raise ArgumentError("a bundle needs at least one step")
+        raise ArgumentError("a bundle needs at least one step; got none")
     chosen: set[int] = set()
     while wanted:
         step = wanted.pop()

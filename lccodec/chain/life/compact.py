@@ -24,7 +24,7 @@ from ...container.disk.system import SYSTEM, System, storage_errors
 from ...container.disk.whole_file import remove_stale_temporaries
 from ...errors import ChainError, DataError, warn
 from ...policy.roles import Assignment
-from ..read.checkpoint import CheckpointFile, open_step
+from ..read.checkpoint import OpenCheckpoint, open_step
 from ..store.claim import Claim
 from ..store.directory import chain_steps, directory_steps, no_checkpoint
 from ..store.parents import Ancestry
@@ -65,7 +65,7 @@ def compact(
 ) -> Compaction:
     """Write checkpoints anew, each with the same state, where that saves bytes or depth.
 
-    A checkpoint that cannot be restored stays as it is, and an `warn` names it.
+    A checkpoint that cannot be restored stays as it is, and an `LccodecWarning` names it.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def code_anew(directory: Path, target: Path, save: Callable[..., int]) -> Compac
         with open_step(directory, step) as old:
             known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}
             state = old.state(dtype="bits")
-            after += save(step, state, old.metadata(), known=known, following=following)
+            after += save(step, state, old.metadata(), roles=known, following=following)
             with open_step(target, step) as new:
                 _add_errors(sums, old, new, known)
     errors = {role: math.sqrt(lost / had) if had else 0.0 for role, (lost, had) in sums.items()}
@@ -171,7 +171,7 @@ def _state(directory: Path, step: int) -> Any:
 
 
 def _add_errors(
-    sums: dict[str, list[float]], old: CheckpointFile, new: CheckpointFile, known: Mapping[str, Assignment]
+    sums: dict[str, list[float]], old: OpenCheckpoint, new: OpenCheckpoint, known: Mapping[str, Assignment]
 ) -> None:
     """Add the squares of what each role lost, and of its values."""
     names = old.links[-1].index_names

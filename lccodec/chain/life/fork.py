@@ -83,7 +83,7 @@ def link_all(
                 root = names.get(name) or (_root(directory / name) if exact and name == EXACT_NAME else None)
                 if root is None or not _is_of_root(target / name, root):
                     held = "a chain" if steps_of(target, there) else repr(name)
-                    raise ArgumentError(f"{target} holds {held}: a fork needs a directory of its own")
+                    raise ArgumentError(f"a fork needs a new directory; {target} holds {held}")
             for name in (*names, *([EXACT_NAME] if exact else [])):
                 if name not in there:
                     duplicate(directory / name, folder, name)

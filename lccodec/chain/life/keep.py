@@ -64,7 +64,7 @@ class Keep:
         try:
             steps = tuple(sorted({step_index(step) for step in self.steps}))
         except TypeError:
-            raise ArgumentError(f"steps are integers, not {self.steps!r}") from None
+            raise ArgumentError(f"steps must be integers; got {self.steps!r}") from None
         object.__setattr__(self, "steps", steps)
         for name in ("latest", "every"):
             value = getattr(self, name)
@@ -74,9 +74,9 @@ class Keep:
             object.__setattr__(self, "best", _checked_best(self.best))
         limit = self.newer_than
         if limit is not None and not isinstance(limit, timedelta | datetime):
-            raise ArgumentError(f"newer_than is a timedelta or a datetime, not {limit!r}")
+            raise ArgumentError(f"newer_than must be a timedelta or a datetime; got {limit!r}")
         if not (self.latest or self.every or self.best or self.steps or limit is not None):
-            raise ArgumentError("nothing would stay: give latest, every, best, steps or newer_than")
+            raise ArgumentError("Keep() would keep nothing: give latest, every, best, steps or newer_than")
 
     def choose(
         self, files: Mapping[int, Path], metadata: Callable[[int], Mapping[str, str]]
@@ -127,7 +127,7 @@ class Keep:
 def check_keep(keep: Keep | None) -> Keep | None:
     """Return the parameter `keep` of a chain; raise ``ArgumentError`` if it is something else."""
     if keep is not None and not isinstance(keep, Keep):
-        raise ArgumentError(f"keep is a lccodec.Keep, not {keep!r}")
+        raise ArgumentError(f"keep must be an lccodec.Keep; got {keep!r}")
     return keep
 
 
@@ -139,16 +139,18 @@ def _add(found: dict[int, str], steps: Iterable[int], why: str) -> None:
 def _positive(value: object, name: str) -> int:
     index = as_integer(value)
     if index is None or index < 1:
-        raise ArgumentError(f"{name} is a positive integer, not {value!r}")
+        raise ArgumentError(f"{name} must be a positive integer; got {value!r}")
     return index
 
 
 def _checked_best(best: object) -> tuple[int, str, str]:
     if not isinstance(best, tuple | list) or len(best) != _BEST_PARTS:
-        raise ArgumentError(f'best is as (3, "loss", "min"), not {best!r}')
+        raise ArgumentError(f'best must be a tuple such as (3, "loss", "min"); got {best!r}')
     count, key, which = best
     if not isinstance(key, str) or which not in _BEST_OF:
-        raise ArgumentError(f'best is as (3, "loss", "min") or (3, "accuracy", "max"), not {best!r}')
+        raise ArgumentError(
+            f'best must be a tuple such as (3, "loss", "min") or (3, "accuracy", "max"); got {best!r}'
+        )
     return _positive(count, "the first of best"), key, which
 
 

@@ -28,7 +28,7 @@ from .keep import Keep
 from .pins import pin, pinned_steps, unpin
 from .prune import Pruning, prune
 from .rollback import rollback
-from .set_aside import RolledBack, bring_back, list_rolled_back, purge_rolled_back
+from .set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 
 
 class Lifetime(History):
@@ -50,21 +50,21 @@ class Lifetime(History):
 
     @property
     def workers(self) -> int | None:
-        """The number of workers, as it was given."""
+        """The number of workers, as given."""
         return self._options.workers
 
     @property
     def newest(self) -> Kept:
-        """What saves keep of the newest state: ``"exact"`` beside the history, or ``"history"``."""
+        """Whether saves also keep the newest state exactly: ``"exact"`` or ``"history"``."""
         return self._writer.settings.record.newest
 
     def _resumes(self) -> None:
         self._writer.settings.restored()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until no save runs in the background, or for so many seconds.
+        """Wait until no save runs in the background, for at most `timeout` seconds.
 
-        Returns whether none runs. The error of one that failed is raised.
+        Returns whether all saves are finished. Raises the error of a save that failed.
         """
         return self._writer.wait(timeout)
 
@@ -74,65 +74,68 @@ class Lifetime(History):
         return self._writer.failure
 
     def abort(self) -> None:
-        """Give up all saves in the background that are not done.
+        """Abort all saves in the background that are not finished.
 
-        What is on the disk already stays: the exact file of such a save is a step of the chain.
+        Files that are on the disk already stay: the exact file of such a save is a step of the
+        chain.
         """
         self._writer.abort()
 
-    def give_way(self) -> None:
-        """Let another process save to the directory, until the next save of this `Chain`.
+    def release_lock(self) -> None:
+        """Release the lock on the directory, so that another process may save to it.
 
-        Otherwise it may when this chain is closed. It waits for saves in the background.
+        Saves in the background are finished first. The next save of this `Chain` takes the lock
+        again. Closing the chain releases the lock, too.
         """
-        self._writer.give_way()
+        self._writer.release_lock()
 
-    def rollback(self, step: int, *, purge: bool = False) -> RolledBack:
-        """Take all later steps out of the chain, which then goes on from `step`.
+    def rollback(self, step: int, *, delete: bool = False) -> RolledBack:
+        """Take all later steps out of the chain, which then continues from `step`.
 
-        They are set aside in ``.rolled-back`` in the directory, or removed with `purge`. So is an
+        They are set aside in ``.rolled-back`` in the directory, or removed with `delete`. So is an
         exact file of a later step; the next save writes one. Errors are those of
         `lccodec.chain.life.rollback.rollback`.
         """
         with self._writer.at_rest() as claim:
-            gone = rollback(self.directory, step, purge=purge, claim=claim)
+            gone = rollback(self.directory, step, delete=delete, claim=claim)
             self._writer.settings.forget_saves()
             return gone
 
     @property
     def rolled_back(self) -> list[RolledBack]:
-        """What rollbacks have set aside, the oldest first."""
+        """What rollbacks have set aside, oldest first."""
         return list_rolled_back(self.directory)
 
-    def bring_back(self, name: str | None = None) -> RolledBack:
-        """Put what a rollback set aside into the chain again, by default the last.
+    def undo_rollback(self, name: str | None = None) -> RolledBack:
+        """Put the steps that a rollback set aside back into the chain, by default the last ones.
 
-        Errors are those of `lccodec.chain.life.set_aside.bring_back`.
+        Errors are those of `lccodec.chain.life.set_aside.undo_rollback`.
         """
         with self._writer.at_rest() as claim:
             self._writer.settings.forget_saves()
-            return bring_back(self.directory, name, claim=claim)
+            return undo_rollback(self.directory, name, claim=claim)
 
-    def purge(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
-        """Remove what a rollback set aside, by default all that was ever set aside.
+    def delete_rolled_back(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
+        """Delete the steps that a rollback set aside, by default those of all rollbacks.
 
         Pinned steps are refused, unless `pinned` is set. Errors are those of
-        `lccodec.chain.life.set_aside.purge_rolled_back`.
+        `lccodec.chain.life.set_aside.delete_rolled_back`.
         """
-        return purge_rolled_back(self.directory, name, pinned=pinned)
+        return delete_rolled_back(self.directory, name, pinned=pinned)
 
     def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
-        """Start a new chain in `directory` from a step of this one; return the steps it has.
+        """Start a new chain in `directory` from a step of this one; return its steps.
 
         Errors are those of `lccodec.chain.life.fork.fork`.
         """
         return fork(self.directory, checked_path(directory), step)
 
     def prune(self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False) -> Pruning:
-        """Remove the checkpoints that `keep` does not want, and that nothing kept needs.
+        """Remove the checkpoints that `keep` does not keep and that no kept checkpoint needs.
 
-        The newest step and pinned steps stay. With `rewrite`, kept checkpoints are written anew
-        with the same state, so that they need only kept ones. With `dry_run` nothing is done.
+        The newest step and pinned steps stay. With `rewrite`, kept checkpoints are
+        rewritten with the same state, so that they need only kept ones. With `dry_run` nothing is
+        changed.
         Errors are those of `lccodec.chain.life.prune.prune`.
         """
         changes = rewrite and not dry_run
@@ -148,27 +151,27 @@ class Lifetime(History):
         directory: str | os.PathLike[str] | None = None,
         dry_run: bool = False,
     ) -> Compaction:
-        """Write a finished run anew, for fewer bytes or for restores that replay fewer deltas.
+        """Rewrite a finished run, to take fewer bytes or so that restores replay fewer deltas.
 
-        Without a policy every state stays as it is, bit for bit. With one, states are coded anew,
-        and the result says what that loses. Nobody may save meanwhile. See
+        Without a policy every state stays as it is, bit for bit. With one, states are encoded
+        again, and the result says what that loses. No process may save meanwhile. See
         `lccodec.chain.life.compact.compact`, also for errors.
 
         Parameters
         ----------
         policy
-            The policy to code the states with. It needs a new directory.
+            The policy to encode the states with. It needs `directory`.
         keyframe_every
-            The most deltas that a restore may replay. By default as for saves.
+            Maximum number of deltas that a restore replays. By default as for saves.
         directory
-            A new directory. By default the files of this chain are replaced, one after the other.
+            A new directory. By default the files of this chain are replaced, one by one.
         dry_run
-            Whether only to say what it brings. Not with a policy.
+            Return what would change, and change nothing. Not with a policy.
 
         Raises
         ------
         ArgumentError
-            For a policy without a new directory, or a directory that holds something else.
+            For a policy without `directory` or with `dry_run`, or if the directory is not empty.
         """
         every = self.keyframe_every if keyframe_every is None else check_every(keyframe_every)
         target = None if directory is None else checked_path(directory)
@@ -183,15 +186,15 @@ class Lifetime(History):
 
     def _code_anew(self, policy: str | Policy, every: int, target: Path | None, dry_run: bool) -> Compaction:
         if target is None or dry_run:
-            raise ArgumentError("a policy changes values: give it a new directory, and no dry_run")
+            raise ArgumentError("compact(policy=...) needs directory= and does not support dry_run")
         if target.exists() and any(target.iterdir()):
-            raise ArgumentError(f"{target} is not empty: a chain that is coded anew needs a new directory")
+            raise ArgumentError(f"compact(policy=...) needs a new or empty directory; {target} is not empty")
         made: Any = type(self)
         with made(target, policy, keyframe_every=every, newest="history") as other:
             return code_anew(self.directory, target, other.save)
 
     def pin(self, step: int) -> None:
-        """Pin a step: no prune removes it, of this process or another, nor what it needs.
+        """Pin a step: no prune of any process removes it, or the steps that it needs.
 
         Errors are those of `lccodec.chain.life.pins.pin`.
         """
@@ -211,7 +214,7 @@ def check_every(keyframe_every: object) -> int:
     """Return the parameter `keyframe_every`; raise ``ArgumentError`` if it cannot be one."""
     every = as_integer(keyframe_every)
     if every is None or every < 0:
-        raise ArgumentError(f"keyframe_every must be a non-negative integer, not {keyframe_every!r}")
+        raise ArgumentError(f"keyframe_every must be a non-negative integer; got {keyframe_every!r}")
     return every
 
 
@@ -222,4 +225,4 @@ def thin_out(directory: Path, keep: Keep | None, ancestry: Ancestry) -> None:
     try:
         prune(directory, keep, wait=False, ancestry=ancestry)
     except (LccodecError, OSError) as error:
-        warn(f"{directory}: the state is saved, but thinning out the chain failed: {error}")
+        warn(f"{directory}: the state is saved, but pruning the chain failed: {error}")

@@ -41,7 +41,7 @@ def pinned_steps(directory: Path) -> list[int]:
 
 
 def pin(directory: Path, step: int, system: System = SYSTEM) -> None:
-    """Pin a step: no prune and no purge removes it, nor what it needs.
+    """Pin a step: no prune and no rollback removes it, nor what it needs.
 
     Raises
     ------

@@ -30,7 +30,7 @@ from ...frame.encode import encode_content
 from ...parallel import slices
 from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
-from ..read.checkpoint import CheckpointFile, open_file
+from ..read.checkpoint import OpenCheckpoint, open_file
 from ..read.replay import DecodedArray
 from ..save.encode import plan_manifest
 from ..save.plan import SavePlan, make_plan
@@ -108,9 +108,9 @@ def rewrite(
     manifest = replace(manifest, exact=kept.exact, replaces=roots, figures=kept.figures)
 
     def check(temporary: Path) -> None:
-        with CheckpointFile(open_checkpoint(temporary), directory) as new:
+        with OpenCheckpoint(open_checkpoint(temporary), directory) as new:
             if not _is_same(new, flat, metadata, list(state.values())):
-                raise ChainError(f"{path}: written anew it has another state, so it stays as it is")
+                raise ChainError(f"{path}: the rewritten file has another state, so the old file stays")
 
     if dry_run:
         entries = [FrameEntry.of(frame) for frame in _frames(plan)]
@@ -162,7 +162,7 @@ def _size(manifest: Manifest) -> int:
 
 
 def _is_same(
-    new: CheckpointFile, flat: Flat, metadata: Mapping[str, str], arrays: Sequence[DecodedArray]
+    new: OpenCheckpoint, flat: Flat, metadata: Mapping[str, str], arrays: Sequence[DecodedArray]
 ) -> bool:
     """Return whether a file decodes to a state, bit for bit."""
     manifest = new.links[-1].manifest

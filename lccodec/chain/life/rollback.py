@@ -28,7 +28,7 @@ def rollback(
     directory: Path,
     step: int,
     *,
-    purge: bool = False,
+    delete: bool = False,
     claim: Claim | None = None,
     system: System = SYSTEM,
 ) -> RolledBack:
@@ -36,7 +36,7 @@ def rollback(
 
     Parameters
     ----------
-    purge
+    delete
         Whether to remove them at once. Otherwise they are set aside in ``.rolled-back``.
     claim
         The claim of a `Chain`, which may be held already.
@@ -68,8 +68,10 @@ def rollback(
         steps = directory_steps(directory)
         later = {other: path for other, path in steps.items() if other > step}
         pinned = [other for other in pinned_steps(directory) if other > step]
-        if purge and pinned:
-            raise ArgumentError(f"step {pinned[0]} of {directory} is pinned: unpin it, or set it aside")
+        if delete and pinned:
+            raise ArgumentError(
+                f"step {pinned[0]} of {directory} is pinned: unpin it, or roll back without delete"
+            )
         exact = _is_of_later(directory, step)
         paths = [*later.values(), *([directory / EXACT_NAME] if exact else [])]
         with storage_errors("cannot look at", directory):
@@ -78,7 +80,7 @@ def rollback(
         found = RolledBack("", step, gone, exact, size, tuple(pinned))
         if not paths and not pinned:
             return found
-        if not purge:
+        if not delete:
             if (before := cut_short(directory, step, later, exact)) is not None:
                 name = before.name
                 add_pins(folder, name, pinned)

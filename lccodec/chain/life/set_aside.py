@@ -160,7 +160,7 @@ def set_aside(folder: Folder, step: int, steps: Iterable[int], exact: bool, pins
     return aside
 
 
-def bring_back(
+def undo_rollback(
     directory: Path, name: str | None = None, *, claim: Claim | None = None, system: System = SYSTEM
 ) -> RolledBack:
     """Put what was rolled back into the chain again, by default what was rolled back last.
@@ -178,22 +178,22 @@ def bring_back(
     aside = directory / ROLLED_BACK_NAME / found.name
     with (
         (claim or Claim(directory, system)).held(),
-        storage_errors("cannot bring back to", directory),
+        storage_errors("cannot undo a rollback in", directory),
         locked_folder(directory, system) as folder,
     ):
         files, there = directory_steps(aside), directory_steps(directory)
         for step in there:
             if step > found.step and not _is_same(files.get(step), there[step]):
                 raise ArgumentError(
-                    f"{directory} has gone on: its step {step} is not the one that was rolled back; "
+                    f"{directory} has other steps now: its step {step} is not the one that was rolled back; "
                     f"roll back to step {found.step} first"
                 )
         alone = unfinished_step(directory)
         kept = aside / EXACT_NAME if found.exact else None
         if alone is not None and alone > found.step and not _is_same(kept, directory / EXACT_NAME):
             raise ArgumentError(
-                f"{directory} has gone on: its exact file alone has step {alone}, which would be lost; "
-                f"roll back to step {found.step} first"
+                f"{directory} has other steps now: the exact file alone has step {alone}, which would"
+                f" be lost; roll back to step {found.step} first"
             )
         missing = {step: path for step, path in files.items() if step not in there}
         for group in reversed(waves(missing)):  # parents first: what is in a chain can be restored
@@ -205,11 +205,11 @@ def bring_back(
         if found.exact:
             duplicate(aside / EXACT_NAME, folder, EXACT_NAME, overwrite=True)
         folder.sync()
-        _purge(folder, [found.name])
+        _delete(folder, [found.name])
     return found
 
 
-def purge_rolled_back(
+def delete_rolled_back(
     directory: Path, name: str | None = None, *, pinned: bool = False, system: System = SYSTEM
 ) -> list[RolledBack]:
     """Remove what was rolled back: under one name, or all of it.
@@ -230,12 +230,12 @@ def purge_rolled_back(
     for each in found:
         if each.pins and not pinned:
             raise ArgumentError(
-                f"step {each.pins[0]} of {directory}, rolled back as {each.name}, is pinned: bring it back,"
-                " or purge pinned steps, too (pinned=True)"
+                f"step {each.pins[0]} of {directory}, rolled back as {each.name}, is pinned:"
+                " undo the rollback, or delete pinned steps too (pinned=True)"
             )
     if os.path.lexists(directory / ROLLED_BACK_NAME):
-        with storage_errors("cannot purge", directory), locked_folder(directory, system) as folder:
-            _purge(folder, [each.name for each in found])
+        with storage_errors("cannot delete from", directory), locked_folder(directory, system) as folder:
+            _delete(folder, [each.name for each in found])
     return found
 
 
@@ -260,7 +260,7 @@ def _is_same(aside: Path | None, path: Path) -> bool:
         return bool(left.roots & right.roots)
 
 
-def _purge(folder: Folder, asides: Iterable[str]) -> None:
+def _delete(folder: Folder, asides: Iterable[str]) -> None:
     with folder.inner(ROLLED_BACK_NAME) as base:
         for aside in asides:
             gone = temporary_name()

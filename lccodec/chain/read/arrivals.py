@@ -15,7 +15,7 @@ from ...container.tree import unflatten
 from ...element_types import Array, ElementType, check_dtype, from_components
 from ...frame.header import Shape
 from ..adapter import Adapter
-from .checkpoint import CheckpointFile, checked_names, without_spare
+from .checkpoint import OpenCheckpoint, checked_names, without_spare
 from .replay import DecodedArray
 
 
@@ -49,7 +49,7 @@ class Arrivals(Iterator[tuple[str, Any]]):
 
     def __init__(
         self,
-        file: CheckpointFile,
+        file: OpenCheckpoint,
         keys: Iterable[str] | str | None = None,
         dtype: Literal["float32", "bits"] | None = None,
         adapter: Adapter | None = None,
@@ -116,7 +116,7 @@ class Arrivals(Iterator[tuple[str, Any]]):
 
 
 def _values(
-    file: CheckpointFile, leaves: Iterable[tuple[str, int | None, Json]], dtype: str | None
+    file: OpenCheckpoint, leaves: Iterable[tuple[str, int | None, Json]], dtype: str | None
 ) -> Generator[tuple[str, Any], None, None]:
     """Yield leaves by name. Arrays are decoded when they are asked for, and not kept."""
     places = Counter(index for _, index, _ in leaves if index is not None)

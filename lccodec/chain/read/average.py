@@ -41,7 +41,7 @@ from ...element_types import ELEMENT_TYPES, Array, check_dtype, unwork, work
 from ...errors import ArgumentError
 from ...parallel import WIDE_PIECE, slices
 from ...policy.roles import ROLES, Role
-from .checkpoint import CheckpointFile, checked_names, open_step, without_spare
+from .checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
 from .info import ArrayInfo, Head, checkpoint_info, next_heads
 from .links import Link, value_or_raise
 from .replay import DecodedArray, decoded_together, replay_each
@@ -149,7 +149,7 @@ def _check_roles(roles: Iterable[Role] | Role) -> set[str]:
     except TypeError:
         found = [roles]
     if not found or not all(isinstance(role, str) and role in ROLES for role in found):
-        raise ArgumentError(f"roles are some of {', '.join(ROLES)}, not {roles!r}")
+        raise ArgumentError(f"roles must be among {', '.join(ROLES)}; got {roles!r}")
     return {str(role) for role in found}
 
 
@@ -158,7 +158,7 @@ def _lines(directory: Path, shares: Mapping[int, float], files: ExitStack) -> li
     lines: list[_Line] = []
     left = set(shares)
     while left:
-        file: CheckpointFile = files.enter_context(open_step(directory, max(left)))
+        file: OpenCheckpoint = files.enter_context(open_step(directory, max(left)))
         file.links[-1].reader.rest()  # there may be more lines than files can be open
         steps = [link.manifest.step for link in file.links]
         lines.append(_Line(file.links, {i: shares[step] for i, step in enumerate(steps) if step in left}))

@@ -15,12 +15,12 @@ from ...container.disk.system import checked_path
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError, warn
 from ..store.directory import step_index
-from .checkpoint import CheckpointFile, open_file
+from .checkpoint import OpenCheckpoint, open_file
 from .exact import ExactFile
 from .info import CheckpointInfo
 
 
-class BundledCheckpoint(CheckpointFile):
+class BundledCheckpoint(OpenCheckpoint):
     """An open checkpoint of a bundle. Its parents come from the same bundle."""
 
     def __init__(self, bundle: Bundle, reader: CheckpointReader) -> None:
@@ -40,11 +40,11 @@ class BundledExact(ExactFile):
         self._bundle = bundle
         super().__init__(reader, self._history)
 
-    def _history(self, error: LccodecError) -> CheckpointFile:
+    def _history(self, error: LccodecError) -> OpenCheckpoint:
         path, newest = self._bundle.path, self._bundle.steps[-1]
         if self.links[-1].manifest.step != newest:
             raise error
-        warn(f"{path}: the exact file is damaged, the history's newest is returned: {error}")
+        warn(f"{path}: the exact file is damaged; returned the newest state of the history: {error}")
         return open_path(path, step=newest, exact=False)
 
     def close(self) -> None:
@@ -53,27 +53,8 @@ class BundledExact(ExactFile):
         self._bundle.close()
 
 
-def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True) -> CheckpointFile:
-    """Open a checkpoint file, or a step of a bundle, to read single arrays.
-
-    The parents of a delta are looked for in the same directory, or in the bundle.
-
-    Parameters
-    ----------
-    step
-        Of a bundle: the step, by default the latest.
-    exact
-        Of a bundle: whether to take the newest state from the exact file, if it has one.
-
-    Raises
-    ------
-    ArgumentError
-        If `path` cannot be a path, or a step is given for a file of one checkpoint.
-    ChainError
-        If the bundle has no such step, or a parent is missing.
-    DataError, StorageError
-        If the file breaks a rule of the format, or the operating system cannot read it.
-    """
+def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True) -> OpenCheckpoint:
+    """Open a checkpoint file, or a step of a bundle, as :func:`lccodec.open`."""
     checked = checked_path(path)
     if step is None:
         try:
@@ -82,7 +63,7 @@ def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: b
             if not is_bundle(checked):
                 raise
     elif not is_bundle(checked):
-        raise ArgumentError(f"{checked} is not a bundle: a step is for a bundle")
+        raise ArgumentError(f"{checked} is not a bundle: pass step= for bundles only")
     bundle = Bundle(checked)
     try:
         reader = _open_step(bundle, step, exact)
@@ -105,7 +86,7 @@ def _open_step(bundle: Bundle, step: int | None, exact: bool) -> CheckpointReade
         if reader is not None:
             reader.close()
         elif problem is not None and wanted == newest:
-            warn(f"{bundle.path}: {problem}; the history's newest is returned")
+            warn(f"{bundle.path}: {problem}; returned the newest state of the history")
     if wanted not in bundle.index.checkpoints:
         nearest = min(bundle.steps, key=lambda s: abs(s - wanted))
         raise ChainError(f"{bundle.path} has no step {wanted}; the nearest is {nearest}")

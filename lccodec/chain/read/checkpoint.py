@@ -8,6 +8,7 @@ Source: SPEC 9.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property
@@ -32,15 +33,15 @@ _MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
 
 
-class CheckpointFile:
-    """An open checkpoint with the parents it needs. It decodes only what is asked for.
+class OpenCheckpoint:
+    """An open checkpoint with the parents it needs; a context manager.
 
-    :func:`lccodec.open` returns it. It is a context manager. It keeps one file open; the parents'
-    files are opened when they are read.
+    It decodes only what is asked for. It keeps one file open; the parents' files are opened when
+    they are read. `lccodec.CheckpointFile` shows users a part of it.
     """
 
     def __init__(self, reader: CheckpointReader, place: Place | None) -> None:
-        self._decode: Callable[[CheckpointFile, list[int]], Decoding] | None = None
+        self._decode: Callable[[OpenCheckpoint, list[int]], Decoding] | None = None
         self._progress: Progress = False
         with ExitStack() as opened:  # all are closed if one of them is refused
             readers = [opened.enter_context(reader)]
@@ -81,28 +82,13 @@ class CheckpointFile:
         return dict(self._manifest.metadata)
 
     def get(self, name: str, dtype: Literal["float32", "bits"] | None = None) -> Any:
-        """Return one array without reading others.
-
-        Parameters
-        ----------
-        name
-            One of `keys`.
-        dtype
-            ``"float32"`` returns a bfloat16 array as float32, ``"bits"`` as `BFLOAT16_BITS`.
-
-        Raises
-        ------
-        ArgumentError
-            If there is no array of that name, `dtype` is something else, or the file is closed.
-        DataError, ChainError, StorageError
-            If what is stored is damaged, has been replaced since it was opened, or cannot be read.
-        """
+        """Return one array without reading others, as `lccodec.CheckpointFile.get`."""
         check_dtype(dtype)
         _check_names([name])
         index = self._indices.get(name)
         if index is None:
             select(self._manifest.tree, self._manifest.scalars, [name])  # its error suggests close names
-            raise ArgumentError(f"{name!r} is not an array")
+            raise ArgumentError(f"{name!r} is not an array, but a scalar or a container: use state(keys=...)")
         return without_spare(self.decode(index).array(dtype))
 
     def state(
@@ -117,6 +103,10 @@ class CheckpointFile:
         found = self.decode_some(arrays.values())
         decoded = {index: without_spare(a.array(dtype)) for index, a in found.items()}
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
+
+    def verify(self) -> None:
+        """Decode all arrays, keep none, and raise the error of the first that is damaged."""
+        deque(self.decode_each(range(len(self._manifest.arrays))), maxlen=0)
 
     def decoded(self) -> list[DecodedArray]:
         """Return all arrays as decoded, by index. Arrays of a run share memory."""
@@ -142,7 +132,7 @@ class CheckpointFile:
         wanted, count = list(indices), len(self._manifest.arrays)
         for index in wanted:
             if type(index) is not int or not 0 <= index < count:
-                raise ArgumentError(f"{index!r} is not the index of an array; there are {count} arrays")
+                raise ArgumentError(f"an index must be the index of an array, below {count}; got {index!r}")
         return wanted
 
     def _replay(self, indices: list[int]) -> Decoding:
@@ -152,7 +142,7 @@ class CheckpointFile:
             decoding = replay(self._links, indices, self.together)
         return watched(decoding, len(indices), self._progress) if self._progress else decoding
 
-    def decode_by(self, decode: Callable[[CheckpointFile, list[int]], Decoding]) -> None:
+    def decode_by(self, decode: Callable[[OpenCheckpoint, list[int]], Decoding]) -> None:
         """Let a function decode arrays, given this file and their indices, as `replay` does."""
         self._decode = decode
 
@@ -175,15 +165,7 @@ class CheckpointFile:
         return array_heads(self._links)
 
     def info(self) -> CheckpointInfo:
-        """Return what is stored, without decoding it.
-
-        Raises
-        ------
-        ArgumentError
-            If the file is closed.
-        DataError
-            If a frame's header breaks a rule.
-        """
+        """Return what is stored, without decoding it."""
         return checkpoint_info(self._links[-1], self.heads(), len(self._links) - 1)
 
     @property
@@ -203,7 +185,7 @@ def checked_names(keys: object) -> list[str]:
     try:
         names = list(iter(keys))  # type: ignore[call-overload]
     except TypeError:
-        raise ArgumentError(f"keys are names of leaves or containers, not {keys!r}") from None
+        raise ArgumentError(f"keys must be names of leaves or containers; got {keys!r}") from None
     _check_names(names)
     return names
 
@@ -211,7 +193,7 @@ def checked_names(keys: object) -> list[str]:
 def _check_names(names: Sequence[object]) -> None:
     for name in names:
         if not isinstance(name, str):
-            raise ArgumentError(f"{name!r} is not a name: names are strings")
+            raise ArgumentError(f"a name must be a string; got {name!r}")
 
 
 def without_spare(array: Array) -> Array:
@@ -225,13 +207,10 @@ def without_spare(array: Array) -> Array:
     return array
 
 
-def open_file(path: str | os.PathLike[str]) -> CheckpointFile:
+def open_file(path: str | os.PathLike[str]) -> OpenCheckpoint:
     """Open a checkpoint file to read single arrays.
 
     The parents of a delta are looked for in the same directory.
-
-    Parameters
-    ----------
 
     Raises
     ------
@@ -245,11 +224,11 @@ def open_file(path: str | os.PathLike[str]) -> CheckpointFile:
     for _ in range(_MAX_ATTEMPTS - 1):
         # A prune may write a file anew, and remove its parent, before the parent is opened.
         with suppress(ChainError):
-            return CheckpointFile(open_checkpoint(checked), checked.parent)
-    return CheckpointFile(open_checkpoint(checked), checked.parent)
+            return OpenCheckpoint(open_checkpoint(checked), checked.parent)
+    return OpenCheckpoint(open_checkpoint(checked), checked.parent)
 
 
-def open_step(directory: Path, step: int | None = None) -> CheckpointFile:
+def open_step(directory: Path, step: int | None = None) -> OpenCheckpoint:
     """Open a step of a chain, the latest by default.
 
     It is the step's checkpoint, or the exact file if only that has the step.
@@ -271,7 +250,7 @@ def open_step(directory: Path, step: int | None = None) -> CheckpointFile:
     raise ChainError(f"{directory}: a step was pruned each time before it could be opened")
 
 
-def _open_listed(directory: Path, wanted: int | None) -> CheckpointFile | None:
+def _open_listed(directory: Path, wanted: int | None) -> OpenCheckpoint | None:
     """Open a step as `open_step`; ``None`` if it was taken away after it was listed."""
     steps = chain_steps(directory)
     if wanted is None:
@@ -298,6 +277,6 @@ def _open_listed(directory: Path, wanted: int | None) -> CheckpointFile | None:
     return file
 
 
-def open_data(data: bytes) -> CheckpointFile:
+def open_data(data: bytes) -> OpenCheckpoint:
     """Open a checkpoint that is in memory. It must be a keyframe."""
-    return CheckpointFile(open_bytes(data), None)
+    return OpenCheckpoint(open_bytes(data), None)

@@ -27,7 +27,7 @@ from ...workers.crew import Crew
 from ...workers.memory import Arena
 from ...workers.task import Bench, Task
 from .array_ranges import Ranges
-from .checkpoint import CheckpointFile, open_file
+from .checkpoint import OpenCheckpoint, open_file
 from .info import Head
 from .replay import DecodedArray, Decoding, replay
 
@@ -50,15 +50,15 @@ class Source:
     path: str
     root: bytes
 
-    def open(self, bench: Bench) -> CheckpointFile:
+    def open(self, bench: Bench) -> OpenCheckpoint:
         """Return the open checkpoint, which stays open on the bench."""
         if bench.get(_FILE, (None,))[0] != self:
             CloseFile().run(bench)
             file = open_file(self.path)
             bench[_FILE] = self, file
             if file.links[-1].reader.root != self.root:
-                raise ChainError(f"{file.links[-1].place}: was replaced since it was opened")
-        found: CheckpointFile = bench[_FILE][1]
+                raise ChainError(f"{file.links[-1].place}: was replaced after it was opened; open it again")
+        found: OpenCheckpoint = bench[_FILE][1]
         return found
 
 
@@ -139,7 +139,7 @@ class DecodeRange:
         """Do the task."""
         ranges = Ranges.of(self.source.open(bench).links, self.name)
         if ranges is None:
-            raise ChainError(f"{self.source.path}: was replaced since it was opened")
+            raise ChainError(f"{self.source.path}: was replaced after it was opened; open it again")
         verified = range(self.number, len(ranges.frames), self.count)
         return ranges.decode(slice(self.start, self.stop), self.out, verified)
 
@@ -148,7 +148,7 @@ class DecodeRange:
 TASKS: Final = (Source, CloseFile, DecodeGroup, DecodeRange)
 
 
-def replay_shared(file: CheckpointFile, source: Source, indices: Sequence[int], crew: Crew) -> Decoding:
+def replay_shared(file: OpenCheckpoint, source: Source, indices: Sequence[int], crew: Crew) -> Decoding:
     """Yield arrays with their indices, in this order and as soon as each is decoded, as `replay`.
 
     Raises
@@ -201,7 +201,7 @@ class _Job:
 class _Sharing:
     """Makes the tasks of a checkpoint, and memory for what is decoded."""
 
-    def __init__(self, file: CheckpointFile, source: Source) -> None:
+    def __init__(self, file: OpenCheckpoint, source: Source) -> None:
         self._file = file
         self._source = source
 
@@ -270,7 +270,7 @@ class Restorers:
         self._crew: Crew | None = None
         self._process = os.getpid()
 
-    def share(self, file: CheckpointFile, path: Path) -> None:
+    def share(self, file: OpenCheckpoint, path: Path) -> None:
         """Let the crew decode the arrays of an open checkpoint, if that is worth it."""
         if self._members == 1:
             return
@@ -285,7 +285,7 @@ class Restorers:
             self._crew.close()
         self._crew = None
 
-    def _decode(self, file: CheckpointFile, indices: list[int], *, source: Source) -> Decoding:
+    def _decode(self, file: OpenCheckpoint, indices: list[int], *, source: Source) -> Decoding:
         crew = self._crew
         if crew is None or crew.broken or self._process != os.getpid():  # or a fork has copied it
             self._process = os.getpid()

@@ -25,12 +25,12 @@ from ..store.directory import (
     step_index,
     stored_steps,
 )
-from .checkpoint import CheckpointFile, open_file, open_step
+from .checkpoint import OpenCheckpoint, open_file, open_step
 from .info import CheckpointInfo, Head
 from .replay import DecodedArray, Decoding
 
 
-class ExactFile(CheckpointFile):
+class ExactFile(OpenCheckpoint):
     """An open exact file. Where its frames are damaged, the history's checkpoint takes its place.
 
     Parameters
@@ -42,7 +42,7 @@ class ExactFile(CheckpointFile):
         that error if there is no such checkpoint.
     """
 
-    def __init__(self, reader: CheckpointReader, spare: Callable[[LccodecError], CheckpointFile]) -> None:
+    def __init__(self, reader: CheckpointReader, spare: Callable[[LccodecError], OpenCheckpoint]) -> None:
         super().__init__(reader, None)
         self._spare = spare
 
@@ -103,11 +103,11 @@ def open_exact(directory: Path) -> ExactFile:
         reader.close()
         raise
 
-    def spare(error: LccodecError) -> CheckpointFile:
+    def spare(error: LccodecError) -> OpenCheckpoint:
         path = checkpoint_path(directory, reader.manifest.step or 0)
         if not os.path.lexists(path):
             raise error
-        warn(f"{directory}: the exact file is damaged, the history's state is returned: {error}")
+        warn(f"{directory}: the exact file is damaged; returned the state of the history: {error}")
         return open_file(path)
 
     return ExactFile(reader, spare)
@@ -138,7 +138,7 @@ def link_problem(exact: CheckpointReader, directory: Path) -> tuple[bool, str | 
     return True, None
 
 
-def check_state(exact: CheckpointFile, checkpoint: CheckpointFile) -> None:
+def check_state(exact: OpenCheckpoint, checkpoint: OpenCheckpoint) -> None:
     """Raise ``FormatError`` if the states of the two differ in more than values (LCC-EXA-03)."""
     for what in ("metadata", "scalars", "tree"):
         ours, theirs = (json.dumps(getattr(f.links[-1].manifest, what)) for f in (exact, checkpoint))
@@ -190,7 +190,7 @@ def describe_exact(directory: Path) -> dict[str, Any] | None:
         return {"step": None, "bytes": None, "problem": str(error)}
 
 
-def open_newest(directory: Path, step: int | None = None) -> CheckpointFile:
+def open_newest(directory: Path, step: int | None = None) -> OpenCheckpoint:
     """Open a step of a chain, the latest by default: the exact file if it is of that step.
 
     An `LccodecWarning` says why an exact file is not used, or what is wrong beside it.
@@ -207,13 +207,13 @@ def open_newest(directory: Path, step: int | None = None) -> CheckpointFile:
         return file
     checkpoint = open_step(directory, step)
     if problem is not None:
-        warn(f"{directory}: {problem}; the history's newest is returned")
+        warn(f"{directory}: {problem}; returned the newest state of the history")
     elif not os.path.lexists(directory / EXACT_NAME) and _is_missed(checkpoint, directory):
-        warn(f"{directory}: there is no exact file; the history's newest, which lost something, is returned")
+        warn(f"{directory}: the exact file is missing; returned the newest lossy state of the history")
     return checkpoint
 
 
-def _is_missed(file: CheckpointFile, directory: Path) -> bool:
+def _is_missed(file: OpenCheckpoint, directory: Path) -> bool:
     """Return whether the newest checkpoint lost something, and its exact state was to be kept."""
     manifest = file.links[-1].manifest
     if manifest.policy == "lossless":  # as of most chains that have no exact file

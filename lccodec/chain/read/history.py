@@ -20,11 +20,12 @@ from ...container.disk.system import checked_path, storage_errors
 from ...errors import ArgumentError, ChainError
 from ...policy.roles import Role
 from ..adapter import Adapter, as_framework, check_adapter
+from ..fallback import newest_whole, steps_until
 from ..progress import Progress, check_progress
 from ..store.directory import chain_steps, checkpoint_path, exact_step, no_checkpoint, step_index
 from .arrivals import Arrivals
 from .average import average
-from .checkpoint import CheckpointFile, open_step
+from .checkpoint import OpenCheckpoint, checked_names, open_step
 from .crew import Restorers
 from .exact import ExactFile, open_newest, with_exact
 from .info import CheckpointInfo
@@ -78,11 +79,11 @@ def select_shares(
 def _steps(directory: Path, steps: Iterable[int] | None, last: int | None) -> list[int]:
     """Return the chosen steps, as they are given or rising."""
     if (steps is None) == (last is None):
-        raise ArgumentError("an average takes either steps or last, the number of newest steps")
+        raise ArgumentError("average needs either steps= or last=, the number of newest steps")
     if last is not None:
         count = as_integer(last)
         if count is None or count < 1:
-            raise ArgumentError(f"last is a positive integer, not {last!r}")
+            raise ArgumentError(f"last must be a positive integer; got {last!r}")
         there = list(chain_steps(directory)) if directory.is_dir() else []
         if not there:
             raise ChainError(no_checkpoint(directory))
@@ -90,9 +91,9 @@ def _steps(directory: Path, steps: Iterable[int] | None, last: int | None) -> li
     try:
         chosen = [step_index(step) for step in iter(steps or ())]
     except TypeError:
-        raise ArgumentError(f"steps are an iterable of steps, not {steps!r}") from None
+        raise ArgumentError(f"steps must be an iterable of steps; got {steps!r}") from None
     if not chosen:
-        raise ArgumentError("an average needs at least one step")
+        raise ArgumentError("average needs at least one step; got none")
     if len(set(chosen)) < len(chosen):
         twice = next(step for step in chosen if chosen.count(step) > 1)
         raise ArgumentError(f"step {twice} is given twice")
@@ -102,11 +103,11 @@ def _steps(directory: Path, steps: Iterable[int] | None, last: int | None) -> li
 def _shares(steps: list[int], weights: Iterable[float] | None, decay: float | None) -> dict[int, float]:
     """Return what each step counts, by rising steps; the sum is 1."""
     if weights is not None and decay is not None:
-        raise ArgumentError("an average takes either weights or decay")
+        raise ArgumentError("average takes either weights= or decay=; got both")
     if decay is not None:
         factor = as_number(decay)
         if factor is None or not 0 < factor <= 1:
-            raise ArgumentError(f"decay is a number above 0 and at most 1, not {decay!r}")
+            raise ArgumentError(f"decay must be a number above 0 and at most 1; got {decay!r}")
         numbers = {step: float(factor) ** age for age, step in enumerate(sorted(steps, reverse=True))}
     elif weights is not None:
         numbers = dict(zip(steps, _numbers(weights, len(steps)), strict=True))
@@ -114,7 +115,7 @@ def _shares(steps: list[int], weights: Iterable[float] | None, decay: float | No
         numbers = dict.fromkeys(steps, 1.0)
     largest = max(numbers.values())
     if not largest > 0:
-        raise ArgumentError("all weights are 0; at least one is to be above 0")
+        raise ArgumentError("at least one weight must be above 0; all are 0")
     scaled = {step: numbers[step] / largest for step in sorted(numbers)}  # a sum of large ones may overflow
     total = math.fsum(scaled.values())
     return {step: number / total for step, number in scaled.items()}
@@ -124,17 +125,15 @@ def _numbers(weights: Iterable[float], count: int) -> list[float]:
     try:
         given = list(iter(weights))
     except TypeError:
-        message = (
-            f"weights are one number for each step, not {weights!r}; decay is for an exponential average"
-        )
-        raise ArgumentError(message) from None
+        message = f"weights must be an iterable of one number for each step; got {weights!r}"
+        raise ArgumentError(f"{message}; for an exponential average, use decay=") from None
     if len(given) != count:
-        raise ArgumentError(f"{len(given)} weights for {count} steps")
+        raise ArgumentError(f"weights must have one number for each of {count} steps; got {len(given)}")
     numbers = []
     for value in given:
         number = as_number(value)
         if number is None or not 0 <= number < math.inf:
-            raise ArgumentError(f"a weight is a finite number from 0 on, not {value!r}")
+            raise ArgumentError(f"a weight must be a finite number of at least 0; got {value!r}")
         numbers.append(float(number))
     return numbers
 
@@ -166,8 +165,13 @@ class History:
 
     @property
     def steps(self) -> list[int]:
-        """The steps that can be restored, in rising order."""
+        """All steps, in ascending order."""
         return list(chain_steps(self.directory))
+
+    @property
+    def latest(self) -> int | None:
+        """The newest step; ``None`` if the chain has no checkpoint yet."""
+        return max(chain_steps(self.directory), default=None)
 
     @property
     def exact_step(self) -> int | None:
@@ -184,6 +188,7 @@ class History:
         *,
         dtype: Literal["float32", "bits"] | None = None,
         exact: bool = True,
+        fallback: bool = False,
         progress: Progress = False,
     ) -> Any:
         """Return a state.
@@ -193,7 +198,7 @@ class History:
         step
             Step of the checkpoint; the latest by default.
         keys
-            Name of an array, scalar or container (``"optimizer/0"``), or several names. Only these
+            One or several names of arrays, scalars or containers (``"optimizer/0"``). Only these
             are read and decoded.
         dtype
             ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`. An
@@ -201,6 +206,10 @@ class History:
         exact
             Whether to take the state from the exact file, if that is of the step. If the newest
             state is not returned bit for bit, an `LccodecWarning` says why.
+        fallback
+            Whether to restore an older step if the one asked for is damaged or unreadable: the
+            newest step before it of which every array verifies. An `LccodecWarning` names the
+            steps that were skipped, and why. With `keys`, the whole state is verified too.
         progress
             ``True`` shows a bar while arrays are decoded, if the package `tqdm` is installed and
             standard error is a terminal. A function is called as ``progress(done, total)`` after
@@ -216,15 +225,25 @@ class History:
         Raises
         ------
         ChainError
-            For an unknown step or a missing parent.
+            For an unknown step or a missing parent; with `fallback`, if no step can be restored.
         DataError, StorageError
             If stored bytes break a rule of the format, or a file cannot be read.
         ArgumentError
             For unknown keys, `dtype` or `progress`, or a step that is not an integer.
         """
-        with self._open(step, exact, progress, whole=keys is None) as file:
-            state = file.state(keys, self._bits if dtype is None else dtype)
-            return as_framework(self.adapter, state, file.metadata(), keys)
+        dtype = self._bits if dtype is None else dtype
+        resumes = step is None and keys is None
+
+        keys = keys if keys is None else checked_names(keys)  # an iterator is read once
+
+        def read(each: int | None) -> Any:
+            with self._open(each, exact, progress, resumes=resumes) as file:
+                if fallback and keys is not None:
+                    file.verify()
+                return as_framework(self.adapter, file.state(keys, dtype), file.metadata(), keys)
+
+        steps = steps_until(self.steps, None if step is None else step_index(step)) if fallback else []
+        return newest_whole(self.directory, steps, read) if steps else read(step)
 
     def restore_iter(
         self,
@@ -258,17 +277,17 @@ class History:
         layers/0 [0. 0.]
         layers/1 [1. 1. 1.]
         """
-        file = self._open(step, exact, progress, whole=keys is None)
+        file = self._open(step, exact, progress, resumes=step is None and keys is None)
         return Arrivals(file, keys, self._bits if dtype is None else dtype, self.adapter)
 
-    def _open(self, step: int | None, exact: bool, progress: Progress, *, whole: bool) -> CheckpointFile:
-        """Open a step to restore it, all of it or a part."""
+    def _open(self, step: int | None, exact: bool, progress: Progress, *, resumes: bool) -> OpenCheckpoint:
+        """Open a step to restore it; `resumes` says whether a run may go on from it."""
         check_progress(progress)
         file = (open_newest if exact else open_step)(self.directory, step)
         file.show(progress)
         if isinstance(file, ExactFile):
             return file
-        if step is None and whole:
+        if resumes:
             self._resumes()
         if self._restorers is not None:
             self._restorers.share(file, checkpoint_path(self.directory, file.links[-1].manifest.step or 0))

@@ -19,7 +19,7 @@ from ...container.manifest import Parent
 from ...container.reader import CheckpointReader
 from ...errors import ChainError, LccodecError, StorageError
 from ..store.directory import Place, check_name, is_gone, open_at, peek_at, place_path
-from .checkpoint import CheckpointFile
+from .checkpoint import OpenCheckpoint
 from .info import CheckpointInfo, Head, checkpoint_info, next_heads
 from .links import Link, check_parent, check_step, member_names, missing_parent, open_parent, value_or_raise
 from .replay import Decoded, DecodedArray, next_decoded, without_traceback
@@ -151,7 +151,7 @@ def visit_file(
     This closes `reader`.
     """
     try:
-        with CheckpointFile(reader, place or path.parent) as file:
+        with OpenCheckpoint(reader, place or path.parent) as file:
             left = None
             for link in file.links:
                 left = _advance(link, left, decode, overwrite=True)

@@ -26,7 +26,7 @@ from ..store.directory import (
     steps_of,
 )
 from .bundle import open_exact_in
-from .checkpoint import CheckpointFile, open_file
+from .checkpoint import OpenCheckpoint, open_file
 from .exact import check_exact, check_state, check_values, link_problem
 from .survey import Visit, survey, visit_file
 
@@ -213,10 +213,10 @@ def _validate_exact_in(bundle: Bundle, deep: bool) -> list[Problem]:
     if exact is None:
         return [Problem("chain", path.name, problem or "")]
     newest = bundle.steps[-1]
-    with CheckpointFile(exact, None) as file:
+    with OpenCheckpoint(exact, None) as file:
         if problem is not None or exact.manifest.step != newest:  # the checkpoint is damaged, or comes later
             return []
-        with CheckpointFile(bundle.open(newest), bundle) as checkpoint:
+        with OpenCheckpoint(bundle.open(newest), bundle) as checkpoint:
             return _problems([_error(partial(check_state, file, checkpoint))], path)
 
 

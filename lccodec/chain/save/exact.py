@@ -99,7 +99,7 @@ def _freed_beside(path: Path) -> Iterator[None]:
 def check_newest(newest: Kept | None) -> Kept | None:
     """Return the parameter `newest` of a chain; raise ``ArgumentError`` if it is unknown."""
     if newest is not None and (not isinstance(newest, str) or newest not in KEPT):
-        raise ArgumentError(f"newest is one of {', '.join(KEPT)}, or None to go on; not {newest!r}")
+        raise ArgumentError(f"newest must be 'exact', 'history' or None; got {newest!r}")
     return newest
 
 
@@ -107,7 +107,7 @@ def check_exact_every(every: object) -> int:
     """Return the parameter `exact_every` of a chain; raise ``ArgumentError`` for another value."""
     count = as_integer(every)
     if count is None or count < 1:
-        raise ArgumentError(f"exact_every must be a positive integer, not {every!r}")
+        raise ArgumentError(f"exact_every must be a positive integer; got {every!r}")
     return count
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from ...policy.policy import Candidate, Policy
 from ...policy.presets import POLICIES
 from ...policy.record import Record
-from ...policy.roles import Assignment
+from ...policy.roles import Assignment, Role
 from ...quantizers.base import Quantizer
 from ...quantizers.lossless import Lossless
 from ..adapter import Adapter, from_framework
@@ -29,7 +29,10 @@ from .settings import KEYFRAME_EVERY
 
 
 def foresee(
-    pair: tuple[Any, Any], adapter: Adapter | None, known: Mapping[str, Assignment] | None, record: Record
+    pair: tuple[Any, Any],
+    adapter: Adapter | None,
+    known: Mapping[str, Assignment | Role] | None,
+    record: Record,
 ) -> dict[str, Quantizer]:
     """Return the quantizers of `first_keyframe` for two states, given as to `Chain.save`."""
     if record.policy.keyframes == "exact":
@@ -119,7 +122,9 @@ class Forecast:
         return keyframes * self.keyframe + (states - keyframes) * self.delta + beside
 
 
-def forecast(states: Sequence[Any], policy: str, known: Mapping[str, Assignment] | None = None) -> Forecast:
+def forecast(
+    states: Sequence[Any], policy: str, known: Mapping[str, Assignment | Role] | None = None
+) -> Forecast:
     """Return about how many bytes a chain of states like these takes. Nothing is written.
 
     Parameters

@@ -116,7 +116,7 @@ class Judge:
             return self._look(index, state)
         except Exception as error:
             self._loss = None
-            warn(f"{self._directory}: loss= failed, and is not asked again: {reason_of(error)}")
+            warn(f"{self._directory}: loss= raised an error and is not called again: {reason_of(error)}")
             return None
         finally:
             self._spent += time.monotonic() - now

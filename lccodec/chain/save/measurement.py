@@ -35,7 +35,7 @@ from ...frame.content import MAX_SHARED_COMPONENTS
 from ...parallel import slices
 from ...policy.policy import Candidate
 from ..read.array_ranges import Ranges
-from ..read.checkpoint import CheckpointFile
+from ..read.checkpoint import OpenCheckpoint
 from ..read.replay import DecodedArray
 from ..store.directory import checkpoint_path
 from .reference import Tail
@@ -141,7 +141,7 @@ def stored_originals(directory: Path, tail: Tail, arrays: Sequence[Candidate]) -
         with open_checkpoint(checkpoint_path(directory, tail.step)) as reader:
             manifest = reader.manifest
         if manifest.exact is not None:
-            with CheckpointFile(open_checkpoint(directory / EXACT_NAME), None) as file:
+            with OpenCheckpoint(open_checkpoint(directory / EXACT_NAME), None) as file:
                 if file.links[-1].reader.root == manifest.exact:
                     return dict(_of_exact_file(file, arrays, wanted, sampling))
     except LccodecError:  # missing or damaged: a restore says so
@@ -154,7 +154,7 @@ def stored_originals(directory: Path, tail: Tail, arrays: Sequence[Candidate]) -
 
 
 def _of_exact_file(
-    file: CheckpointFile, arrays: Sequence[Candidate], wanted: Mapping[str, int], sampling: Sampling
+    file: OpenCheckpoint, arrays: Sequence[Candidate], wanted: Mapping[str, int], sampling: Sampling
 ) -> Iterator[tuple[str, Array]]:
     """Yield samples of arrays. A large array is read piece by piece, not held whole."""
     link, together = file.links[-1], []

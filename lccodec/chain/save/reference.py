@@ -27,7 +27,7 @@ from ...container.scalars import Json
 from ...element_types import Array
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ...policy.record import Record, read_record
-from ..read.checkpoint import CheckpointFile, open_file
+from ..read.checkpoint import OpenCheckpoint, open_file
 from ..read.replay import DecodedArray, Decoding, replay
 from ..store.directory import chain_steps, checkpoint_path
 
@@ -108,7 +108,7 @@ def read_tail(directory: Path, step: int, empty: Empty) -> Tail:
         return Tail(_links_of(file), last.manifest.tree, arrays)
 
 
-def _decode_into(empty: Empty, file: CheckpointFile, indices: list[int]) -> Decoding:
+def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Decoding:
     """Decode large arrays to where they stay: with a copy there would be two references."""
     heads, names = file.heads(), file.links[-1].index_names
     found = ((index, heads[names[index]].header) for index in indices)
@@ -145,7 +145,7 @@ def find_tail(
     except (DataError, ChainError, StorageError) as error:
         step = steps[-1] if steps and tail is None else None
         why = str(error) if step is None else f"step {step} cannot be restored: {error}"
-        warn(f"{directory} goes on with a keyframe, because {why}")
+        warn(f"{directory}: this save writes a keyframe instead of a delta: {why}")
         return None
 
 
@@ -183,7 +183,7 @@ def _same_state(tail: Tail, directory: Path) -> Tail:
         return replace(tail, links=_links_of(file))
 
 
-def _links_of(file: CheckpointFile) -> tuple[TailFile, ...]:
+def _links_of(file: OpenCheckpoint) -> tuple[TailFile, ...]:
     return tuple(
         TailFile(link.manifest.step or 0, link.reader.root, link.reader.file_size) for link in file.links
     )

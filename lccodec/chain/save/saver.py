@@ -82,7 +82,7 @@ class Saver:
         try:
             return self._save(step, flat, metadata, known, tell)
         except ChainError as error:  # what the delta was taken against is gone
-            warn(f"{self._directory}: the save begins anew, because {error}")
+            warn(f"{self._directory}: the save was started again: {error}")
             return self._save(step, flat, metadata, known, tell, last=True)
 
     def _save(  # as `save`
@@ -126,7 +126,7 @@ class Saver:
             if exact is None or (isinstance(error, ChainError) and not last):
                 raise
             warn(
-                f"step {step} is saved, but only in the exact file; the next save adds it to the rest:"
+                f"step {step} is saved, but only in the exact file; the next save adds it to the history:"
                 f" {reason_of(error)}"
             )
             return exact.size

@@ -63,10 +63,9 @@ def without_settings(
     def checked(self: _Chain, /, *args: Any, **named: Any) -> _Result:
         for name in named.keys() - own:
             if name in inspect.signature(type(self)).parameters:
-                also = "; for one save, known= has roles with their reasons" if name == "roles" else ""
                 raise ArgumentError(
-                    f"{method.__name__} takes no {name}: it is a setting of the chain, as in"
-                    f" Chain(directory, {name}=...){also}"
+                    f"{method.__name__} does not accept {name}=: pass it to the chain, as in"
+                    f" Chain(directory, {name}=...)"
                 )
         return method(self, *args, **named)
 
@@ -138,7 +137,7 @@ class Settings:
     def _settle(self, recorded: Record | None, problem: str | None) -> Record:
         self._before, policy = recorded, self._policy
         if policy is None and problem is not None:  # the chain may be one that must not lose anything
-            warn(f"the policy of {self._directory} is not known, it goes on lossless: {problem}")
+            warn(f"{self._directory}: the recorded policy cannot be read; saves are lossless: {problem}")
             policy = POLICIES["lossless"]
         recorded = recorded or Record(POLICIES["balanced"])
         roles = recorded.roles if self._roles is None else self._roles
@@ -154,8 +153,8 @@ class Settings:
                 self._tell_losses(plan, record.policy)
             if self._before and self._before.policy != record.policy:
                 warn(
-                    f"{self._directory} was saved with the policy {self._before.policy.name!r}, and goes on"
-                    f" with {record.policy.name!r}, as you ask"
+                    f"{self._directory} was saved with the policy {self._before.policy.name!r}, and now"
+                    f" continues with {record.policy.name!r}"
                 )
             self._record = record
         shortfall = plan.policy.shortfall

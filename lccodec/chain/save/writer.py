@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ArgumentError, warn
-from ...policy.roles import Assignment
+from ...policy.roles import Assignment, Role
 from ...workers.memory import Arena
 from ..adapter import Adapter, from_framework
 from ..progress import Progress, telling_of_save
@@ -73,7 +73,7 @@ class Writer:
         step: int,
         state: Any,
         metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment] | None,
+        known: Mapping[str, Assignment | Role] | None,
         progress: Progress,
         following: Any,
     ) -> int:
@@ -102,7 +102,7 @@ class Writer:
         step: int,
         state: Any,
         metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment] | None,
+        known: Mapping[str, Assignment | Role] | None,
         progress: Progress,
     ) -> int:
         """Save by this thread, without a copy of the state."""
@@ -117,7 +117,7 @@ class Writer:
         step: int,
         state: Any,
         metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment] | None,
+        known: Mapping[str, Assignment | Role] | None,
         progress: Progress,
         when_busy: WhenBusy,
     ) -> Future[int | None]:
@@ -128,7 +128,7 @@ class Writer:
             self._judge.look(step, state)
             return self._submit(background, step, state, metadata, known, progress, when_busy)
 
-    def plan(self, state: Any, known: Mapping[str, Assignment] | None) -> Plan:
+    def plan(self, state: Any, known: Mapping[str, Assignment | Role] | None) -> Plan:
         """Return what the save after all that run would do. See `Chain.plan`."""
         with self.turn:
             if (told := self._told(state, known, "plan")) is not None:
@@ -137,19 +137,19 @@ class Writer:
             plan = self._planned_here(state, known)
             return Plan(plan.parent, plan.described(), plan.policy.shortfall, plan.estimates)
 
-    def _estimates(self, state: Any, known: Mapping[str, Assignment] | None) -> list[Estimate]:
+    def _estimates(self, state: Any, known: Mapping[str, Assignment | Role] | None) -> list[Estimate]:
         """Return the estimates of a plan that workers have made."""
         with self.turn:
             told: list[Estimate] | None = self._told(state, known, "estimates")
             return self._planned_here(state, known).estimates() if told is None else told
 
-    def _told(self, state: Any, known: Mapping[str, Assignment] | None, question: Question) -> Any:
+    def _told(self, state: Any, known: Mapping[str, Assignment | Role] | None, question: Question) -> Any:
         """Return what the workers say to a state; ``None`` if the reference is not theirs."""
         if (background := self._own_background()) is None:
             return None
         return background.ask(partial(self._copied, 0, state, None, known, question=question))
 
-    def _planned_here(self, state: Any, known: Mapping[str, Assignment] | None) -> SavePlan:
+    def _planned_here(self, state: Any, known: Mapping[str, Assignment | Role] | None) -> SavePlan:
         flat, _, roles = from_framework(self._adapter, state, None, known)
         return self._saver.plan(flat, roles)
 
@@ -158,7 +158,7 @@ class Writer:
         if (found := self._own_background()) is not None:
             return found
         opening = self._options.opening(self._directory, self.settings, *self._every)
-        policy, count = self.settings.record.policy, self._options.in_flight
+        policy, count = self.settings.record.policy, self._options.max_concurrent_saves
         self._background = open_background(opening, self._claim, policy, self._saver, count, self._after)
         return self._background
 
@@ -168,7 +168,7 @@ class Writer:
         step: int,
         state: Any,
         metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment] | None,
+        known: Mapping[str, Assignment | Role] | None,
         progress: Progress,
         when_busy: WhenBusy = "wait",
         *,
@@ -185,7 +185,7 @@ class Writer:
         step: int,
         state: Any,
         metadata: Mapping[str, Any] | None,
-        known: Mapping[str, Assignment] | None,
+        known: Mapping[str, Assignment | Role] | None,
         arena: Arena,
         **how: Any,
     ) -> Snapshot:
@@ -202,7 +202,7 @@ class Writer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ArgumentError(f"{self._directory}: the chain is closed; open it anew to save")
+            raise ArgumentError(f"{self._directory}: the chain is closed; open it again to save")
 
     def wait(self, timeout: float | None) -> bool:
         """Return whether no save runs, after waiting for that. See `Chain.wait`."""
@@ -234,8 +234,8 @@ class Writer:
         if background is not None:
             background.close()
 
-    def give_way(self) -> None:
-        """Let another process save, until the next save. See `Chain.give_way`."""
+    def release_lock(self) -> None:
+        """Let another process save, until the next save. See `Chain.release_lock`."""
         with self.turn:
             if self._background is not None:
                 self._release()

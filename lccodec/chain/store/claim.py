@@ -109,8 +109,8 @@ class Claim:
                 if time.monotonic() > end:
                     holder = "another Chain of this process" if _identity(path) in _held else _holder(path)
                     raise ChainError(
-                        f"{self._directory}: {holder} saves to this chain, and there is one writer at a"
-                        " time; wait for its end, or save to another directory"
+                        f"{self._directory}: {holder} is saving to this chain, which has one writer at a"
+                        " time; wait until it ends, or save to another directory"
                     ) from None
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
 

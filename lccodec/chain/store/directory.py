@@ -43,7 +43,7 @@ def step_index(step: object) -> int:
     """Return a step as an int; raise ``ArgumentError`` if it is no integer, NumPy's or other."""
     index = as_integer(step)
     if index is None:
-        raise ArgumentError(f"a step is an integer, not {step!r}")
+        raise ArgumentError(f"a step must be an integer; got {step!r}")
     return index
 
 
@@ -51,11 +51,13 @@ def next_step(step: object, steps: Sequence[int], directory: Path) -> int:
     """Return a step as an int; raise ``ArgumentError`` if it does not come after `steps`."""
     index = step_index(step)
     if not 0 <= index <= MAX_STEP:
-        raise ArgumentError(f"a step is an integer from 0 to {MAX_STEP}, not {index}")
+        raise ArgumentError(f"a step must be an integer from 0 to {MAX_STEP}; got {index}")
     if index in steps:
-        raise ArgumentError(f"step {index} exists already in {directory}")
+        raise ArgumentError(f"a step must be new; step {index} exists already in {directory}")
     if steps and index < steps[-1]:
-        raise ArgumentError(f"step {index} is before the latest of {directory}, {steps[-1]}")
+        raise ArgumentError(
+            f"a step must be above the latest, {steps[-1]} in {directory}; got {index}: roll back first"
+        )
     return index
 
 

@@ -67,7 +67,7 @@ def convert(  # one parameter for each option: click passes them by name
         own = () if rules is None else load_rules(rules)
         exchange = Exchange(source_framework, own, like, model, optimizer)
     elif any((source_framework, output_framework, rules, like, model, optimizer)):
-        raise click.UsageError("an exchange needs --from one framework and --to the other")
+        raise click.UsageError("an exchange needs both --from and --to")
     state, metadata = _load(source, step)
     if exchange is not None:
         state, metadata, left_out = convert_state(state, metadata, exchange)
@@ -83,7 +83,7 @@ def _load(source: Path, step: int | None) -> tuple[Any, dict[str, str]]:
     """Return the state of a file or of a step, and its metadata; bfloat16 as bits."""
     if not source.is_dir() and not is_bundle(source):
         if step is not None:
-            raise ArgumentError(f"{source} is a file: --step is for a chain")
+            raise ArgumentError(f"--step needs a chain; {source} is a file")
         return load_file(source)
     with open_state(source, step, history=False) as file:
         return file.state(dtype="bits"), file.metadata()

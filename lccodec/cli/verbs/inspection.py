@@ -152,7 +152,7 @@ def show(  # one parameter for each option: click passes them by name
 
 def _course(path: Path, array: ArrayInfo) -> Trajectory:
     if not path.is_dir() and not is_bundle(path):
-        raise ArgumentError(f"{path} is a file: --over-time is for a chain")
+        raise ArgumentError(f"--over-time needs a chain; {path} is a file")
     with (
         nullcontext(path) if path.is_dir() else Bundle(path) as place,
         render.progress("reading") as update,

@@ -18,8 +18,7 @@ from ...chain.life.pins import pinned_steps
 from ...chain.life.pins import unpin as unpin_step
 from ...chain.life.prune import Pruning
 from ...chain.life.rollback import rollback as roll_back
-from ...chain.life.set_aside import RolledBack, list_rolled_back, purge_rolled_back
-from ...chain.life.set_aside import bring_back as bring_back_steps
+from ...chain.life.set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...errors import ArgumentError
 from ...policy.presets import POLICIES
@@ -37,45 +36,45 @@ _steps_argument = click.argument("steps", metavar="STEP...", type=STEP, nargs=-1
 @verb
 @chain_argument
 @click.argument("step", metavar="STEP", type=STEP)
-@click.option("--purge", is_flag=True, help="Remove the later steps at once, instead of setting them aside.")
-def rollback(directory: Path, step: int, purge: bool, as_json: bool) -> None:
+@click.option("--delete", is_flag=True, help="Remove the later steps at once, instead of setting them aside.")
+def rollback(directory: Path, step: int, delete: bool, as_json: bool) -> None:
     """Take all steps after STEP out of a chain, which then goes on from STEP.
 
     They are set aside, whole, in DIR/.rolled-back: see rolled-back. An exact file goes with them.
     """
-    gone = roll_back(directory, step, purge=purge)
+    gone = roll_back(directory, step, delete=delete)
     if as_json:
-        say(render.dump_json({"directory": str(directory), "purged": purge, **asdict(gone)}))
+        say(render.dump_json({"directory": str(directory), "deleted": delete, **asdict(gone)}))
         return
-    done = "nothing to take out" if not gone.bytes else "removed" if purge else f"set aside as {gone.name}"
+    done = "nothing to take out" if not gone.bytes else "removed" if delete else f"set aside as {gone.name}"
     say(f"step {step} is the newest; {done}{_content(gone)}")
 
 
 @verb
 @chain_argument
-@click.option("--name", help="Which of them.  [default: the last; with --purge, all]")
-@click.option("--bring-back", is_flag=True, help="Put the steps into the chain again.")
-@click.option("--purge", is_flag=True, help="Remove them for good.")
-@click.option("--pinned", is_flag=True, help="With --purge: pinned steps, too.")
+@click.option("--name", help="Which of them.  [default: the last; with --delete, all]")
+@click.option("--undo", is_flag=True, help="Put the steps into the chain again.")
+@click.option("--delete", is_flag=True, help="Remove them for good.")
+@click.option("--pinned", is_flag=True, help="With --delete: pinned steps, too.")
 def rolled_back(  # one parameter for each option
-    directory: Path, name: str | None, bring_back: bool, purge: bool, pinned: bool, as_json: bool
+    directory: Path, name: str | None, undo: bool, delete: bool, pinned: bool, as_json: bool
 ) -> None:
-    """List what rollback has set aside; or bring it back, or remove it for good."""
-    if bring_back and purge:
-        raise click.UsageError("--bring-back or --purge, not both")
-    if pinned and not purge:
-        raise click.UsageError("--pinned is for --purge")
-    if bring_back:
-        found = [bring_back_steps(directory, name)]
-    elif purge:
-        found = purge_rolled_back(directory, name, pinned=pinned)
+    """List what rollback has set aside; put it back, or remove it for good."""
+    if undo and delete:
+        raise click.UsageError("give --undo or --delete, not both")
+    if pinned and not delete:
+        raise click.UsageError("--pinned needs --delete")
+    if undo:
+        found = [undo_rollback(directory, name)]
+    elif delete:
+        found = delete_rolled_back(directory, name, pinned=pinned)
     else:
         found = [each for each in list_rolled_back(directory) if name in (None, each.name)]
     if as_json:
-        done = "brought back" if bring_back else "purged" if purge else None
+        done = "undone" if undo else "deleted" if delete else None
         say(render.dump_json({"directory": str(directory), "done": done, "rolled_back": found}))
         return
-    did = "brought back " if bring_back else "removed " if purge else ""
+    did = "put back " if undo else "removed " if delete else ""
     for each in found:
         say(f"{did}{each.name}{_content(each)}")
     if not found:
@@ -163,7 +162,7 @@ def prune(  # one parameter for each option: click passes them by name
     if places and (latest or every or best or steps or newer_than):
         raise click.UsageError("--named-by alone says what to keep")
     if grow and not rewrite:
-        raise click.UsageError("--grow is for --rewrite")
+        raise click.UsageError("--grow needs --rewrite")
     keep = None if places else Keep(latest, every, best, steps, newer_than)
 
     def pruned_chains(only_say: bool) -> dict[Path, Pruning]:
@@ -176,8 +175,8 @@ def prune(  # one parameter for each option: click passes them by name
         net = sum(found.net for found in pruned_chains(True).values())
         if net > 0 and not grow:
             raise ArgumentError(
-                f"{directory}: nothing is done: written anew, {net_text(net)};"
-                " --dry-run shows it, and --grow does it all the same"
+                f"{directory}: nothing was pruned: rewritten, {net_text(net)};"
+                " --dry-run shows what would change, --grow prunes anyway"
             )
         if not as_json:
             say(net_text(net))

@@ -37,7 +37,7 @@ def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None
     state, _, known = load_with_roles(file)
     is_chain = directory.is_dir() and directory_steps(directory)
     with Chain(directory, policy or (None if is_chain else "lossless")) as chain:
-        found = chain.plan(state, known=known)
+        found = chain.plan(state, roles=known)
         estimates = found.estimates()
         last = _last(chain)
     if as_json:
@@ -50,6 +50,6 @@ def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None
 def _last(chain: Chain) -> CheckpointInfo | None:
     """Return what is known of the newest checkpoint; ``None`` if there is none that can be read."""
     try:
-        return chain.info(chain.steps[-1]) if chain.steps else None
+        return None if chain.latest is None else chain.info()
     except LccodecError:  # the save would begin with a keyframe
         return None

@@ -86,7 +86,7 @@ def report(
     if wants_page:
         _check_page(target)
     if logdir is not None and other is not None:
-        raise click.UsageError("--tensorboard is for one PATH")
+        raise click.UsageError("--tensorboard needs exactly one PATH")
     originals = None if against is None else open_originals(against)
     with render.progress("examining") as update:
         found = examine(

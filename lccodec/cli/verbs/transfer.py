@@ -11,9 +11,11 @@ import click
 from ...adapters.files.formats import check_suffix
 from ...adapters.files.structure import choose
 from ...chain.chain import Chain
+from ...chain.fallback import newest_whole, steps_until
 from ...chain.read.average import average as average_steps
-from ...chain.read.checkpoint import CheckpointFile
+from ...chain.read.checkpoint import OpenCheckpoint
 from ...chain.read.history import select_shares
+from ...chain.read.info import CheckpointInfo
 from ...chain.store.directory import chain_steps
 from ...policy.presets import POLICIES
 from ...policy.record import Kept
@@ -33,6 +35,7 @@ from .parameters import (
     open_state,
     place_argument,
     step_option,
+    steps_of,
     workers_option,
 )
 
@@ -123,7 +126,7 @@ def save(  # one parameter for each option: click passes them by name
     whose names have no numbers follow the latest step of the chain, in the order given.
     """
     if step is not None and steps is not None:
-        raise click.UsageError("--step or --steps, not both")
+        raise click.UsageError("give --step or --steps, not both")
     mapped = map_files(directory, files, step, steps, skip_existing)
     if not as_json:
         say(mapping_text(mapped))
@@ -160,7 +163,7 @@ def save(  # one parameter for each option: click passes them by name
             def tell(done: int, total: int, before: int = before) -> None:
                 update(before + done / total, count)
 
-            chain.save(number, state, metadata, known=known, progress=tell, following=following)
+            chain.save(number, state, metadata, roles=known, progress=tell, following=following)
             following = None
             saved.append((file, info := chain.info(number)))
             if not as_json:
@@ -189,6 +192,9 @@ def save(  # one parameter for each option: click passes them by name
 @_strip_option
 @_dtype_option
 @history_option
+@click.option(
+    "--fallback", is_flag=True, help="If the step is damaged, restore the newest one before it that is whole."
+)
 @shard_option
 def restore(  # one parameter for each option: click passes them by name
     place: Path,
@@ -198,6 +204,7 @@ def restore(  # one parameter for each option: click passes them by name
     strip: bool,
     dtype: Literal["float32"] | None,
     history: bool,
+    fallback: bool,
     shard_bytes: int,
     as_json: bool,
 ) -> None:
@@ -210,11 +217,19 @@ def restore(  # one parameter for each option: click passes them by name
     --strip. The newest step comes from the exact file, if the chain has one.
     """
     _check_output(output, keys, strip)
-    with open_state(place, step, history) as file, render.progress("restoring") as update:
-        info, metadata = file.info(), file.metadata()
-        file.show(update)
-        # bfloat16 as bits can be written without ml_dtypes.
-        state = file.state(_names(file, keys) or None, dtype or "bits")
+    steps = steps_until(steps_of(place), step) if fallback else []
+    with render.progress("restoring") as update:
+
+        def read(each: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
+            with open_state(place, each, history) as file:
+                file.show(update)
+                if fallback and keys:
+                    file.verify()
+                # bfloat16 as bits can be written without ml_dtypes.
+                state = file.state(_names(file, keys) or None, dtype or "bits")
+                return file.info(), file.metadata(), state
+
+        info, metadata, state = newest_whole(place, steps, read) if steps else read(step)
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())
     written = save_output(state, output, metadata, shard_bytes)
@@ -289,7 +304,7 @@ def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:
         raise click.UsageError("--strip needs --key: it removes the key from the front of names")
 
 
-def _names(file: CheckpointFile, keys: tuple[str, ...]) -> list[str]:
+def _names(file: OpenCheckpoint, keys: tuple[str, ...]) -> list[str]:
     """Return names for keys. A key without an entry means arrays that start with it and a dot."""
     arrays = file.keys()
     names = []

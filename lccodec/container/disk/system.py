@@ -213,9 +213,11 @@ def checked_path(path: StrPath) -> Path:
     except (TypeError, UnicodeEncodeError):
         possible = False
     if not possible:
-        raise ArgumentError(f"not a path: {path!r}")
+        raise ArgumentError(f"a path must be a valid string or path object; got {path!r}")
     if _ADDRESS_START.match(text) or "://" in text:
-        raise ArgumentError(f"{text!r} is an address: remote stores are not there yet")
+        raise ArgumentError(
+            f"a path must be local; got the address {text!r}: remote stores are not supported"
+        )
     if text == "~" or text.startswith(_HOME_STARTS):  # `~name` may be the name of a file
         path = text = os.path.expanduser(text)  # noqa: PTH111 - Path raises where there is no home
     found = path if isinstance(path, Path) else Path(path)

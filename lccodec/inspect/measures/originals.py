@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from ...chain.read.bundle import open_exact_in
-from ...chain.read.checkpoint import CheckpointFile
+from ...chain.read.checkpoint import OpenCheckpoint
 from ...chain.read.replay import DecodedArray
 from ...chain.store.directory import Place
 from ...constants import EXACT_NAME
@@ -66,7 +66,7 @@ class ChainOriginals:
 class ExactOriginals:
     """The newest state, from the exact file of the chain or the bundle."""
 
-    def __init__(self, file: CheckpointFile, step: int) -> None:
+    def __init__(self, file: OpenCheckpoint, step: int) -> None:
         self.label = f"the exact file of step {step}"
         self.steps: Collection[int] = (step,)
         self._file = file
@@ -97,7 +97,7 @@ class ExactOriginals:
         if reader.root != named:
             reader.close()
             return None
-        return cls(CheckpointFile(reader, None), reader.manifest.step or 0)
+        return cls(OpenCheckpoint(reader, None), reader.manifest.step or 0)
 
 
 def original_bits(state: Mapping[str, Any], name: str, like: DecodedArray) -> Array | None:

@@ -12,17 +12,20 @@ from lccodec.errors import ArgumentError
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((None, "lc-2", 10, 1), "policy 'lc-2' is for deltas, and they need a chain"),
-        ((None, "balanced", 10, 1), "they need a chain"),
-        ((None, "lc-9", 10, 1), "unknown policy 'lc-9'"),
-        (("s3://bucket/run", "lossless", 10, 1), "is an address"),
-        (("", "lossless", 10, 1), "not a path"),
-        ((None, "lossless", 10, 1, "exact"), "newest='exact' is for a chain"),
-        (("run", "lossless", 10, 1, "oldest"), "newest is one of exact, history"),
-        ((None, "lossless", 10, 1, None, True), "background=True is for a chain"),
-        (("run", "lossless", 10, 1, None, "yes"), "background is True or False, not 'yes'"),
-        ((None, "lossless", 10, 1, None, False, Keep(latest=1)), "keep is for a chain"),
-        (("run", "lossless", 10, 1, None, False, 3), "keep is a lccodec.Keep, not 3"),
+        ((None, "lc-2", 10, 1), "policy 'lc-2' is for deltas, which need chain="),
+        ((None, "balanced", 10, 1), "which need chain="),
+        ((None, "lc-9", 10, 1), "policy must be .* got 'lc-9'"),
+        (("s3://bucket/run", "lossless", 10, 1), "the address"),
+        (("", "lossless", 10, 1), "a path must be"),
+        ((None, "lossless", 10, 1, "exact"), "newest='exact' needs chain="),
+        (
+            ("run", "lossless", 10, 1, "oldest"),
+            "newest must be 'exact', 'history' or None; got",
+        ),
+        ((None, "lossless", 10, 1, None, True), "background=True needs chain="),
+        (("run", "lossless", 10, 1, None, "yes"), "background must be True or False; got 'yes'"),
+        ((None, "lossless", 10, 1, None, False, Keep(latest=1)), "keep= needs chain="),
+        (("run", "lossless", 10, 1, None, False, 3), "keep must be an lccodec.Keep; got 3"),
     ],
 )
 def test_options_are_checked_before_there_is_anything_to_save(arguments, message):

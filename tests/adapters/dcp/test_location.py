@@ -12,7 +12,7 @@ def test_a_save_or_a_load_can_change_the_path(tmp_path):
     assert location.checkpoint_id == tmp_path
     location.reset(tmp_path / "0")
     assert location.checkpoint_id == tmp_path / "0"
-    with pytest.raises(ArgumentError, match="is an address"):
+    with pytest.raises(ArgumentError, match="the address"):
         location.reset("s3://bucket/run")
     assert location.checkpoint_id == tmp_path / "0"
 

@@ -107,10 +107,10 @@ def test_what_does_not_fit_leaves_no_file(gpt, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--from", "torch"], "needs --from one framework and --to the other"),
-        (["--from", "torch", "--to", "torch"], "needs --from one framework and --to the other"),
-        (["--rules", "rules.json"], "needs --from one framework and --to the other"),
-        (["--from", "torch", "--to", "flax", "--optimizer", "o"], "needs one for the model"),
+        (["--from", "torch"], "needs both --from and --to"),
+        (["--from", "torch", "--to", "torch"], "needs both --from and --to"),
+        (["--rules", "rules.json"], "needs both --from and --to"),
+        (["--from", "torch", "--to", "flax", "--optimizer", "o"], "needs the model's entry"),
         (["--from", "torch", "--to", "flax", "--model", "modell"], "the state has no entry 'modell'"),
         (
             ["--from", "torch", "--to", "flax", "--like", "torch.lcc.h5", "--model", "epoch"],

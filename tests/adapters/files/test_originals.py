@@ -57,7 +57,7 @@ def test_what_are_no_originals(tmp_path):
     (tmp_path / "final.npz").write_bytes(b"")
     with pytest.raises(lccodec.ArgumentError, match="not a chain, and its files have no numbers in"):
         open_originals(tmp_path)
-    with pytest.raises(lccodec.ArgumentError, match="originals are a directory"):
+    with pytest.raises(lccodec.ArgumentError, match="originals must be a directory"):
         open_originals(tmp_path / "final.npz")
     for name in ("a1.npz", "b1.npz"):
         (tmp_path / name).write_bytes(b"")

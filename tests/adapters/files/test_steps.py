@@ -48,17 +48,17 @@ FOUND = {
 }
 
 REFUSED = {
-    "a decimal": (["step-1.5.npz"], r"step-1\.5\.npz: 1\.5 is not a step"),
-    "a measure alone": (["loss0.25.npz", "loss0.5.npz"], r"0\.25 is not a step"),
-    "an abbreviation": (["step_10k.npz"], "10k is not a step"),
-    "dates": (["2024-01-01.npz", "2024-01-02.npz"], "2024-01-01 is not a step"),
-    "a date behind a word": (["run_2024_01_03.npz"], "2024_01_03 is not a step"),
+    "a decimal": (["step-1.5.npz"], r"step-1\.5\.npz: a step must be a whole number; got 1\.5"),
+    "a measure alone": (["loss0.25.npz", "loss0.5.npz"], r"a step must be a whole number; got 0\.25"),
+    "an abbreviation": (["step_10k.npz"], "a step must be a whole number; got 10k"),
+    "dates": (["2024-01-01.npz", "2024-01-02.npz"], "a step must be a whole number; got 2024-01-01"),
+    "a date behind a word": (["run_2024_01_03.npz"], "a step must be a whole number; got 2024_01_03"),
     "one without": (
         ["step100.npz", "step900.npz", "final.npz"],
         r"step100\.npz has a number, but final\.npz has none: all files need one",
     ),
-    "two": (["a1b20.npz"], "which number is the step, 1 and 20"),
-    "two that differ": (["1_20.npz", "2_30.npz"], "which number is the step, 1 and 20"),
+    "two": (["a1b20.npz"], "which number is the step: 1 and 20"),
+    "two that differ": (["1_20.npz", "2_30.npz"], "which number is the step: 1 and 20"),
     "other names": (["1_20.npz", "x3.npz"], "which number is the step"),
     "the same step": (["a/7.npz", "b/07.npz"], r"a/7\.npz and b/07\.npz are both of step 7"),
     "the same step of several runs": (["1/step5.npz", "2/step5.npz"], "are both of step 5"),

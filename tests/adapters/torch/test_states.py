@@ -212,7 +212,7 @@ def test_a_chain_restores_to_a_device_and_takes_adapters_only(tmp_path):
         chain.save(0, {"a": [torch.ones(2, 3)], "optimizer": trained()[2]["optimizer"]})
         back = chain.restore()
     assert (back["a"][0].device.type, back["a"][0].shape) == ("meta", (2, 3))
-    with pytest.raises(ArgumentError, match=r"adapter is to be one as .*, not 'torch'"):
+    with pytest.raises(ArgumentError, match=r"adapter must have .*; got 'torch'"):
         lccodec.Chain(tmp_path, adapter="torch")
 
 

@@ -13,6 +13,7 @@ import pytest
 import lccodec
 from lccodec import Chain
 from lccodec.chain.life import bundle as bundling
+from lccodec.chain.read.bundle import open_path
 from lccodec.container.bundle.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
 
@@ -256,7 +257,7 @@ def test_many_steps(tmp_path: Path) -> None:
     for step in range(300):
         chain.save(step, {"w": np.full(3, step)})
     lccodec.bundle(chain.directory, tmp_path / "run.lcc")
-    with lccodec.open(tmp_path / "run.lcc") as file:
+    with open_path(tmp_path / "run.lcc") as file:
         assert file.state()["w"].tolist() == [299] * 3
         assert len(file.links) == 300
     assert lccodec.validate(tmp_path / "run.lcc", deep=True) == []
@@ -272,9 +273,9 @@ def test_a_chain_that_was_written_anew(tmp_path: Path) -> None:
     lccodec.bundle(chain.directory, path)
     assert lccodec.validate(path, deep=True) == []
     for step, state in zip((40, 50), expected, strict=True):
-        with lccodec.open(path, step=step, exact=False) as file:
+        with open_path(path, step=step, exact=False) as file:
             assert_same(file.state(), state)
-    with lccodec.open(path) as file:
+    with open_path(path) as file:
         assert file.info().exact
         assert_same(file.state(), chain.restore())
     assert lccodec.unbundle(path, tmp_path / "back") == [40, 50]

@@ -156,9 +156,9 @@ def test_the_best_by_the_metrics_of_saves(tmp_path: Path, background: bool) -> N
 @pytest.mark.parametrize(
     ("metadata", "metrics", "match"),
     [
-        ({}, {"loss": "0.5"}, "metrics must be numbers, but 'loss' is '0.5'"),
-        ({}, {"loss": np.ones(2)}, "metrics must be numbers, but 'loss' is array"),
-        ({}, [0.5], "metrics must be a mapping from names to numbers, not list"),
+        ({}, {"loss": "0.5"}, "metrics must be numbers; got '0.5' for 'loss'"),
+        ({}, {"loss": np.ones(2)}, "metrics must be numbers; got array"),
+        ({}, [0.5], "metrics must be a mapping from names to numbers; got list"),
         ({"loss": "0.5"}, {"loss": 0.5}, "'loss' must be in metadata or in metrics"),
     ],
 )

@@ -16,12 +16,12 @@ def test_a_run_that_goes_astray(tmp_path: Path) -> None:
     assert chain.rollback(2).steps == (3, 4, 5)
     assert chain.pins == []
     chain.save(3, states[5])
-    chain.rollback(2, purge=True)
+    chain.rollback(2, delete=True)
     assert [each.steps for each in chain.rolled_back] == [(3, 4, 5)]
-    chain.bring_back()
+    chain.undo_rollback()
     assert chain.pins == [3]
     assert chain.unpin(3)
-    assert chain.purge() == []
+    assert chain.delete_rolled_back() == []
     for step in range(6):
         assert_same(chain.restore(step), states[step])
     assert_same(Chain(tmp_path / "fork").restore(), states[5])

@@ -214,9 +214,7 @@ def test_after_each_save(tmp_path: Path) -> None:
 
 def test_a_save_stands_if_pruning_fails(tmp_path: Path) -> None:
     chain = HistoryChain(tmp_path, "lossless", keep=Keep(best=(2, "loss", "min")))
-    with pytest.warns(
-        LccodecWarning, match="the state is saved, but thinning out the chain failed"
-    ) as caught:
+    with pytest.warns(LccodecWarning, match="the state is saved, but pruning the chain failed") as caught:
         chain.save(0, STATES[0])
     assert caught[0].filename == __file__
     assert_same(chain.restore(), STATES[0])

@@ -157,7 +157,7 @@ def test_errors_leave_the_old_file(chain: Chain, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(StorageError, match="No space"):
         rewrite(chain.directory, 3, None, system=Faulty(errno.ENOSPC, lambda name, _: name == "write"))
     monkeypatch.setattr(module, "_is_equal", lambda *_: False)
-    with pytest.raises(ChainError, match="has another state, so it stays"):
+    with pytest.raises(ChainError, match="has another state, so the old file stays"):
         rewrite(chain.directory, 3, None)
     assert {p.name: p.read_bytes() for p in entries(chain.directory)} == before
 

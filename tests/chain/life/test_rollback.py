@@ -35,15 +35,15 @@ def names(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("purge", [False, True])
+@pytest.mark.parametrize("delete", [False, True])
 @pytest.mark.parametrize("step", [0, 3, 4])
-def test_the_chain_goes_on_from_there(tmp_path: Path, step: int, purge: bool) -> None:
+def test_the_chain_goes_on_from_there(tmp_path: Path, step: int, delete: bool) -> None:
     chain = run_of(tmp_path / "run")
     before = {path.name: path.read_bytes() for path in entries(chain.directory)}
-    gone = chain.rollback(step, purge=purge)
+    gone = chain.rollback(step, delete=delete)
     assert gone.steps == tuple(range(step + 1, 7))
     assert gone.bytes == sum(len(before[f"{later:012d}.lcc.h5"]) for later in gone.steps)
-    assert (gone.step, gone.name) == (step, "" if purge else f"0001-to-{step}")
+    assert (gone.step, gone.name) == (step, "" if delete else f"0001-to-{step}")
     assert chain.steps == list(range(step + 1))
     assert_same(chain.restore(), STATES[step])
     chain.save(step + 1, STATES[7])
@@ -52,7 +52,7 @@ def test_the_chain_goes_on_from_there(tmp_path: Path, step: int, purge: bool) ->
     for kept in range(step + 1):
         name = f"{kept:012d}.lcc.h5"
         assert (chain.directory / name).read_bytes() == before[name]
-    assert (chain.directory / ROLLED_BACK_NAME).exists() != purge
+    assert (chain.directory / ROLLED_BACK_NAME).exists() != delete
 
 
 def test_what_is_set_aside_is_a_whole_chain(tmp_path: Path) -> None:
@@ -76,19 +76,19 @@ def test_back_to_the_newest_step_does_nothing(tmp_path: Path) -> None:
     assert_same(chain.restore(), STATES[6])
 
 
-@pytest.mark.parametrize("purge", [False, True])
-def test_the_exact_file_goes_with_the_steps(tmp_path: Path, purge: bool) -> None:
+@pytest.mark.parametrize("delete", [False, True])
+def test_the_exact_file_goes_with_the_steps(tmp_path: Path, delete: bool) -> None:
     chain = Chain(tmp_path / "run", "lc-2", newest="exact")
     for step in range(5):
         chain.save(step, STATES[step])
-    gone = chain.rollback(2, purge=purge)
+    gone = chain.rollback(2, delete=delete)
     assert gone.exact
     assert not (chain.directory / EXACT_NAME).exists()
-    with pytest.warns(match="there is no exact file"):
+    with pytest.warns(match="the exact file is missing"):
         chain.restore()
     chain.save(3, STATES[7])
     assert_same(chain.restore(), STATES[7])
-    if not purge:
+    if not delete:
         assert_same(Chain(chain.directory / ROLLED_BACK_NAME / gone.name).restore(), STATES[4])
 
 
@@ -97,7 +97,7 @@ def test_a_chain_that_was_exact_goes_on_exact(tmp_path: Path) -> None:
     chain = Chain(tmp_path / "run", "lc-3")
     chain.rollback(2)
     assert chain.newest == "exact"
-    with pytest.warns(LccodecWarning, match="goes on with 'lc-3'"):
+    with pytest.warns(LccodecWarning, match="continues with 'lc-3'"):
         chain.save(3, STATES[7])
     assert (chain.directory / EXACT_NAME).exists()
 
@@ -113,7 +113,7 @@ def test_a_step_that_is_not_there(tmp_path: Path, step: int) -> None:
 @pytest.mark.parametrize("step", [None, "3", 2.0, True])
 def test_what_is_no_step(tmp_path: Path, step: Any) -> None:
     chain = run_of(tmp_path / "run")
-    with pytest.raises(ArgumentError, match="a step is an integer"):
+    with pytest.raises(ArgumentError, match="a step must be an integer"):
         chain.rollback(step)
     assert chain.steps == list(range(7))
 
@@ -139,7 +139,7 @@ def test_pinned_steps_are_set_aside_and_not_purged(tmp_path: Path) -> None:
     chain.pin(1)
     chain.pin(5)
     with pytest.raises(ArgumentError, match=r"step 5 of .* is pinned"):
-        chain.rollback(3, purge=True)
+        chain.rollback(3, delete=True)
     assert chain.steps == list(range(7))
     gone = chain.rollback(3)
     assert chain.pins == [1]
@@ -227,7 +227,7 @@ def test_every_crash_can_be_finished(tmp_path: Path, exact_run: Path, power: boo
         assert not (place / EXACT_NAME).exists()
         (aside,) = chain.rolled_back
         assert (aside.steps, aside.exact, aside.pins) == ((5, 6), True, (5,))
-        assert chain.bring_back() == aside
+        assert chain.undo_rollback() == aside
         assert chain.steps == list(range(7))
         assert chain.pins == [5]
         assert chain.rolled_back == []
@@ -248,8 +248,8 @@ def test_only_what_was_cut_short_is_gone_on_with(tmp_path: Path) -> None:
     assert chain.rollback(3).name == "0003-to-3"
     assert [each.steps for each in chain.rolled_back] == [(5, 6), (5,), (4,)]
     assert [each.pins for each in chain.rolled_back] == [(), (5,), ()]
-    chain.bring_back()
-    chain.bring_back()
+    chain.undo_rollback()
+    chain.undo_rollback()
     assert_same(chain.restore(5), STATES[7])
     assert chain.pins == [5]
 

@@ -1,4 +1,4 @@
-"""What was rolled back: listed, brought back, purged; and no moment at which it is lost."""
+"""What was rolled back: listed, put back, deleted; and no moment at which it is lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecError, validate
-from lccodec.chain.life.set_aside import bring_back, exact_step, purge_rolled_back
+from lccodec.chain.life.set_aside import delete_rolled_back, exact_step, undo_rollback
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
 from lccodec.policy.record import Kept
 
@@ -45,7 +45,7 @@ def test_it_is_listed(chain: Chain) -> None:
 
 
 def test_it_comes_back(chain: Chain) -> None:
-    back = chain.bring_back()
+    back = chain.undo_rollback()
     assert back.steps == (5, 6)
     assert chain.steps == list(range(7))
     assert chain.pins == [6]
@@ -62,7 +62,7 @@ def test_it_comes_back(chain: Chain) -> None:
 def test_with_the_parents_that_are_gone_meanwhile(chain: Chain) -> None:
     for step in (3, 4):
         (chain.directory / f"{step:012d}.lcc.h5").unlink()
-    chain.bring_back()
+    chain.undo_rollback()
     assert chain.steps == list(range(7))
     assert validate(chain.directory, deep=True) == []
 
@@ -70,10 +70,10 @@ def test_with_the_parents_that_are_gone_meanwhile(chain: Chain) -> None:
 def test_not_into_a_chain_that_has_gone_on(chain: Chain) -> None:
     chain.save(5, STATES[7])
     with pytest.raises(ArgumentError, match=r"its step 5 is not the one .*; roll back to step 4 first"):
-        chain.bring_back()
+        chain.undo_rollback()
     assert_same(chain.restore(), STATES[7])
     chain.rollback(4)
-    chain.bring_back("0001-to-4")
+    chain.undo_rollback("0001-to-4")
     assert_same(chain.restore(5), STATES[5])
     assert [each.name for each in chain.rolled_back] == ["0002-to-4"]
 
@@ -87,11 +87,11 @@ def test_a_newer_step_that_only_the_exact_file_has_is_not_lost(tmp_path: Path, n
     with Chain(tmp_path, newest="exact") as chain:
         chain.save(2, STATES[7])
         (tmp_path / "000000000002.lcc.h5").unlink()  # as if the disk had been full
-        with pytest.raises(ArgumentError, match=r"its exact file alone has step 2, .*; roll back to step 1"):
-            chain.bring_back()
+        with pytest.raises(ArgumentError, match=r"the exact file alone has step 2, .*; roll back to step 1"):
+            chain.undo_rollback()
         assert_same(chain.restore(2), STATES[7])
         chain.rollback(1)
-        assert chain.bring_back("0001-to-1").steps == (2, 3)
+        assert chain.undo_rollback("0001-to-1").steps == (2, 3)
         assert_same(chain.restore(2, exact=False)["fixed"], STATES[2]["fixed"])
         assert [each.steps for each in chain.rolled_back] == [(2,)]
     assert validate(tmp_path, deep=True) == []
@@ -99,35 +99,35 @@ def test_a_newer_step_that_only_the_exact_file_has_is_not_lost(tmp_path: Path, n
 
 @pytest.mark.parametrize("name", ["0002-to-4", "", "..", "0001", "."])
 def test_what_is_not_there(chain: Chain, name: str) -> None:
-    for verb in (chain.bring_back, chain.purge):
+    for verb in (chain.undo_rollback, chain.delete_rolled_back):
         with pytest.raises(ChainError, match=r"has nothing rolled back as .*; 0001-to-4"):
             verb(name)
     assert len(chain.rolled_back) == 1
     other = Chain(chain.directory.parent / "other")
     with pytest.raises(ChainError, match="has nothing rolled back; nothing"):
-        other.bring_back()
-    assert other.purge() == []
+        other.undo_rollback()
+    assert other.delete_rolled_back() == []
 
 
 def test_it_is_purged(chain: Chain) -> None:
     chain.rollback(2)
     chain.rollback(1)
-    assert [each.name for each in chain.purge("0002-to-2")] == ["0002-to-2"]
-    assert [each.name for each in chain.purge(pinned=True)] == ["0001-to-4", "0003-to-1"]
+    assert [each.name for each in chain.delete_rolled_back("0002-to-2")] == ["0002-to-2"]
+    assert [each.name for each in chain.delete_rolled_back(pinned=True)] == ["0001-to-4", "0003-to-1"]
     assert chain.rolled_back == []
     assert not (chain.directory / ROLLED_BACK_NAME).exists()
     assert chain.steps == [0, 1]
 
 
-def test_pinned_steps_are_not_purged_unless_told(chain: Chain) -> None:
+def test_pinned_steps_are_not_deleted_unless_told(chain: Chain) -> None:
     chain.rollback(2)
     assert [each.pins for each in chain.rolled_back] == [(6,), ()]
-    for purge in (chain.purge, lambda: chain.purge("0001-to-4")):
-        with pytest.raises(ArgumentError, match=r"step 6 of .*, rolled back as 0001-to-4, is pinned: bring"):
-            purge()
+    for delete in (chain.delete_rolled_back, lambda: chain.delete_rolled_back("0001-to-4")):
+        with pytest.raises(ArgumentError, match=r"step 6 of .*, rolled back as 0001-to-4, is pinned: undo"):
+            delete()
         assert len(chain.rolled_back) == 2
-    chain.purge("0002-to-2")
-    (gone,) = chain.purge("0001-to-4", pinned=True)
+    chain.delete_rolled_back("0002-to-2")
+    (gone,) = chain.delete_rolled_back("0001-to-4", pinned=True)
     assert (gone.pins, chain.rolled_back) == ((6,), [])
 
 
@@ -179,7 +179,7 @@ def test_no_crash_loses_what_comes_back(chain: Chain, ignore: str) -> None:
         sound = restores(place) and all(map(restores, asides)) and there == set(range(7))
         return sound and (not done or steps == list(range(7)))
 
-    tried, wrong = broken(chain.directory, lambda s: bring_back(chain.directory, system=s), check, ignore)
+    tried, wrong = broken(chain.directory, lambda s: undo_rollback(chain.directory, system=s), check, ignore)
     assert ignore or tried > 30
     assert (wrong > 0) == bool(ignore)
 
@@ -191,7 +191,7 @@ def test_a_purge_that_is_cut_short_leaves_a_whole_chain_or_none(chain: Chain) ->
         return whole and restores(place) and Chain(place).steps == [0, 1, 2, 3, 4] and not (done and asides)
 
     tried, wrong = broken(
-        chain.directory, lambda s: purge_rolled_back(chain.directory, pinned=True, system=s), check
+        chain.directory, lambda s: delete_rolled_back(chain.directory, pinned=True, system=s), check
     )
     assert tried > 10
     assert wrong == 0

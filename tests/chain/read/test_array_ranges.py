@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec import Chain, DataError, ExponentBuckets, LogSteps, Lossless, UniformDeadzone
 from lccodec.chain.read.array_ranges import Ranges
+from lccodec.chain.read.bundle import open_path
 from lccodec.chain.read.replay import replay
 from lccodec.constants import METHOD_RAW, PAYLOAD_OFFSET
 from lccodec.element_types import Array, components
@@ -176,18 +177,18 @@ def test_every_damaged_byte_of_files_is_found(tmp_path: Path) -> None:
     expected = chain.restore()["w0"]
     for path in entries(tmp_path):
         sound = path.read_bytes()
-        with lccodec.open(path) as file:
+        with open_path(path) as file:
             length = file.links[-1].reader.trailer.payload_length
         for place in range(PAYLOAD_OFFSET, PAYLOAD_OFFSET + length, length // 7):
             data = bytearray(sound)
             data[place] ^= 1
             path.write_bytes(data)
-            with pytest.raises(DataError), lccodec.open(tmp_path / "000000000002.lcc.h5") as file:
+            with pytest.raises(DataError), open_path(tmp_path / "000000000002.lcc.h5") as file:
                 ranges = Ranges.of(file.links, "w0")
                 assert ranges is not None
                 put_together(ranges, 3)
         path.write_bytes(sound)
-    with lccodec.open(tmp_path / "000000000002.lcc.h5") as file:
+    with open_path(tmp_path / "000000000002.lcc.h5") as file:
         ranges = Ranges.of(file.links, "w0")
         assert ranges is not None
         np.testing.assert_array_equal(put_together(ranges, 3), expected.view("u4"))

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import lccodec
 from lccodec import ArgumentError, Chain, ChainError, ChecksumError, LccodecWarning
 from lccodec.chain.read import replay
 from lccodec.chain.read.arrivals import Arrivals
+from lccodec.chain.read.bundle import open_path
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
 from ...support.chains import HistoryChain
@@ -95,7 +95,7 @@ def test_an_array_comes_before_the_next_is_decoded(chain: Chain, monkeypatch: py
 
     monkeypatch.setattr(replay, "decode_components", counted)
     counts = [len(frames) for _ in chain.restore_iter()]
-    with lccodec.open(chain.directory / "000000000003.lcc.h5") as file:
+    with open_path(chain.directory / "000000000003.lcc.h5") as file:
         links = len(file.links)
     assert counts[:6] == [0, links, 2 * links, 3 * links, 3 * links, 4 * links]
     assert counts[6:8] == [4 * links] * 2

@@ -135,7 +135,7 @@ def test_roles(tmp_path: Path) -> None:
     assert means(["first_moment", "second_moment"]) == {"exp_avg", "exp_avg_sq"}
     assert means("other") == {"running_var", "odd.weight"}
     for roles in ((), "weights", 3, ["weight", None]):
-        with pytest.raises(ArgumentError, match="roles are some of weight"):
+        with pytest.raises(ArgumentError, match="roles must be among weight"):
             chain.average(last=3, roles=roles)  # type: ignore[arg-type]
 
 

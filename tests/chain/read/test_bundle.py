@@ -53,7 +53,7 @@ def test_an_unknown_step(tmp_path: Path) -> None:
     lccodec.bundle(chain.directory, tmp_path / "run.lcc")
     with pytest.raises(ChainError, match="has no step 12; the nearest is 10"):
         lccodec.open(tmp_path / "run.lcc", step=12)
-    with pytest.raises(ArgumentError, match="a step is an integer"):
+    with pytest.raises(ArgumentError, match="a step must be an integer"):
         lccodec.open(tmp_path / "run.lcc", step="10")  # type: ignore[arg-type]
 
 
@@ -66,7 +66,10 @@ def test_a_damaged_exact_file_in_a_bundle_gives_the_history(tmp_path: Path) -> N
         place = bundle.index.offsets[-1] + 20
     data[place] ^= 1
     path.write_bytes(data)
-    with pytest.warns(LccodecWarning, match="the history's newest is returned"), lccodec.open(path) as file:
+    with (
+        pytest.warns(LccodecWarning, match="returned the newest state of the history"),
+        lccodec.open(path) as file,
+    ):
         assert_same(file.state(), chain.restore(10, exact=False))
     assert [problem.rule for problem in lccodec.validate(path)] == ["LCC-TRL-05"]
     with pytest.warns(LccodecWarning, match="the exact file is left out"):
@@ -86,7 +89,7 @@ def test_a_damaged_array_of_an_exact_file_comes_from_the_history(tmp_path: Path,
     data[place] ^= 1
     path.write_bytes(data)
     with (
-        pytest.warns(LccodecWarning, match=r"run\.lcc: the exact file is damaged, the history's newest"),
+        pytest.warns(LccodecWarning, match=r"run\.lcc: the exact file is damaged; returned the newest state"),
         lccodec.open(path) as file,
     ):
         assert_same(file.state(keys), chain.restore(keys=keys, exact=False))

@@ -138,7 +138,7 @@ def test_damage_is_found_wherever_it_is(directory: Path, tmp_path: Path) -> None
 def test_a_file_that_is_replaced_on_the_way(directory: Path) -> None:
     with open_step(directory, 2) as file:
         source = Source(str(directory / "000000000003.lcc.h5"), file.links[-1].reader.root)
-        with pytest.raises(ChainError, match="was replaced since it was opened"):
+        with pytest.raises(ChainError, match="was replaced after it was opened"):
             list(replay_shared(file, source, [0, 1], Threads()))
 
 

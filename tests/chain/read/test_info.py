@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lccodec
+from lccodec.chain.read.bundle import open_path
 from lccodec.chain.read.info import array_heads
 from lccodec.frame.header import FrameHeader
 
@@ -43,7 +44,7 @@ def test_the_bytes_of_a_run_are_added_up_once(tmp_path: Path, monkeypatch: pytes
     path = tmp_path / "model.lcc.h5"
     lccodec.save_file({"big": np.arange(40_000.0), **small, **halves}, path)
     monkeypatch.setattr(FrameHeader, "nbytes", property(counted))
-    with lccodec.open(path) as file:
+    with open_path(path) as file:
         assert len(file.info().arrays) == 61
     assert len(calls) == 3
 

@@ -17,6 +17,7 @@ import pytest
 
 import lccodec
 from lccodec import ChainError, DataError, LccodecError, Lossless, validate
+from lccodec.chain.read.bundle import open_path
 from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.read.survey import survey
 from lccodec.constants import PAYLOAD_OFFSET
@@ -112,8 +113,8 @@ def test_a_difference_decodes_each_frame_once(tmp_path: Path, counts: Counter[st
         first = len(reader.manifest.frames)
     counts.clear()
     with (
-        lccodec.open(tmp_path / "000000000000.lcc.h5") as old,
-        lccodec.open(tmp_path / "000000000003.lcc.h5") as new,
+        open_path(tmp_path / "000000000000.lcc.h5") as old,
+        open_path(tmp_path / "000000000003.lcc.h5") as new,
     ):
         difference = compare_states(Leaves(old), Leaves(new))
     assert len(difference.changed) == 100
@@ -127,8 +128,8 @@ def test_a_long_chain_needs_few_descriptors(tmp_path: Path) -> None:
         assert chain.info().deltas == 89
         assert chain.restore()["a1"][0] == 90
         assert validate(tmp_path, deep=True) == []
-        with lccodec.open(tmp_path / "000000000089.lcc.h5") as one:
-            with lccodec.open(tmp_path / "000000000088.lcc.h5") as other:
+        with open_path(tmp_path / "000000000089.lcc.h5") as one:
+            with open_path(tmp_path / "000000000088.lcc.h5") as other:
                 assert one.get("n").size == other.get("n").size + 1
             assert one.get("a0")[0] == 89  # the other has let go of what is shared
 
@@ -199,7 +200,7 @@ def by_reading(path: Path) -> set[tuple[str, str]]:
     """What a reader of one file meets, array by array."""
     found = set()
     try:
-        with lccodec.open(path) as file:
+        with open_path(path) as file:
             for name in file.keys():  # noqa: SIM118
                 try:
                     file.get(name)

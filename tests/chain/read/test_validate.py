@@ -12,6 +12,7 @@ from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
 from lccodec.policy.record import Kept
 
 from ...support.chains import HistoryChain
+from ...support.checkpoints import damage_array
 from ...support.walks import walk
 
 
@@ -91,16 +92,6 @@ def two_parts(directory: Path, newest: Kept = "history") -> list[Path]:
             made.save(step, {"weight": weight, "exp_avg": rng.standard_normal(weight.shape)})
             weight = weight + rng.normal(0, 1e-3, weight.shape).astype(np.float32)
     return sorted(path for path in directory.iterdir() if path.name != EXACT_NAME)
-
-
-def damage_array(path: Path, name: str) -> None:
-    with lccodec.open(path) as file:
-        link = file.links[-1]
-        number = link.frame_of(link.names[name]) or 0
-        start = PAYLOAD_OFFSET + sum(frame.length for frame in link.manifest.frames[:number])
-    data = bytearray(path.read_bytes())
-    data[start + 28] ^= 1
-    path.write_bytes(bytes(data))
 
 
 def restorable(directory: Path) -> list[int]:

@@ -44,7 +44,7 @@ def _chain(tmp_path: Path) -> Chain:
     chain = Chain(tmp_path / "run", "lc-3", newest="exact")
     for step in range(3):
         chain.save(step, STATES[step])
-    chain.give_way()
+    chain.release_lock()
     return chain
 
 
@@ -186,7 +186,7 @@ def test_a_framework_s_states(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["Exact", "", 1, True, ["exact"], b"exact"])
 def test_other_values_are_refused(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(ArgumentError, match="newest is one of exact, history"):
+    with pytest.raises(ArgumentError, match="newest must be 'exact', 'history' or None; got"):
         Chain(tmp_path, newest=value)
     with pytest.raises(TypeError):
         Chain(tmp_path, "lc-3", "exact")  # type: ignore[misc]
@@ -209,7 +209,7 @@ def test_bad_arguments_of_a_restore_are_not_the_file_s_fault(chain: Chain) -> No
 
 def test_missing(chain: Chain) -> None:
     (chain.directory / EXACT).unlink()
-    from_history(chain, "there is no exact file; the history's newest")
+    from_history(chain, "the exact file is missing; returned the newest lossy state of the history")
     Chain(chain.directory).save(3, STATES[3])
     assert is_exact(chain.restore(), 3)
 
@@ -259,7 +259,7 @@ def test_a_step_of_the_exact_file_alone(chain: Chain, tmp_path: Path) -> None:
     chain.pin(3)
     assert chain.rollback(2).exact
     assert chain.steps == [0, 1, 2]
-    chain.bring_back()
+    chain.undo_rollback()
     assert chain.steps == [0, 1, 2, 3]
     assert is_exact(chain.restore(), 3)
 
@@ -288,15 +288,15 @@ def test_the_first_save_was_cut_short(tmp_path: Path) -> None:
     """The exact file alone says which policy, and which roles, the chain has."""
     known = {"fixed": Assignment("weight", "as the test says")}
     with Chain(tmp_path, "lc-2", newest="exact", roles={"layer/bias": "other"}) as chain:
-        chain.save(5, STATES[0], known=known)
+        chain.save(5, STATES[0], roles=known)
     expected = {array.name: array.role for array in chain.info().arrays}
     (tmp_path / "000000000005.lcc.h5").unlink()
     chain = Chain(tmp_path)
     assert chain.policy == lccodec.POLICIES["lc-2"]
     assert chain.roles == {"layer/bias": "other"}
-    with pytest.raises(ArgumentError, match="step 4 is before the latest"):
+    with pytest.raises(ArgumentError, match="a step must be above the latest"):
         chain.save(4, STATES[1])
-    with pytest.raises(ArgumentError, match="step 4 is before the latest"):
+    with pytest.raises(ArgumentError, match="a step must be above the latest"):
         chain.save_async(4, STATES[1])
     chain.save(6, STATES[1])
     assert chain.steps == [5, 6]
@@ -668,7 +668,7 @@ def test_another_writer_keeps_it_or_takes_it_away(chain: Chain) -> None:
     going_on = Chain(chain.directory)
     Chain(chain.directory, newest="history").save(3, STATES[3])
     going_on.save(4, STATES[4])
-    going_on.give_way()
+    going_on.release_lock()
     assert not (chain.directory / EXACT).exists()
     Chain(chain.directory, newest="exact").save(5, STATES[5])
     with pytest.warns(LccodecWarning, match="saved by another writer"):

@@ -79,7 +79,7 @@ def test_what_follows_one_state_is_forgotten_when_its_save_fails(tmp_path, worke
     one, other = states(1e-5, 2), states(1e-2, 2)
     options = {"newest": "history", "workers": workers}
     with Chain(tmp_path / "a", "balanced", **options) as chain:
-        with pytest.raises(ArgumentError, match="a step is an integer"):
+        with pytest.raises(ArgumentError, match="a step must be an integer"):
             chain.save(-1, one[0], following=one[1])
         (tmp_path / "a").touch()
         with pytest.raises(StorageError):

@@ -81,7 +81,7 @@ def test_a_resumed_chain_keeps_its_width(tmp_path: Path) -> None:
 
 
 def test_the_loss_is_asked_at_a_few_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later on it takes at most a hundredth of the time: a slow one is not asked again."""
+    """Later on it takes at most a hundredth of the time: a slow one is not called again."""
     now = [0.0]
     monkeypatch.setattr(judging.time, "monotonic", lambda: now[0])
     valley, times = Valley(0.0), []
@@ -133,7 +133,7 @@ def test_a_loss_that_fails_costs_no_save(tmp_path: Path, broken: Exception) -> N
         calls.append(state)
         raise broken
 
-    with pytest.warns(lccodec.LccodecWarning, match="loss= failed, and is not asked again"):
+    with pytest.warns(lccodec.LccodecWarning, match="loss= raised an error and is not called again"):
         chain = saved(tmp_path, Valley(0.0), loss)
     assert chain.steps == list(range(SAVES))
     assert len(calls) <= 2
@@ -158,9 +158,9 @@ def test_a_rollback_begins_anew(tmp_path: Path) -> None:
 
 
 def test_what_a_policy_takes() -> None:
-    with pytest.raises(lccodec.ArgumentError, match="loss judges intervals="):
+    with pytest.raises(lccodec.ArgumentError, match="loss= needs intervals="):
         lccodec.Balanced(loss=lambda _: 0.0)
-    with pytest.raises(lccodec.ArgumentError, match="loss is a function"):
+    with pytest.raises(lccodec.ArgumentError, match="loss must be a function"):
         lccodec.Balanced(intervals=0.1, loss=0.5)  # type: ignore[arg-type]
     with pytest.raises(lccodec.ArgumentError, match="at most one of ratio, max_bytes, error, intervals"):
         lccodec.Balanced(intervals=0.1, ratio=50)

@@ -35,7 +35,9 @@ def test_another_file_in_the_place_of_the_latest_is_noticed(tmp_path: Path) -> N
     one.save(1, states[1])
     (tmp_path / NAMES[1]).unlink()
     HistoryChain(tmp_path, policy="lossless").save(1, states[3])
-    with pytest.warns(LccodecWarning, match=f"keyframe, because step 1 was replaced: {NAMES[1]} is not"):
+    with pytest.warns(
+        LccodecWarning, match=f"keyframe instead of a delta: step 1 was replaced: {NAMES[1]} is not"
+    ):
         one.save(2, states[2])
     one.save(3, states[3])
     for step, state in {0: states[0], 1: states[3], 2: states[2], 3: states[3]}.items():
@@ -48,9 +50,13 @@ def test_a_step_of_another_writer_is_not_what_is_in_memory(tmp_path: Path) -> No
     one = HistoryChain(tmp_path, policy="lossless")
     one.save(0, states[0])
     HistoryChain(tmp_path, policy="lossless").save(1, states[1])
-    with pytest.warns(LccodecWarning, match="keyframe, because step 1 was saved by another writer"):
+    with pytest.warns(
+        LccodecWarning, match="keyframe instead of a delta: step 1 was saved by another writer"
+    ):
         one.plan(states[2])
-    with pytest.warns(LccodecWarning, match="keyframe, because step 1 was saved by another writer"):
+    with pytest.warns(
+        LccodecWarning, match="keyframe instead of a delta: step 1 was saved by another writer"
+    ):
         one.save(2, states[2])
     one.save(3, states[3])
     assert [one.info(step).parent for step in range(4)] == [None, 0, None, 2]
@@ -64,7 +70,9 @@ def test_steps_that_were_rolled_back_elsewhere_are_missed(tmp_path: Path) -> Non
     for step in range(4):
         one.save(step, states[step])
     HistoryChain(tmp_path).rollback(1)
-    with pytest.warns(LccodecWarning, match="keyframe, because step 3, which was saved last, is missing"):
+    with pytest.warns(
+        LccodecWarning, match="keyframe instead of a delta: step 3, which was saved last, is missing"
+    ):
         one.save(4, states[4])
     one.rollback(1)  # what this chain does itself is no surprise
     one.save(5, states[5])
@@ -133,7 +141,7 @@ def test_a_link_that_changes_under_an_open_chain_is_noticed(tmp_path: Path, step
         (tmp_path / "other" / NAMES[step]).replace(path)
     else:
         path.write_bytes(path.read_bytes()[:-1] if harm == "truncate" else b"")
-    with pytest.warns(LccodecWarning, match=rf"keyframe, because .*(step {step}|{NAMES[step]})"):
+    with pytest.warns(LccodecWarning, match=rf"keyframe instead of a delta: .*(step {step}|{NAMES[step]})"):
         chain.save(3, states[3])
     assert chain.info(3).parent is None
     chain.save(4, states[4])
@@ -187,7 +195,7 @@ def test_threads_may_save_on_one_chain(tmp_path: Path, monkeypatch: pytest.Monke
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(isinstance(e, ArgumentError) and "is before the latest" in str(e) for e in errors)
+    assert all(isinstance(e, ArgumentError) and "must be above the latest" in str(e) for e in errors)
     assert sorted(saved) == chain.steps
     assert len(saved) > 10
     for step in saved:

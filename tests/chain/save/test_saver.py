@@ -26,8 +26,8 @@ def test_warnings_are_at_the_line_that_saves(tmp_path: Path) -> None:
     with pytest.warns(LccodecWarning) as told:
         Chain(tmp_path).save(1, state)
     assert [warning.filename for warning in told] == [__file__] * 2
-    assert "goes on lossless" in str(told[0].message)  # from the settings
-    assert "goes on with a keyframe" in str(told[1].message)  # from the tail
+    assert "saves are lossless" in str(told[0].message)  # from the settings
+    assert "writes a keyframe instead of a delta" in str(told[1].message)  # from the tail
 
 
 def test_a_save_can_be_given_up_until_the_moment_that_it_is_committed(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_state_that_lost_its_reference_twice_is_kept_in_the_exact_file(
     monkeypatch.setattr(saver, "held_together", _gone)
     with pytest.warns(LccodecWarning) as told:
         chain.save(3, states[3])
-    assert "the save begins anew, because it is gone" in str(told[0].message)
+    assert "the save was started again: it is gone" in str(told[0].message)
     assert "step 3 is saved, but only in the exact file" in str(told[1].message)
     monkeypatch.undo()
     np.testing.assert_array_equal(chain.restore(3)["weight"], states[3]["weight"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from lccodec import ArgumentError, Balanced, Chain, LccodecWarning, Policy, UniformDeadzone
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import read_record
+from lccodec.policy.roles import Assignment
 
 from ...support.chains import HistoryChain
 from ...support.walks import NAMES, assert_same, walk
@@ -38,7 +40,9 @@ def test_another_policy_is_said_aloud(tmp_path: Path) -> None:
     states = walk(6)
     HistoryChain(tmp_path, policy="lossless").save(0, states[0])
     chain = HistoryChain(tmp_path, policy="lc-3")
-    with pytest.warns(LccodecWarning, match="with the policy 'lossless', and goes on with 'lc-3'") as told:
+    with pytest.warns(
+        LccodecWarning, match="with the policy 'lossless', and now continues with 'lc-3'"
+    ) as told:
         chain.save(1, states[1])
     assert told[0].filename == __file__
     chain.save(2, states[2])  # once
@@ -58,7 +62,7 @@ def test_the_policy_is_that_of_the_newest_checkpoint_that_can_be_read(tmp_path: 
     (tmp_path / NAMES[1]).write_bytes(b"damaged")
     assert HistoryChain(tmp_path).policy.name == "lossless"
     (tmp_path / NAMES[0]).write_bytes(b"damaged")
-    with pytest.warns(LccodecWarning, match=f"not known, it goes on lossless: .*{NAMES[1]}"):
+    with pytest.warns(LccodecWarning, match=f"cannot be read; saves are lossless: .*{NAMES[1]}"):
         assert HistoryChain(tmp_path).policy.name == "lossless"
 
 
@@ -71,7 +75,7 @@ def test_a_policy_that_is_given_needs_none_that_can_be_read(tmp_path: Path) -> N
     with pytest.warns(LccodecWarning) as told:
         chain.save(1, states[1])
     assert [f"{NAMES[0]}" in str(warning.message) for warning in told] == [True]
-    assert "goes on with a keyframe" in str(told[0].message)
+    assert "writes a keyframe instead of a delta" in str(told[0].message)
     assert read_record(chain.info().policy).policy == POLICIES["lc-3"]
 
 
@@ -81,7 +85,7 @@ def test_a_policy_of_another_version_is_not_guessed(tmp_path: Path, monkeypatch:
         patch.setattr("lccodec.chain.save.saver.write_record", lambda _: {"quantizer": "of the future"})
         HistoryChain(tmp_path, policy="lc-3").save(0, states[0])
     chain = HistoryChain(tmp_path)
-    with pytest.warns(LccodecWarning, match="goes on lossless"):
+    with pytest.warns(LccodecWarning, match="saves are lossless"):
         chain.save(1, states[1])
     assert_same(chain.restore(), states[1])
 
@@ -143,10 +147,37 @@ def test_steps_are_narrow_after_a_run_goes_on_from_a_lossy_state(
 def test_a_setting_of_the_chain_that_is_given_to_a_save(tmp_path: Path, method: str) -> None:
     words = [{"w": np.ones(3)}] if method == "plan" else [0, {"w": np.ones(3)}]
     chain = Chain(tmp_path)
-    with pytest.raises(ArgumentError, match=rf"{method} takes no roles: .*Chain\(directory, roles=.*known="):
-        getattr(chain, method)(*words, roles={"w": "weight"})
-    with pytest.raises(ArgumentError, match=r"takes no policy: .*Chain\(directory, policy=\.\.\.\)$"):
+    with pytest.raises(ArgumentError, match=r"does not accept policy=: .*Chain\(directory, policy=\.\.\.\)$"):
         getattr(chain, method)(*words, policy="small")
     with pytest.raises(TypeError, match="unexpected keyword argument 'rolls'"):
         getattr(chain, method)(*words, rolls={})
     assert chain.steps == []
+
+
+@pytest.mark.parametrize("method", ["save", "save_async"])
+def test_roles_for_one_save_are_by_name_or_pattern(tmp_path: Path, method: str) -> None:
+    state = {"fc": {"x": np.ones(3), "y": np.zeros(3)}, "z": np.ones(3)}
+    given: dict[str, Any] = {"fc/*": "weight", "z": Assignment("second_moment", "as the test says")}
+    with Chain(tmp_path, "lc-3", newest="history") as chain:
+        planned = {array.name: array.role for array in chain.plan(state, roles=given)}
+        getattr(chain, method)(0, state, roles=given)
+    with Chain(tmp_path, roles={"fc/y": "other"}) as chain:
+        getattr(chain, method)(1, state, roles=given)
+    found = [{array.name: array.role for array in chain.info(step).arrays} for step in (0, 1)]
+    assert found[0] == planned == {"fc/x": "weight", "fc/y": "weight", "z": "second_moment"}
+    assert found[1] == {**planned, "fc/y": "other"}  # what the chain was given goes before
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        ({"w": "heavy"}, "the role of 'w' must be one of"),
+        ({"v": "weight"}, "no array is named\n  'v'"),
+        (["w"], "roles must be a mapping"),
+    ],
+)
+def test_roles_for_one_save_are_checked(tmp_path: Path, roles: Any, message: str) -> None:
+    chain = Chain(tmp_path)
+    with pytest.raises(ArgumentError, match=message):
+        chain.save(0, {"w": np.ones(3)}, roles=roles)
+    assert chain.latest is None

@@ -92,7 +92,7 @@ class TwoThreads(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.directory = Path(tempfile.mkdtemp())
-        self.chain = Chain(self.directory / "run", POLICY, workers=self.workers, in_flight=2)
+        self.chain = Chain(self.directory / "run", POLICY, workers=self.workers, max_concurrent_saves=2)
         self.seeds = 0
         self.chain.save(0, state_of(0))
 
@@ -114,7 +114,7 @@ class TwoThreads(RuleBasedStateMachine):
             "rollback": lambda: chain.rollback(max(last - number, 0)),
             "prune": lambda: chain.prune(Keep(latest=number), rewrite=number > 1),
             "wait": chain.wait,
-            "give_way": chain.give_way,
+            "release_lock": chain.release_lock,
         }
         return calls[verb]
 
@@ -123,7 +123,7 @@ class TwoThreads(RuleBasedStateMachine):
         assert np.abs(state["weight"] - saved["weight"]).max() <= BOUND
 
     verbs = st.sampled_from(
-        ["save", "save_async", "plan", "restore", "rollback", "prune", "wait", "give_way"]
+        ["save", "save_async", "plan", "restore", "rollback", "prune", "wait", "release_lock"]
     )
 
     @rule(verbs=st.tuples(verbs, verbs), numbers=st.tuples(st.integers(1, 3), st.integers(1, 3)))

@@ -73,7 +73,7 @@ def test_a_second_writer_is_told_who_the_first_is(tmp_path: Path, how: str) -> N
     run = tmp_path / "run"
     with HistoryChain(run) as chain, writer(run, how) as other:
         for save in (chain.save, chain.save_async):
-            with pytest.raises(ChainError, match=f"process {other.pid} on .* saves to this chain"):
+            with pytest.raises(ChainError, match=f"process {other.pid} on .* is saving to this chain"):
                 save(101, STATES[0])
         assert chain.steps == [100]
         assert chain.failure is None
@@ -98,12 +98,12 @@ def test_what_others_may_do_meanwhile(tmp_path: Path) -> None:
         chain.fork(tmp_path / "fork", 3)
         for refused in (
             lambda: chain.rollback(3),
-            chain.bring_back,
+            chain.undo_rollback,
             lambda: chain.compact(keyframe_every=0),
         ):
-            with pytest.raises(ChainError, match="saves to this chain"):
+            with pytest.raises(ChainError, match="is saving to this chain"):
                 refused()
-        chain.purge()
+        chain.delete_rolled_back()
     chain.rollback(3)
     assert chain.steps == [1, 3]
 
@@ -146,7 +146,7 @@ from lccodec.chain.store import claim
 claim._SECONDS_TO_WAIT = 0.1
 save(100, {"x": np.zeros(3)}); chain.wait()
 if os.fork() == 0:
-    for refused in (lambda: save(101, {"x": np.ones(3)}), lambda: chain.rollback(100), chain.bring_back):
+    for refused in (lambda: save(101, {"x": np.ones(3)}), lambda: chain.rollback(100), chain.undo_rollback):
         try:
             refused()
         except lccodec.ChainError as error:
@@ -222,10 +222,10 @@ def test_one_chain_of_a_process_saves_at_a_time(
             lambda: two.save_async(3, STATES[3]),
             lambda: two.rollback(0),
             lambda: two.compact(keyframe_every=0),
-            two.bring_back,
+            two.undo_rollback,
             lambda: rollback(tmp_path, 0),
         ):
-            with pytest.raises(ChainError, match="another Chain of this process saves to this chain"):
+            with pytest.raises(ChainError, match="another Chain of this process is saving to this chain"):
                 refused()
         go_on.set()
         future.result()
@@ -399,7 +399,7 @@ def test_a_wait_for_the_end_of_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.filterwarnings("ignore:.* goes on with a keyframe, because step")
+@pytest.mark.filterwarnings("ignore:.* this save writes a keyframe instead of a delta")
 def test_a_directory_that_is_moved_away_and_back(tmp_path: Path) -> None:
     """The worker of this process has the lock as well, and keeps it meanwhile."""
     run = tmp_path / "run"
@@ -420,7 +420,7 @@ def test_a_chain_that_gives_way(tmp_path: Path, how: str) -> None:
         chain.save(0, STATES[0])
         if how:
             chain.save_async(1, STATES[1])
-        chain.give_way()
+        chain.release_lock()
         with writer(tmp_path, how) as other:
             with pytest.raises(ChainError, match=f"process {other.pid} on "):
                 chain.save(101, STATES[1])

@@ -130,7 +130,7 @@ def test_a_directory_that_cannot_be_listed_hides_no_other(
 def test_integers_are_steps() -> None:
     assert [step_index(step) for step in (3, np.int64(3), np.uint8(3), np.array(3))] == [3] * 4
     for step in (True, np.True_, 3.0, "3", None):
-        with pytest.raises(ArgumentError, match="a step is an integer"):
+        with pytest.raises(ArgumentError, match="a step must be an integer"):
             step_index(step)
 
 
@@ -138,7 +138,7 @@ def test_a_new_step_comes_after_all_others() -> None:
     run = Path("run")
     assert next_step(np.int64(7), [], run) == 7
     assert next_step(7, [2, 6], run) == 7
-    for step, message in ((6, "exists already in run"), (5, "before the latest of run, 6"), (-1, "from 0")):
+    for step, message in ((6, "exists already in run"), (5, "above the latest, 6 in run"), (-1, "from 0")):
         with pytest.raises(ArgumentError, match=message):
             next_step(step, [2, 6], run)
     with pytest.raises(ArgumentError, match=f"from 0 to {MAX_STEP}"):

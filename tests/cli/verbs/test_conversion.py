@@ -73,7 +73,7 @@ def test_a_step_of_a_chain_to_plain_hdf5(chain, tmp_path):
 def test_a_step_is_of_a_chain(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones(2))
     _, stderr = run("convert", tmp_path / "a.npz", tmp_path / "b.npz", "--step", 3, code=2)
-    assert "is a file: --step is for a chain" in stderr
+    assert "--step needs a chain" in stderr
 
 
 def test_shards_of_a_size(tmp_path):

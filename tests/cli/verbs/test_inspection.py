@@ -191,7 +191,7 @@ def test_show_over_time(chain, tmp_path):
     lccodec.bundle(chain, tmp_path / "run.lccb")
     assert run_json("show", tmp_path / "run.lccb", "model/weight", "--over-time")["over_time"] == document
     error = run("show", step_file(chain, 10), "model/weight", "--over-time", code=2)[1]
-    assert "--over-time is for a chain" in error
+    assert "--over-time needs a chain" in error
 
 
 def test_show_of_a_scalar(chain):

@@ -20,26 +20,26 @@ def test_rollback_and_back(chain):
     assert run("rolled-back", chain)[0] == listed
     document = run_json("rolled-back", chain)
     assert document["rolled_back"][0]["steps"] == [20, 30]
-    assert run("rolled-back", chain, "--bring-back")[0] == f"brought back {listed}"
+    assert run("rolled-back", chain, "--undo")[0] == f"put back {listed}"
     assert lccodec.Chain(chain).steps == [10, 20, 30]
     assert run("rolled-back", chain)[0] == "nothing is rolled back\n"
     assert run("rollback", chain, 30)[0] == "step 30 is the newest; nothing to take out\n"
 
 
 def test_purges(chain):
-    document = run_json("rollback", chain, 20, "--purge")
-    assert (document["steps"], document["name"], document["purged"]) == ([30], "", True)
+    document = run_json("rollback", chain, 20, "--delete")
+    assert (document["steps"], document["name"], document["deleted"]) == ([30], "", True)
     assert run("rollback", chain, 10)[0].startswith("step 10 is the newest; set aside as 0001-to-10: 1 ")
-    assert run("rolled-back", chain, "--purge")[0].startswith("removed 0001-to-10: 1 checkpoints")
+    assert run("rolled-back", chain, "--delete")[0].startswith("removed 0001-to-10: 1 checkpoints")
     assert [path.name for path in entries(chain)] == [step_file(chain, 10).name]
-    document = run_json("rolled-back", chain, "--purge")
-    assert document == {"directory": str(chain), "done": "purged", "rolled_back": []}
+    document = run_json("rolled-back", chain, "--delete")
+    assert document == {"directory": str(chain), "done": "deleted", "rolled_back": []}
 
 
 def test_what_is_refused(chain, tmp_path):
     assert "no step 15" in run("rollback", chain, 15, code=1)[1]
-    assert "has nothing rolled back" in run("rolled-back", chain, "--bring-back", code=1)[1]
-    assert "not both" in run("rolled-back", chain, "--bring-back", "--purge", code=2)[1]
+    assert "has nothing rolled back" in run("rolled-back", chain, "--undo", code=1)[1]
+    assert "not both" in run("rolled-back", chain, "--undo", "--delete", code=2)[1]
     assert "holds a chain" in run("fork", chain, 10, chain, code=2)[1]
     assert "no step 15" in run("pin", chain, 15, code=1)[1]
     assert "does not exist" in run("rollback", tmp_path / "nothing", 1, code=2)[1]
@@ -117,8 +117,8 @@ def lossy(tmp_path):
 def test_a_prune_that_makes_the_chain_larger_is_refused(lossy):
     before = {path.name: path.read_bytes() for path in entries(lossy)}
     _, stderr = run("prune", lossy, "--latest", 3, "--rewrite", code=2)
-    assert "nothing is done: written anew, the chain takes" in stderr
-    assert "--grow does it all the same" in stderr
+    assert "nothing was pruned: rewritten, the chain takes" in stderr
+    assert "--grow prunes anyway" in stderr
     run_json("prune", lossy, "--latest", 3, "--rewrite", code=2)
     run("prune", lossy, "--latest", 3, "--rewrite", "--dry-run")
     assert {path.name: path.read_bytes() for path in entries(lossy)} == before
@@ -131,7 +131,7 @@ def test_a_prune_that_makes_the_chain_larger_is_refused(lossy):
 
 def test_grow_without_rewrite_is_refused(lossy):
     _, stderr = run("prune", lossy, "--latest", 3, "--grow", code=2)
-    assert "--grow is for --rewrite" in stderr
+    assert "--grow needs --rewrite" in stderr
 
 
 def test_a_prune_that_removes_nothing_says_why(lossy):
@@ -167,14 +167,14 @@ def test_compact(chain, tmp_path):
 def test_pins(chain):
     assert run("pin", chain)[0] == "no pins\n"
     assert run("pin", chain, 30, 10)[0] == "pinned: 10, 30\n"
-    assert "step 30 of" in run("rollback", chain, 20, "--purge", code=2)[1]
+    assert "step 30 of" in run("rollback", chain, 20, "--delete", code=2)[1]
     assert ", pinned: 30" in run("rollback", chain, 20)[0]
     assert run_json("rolled-back", chain)["rolled_back"][0]["pins"] == [30]
-    assert "0001-to-20, is pinned" in run("rolled-back", chain, "--purge", code=2)[1]
-    assert "--pinned is for --purge" in run("rolled-back", chain, "--pinned", code=2)[1]
-    run("rolled-back", chain, "--bring-back")
+    assert "0001-to-20, is pinned" in run("rolled-back", chain, "--delete", code=2)[1]
+    assert "--pinned needs --delete" in run("rolled-back", chain, "--pinned", code=2)[1]
+    run("rolled-back", chain, "--undo")
     run("rollback", chain, 20)
-    assert run("rolled-back", chain, "--purge", "--pinned")[0].startswith("removed 0001-to-20: ")
+    assert run("rolled-back", chain, "--delete", "--pinned")[0].startswith("removed 0001-to-20: ")
     assert run("rolled-back", chain)[0] == "nothing is rolled back\n"
     assert run_json("unpin", chain, 30) == {"directory": str(chain), "pins": [10]}
     assert run("unpin", chain, 10, 20)[0] == "no pins\n"

@@ -57,10 +57,12 @@ def test_two_runs(directory, tmp_path):
     found = run_json("report", directory, other)
     assert found["comparison"]["left"] == f"{directory} step 30"
     assert (
-        "--tensorboard is for one PATH"
+        "--tensorboard needs exactly one PATH"
         in run("report", directory, other, "--tensorboard", tmp_path, code=2)[1]
     )
-    assert "give one path" in run("report", directory, other, "--against", other, "--json", code=2)[1]
+    assert (
+        "needs exactly one path" in run("report", directory, other, "--against", other, "--json", code=2)[1]
+    )
 
 
 def test_the_page(directory, tmp_path, monkeypatch):

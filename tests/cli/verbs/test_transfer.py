@@ -73,7 +73,7 @@ def test_the_policy_of_a_chain_goes_on(tmp_path):
     run("save", tmp_path / "run", tmp_path / "1.npz", "--policy", "lossless")
     assert run_json("save", tmp_path / "run", tmp_path / "2.npz")["saved"][0]["policy"] == "lossless"
     _, stderr = run("save", tmp_path / "run", tmp_path / "3.npz", "--policy", "lc-2")
-    assert "warning" in stderr and "'lossless', and goes on with 'lc-2'" in stderr
+    assert "warning" in stderr and "'lossless', and now continues with 'lc-2'" in stderr
     assert len(stderr.splitlines()) == 1
     _, stderr = run("save", tmp_path / "run", tmp_path / "3.npz", "--step", 4)
     assert not stderr
@@ -253,10 +253,10 @@ def test_average_with_options(chain, tmp_path):
 def test_average_refuses(chain, tmp_path):
     output = tmp_path / "avg.npz"
     for words, message, code in [
-        ((), "either steps or last", 2),
-        (("--last", 1, "--step", 10), "either steps or last", 2),
+        ((), "either steps= or last=", 2),
+        (("--last", 1, "--step", 10), "either steps= or last=", 2),
         (("--last", 0), "not in the range", 2),
-        (("--last", 2, "--decay", 2), "decay is a number", 2),
+        (("--last", 2, "--decay", 2), "decay must be a number", 2),
         (("--last", 2, "--role", "momentum"), "momentum", 2),
         (("--last", 2, "--role", "first_moment"), "no floating point array", 2),
         (("--last", 2, "--strip"), "--strip needs --key", 2),

@@ -47,7 +47,7 @@ _open: weakref.WeakSet[Background] = weakref.WeakSet()
 def check_when_busy(when_busy: object) -> None:
     """Raise ``ArgumentError`` for an unknown `when_busy`."""
     if not isinstance(when_busy, str) or when_busy not in _KNOWN:
-        raise ArgumentError(f"when_busy is one of {', '.join(_KNOWN)}, not {when_busy!r}")
+        raise ArgumentError(f"when_busy must be one of {', '.join(_KNOWN)}; got {when_busy!r}")
 
 
 class Background:
@@ -61,7 +61,7 @@ class Background:
         The workers; ``None`` if there can be none.
     saver
         Saves in this process where workers cannot be started.
-    in_flight
+    max_concurrent_saves
         The most saves that may run or wait at a time. Each has a copy of its state.
     after
         A call that is made after each save, by the thread that waits for it.
@@ -72,16 +72,16 @@ class Background:
         directory: Path,
         client: Client | None,
         saver: Saver,
-        in_flight: int,
+        max_concurrent_saves: int,
         after: Callable[[], None] = lambda: None,
     ) -> None:
         self.process = os.getpid()
         self._directory = directory
         self._client = client
         self._saver = saver
-        self._in_flight = in_flight
+        self._max_concurrent_saves = max_concurrent_saves
         self._after = after
-        self._free = [PrivateArena() if client is None else Arena() for _ in range(in_flight)]
+        self._free = [PrivateArena() if client is None else Arena() for _ in range(max_concurrent_saves)]
         self._running: deque[tuple[int, Future[int | None]]] = deque()
         self._failed: deque[BaseException] = deque()  # not told yet
         self._warnings: deque[str] = deque()  # not given yet
@@ -178,7 +178,7 @@ class Background:
         """Return the future to wait for before another save may start; ``None`` if it may now."""
         while self._running and self._running[0][1].done():
             self._running.popleft()
-        return self._running[0][1] if len(self._running) >= self._in_flight else None
+        return self._running[0][1] if len(self._running) >= self._max_concurrent_saves else None
 
     def _run(
         self, snapshot: Snapshot, arena: Arena, future: Future[int | None], progress: Progress, raises: bool
@@ -302,16 +302,21 @@ class Background:
 
 
 def open_background(
-    opening: Opening, claim: Claim, policy: Policy, saver: Saver, in_flight: int, after: Callable[[], None]
+    opening: Opening,
+    claim: Claim,
+    policy: Policy,
+    saver: Saver,
+    max_concurrent_saves: int,
+    after: Callable[[], None],
 ) -> Background:
     """Return the saves of a chain in the background; warn if there can be no workers."""
     obstacle = find_obstacle(policy)
     if obstacle is not None and has_lock():
-        warn(f"{opening.directory}: workers cannot save, a thread of this process does: {obstacle}")
+        warn(f"{opening.directory}: workers cannot save; a thread of this process saves instead: {obstacle}")
     client = None if obstacle else Client(opening, claim)
     if client is not None:
         saver.forget()  # the workers have the reference from now on
-    return Background(Path(opening.directory), client, saver, in_flight, after)
+    return Background(Path(opening.directory), client, saver, max_concurrent_saves, after)
 
 
 @atexit.register

@@ -23,8 +23,8 @@ from ..settings import LOG, Settings
 from .state_copy import Snapshot
 from .worker import Beat, Opening, Report, make_crew, start_worker
 
-#: A worker that does nothing for so long is taken for dead. An fsync may take minutes.
-PATIENCE_SECONDS: Final = 300.0
+#: Without progress for as long, a worker counts as dead. An fsync may take minutes.
+TIMEOUT_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,19 @@ class WorkerOptions:
     """How a chain uses workers; as for `Chain`."""
 
     workers: int | None = None
-    in_flight: int = 1
-    patience: float = PATIENCE_SECONDS
+    max_concurrent_saves: int = 1
+    worker_timeout: float = TIMEOUT_SECONDS
 
     def __post_init__(self) -> None:
-        count, patience = as_integer(self.in_flight), as_number(self.patience)
+        count, seconds = as_integer(self.max_concurrent_saves), as_number(self.worker_timeout)
         if count is None or count < 1:
-            raise ArgumentError(f"in_flight must be a positive integer, not {self.in_flight!r}")
-        if patience is None or not patience > 0:
-            raise ArgumentError(f"patience is a number of seconds above 0, not {self.patience!r}")
+            raise ArgumentError(
+                f"max_concurrent_saves must be a positive integer; got {self.max_concurrent_saves!r}"
+            )
+        if seconds is None or not seconds > 0:
+            raise ArgumentError(
+                f"worker_timeout must be a number of seconds above 0; got {self.worker_timeout!r}"
+            )
         if self.workers is not None:
             member_count(self.workers)
 
@@ -55,15 +59,15 @@ class WorkerOptions:
 
     def crew(self) -> Crew:
         """Return the crew for restores in this process."""
-        return make_crew(self.members, lambda: None, self.patience) if has_lock() else self.threads()
+        return make_crew(self.members, lambda: None, self.worker_timeout) if has_lock() else self.threads()
 
     def opening(self, directory: Path, settings: Settings, keyframe_every: int, exact_every: int) -> Opening:
         """Return what a leader must know of a chain."""
         policy, roles, newest = settings.given
         written = None if policy is None else policy.to_json()
         every = keyframe_every, exact_every
-        members, patience = self.members, float(self.patience)
-        return Opening(str(directory), written, roles, newest, *every, members, patience)
+        members, worker_timeout = self.members, float(self.worker_timeout)
+        return Opening(str(directory), written, roles, newest, *every, members, worker_timeout)
 
 
 class Client:
@@ -112,7 +116,7 @@ class Client:
                 worker.channel.send(message)
             reply: Beat | Report = worker.channel.receive()
         except TimeoutError:
-            seconds = self._opening.patience
+            seconds = self._opening.worker_timeout
             raise self._lost(f"a worker has not answered for {seconds:g} seconds") from None
         except (EOFError, OSError, ValueError):
             raise self._lost("a worker is gone") from None
@@ -138,7 +142,7 @@ class Client:
             worker = start_worker(self._claim.descriptors)
             worker.ready()
             self._worker, self.started = worker, True
-            self._worker.channel.limit(self._opening.patience)
+            self._worker.channel.limit(self._opening.worker_timeout)
             self._worker.channel.send(self._opening)
         return self._worker
 

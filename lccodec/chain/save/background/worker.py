@@ -55,7 +55,7 @@ class Opening:
     keyframe_every: int
     exact_every: int
     members: int
-    patience: float
+    worker_timeout: float
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Leader:
     def __init__(self, channel: Channel, opening: Opening) -> None:
         self._channel = channel
         self._beaten = time.monotonic()
-        self._crew = make_crew(opening.members, self._between, opening.patience)
+        self._crew = make_crew(opening.members, self._between, opening.worker_timeout)
         directory = Path(opening.directory)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
         self._settings = Settings(directory, policy, opening.roles, opening.newest)
@@ -142,7 +142,7 @@ class Leader:
         self._channel.send(beat)
 
 
-def make_crew(members: int, between: Callable[[], None], patience: float) -> Crew:
+def make_crew(members: int, between: Callable[[], None], worker_timeout: float) -> Crew:
     """Return a crew of this process and, for more than one member, of workers that are started.
 
     A worker that cannot be started is left out. The others do its share.
@@ -150,7 +150,7 @@ def make_crew(members: int, between: Callable[[], None], patience: float) -> Cre
     workers: list[Worker] = []
     with suppress(WorkerError):
         workers.extend(start_worker() for _ in range(members - 1))
-    return Processes(workers, between, patience) if workers else Threads(between=between)
+    return Processes(workers, between, worker_timeout) if workers else Threads(between=between)
 
 
 def start_worker(inherited: Iterable[int] = ()) -> Worker:

@@ -44,7 +44,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def chain(tmp_path: Path) -> Iterator[Chain]:
-    with Chain(tmp_path / "run", "lossless", patience=60) as chain:
+    with Chain(tmp_path / "run", "lossless", worker_timeout=60) as chain:
         yield chain
 
 
@@ -151,7 +151,7 @@ def test_an_adapter_and_every_kind_of_array(tmp_path: Path) -> None:
 
 
 def test_steps_appear_in_order_and_only_when_they_are_there(tmp_path: Path) -> None:
-    with Chain(tmp_path, "lossless", in_flight=3) as chain:
+    with Chain(tmp_path, "lossless", max_concurrent_saves=3) as chain:
         futures = [chain.save_async(step, large(step)) for step in range(3)]
         while not futures[-1].done():
             steps = chain.steps
@@ -189,12 +189,12 @@ def test_warnings_come_with_a_later_call(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with Chain(tmp_path, "lossless") as chain:
         chain.save_async(1, STATES[1])
-        with pytest.warns(LccodecWarning, match="goes on with a keyframe") as told:
+        with pytest.warns(LccodecWarning, match="writes a keyframe instead of a delta") as told:
             chain.wait()
         assert told[0].filename == __file__
         path.write_bytes(b"")
         (tmp_path / "000000000001.lcc.h5").write_bytes(b"")
-        with pytest.warns(LccodecWarning, match="goes on with a keyframe"):
+        with pytest.warns(LccodecWarning, match="writes a keyframe instead of a delta"):
             chain.save(2, STATES[2])
 
 
@@ -204,7 +204,7 @@ def test_rollback_and_thinning_out_beside_saves_in_the_background(tmp_path: Path
             chain.save_async(step, STATES[step])
         chain.wait()
         assert chain.steps == [4, 5]
-        chain.rollback(4, purge=True)
+        chain.rollback(4, delete=True)
         chain.save_async(7, STATES[7])
         chain.wait()
         assert_same(chain.restore(), STATES[7])  # bit for bit, as before the rollback
@@ -330,7 +330,7 @@ def test_the_end_of_a_program_tells_what_went_wrong(chain: Chain, capsys: pytest
 
 def test_steps_are_checked_at_once(chain: Chain) -> None:
     chain.save_async(5, large(0))
-    for step, message in ((5, "exists already"), (3, "before the latest"), (-1, "an integer from 0")):
+    for step, message in ((5, "exists already"), (3, "above the latest"), (-1, "an integer from 0")):
         with pytest.raises(ArgumentError, match=message):
             chain.save_async(step, STATES[1])
     with pytest.raises(ArgumentError, match="exists already"):
@@ -345,9 +345,9 @@ def test_steps_are_checked_at_once(chain: Chain) -> None:
         ({"workers": -1}, "workers must be"),
         ({"workers": 1.5}, "workers must be"),
         ({"workers": True}, "workers must be"),
-        ({"in_flight": 0}, "in_flight must be"),
-        ({"patience": 0}, "patience is a number"),
-        ({"patience": float("nan")}, "patience is a number"),
+        ({"max_concurrent_saves": 0}, "max_concurrent_saves must be"),
+        ({"worker_timeout": 0}, "worker_timeout must be a number"),
+        ({"worker_timeout": float("nan")}, "worker_timeout must be a number"),
     ],
 )
 def test_bad_options(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -487,7 +487,7 @@ def test_an_older_exact_file_of_a_step_is_not_the_save_of_a_worker_that_dies(
 
 
 def test_a_worker_is_stopped(tmp_path: Path) -> None:
-    with Chain(tmp_path, "lossless", patience=0.5) as chain:
+    with Chain(tmp_path, "lossless", worker_timeout=0.5) as chain:
         chain.save_async(0, STATES[0])
         chain.wait()
         (worker,) = children()
@@ -505,7 +505,7 @@ def test_a_worker_is_stopped(tmp_path: Path) -> None:
 
 
 def test_abort_leaves_nothing_behind(tmp_path: Path) -> None:
-    with Chain(tmp_path, "lossless", in_flight=3) as chain:
+    with Chain(tmp_path, "lossless", max_concurrent_saves=3) as chain:
         chain.save(0, STATES[0])
         futures = [chain.save_async(step, large(step)) for step in (1, 2, 3)]
         chain.abort()

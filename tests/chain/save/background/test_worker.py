@@ -56,7 +56,9 @@ def channel() -> Iterator[Channel]:
 
 def opening(directory: Path, members: int = 1, **options: Any) -> Opening:
     given = {"policy": "lossless", "roles": None, "newest": "history", "keyframe_every": 32}
-    return Opening(str(directory), exact_every=1, members=members, patience=60.0, **{**given, **options})
+    return Opening(
+        str(directory), exact_every=1, members=members, worker_timeout=60.0, **{**given, **options}
+    )
 
 
 def snapshot(step: int, state: Any, resumed: bool = False) -> Snapshot:
@@ -95,7 +97,7 @@ def test_errors_and_warnings_come_back(channel: Channel, tmp_path: Path) -> None
     with pytest.raises(ArgumentError, match="exists already"):
         report.done.value()
     report = asked(channel, snapshot(1, STATES[1]))
-    assert "goes on with a keyframe" in report.warnings[0]
+    assert "writes a keyframe instead of a delta" in report.warnings[0]
     assert report.done.error is None
 
 
