@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 import lccodec
-from lccodec.chain.read.checkpoint import CheckpointFile, open_data
+from lccodec.chain.read.checkpoint import OpenCheckpoint, open_data
 from lccodec.constants import (
     MAX_EXPANSION,
     PAYLOAD_OFFSET,
@@ -135,7 +135,7 @@ def check(data: bytes) -> None:
         outcomes[getattr(error, "rule", type(error).__name__)] += 1
 
 
-def _examine(file: CheckpointFile) -> bool:
+def _examine(file: OpenCheckpoint) -> bool:
     """Look into an open checkpoint; return whether it decodes to as little as is decoded here."""
     file.metadata()
     info = file.info()
@@ -229,7 +229,7 @@ def seeds() -> Iterator[bytes]:
     for state in (same_tree, {"new": np.ones(4, np.uint8), **same_tree}):
         with tempfile.TemporaryDirectory() as name, lccodec.Chain(name, "lc-3") as chain:
             chain.save(1, _STATE)
-            chain.save(2, state, {"why": "a delta"}, known={"layer~11/0": Assignment("weight", "")})
+            chain.save(2, state, {"why": "a delta"}, roles={"layer~11/0": Assignment("weight", "")})
             yield from _inputs(max(Path(name).iterdir()).read_bytes(), _IN_DIRECTORY)
 
 

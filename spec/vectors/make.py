@@ -260,7 +260,7 @@ def checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
             for step, state in enumerate(steps(), first_step):
                 # As a framework gives them.
                 weights = {f"layers/{i}": Assignment("weight", "") for i in range(3)}
-                chain.save(step, state, known=weights)
+                chain.save(step, state, roles=weights)
                 path = next(Path(own).glob(f"*{step}.lcc.h5"))
                 (directory / path.name).write_bytes(path.read_bytes())
                 parent = chain.info(step).parent

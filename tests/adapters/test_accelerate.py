@@ -116,7 +116,7 @@ def test_the_models_tell_what_is_trained(tmp_path):
 
 
 def test_a_lossy_policy_needs_a_chain(tmp_path):
-    with pytest.raises(ArgumentError, match="need a chain"):
+    with pytest.raises(ArgumentError, match="which need chain="):
         start(tmp_path, policy="lc-2")
 
 

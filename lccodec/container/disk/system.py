@@ -205,7 +205,7 @@ def checked_path(path: StrPath) -> Path:
     True
     >>> checked_path("s3://bucket/run")
     Traceback (most recent call last):
-    lccodec.errors.ArgumentError: 's3://bucket/run' is an address: remote stores are not there yet
+    lccodec.errors.ArgumentError: a path must be local; got the address 's3://bucket/run': remote stores are not supported
     """
     try:
         text = os.fspath(path)

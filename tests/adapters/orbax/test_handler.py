@@ -104,7 +104,7 @@ def test_deltas_are_small_and_survive_the_deletion_of_other_steps(tmp_path):
     assert 0 < np.abs(found - weight).max() < 0.1
     sizes = [path.stat().st_size for path in sorted((tmp_path / "chain" / "process-0").iterdir())]
     assert max(sizes[1:]) < sizes[0] / 8
-    with pytest.raises(ArgumentError, match="need a chain"):
+    with pytest.raises(ArgumentError, match="which need chain="):
         LCCheckpointHandler(policy="lc-2")
 
 
