@@ -205,7 +205,7 @@ def checked_path(path: StrPath) -> Path:
     True
     >>> checked_path("s3://bucket/run")
     Traceback (most recent call last):
-    lccodec.errors.ArgumentError: a path must be local; got the address 's3://bucket/run': remote stores are not supported
+    lccodec.errors.ArgumentError: a path must be local; got the address 's3://bucket/run'
     """
     try:
         text = os.fspath(path)
@@ -215,9 +215,7 @@ def checked_path(path: StrPath) -> Path:
     if not possible:
         raise ArgumentError(f"a path must be a valid string or path object; got {path!r}")
     if _ADDRESS_START.match(text) or "://" in text:
-        raise ArgumentError(
-            f"a path must be local; got the address {text!r}: remote stores are not supported"
-        )
+        raise ArgumentError(f"a path must be local; got the address {text!r}")
     if text == "~" or text.startswith(_HOME_STARTS):  # `~name` may be the name of a file
         path = text = os.path.expanduser(text)  # noqa: PTH111 - Path raises where there is no home
     found = path if isinstance(path, Path) else Path(path)
