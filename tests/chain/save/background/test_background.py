@@ -357,7 +357,7 @@ def test_bad_options(arguments: dict[str, Any], message: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("value", ["", "later", None, True])
 def test_bad_when_busy(value: Any, chain: Chain) -> None:
-    with pytest.raises(ArgumentError, match="when_busy is one of wait, skip"):
+    with pytest.raises(ArgumentError, match="when_busy must be one of wait, skip"):
         chain.save_async(0, STATES[0], when_busy=value)
 
 
