@@ -81,7 +81,7 @@ def test_into_a_new_directory(tmp_path: Path) -> None:
     assert found.after == sum(other.info(step).file_bytes for step in other.steps)
     assert chain.compact(keyframe_every=1, directory=tmp_path / "new" / "run").rewritten == ()  # again
     for place in (chain.directory.parent, chain.directory):
-        with pytest.raises(ArgumentError, match="a fork needs a directory of its own"):
+        with pytest.raises(ArgumentError, match="a fork needs a new directory"):
             HistoryChain(run_of(tmp_path / f"{place.name}-2").directory).compact(directory=place)
 
 
