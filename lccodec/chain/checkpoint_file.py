@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
-from .read.bundle import open_path
 from .read.checkpoint import OpenCheckpoint
+from .read.exact import open_path
 from .read.info import CheckpointInfo
 
 
