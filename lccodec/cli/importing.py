@@ -73,7 +73,7 @@ def map_files(
         if place.is_dir() and DirectoryStore(place).steps():
             raise ArgumentError(f"{place} is a directory that is a chain: use fork, compact or bundle")
         paths += files_below(place) if place.is_dir() else [check_suffix(place)]
-    present = list(DirectoryStore(directory).steps())
+    present = list(DirectoryStore(directory).steps()) if directory.is_dir() else []
     found, source = _numbered(paths, first, steps, present)
     skipped = tuple(step for step in found if step in present) if skip_existing else ()
     wanted = {step: path for step, path in found.items() if step not in skipped}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from ...constants import EXACT_NAME
 from ...container.bundle.index import BundledFile, BundleIndex
@@ -57,7 +58,11 @@ def bundle(
     DataError, StorageError
         If a file is damaged, or the operating system refuses. An existing bundle is unchanged.
     """
-    store, target = DirectoryStore(checked_path(directory)), checked_path(path)
+    return write_bundle(DirectoryStore(checked_path(directory)), checked_path(path), steps)
+
+
+def write_bundle(store: DirectoryStore, target: Path, steps: Iterable[int] | None = None) -> int:
+    """Copy the checkpoints of a store into one file; see `bundle`."""
     if in_chain(target):
         raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
     found = store.checkpoints()
@@ -69,7 +74,7 @@ def bundle(
     roots: dict[int, frozenset[bytes]] = {}
     named: bytes | None = None  # the exact file of the last
     if target.parent.is_dir():
-        remove_stale_temporaries(target.parent)
+        remove_stale_temporaries(target.parent, store.system)
     with BundleWriter(target, system=store.system) as writer:
         for step in chosen:
             with store.open(found[step]) as reader:
@@ -165,25 +170,29 @@ def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) ->
     DataError, StorageError
         If the bundle is damaged, or the operating system refuses. Earlier steps are written.
     """
-    target = DirectoryStore(checked_path(directory))
     with BundleStore(checked_path(path)) as store:
-        target.make()
-        target.remove_stale()
-        there = _files_there(store, target)
-        steps = store.checkpoints()
-        roots: dict[int, frozenset[bytes]] = {}
-        for step, name in steps.items():
-            with store.open(name) as reader:
-                _check_link(reader, roots)
-                roots[step] = reader.roots
-            if name not in there:
-                _copy(store, name, target)
-        if store.has(EXACT_NAME) and EXACT_NAME not in there:
-            if (problem := _exact_problem(store, max(steps))) is None:
-                _copy(store, EXACT_NAME, target)
-            else:
-                warn(f"{store.path}: the exact file is left out: {problem}")
-        return list(steps)
+        return take_apart(store, DirectoryStore(checked_path(directory)))
+
+
+def take_apart(store: BundleStore, target: DirectoryStore) -> list[int]:
+    """Write the files of a bundle into a directory; see `unbundle`."""
+    target.make()
+    target.remove_stale()
+    there = _files_there(store, target)
+    steps = store.checkpoints()
+    roots: dict[int, frozenset[bytes]] = {}
+    for step, name in steps.items():
+        with store.open(name) as reader:
+            _check_link(reader, roots)
+            roots[step] = reader.roots
+        if name not in there:
+            _copy(store, name, target)
+    if store.has(EXACT_NAME) and EXACT_NAME not in there:
+        if (problem := _exact_problem(store, max(steps))) is None:
+            _copy(store, EXACT_NAME, target)
+        else:
+            warn(f"{store.path}: the exact file is left out: {problem}")
+    return list(steps)
 
 
 def _exact_problem(store: BundleStore, newest: int) -> str | None:

@@ -238,10 +238,15 @@ def is_newest_exact(reader: CheckpointReader, newest: int, named: bytes | None) 
 def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True) -> OpenCheckpoint:
     """Open a step of a chain or a bundle, or a checkpoint file; see :func:`lccodec.open`."""
     checked = checked_path(path)
-    if not checked.is_dir() and not is_bundle(checked):
-        if step is not None:
+    if not os.path.isdir(checked):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        if step is None:
+            try:
+                return open_file(checked)
+            except FormatError:
+                if not is_bundle(checked):
+                    raise
+        elif not is_bundle(checked):
             raise ArgumentError(f"a step needs a chain or a bundle; {checked} is a checkpoint file")
-        return open_file(checked)
     store = open_store(checked)
     try:
         file = (open_newest if exact else open_step)(store, step)

@@ -163,13 +163,14 @@ def _anywhere(problem: Problem) -> Problem:
 
 
 def _validate_file(path: Path, deep: bool) -> list[Problem]:
-    if is_bundle(path):
-        try:
-            with BundleStore(path) as store:
-                return _validate_store(store, deep)
-        except LccodecError as error:
-            return [_problem(error, path.name)]
-    return _validate_one(DirectoryStore(path.parent), path.name, deep)
+    problems = _validate_one(DirectoryStore(path.parent), path.name, deep)
+    if not problems or not is_bundle(path):
+        return problems
+    try:
+        with BundleStore(path) as store:
+            return _validate_store(store, deep)
+    except LccodecError as error:
+        return [_problem(error, path.name)]
 
 
 def _validate_one(store: Store, name: str, deep: bool) -> list[Problem]:

@@ -129,7 +129,7 @@ def save(  # one parameter for each option: click passes them by name
     mapped = map_files(directory, files, step, steps, skip_existing)
     if not as_json:
         say(mapping_text(mapped))
-    is_new = not DirectoryStore(directory).steps()
+    is_new = not (directory.is_dir() and DirectoryStore(directory).steps())
     document: dict[str, Any] = {
         "directory": str(directory),
         "steps": {number: str(file) for number, file in mapped.steps.items()},
