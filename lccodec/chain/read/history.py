@@ -69,7 +69,7 @@ def select_shares(
 
     Examples
     --------
-    >>> run = DirectoryStore(Path("run"))
+    >>> run = DirectoryStore(checked_path("run"))
     >>> select_shares(run, [30, 10, 20], weights=[2, 1, 1])
     {10: 0.25, 20: 0.25, 30: 0.5}
     >>> select_shares(run, [10, 30], decay=0.25)

@@ -454,7 +454,7 @@ def test_a_save_that_only_the_exact_file_has(tmp_path):
     writer = LCStorageWriter(tmp_path, policy="lc-2", newest="exact")
 
     def full(saver, *arguments):
-        if saver._directory.name == "rank-0":
+        if saver._store.path.name == "rank-0":
             raise lccodec.StorageError(errno.ENOSPC, "no space", "somewhere")
         return write(saver, *arguments)
 
