@@ -297,7 +297,7 @@ class Life(RuleBasedStateMachine):
             self.needs.pop(step, None)
 
     def note_needs(self) -> None:
-        """What is written anew needs other checkpoints."""
+        """What is rewritten needs other checkpoints."""
         for step in sorted(self.saved):
             parent = self.chain.info(step).parent
             self.needs[step] = {step} | (self.needs[parent] if parent is not None else set())

@@ -39,7 +39,7 @@ class Compaction:
     before, after
         Bytes of all checkpoints. The exact file does not count, unless it alone has a step.
     rewritten
-        Checkpoints that were written anew with the same state.
+        Checkpoints that were rewritten with the same state.
     errors
         With a policy, by role: the root mean square of what the states lost beyond what they had
         lost before, over that of their values.

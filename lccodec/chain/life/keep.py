@@ -23,28 +23,28 @@ _BEST_PARTS: Final = 3  # how many, of what, and of which end
 
 @dataclass(frozen=True)
 class Keep:
-    """Which steps stay when a chain is thinned out.
+    """Which steps `prune` keeps: those that any of these rules names.
 
     Parameters
     ----------
     latest
-        That many of the newest steps.
+        Number of newest steps to keep.
     every
-        Steps that are a multiple of this number.
+        Keep the steps that are a multiple of this number.
     best
-        How many, a key of the metadata, and ``"min"`` or ``"max"``, as in ``(3, "loss", "min")``.
-        Of equal ones the later step stays. A step whose value is missing, not a number or NaN is
-        none of the best.
+        Keep the best steps by a metric: how many, the key of the metric in the metadata, and
+        ``"min"`` or ``"max"``, as in ``(3, "loss", "min")``. On a tie the later step is kept. A
+        step whose value is missing, NaN or not a number is never among the best.
     steps
-        These steps.
+        Keep these steps.
     newer_than
-        A `timedelta` before now, or a `datetime`: the steps whose files were written later. A file
-        from the future, as of a clock that was set back, counts as newer.
+        Keep the steps whose files were written within this `timedelta`, or after this `datetime`. A
+        file dated in the future, because the clock was set back, counts as newer.
 
     Raises
     ------
     ArgumentError
-        If a part is not of that form, or if there is none.
+        For a value of another form, or without any rule.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 Kept are the steps that a `Keep` wants, the newest step, since the next delta is taken against it,
 and pinned steps. A kept file never changes, and what it needs stays until nothing needs it. Or it
-is written anew with the same state, and needs only what is kept.
+is rewritten with the same state, and needs only what is kept.
 
 Source: SPEC 9 (LCC-CHN-07, LCC-CHN-09, LCC-CHN-10).
 """
@@ -24,20 +24,20 @@ from .rewrite_step import rewrite as rewrite_step
 
 @dataclass(frozen=True)
 class Pruning:
-    """What a prune removes and what it keeps, or would.
+    """The result of a prune, or of a dry run.
 
     Parameters
     ----------
     removed
-        The steps that go.
+        Steps that were removed.
     freed
-        Bytes of their files.
+        Size of their files in bytes.
     kept
-        The steps that are kept, each with the reason.
+        Steps that were kept, each with the reason.
     needed
-        The steps that stay only because a kept step needs them, each with the lowest such step.
+        Steps that stay only because a kept step depends on them, each with the lowest such step.
     rewritten
-        The kept checkpoints that are written anew, so that they need only kept ones.
+        Kept checkpoints that were rewritten, so that they depend only on kept ones.
     """
 
     removed: tuple[int, ...]
@@ -48,12 +48,12 @@ class Pruning:
 
     @property
     def cost(self) -> int:
-        """Bytes that the steps that are written anew take more than before."""
+        """Bytes that the rewritten checkpoints take in addition."""
         return sum(each.after - each.before for each in self.rewritten)
 
     @property
     def net(self) -> int:
-        """Bytes that the chain takes more than before; negative if it takes less."""
+        """Change of the size of the chain in bytes; negative if it shrinks."""
         return self.cost - self.freed
 
 
@@ -149,7 +149,7 @@ def _rewritten(store: WritableStore, plan: Pruning, ancestry: Ancestry, dry_run:
         try:
             found = rewrite_step(store, step, parent, dry_run=dry_run)
         except (ChainError, DataError) as error:
-            warn(f"{store.path}: step {step} cannot be written anew, so what it needs stays: {error}")
+            warn(f"{store.path}: step {step} cannot be rewritten, so what it needs stays: {error}")
             continue
         if found is not None:
             written.append(found)

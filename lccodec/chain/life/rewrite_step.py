@@ -38,7 +38,7 @@ from ..store.store import WritableStore
 
 @dataclass(frozen=True)
 class Rewriting:
-    """A checkpoint that was written anew with the same state, or would be.
+    """A checkpoint that was rewritten with the same state, or would be.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A finished run is written anew: the same states in fewer bytes, or with fewer deltas."""
+"""A finished run is rewritten: the same states in fewer bytes, or with fewer deltas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thinning out: kept steps written anew, damaged ones, and whatever crashes meanwhile."""
+"""Thinning out: kept steps rewritten, damaged ones, and whatever crashes meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...support.segments import all_restore, run_of
 from ...support.systems import Faulty
 from ...support.walks import assert_same, walk
 
-# --- kept steps written anew ----------------------------------------------------------------------
+# --- kept steps rewritten ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["lossless", "lc-3", "balanced"])
@@ -74,7 +74,7 @@ def test_what_cannot_be_written_anew_stays_with_what_it_needs(tmp_path: Path) ->
     data = bytearray(path.read_bytes())
     data[400] ^= 1
     path.write_bytes(data)
-    with pytest.warns(LccodecWarning, match="step 5 cannot be written anew, so what it needs stays"):
+    with pytest.warns(LccodecWarning, match="step 5 cannot be rewritten, so what it needs stays"):
         found = chain.prune(Keep(steps=[5]), rewrite=True)
     assert found.needed == {3: 5, 4: 5}
     assert chain.steps == [3, 4, 5, 8]

@@ -1,4 +1,4 @@
-"""Checkpoints written anew: the same state, other parents, and all that named the old file."""
+"""Checkpoints rewritten: the same state, other parents, and all that named the old file."""
 
 from __future__ import annotations
 
