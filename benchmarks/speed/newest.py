@@ -13,6 +13,7 @@ import lccodec
 from lccodec.chain.save.encode import plan_manifest
 from lccodec.chain.save.exact import write_exact
 from lccodec.chain.save.plan import candidates, make_plan
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
 
 from ..measure.figures import Figure
@@ -48,7 +49,7 @@ def exact_writer(directory: Path, state: State) -> Job:
     plan = make_plan(candidates(flat, {}), lccodec.POLICIES["lossless"], None)
     manifest = plan_manifest(plan, flat, step=0, policy="lossless", metadata={})
     directory.mkdir()
-    return Job(partial(write_exact, directory, plan, flat, manifest))
+    return Job(partial(write_exact, DirectoryStore(directory), plan, flat, manifest))
 
 
 def newest(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:

@@ -20,10 +20,10 @@ from ..chain.read.checkpoint import OpenCheckpoint, open_file
 from ..chain.read.exact import open_exact_of
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
-from ..chain.store.directory import checkpoint_path, step_path
+from ..chain.store.directory import DirectoryStore
+from ..chain.store.names import checkpoint_name
 from ..constants import MAX_STEP
 from ..container.disk.system import checked_path
-from ..container.reader import open_checkpoint
 from ..errors import ChainError, FormatError, StorageError
 from ..policy.roles import Assignment
 
@@ -87,7 +87,8 @@ def write_link(chain: Chain, step: int, path: str | os.PathLike[str]) -> None:
 
     If only the exact file has the step, the root is that of the exact file.
     """
-    with open_checkpoint(step_path(chain.directory, step)) as reader:
+    store = DirectoryStore(chain.directory)
+    with store.open(store.name_of(step)) as reader:
         root = reader.root.hex()
     directory = Path(os.path.relpath(chain.directory, Path(path).parent)).as_posix()
     save_file(None, path, {LINK_KEY: json.dumps({"chain": directory, "step": step, "root": root})})
@@ -128,7 +129,7 @@ def read_link(path: Path, text: str) -> tuple[Path, str]:
         directory, step, root = path.parent / link["chain"], int(link["step"]), str(link["root"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise FormatError(LINK_KEY, str(path), "not a link to a checkpoint of a chain") from error
-    return checkpoint_path(directory, step), root
+    return directory / checkpoint_name(step), root
 
 
 def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> OpenCheckpoint:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ..chain.life.keep import Keep
 from ..chain.life.prune import Pruning, prune
 from ..chain.read.checkpoint import open_file
-from ..chain.store.directory import chains_in, directory_steps, inner_directories
+from ..chain.store.directory import DirectoryStore, chains_in, inner_directories
 from ..container.disk.system import checked_path, storage_errors
 from ..container.reader import open_checkpoint
 from ..errors import ArgumentError, FormatError
@@ -65,12 +65,12 @@ def prune_named(
     named = named_steps(places)
     rules = {}
     for chain in chains_below(directory):
-        steps = named.get(chain.resolve(), set()) & directory_steps(chain).keys()
+        steps = named.get(chain.resolve(), set()) & DirectoryStore(chain).checkpoints().keys()
         if not steps:
             raise ArgumentError(f"no file at the given places names a step of {chain}")
         rules[chain] = Keep(steps=steps)
     options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
-    return {chain: prune(chain, rule, **options) for chain, rule in rules.items()}
+    return {chain: prune(DirectoryStore(chain), rule, **options) for chain, rule in rules.items()}
 
 
 def prune_together(directory: Path, keep: Keep, **options: Any) -> dict[Path, Pruning]:
@@ -80,15 +80,16 @@ def prune_together(directory: Path, keep: Keep, **options: Any) -> dict[Path, Pr
     have other records: `prune_named` is for them. Parameters, results and errors are otherwise
     those of `prune` and `prune_named`.
     """
-    done = {directory: prune(directory, keep, **options)}
+    store = DirectoryStore(directory)
+    done = {directory: prune(store, keep, **options)}
     stays = {*done[directory].kept, *done[directory].needed}
-    steps = directory_steps(directory)
+    steps = {step: directory / name for step, name in store.checkpoints().items()}
     if not _named_by(steps[max(steps)]):
         return done
     named = named_steps(path for step, path in steps.items() if step in stays)
     for chain in sorted(path for path in inner_directories(directory) if path.resolve() in named):
         rule = Keep(steps=named[chain.resolve()])
-        done[chain] = prune(chain, rule, **options)
+        done[chain] = prune(DirectoryStore(chain), rule, **options)
     return done
 
 
@@ -102,7 +103,7 @@ def chains_below(directory: Path) -> list[Path]:
     StorageError
         If a directory cannot be listed, so that nobody knows whether it is a chain.
     """
-    if directory_steps(directory):
+    if DirectoryStore(directory).checkpoints():
         return [directory]
     found = chains_in(directory)
     if not found:

@@ -106,12 +106,12 @@ class Chain(Lifetime):
     ) -> None:
         options = WorkerOptions(workers, max_concurrent_saves, worker_timeout)
         super().__init__(directory, adapter, options)
-        after = partial(thin_out, self.directory, check_keep(keep), self._ancestry)
+        after = partial(thin_out, self._store, check_keep(keep), self._ancestry)
         self.keyframe_every = check_every(keyframe_every)
         self.exact_every = check_exact_every(exact_every)
-        settings = Settings(self.directory, policy, roles, check_newest(newest))
+        settings = Settings(self._store, policy, roles, check_newest(newest))
         self._writer = Writer(
-            self.directory, adapter, settings, options, self.keyframe_every, self.exact_every, after
+            self._store, adapter, settings, options, self.keyframe_every, self.exact_every, after
         )
 
     def __enter__(self) -> Self:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
-from .read.bundle import open_path
 from .read.checkpoint import OpenCheckpoint
+from .read.exact import open_path
 from .read.info import CheckpointInfo
 
 
@@ -93,25 +93,25 @@ class CheckpointFile:
 def open_checkpoint_file(
     path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True
 ) -> CheckpointFile:
-    """Open a checkpoint file, or a step of a bundle, to read single arrays.
+    """Open a checkpoint file, or a step of a chain or a bundle, to read single arrays.
 
     The parents of a delta are looked for in the same directory, or in the bundle.
 
     Parameters
     ----------
     path
-        The file.
+        A checkpoint file, the directory of a chain, or a bundle.
     step
-        Of a bundle: the step, by default the latest.
+        Of a chain or a bundle: the step, by default the latest.
     exact
-        Of a bundle: whether to take the newest state from the exact file, if it has one.
+        Of a chain or a bundle: whether to take the newest state from the exact file, if it has one.
 
     Raises
     ------
     ArgumentError
         If `path` cannot be a path, or a step is given for a file of one checkpoint.
     ChainError
-        If the bundle has no such step, or a parent is missing.
+        If there is no such step, or a parent is missing.
     DataError, StorageError
         If the file breaks a rule of the format, or the operating system cannot read it.
     """

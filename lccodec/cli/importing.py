@@ -11,7 +11,8 @@ from ..adapters.files.formats import check_suffix, load_with_roles
 from ..adapters.files.originals import FileOriginals
 from ..adapters.files.steps import files_below, number_files
 from ..chain.save.forecast import Forecast, forecast
-from ..chain.store.directory import chain_steps, next_step
+from ..chain.store.directory import DirectoryStore
+from ..chain.store.store import check_next
 from ..errors import ArgumentError
 from ..inspect.imported import ImportLoss, import_loss
 from ..policy.roles import Assignment
@@ -69,16 +70,16 @@ def map_files(
     """
     paths: list[Path] = []
     for place in places:
-        if place.is_dir() and chain_steps(place):
+        if place.is_dir() and DirectoryStore(place).steps():
             raise ArgumentError(f"{place} is a directory that is a chain: use fork, compact or bundle")
         paths += files_below(place) if place.is_dir() else [check_suffix(place)]
-    present = list(chain_steps(directory)) if directory.is_dir() else []
+    present = list(DirectoryStore(directory).steps()) if directory.is_dir() else []
     found, source = _numbered(paths, first, steps, present)
     skipped = tuple(step for step in found if step in present) if skip_existing else ()
     wanted = {step: path for step, path in found.items() if step not in skipped}
     for step, path in wanted.items():
         try:
-            next_step(step, present, directory)
+            check_next(step, present, directory)
         except ArgumentError as error:
             there = "; --skip-existing leaves out what is there" if step in present else ""
             raise ArgumentError(f"{path}: {error}{there}") from None

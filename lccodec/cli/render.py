@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..chain.read.info import ArrayInfo, CheckpointInfo
-from ..chain.store.directory import directory_steps
+from ..chain.store.directory import DirectoryStore
 from ..inspect.difference import Difference
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import EXACT_BY_DEFAULT
@@ -121,7 +121,7 @@ def chains_text(chains: Sequence[Path]) -> str:
     """Return the chains below a directory, such as those of ranks, with their steps."""
     lines = ["this directory holds chains; give one of them to ls and the other verbs:"]
     for chain in chains:
-        steps = list(directory_steps(chain))
+        steps = list(DirectoryStore(chain).checkpoints())
         lines.append(f"  {printable(chain)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""What the shell shows of checkpoints that were removed or written anew."""
+"""What the shell shows of checkpoints that were removed or rewritten."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def compaction_text(found: Compaction) -> str:
 
 def _rewriting_text(each: Rewriting) -> str:
     kind = "keyframe" if each.parent is None else f"delta to {each.parent}"
-    return f"written anew: {each.step}, {kind}, {each.after:,} bytes for {each.before:,}"
+    return f"rewritten: {each.step}, {kind}, {each.after:,} bytes for {each.before:,}"
 
 
 def _ranges(chosen: Sequence[int], steps: Sequence[int]) -> str:

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from contextlib import closing
 from functools import cached_property
 from typing import Final, Self
 
 from ..constants import PAYLOAD_DATASET, PAYLOAD_OFFSET, ROOT_SIZE, TRAILER_MAGIC, TRAILER_SIZE
 from ..entropy.bits import Cursor, Stored
-from ..errors import ArgumentError, ChecksumError, DataError, FormatError, LccodecError, TruncatedError
+from ..errors import ArgumentError, ChecksumError, DataError, FormatError, TruncatedError
 from .canonical import first_difference
 from .disk.source import BytesSource, FileSource, Source, Stretch
 from .disk.system import StrPath
@@ -185,7 +184,7 @@ def open_checkpoint(path: StrPath) -> CheckpointReader:
     return CheckpointReader(FileSource(path), str(path))
 
 
-def read_root(path: StrPath) -> tuple[bytes, int]:
+def read_root(source: Source, name: str) -> tuple[bytes, int]:
     """Return the root that a checkpoint file declares, and its size in bytes. Nothing is verified.
 
     Raises
@@ -193,12 +192,11 @@ def read_root(path: StrPath) -> tuple[bytes, int]:
     StorageError, DataError
         If the file cannot be read, or does not end in a trailer for its size.
     """
-    with closing(FileSource(path)) as source:
-        where = f"{path}: trailer"
-        trailer = parse_trailer(source.read(max(0, source.size - TRAILER_SIZE), TRAILER_SIZE), where)
-        if trailer.file_length != source.size:
-            raise FormatError("LCC-TRL-06", where, f"not the trailer of a file of {source.size} bytes")
-        return trailer.root, source.size
+    where = f"{name}: trailer"
+    trailer = parse_trailer(source.read(max(0, source.size - TRAILER_SIZE), TRAILER_SIZE), where)
+    if trailer.file_length != source.size:
+        raise FormatError("LCC-TRL-06", where, f"not the trailer of a file of {source.size} bytes")
+    return trailer.root, source.size
 
 
 def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
@@ -206,27 +204,14 @@ def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
     return CheckpointReader(BytesSource(data), name)
 
 
-def peek_parent(path: StrPath) -> int | None:
-    """Return the step that a file names as its parent's, or None. Nothing is verified."""
-    try:
-        with closing(FileSource(path)) as source:
-            return parent_step(source)
-    except LccodecError:
-        return None
-
-
 def parent_step(source: Source) -> int | None:
-    """Return as `peek_parent`; raise what the trailer breaks."""
+    """Return the step that a file names as its parent's, or None; raise what the trailer breaks."""
     return _number(_DELTA, source)
 
 
-def peek_exact(path: StrPath) -> int | None:
-    """Return the step of an exact file; None for another file. Nothing is verified."""
-    try:
-        with closing(FileSource(path)) as source:
-            return _number(_EXACT, source)
-    except LccodecError:
-        return None
+def exact_step(source: Source) -> int | None:
+    """Return the step of an exact file; None for another file. Errors are as for `parent_step`."""
+    return _number(_EXACT, source)
 
 
 def _number(pattern: re.Pattern[bytes], source: Source) -> int | None:

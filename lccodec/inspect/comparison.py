@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..chain.read.bundle import open_path
-from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_step
-from ..container.bundle.bundle import is_bundle
+from ..chain.read.exact import open_path
 from ..policy.roles import Role
 from .difference import ArrayChange, Leaves, compare_states
 from .report import Compared, Comparison, Swapped
-
-
-def open_at_step(path: Path, step: int | None) -> OpenCheckpoint:
-    """Open a step of a chain or a bundle, as the history has it, or a checkpoint file."""
-    if path.is_dir():
-        return open_step(path, step)
-    return open_path(path, step=step, exact=False) if is_bundle(path) else open_file(path)
 
 
 def compare(
@@ -32,7 +23,11 @@ def compare(
     ArgumentError, ChainError, DataError, StorageError
         If one of them cannot be opened or decoded.
     """
-    with open_at_step(*left) as before, open_at_step(*right) as after:
+    (old, old_step), (new, new_step) = left, right
+    with (
+        open_path(old, step=old_step, exact=False) as before,
+        open_path(new, step=new_step, exact=False) as after,
+    ):
         difference = compare_states(Leaves(before), Leaves(after), progress)
         roles = {array.name: array.role for array in after.info().arrays}
     changed = sorted(difference.changed, key=lambda change: -(change.relative_rms or 0.0))

@@ -6,21 +6,20 @@ from collections.abc import Callable, Iterator
 
 from ..chain.read.checkpoint import OpenCheckpoint, open_step
 from ..chain.read.replay import DecodedArray, replay_each
-from ..chain.store.directory import Place, place_steps
-from ..container.bundle.bundle import Bundle
+from ..chain.store.store import Store
 from ..errors import LccodecError
 from .measures.trajectory import Trajectory
 from .report import ArrayRow
 
 
-def course(place: Place, row: ArrayRow, progress: Callable[[int, int], object] | None = None) -> Trajectory:
+def course(store: Store, row: ArrayRow, progress: Callable[[int, int], object] | None = None) -> Trajectory:
     """Return the figures of an array at every step that can be read and has it.
 
     `progress` is called as ``progress(done, total)`` with numbers of steps.
     """
-    total, found = len(place_steps(place)), Trajectory([row])
+    total, found = len(store.steps()), Trajectory([row])
     arrays: dict[int, DecodedArray] = {}
-    for step, array in _arrays(place, row.name):
+    for step, array in _arrays(store, row.name):
         arrays.clear()
         if found.steps and step <= found.steps[-1]:
             continue  # a branch of the chain: the steps of the newest branch are shown
@@ -31,15 +30,15 @@ def course(place: Place, row: ArrayRow, progress: Callable[[int, int], object] |
     return found
 
 
-def _arrays(place: Place, name: str) -> Iterator[tuple[int, DecodedArray]]:
+def _arrays(store: Store, name: str) -> Iterator[tuple[int, DecodedArray]]:
     """Yield the array at every step. It is valid until the next one is asked for."""
-    left = set(place_steps(place))
+    left = set(store.steps())
     lines: list[tuple[int, set[int]]] = []  # the newest step of a line, and its steps that no other has
     while left:
         newest = max(left)
         own = {newest}
         try:
-            with _open(place, newest) as file:
+            with open_step(store, newest) as file:
                 own |= {link.manifest.step or 0 for link in file.links}
         except LccodecError:
             pass  # this step cannot be read, but its parents may be
@@ -48,7 +47,7 @@ def _arrays(place: Place, name: str) -> Iterator[tuple[int, DecodedArray]]:
         left -= own
     for newest, own in reversed(lines):
         try:
-            with _open(place, newest) as file:
+            with open_step(store, newest) as file:
                 yield from _line(file, own, name)
         except LccodecError:  # what follows in this line cannot be decoded
             continue
@@ -62,9 +61,3 @@ def _line(file: OpenCheckpoint, steps: set[int], name: str) -> Iterator[tuple[in
     }
     for position, arrays in replay_each(file.links, wanted):
         yield file.links[position].manifest.step or 0, arrays[name]
-
-
-def _open(place: Place, step: int) -> OpenCheckpoint:
-    if isinstance(place, Bundle):
-        return OpenCheckpoint(place.open(step), place)
-    return open_step(place, step)

@@ -114,7 +114,7 @@ def _run(
         notes.append(f"{len(rows)} of {len(every):,} arrays are shown: the largest.")
     shown = _shown_steps(source, found, wanted, step_limit(len(rows)), notes)
     with ExitStack() as opened:
-        exact = ExactOriginals.of(source.place, found.newest[1]) if source.place else None
+        exact = None if source.kind == "file" else ExactOriginals.of(source.store, found.newest[1])
         if exact is not None:
             opened.enter_context(closing(exact))
         trajectory = Trajectory(rows, originals or exact)
@@ -169,7 +169,7 @@ def _shown_steps(
         notes.append(
             f"{count} of {len(found.checkpoints):,} checkpoints cannot be read, and have no figures."
         )
-    if source.place is None and found.newest[0] is None:
+    if source.kind == "file" and found.newest[0] is None:
         notes.append("The file has no step, and is shown as step 0.")
     return set(shown)
 
@@ -179,7 +179,7 @@ def _problems(source: Source, visit: Visit) -> list[str]:
     if visit.error is not None:
         return []  # the inventory has it
     errors: list[LccodecError] = [*visit.broken()]
-    if visit.reader is not None and source.place is not None:
+    if visit.reader is not None and source.kind != "file":
         difference = check_skeleton(visit.reader)
         errors += [] if difference is None else [difference]
     texts = list(dict.fromkeys(shortened(str(error)) for error in errors))

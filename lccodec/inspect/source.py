@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..chain.life.pins import pinned_steps
-from ..chain.read.bundle import describe_exact_in
 from ..chain.read.exact import describe_exact
 from ..chain.read.survey import Visit, survey, visit_file
-from ..chain.store.directory import Place, no_checkpoint, place_steps
-from ..container.bundle.bundle import Bundle, is_bundle
+from ..chain.store.bundle import open_store
+from ..chain.store.directory import DirectoryStore
+from ..chain.store.store import Store
+from ..container.bundle.bundle import is_bundle
 from ..container.reader import open_checkpoint
 from ..errors import ArgumentError
 
@@ -23,43 +23,37 @@ class Source:
 
     Attributes
     ----------
-    place
-        Where they lie; ``None`` for one file. Its parents are looked for in its directory.
+    store
+        Where they are kept; of one file, its directory, which has its parents.
     steps
-        The files by rising step. A file without a step has the number 0.
+        The names of the files by rising step. A file without a step has the number 0.
     """
 
     path: Path
     kind: Literal["chain", "bundle", "file"]
-    place: Place | None
-    steps: Mapping[int, Path]
+    store: Store
+    steps: Mapping[int, str]
 
     def close(self) -> None:
         """Close the bundle, if it is one."""
-        if isinstance(self.place, Bundle):
-            self.place.close()
+        self.store.close()
 
     def visits(self, *, decode: bool) -> Iterator[tuple[int, Visit]]:
         """Yield the checkpoints with their numbers. A visit is valid until the next one."""
-        if self.place is None:
-            for number in self.steps:
-                yield number, visit_file(self.path, open_checkpoint(self.path), decode=decode)
+        if self.kind == "file":
+            for number, name in self.steps.items():
+                yield number, visit_file(self.store, name, self.store.open(name), decode)
             return
-        numbers = {path: number for number, path in self.steps.items()}
-        for visit in survey(self.place, self.steps, decode=decode, rising=True):
-            yield numbers[visit.path], visit
+        for visit in survey(self.store, self.steps, decode=decode, rising=True):
+            yield visit.step, visit
 
     def pins(self) -> frozenset[int]:
         """Return the pinned steps."""
-        return frozenset(pinned_steps(self.place) if isinstance(self.place, Path) else ())
+        return frozenset(() if self.kind == "file" else self.store.pins())
 
     def exact_bytes(self) -> int:
         """Return the bytes of the exact file; 0 if there is none."""
-        if self.place is None:
-            return 0
-        found = (
-            describe_exact_in(self.place) if isinstance(self.place, Bundle) else describe_exact(self.place)
-        )
+        found = None if self.kind == "file" else describe_exact(self.store)
         return int(found["bytes"] or 0) if found else 0
 
 
@@ -75,11 +69,10 @@ def open_source(path: Path) -> Source:
     """
     if not path.is_dir() and not is_bundle(path):
         with open_checkpoint(path) as reader:  # its error says why it is none
-            return Source(path, "file", None, {reader.manifest.step or 0: path})
-    place = path if path.is_dir() else Bundle(path)
-    kind: Literal["chain", "bundle"] = "chain" if isinstance(place, Path) else "bundle"
-    source = Source(path, kind, place, place_steps(place))
+            return Source(path, "file", DirectoryStore(path.parent), {reader.manifest.step or 0: path.name})
+    store = open_store(path)
+    source = Source(path, "chain" if path.is_dir() else "bundle", store, store.steps())
     if not source.steps:
         source.close()
-        raise ArgumentError(no_checkpoint(path))
+        raise ArgumentError(store.nothing())
     return source

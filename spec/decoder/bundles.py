@@ -105,4 +105,18 @@ def read_bundle(path: str | os.PathLike[str], step: int | None = None) -> Any:
             is_exact = newest.root == exact[1] and newest.manifest.get("exact") is True
             if is_exact and (found > step or (found == step and named)):
                 return replay(newest, find)
+    elif step not in checkpoints and exact is not None:  # its step is one of the chain, too (LCC-EXA-04)
+        alone = load_or_none(exact[0])
+        if alone is not None and alone.manifest.get("exact") is True and alone.step == step:
+            if alone.root != exact[1]:
+                raise Refused("LCC-BUN-07", "the file is not that of the index")
+            return replay(alone, find)
     return replay(find(step), find)
+
+
+def load_or_none(place: Place) -> Checkpoint | None:
+    """The checkpoint at a place, if it can be read."""
+    try:
+        return load(place)
+    except Refused:
+        return None

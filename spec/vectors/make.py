@@ -33,6 +33,7 @@ from pieces import FLOATS, KINDS, METHODS, Frame
 
 import lccodec
 from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
 from lccodec.element_types import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
 from lccodec.policy.roles import Assignment
@@ -279,7 +280,7 @@ def replaced_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
     with tempfile.TemporaryDirectory() as own, lccodec.Chain(own, "lossless") as chain:
         for step, state in enumerate(saved, 115):
             chain.save(step, state)
-        rewrite(Path(own), 116, None)
+        rewrite(DirectoryStore(Path(own)), 116, None)
         for name, description in (
             ("000000000115", "a keyframe, policy lossless"),
             ("000000000116", "a keyframe that replaces a delta against step 115"),

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from lccodec import Chain, Keep, LccodecWarning, StorageError, bundle, unbundle, validate
-from lccodec.chain.life import bundle as bundling
+from lccodec import Chain, Keep, LccodecWarning, StorageError, validate
+from lccodec.chain.life.bundle import take_apart, write_bundle
 from lccodec.chain.life.compact import compact
 from lccodec.chain.life.fork import fork
 from lccodec.chain.life.pins import pin, unpin
@@ -27,8 +27,10 @@ from lccodec.chain.life.prune import prune
 from lccodec.chain.life.rewrite_step import rewrite
 from lccodec.chain.life.rollback import rollback
 from lccodec.chain.life.set_aside import delete_rolled_back, undo_rollback
+from lccodec.chain.store.bundle import BundleStore
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import TEMPORARY_PREFIX
-from lccodec.container.disk.system import System
+from lccodec.container.disk.system import SYSTEM, System
 
 from ..support.profiles import LONG
 from ..support.systems import Faulty
@@ -58,43 +60,48 @@ class Verb:
     kept: range | tuple[int, ...] = STEPS
 
 
-def bundled(work: Callable[[], object], system: System) -> object:
-    """Do some work of the module `bundling`, which has its own system."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bundling, "SYSTEM", system)
-        return work()
+def run_in(root: Path, system: System = SYSTEM) -> DirectoryStore:
+    return DirectoryStore(root / "run", system)
+
+
+def taken_apart(root: Path, system: System) -> None:
+    with BundleStore(root / "run.lcc") as store:
+        take_apart(store, DirectoryStore(root / "out", system))
 
 
 VERBS = {
-    "rollback": Verb(lambda root, s: rollback(root / "run", 4, system=s), kept=range(5)),
-    "rollback, delete": Verb(lambda root, s: rollback(root / "run", 4, delete=True, system=s), kept=range(5)),
+    "rollback": Verb(lambda root, s: rollback(run_in(root, s), 4), kept=range(5)),
+    "rollback, delete": Verb(lambda root, s: rollback(run_in(root, s), 4, delete=True), kept=range(5)),
     "bring back": Verb(
-        lambda root, s: undo_rollback(root / "run", system=s),
-        lambda root: rollback(root / "run", 4),
+        lambda root, s: undo_rollback(run_in(root, s)),
+        lambda root: rollback(run_in(root), 4),
         range(5),
     ),
     "delete_rolled_back": Verb(
-        lambda root, s: delete_rolled_back(root / "run", system=s),
-        lambda root: rollback(root / "run", 4),
+        lambda root, s: delete_rolled_back(run_in(root, s)),
+        lambda root: rollback(run_in(root), 4),
         range(5),
     ),
-    "prune": Verb(lambda root, s: prune(root / "run", Keep(steps=[2]), system=s), kept=(0, 1, 2, 6)),
+    "prune": Verb(lambda root, s: prune(run_in(root, s), Keep(steps=[2])), kept=(0, 1, 2, 6)),
     "prune, rewrite": Verb(
-        lambda root, s: prune(root / "run", Keep(steps=[2]), rewrite=True, system=s), kept=(2, 6)
+        lambda root, s: prune(run_in(root, s), Keep(steps=[2]), rewrite=True), kept=(2, 6)
     ),
-    "rewrite": Verb(lambda root, s: rewrite(root / "run", 5, None, system=s)),
-    "compact": Verb(lambda root, s: compact(root / "run", 1, system=s)),
-    "fork": Verb(lambda root, s: fork(root / "run", root / "new" / "fork", 6, system=s)),
-    "pin": Verb(lambda root, s: pin(root / "run", 3, system=s)),
-    "unpin": Verb(lambda root, s: unpin(root / "run", 3, system=s), lambda root: pin(root / "run", 3)),
-    "bundle": Verb(lambda root, s: bundled(lambda: bundle(root / "run", root / "run.lcc"), s)),
+    "rewrite": Verb(lambda root, s: rewrite(run_in(root, s), 5, None)),
+    "compact": Verb(lambda root, s: compact(run_in(root, s), 1)),
+    "fork": Verb(lambda root, s: fork(run_in(root), DirectoryStore(root / "new" / "fork", s), 6)),
+    "pin": Verb(lambda root, s: pin(run_in(root, s), 3)),
+    "unpin": Verb(
+        lambda root, s: unpin(run_in(root, s), 3),
+        lambda root: pin(run_in(root), 3),
+    ),
+    "bundle": Verb(lambda root, s: write_bundle(run_in(root, s), root / "run.lcc")),
     "bundle, again": Verb(
-        lambda root, s: bundled(lambda: bundle(root / "run", root / "run.lcc"), s),
-        lambda root: bundle(root / "run", root / "run.lcc", [0]),
+        lambda root, s: write_bundle(run_in(root, s), root / "run.lcc"),
+        lambda root: write_bundle(run_in(root), root / "run.lcc", [0]),
     ),
     "unbundle": Verb(
-        lambda root, s: bundled(lambda: unbundle(root / "run.lcc", root / "out"), s),
-        lambda root: bundle(root / "run", root / "run.lcc"),
+        taken_apart,
+        lambda root: write_bundle(run_in(root), root / "run.lcc"),
     ),
 }
 

@@ -24,8 +24,9 @@ from lccodec.chain.save import reference
 from lccodec.chain.save.background import background
 from lccodec.chain.store import claim
 from lccodec.chain.store.claim import Claim
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import WRITER_NAME
-from lccodec.container.disk.folder import Folder, locked_folder
+from lccodec.container.disk.folder import Folder
 from lccodec.container.disk.whole_file import WholeFile
 
 from ..support.profiles import LONG
@@ -77,7 +78,7 @@ def between_encoding_and_commit(monkeypatch: pytest.MonkeyPatch, *acts: Callable
 def taken_away(directory: Path, step: int) -> None:
     """Roll back as a process does that finds no lock: somebody has removed the file."""
     (directory / WRITER_NAME).unlink(missing_ok=True)
-    rollback(directory, step)
+    rollback(DirectoryStore(directory), step)
 
 
 @pytest.mark.parametrize("step", [0, 3])
@@ -138,7 +139,9 @@ def test_what_was_written_anew_with_the_same_state_is_as_good(
 ) -> None:
     """A prune may run beside a save: the delta that was coded is committed."""
     chain_, save = chain
-    between_encoding_and_commit(monkeypatch, lambda: prune(chain_.directory, Keep(latest=1), rewrite=True))
+    between_encoding_and_commit(
+        monkeypatch, lambda: prune(DirectoryStore(chain_.directory), Keep(latest=1), rewrite=True)
+    )
     save(5)
     assert (chain_.steps, chain_.info(5).parent) == ([4, 5], 4)
     assert_same(chain_.restore(), STATES[5])
@@ -150,7 +153,7 @@ def test_a_save_waits_for_who_removes_but_not_for_ever(
 ) -> None:
     chain_, save = chain
     monkeypatch.setattr(reference, "_SECONDS_TO_WAIT", 0.05)
-    with locked_folder(chain_.directory):
+    with DirectoryStore(chain_.directory).locked():
         save(5)
     assert_same(chain_.restore(), STATES[5])
 

@@ -35,11 +35,12 @@ from lccodec import (
     StorageError,
     UniformDeadzone,
 )
-from lccodec.chain.life.pins import pinned_steps
 from lccodec.chain.save import encode
-from lccodec.chain.store.directory import checkpoint_path
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.system import System
 from lccodec.container.tree import flatten
+
+from ..support.paths import checkpoint_path
 
 BOUND = 0.05
 STEPS = LogSteps(1.0)
@@ -241,7 +242,7 @@ class Life(RuleBasedStateMachine):
         """To a step that is sound; and there and back again."""
         step = data.draw(st.sampled_from(sorted(self.saved)))
         steps = self.chain.steps
-        if delete and any(pinned > step for pinned in pinned_steps(self.chain.directory)):
+        if delete and any(pinned > step for pinned in self.chain.pins):
             with pytest.raises(ArgumentError, match="is pinned"):
                 self.chain.rollback(step, delete=True)
             assert self.chain.steps == steps
@@ -260,7 +261,7 @@ class Life(RuleBasedStateMachine):
         """What was set aside goes for good; pinned steps only if told."""
         there = self.chain.rolled_back
         asides = [self.chain.directory / ".rolled-back" / each.name for each in there]
-        if not pinned and any(map(pinned_steps, asides)):
+        if not pinned and any(DirectoryStore(aside).pins() for aside in asides):
             with pytest.raises(ArgumentError, match="is pinned"):
                 self.chain.delete_rolled_back()
             assert self.chain.rolled_back == there
@@ -296,7 +297,7 @@ class Life(RuleBasedStateMachine):
             self.needs.pop(step, None)
 
     def note_needs(self) -> None:
-        """What is written anew needs other checkpoints."""
+        """What is rewritten needs other checkpoints."""
         for step in sorted(self.saved):
             parent = self.chain.info(step).parent
             self.needs[step] = {step} | (self.needs[parent] if parent is not None else set())

@@ -24,6 +24,7 @@ from lccodec import Chain, Keep, LccodecError, LccodecWarning, bundle, unbundle,
 from lccodec.adapters.named import prune_together
 from lccodec.chain.read.exact import describe_exact
 from lccodec.chain.save.background import background
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME, WRITER_NAME
 from lccodec.inspect.examination import examine
 
@@ -88,7 +89,7 @@ def look(directory: Path) -> None:
     chain = Chain(directory)
     for call in (
         lambda: [chain.info(step) for step in chain.steps],
-        lambda: describe_exact(directory),
+        lambda: describe_exact(DirectoryStore(directory)),
         lambda: chain.pins,
         lambda: chain.rolled_back,
         lambda: examine(directory),

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from lccodec import Keep
-from lccodec.chain.store.directory import checkpoint_path
 from lccodec.cli.verbs import ls
 from lccodec.container.disk.system import System
 
 from ..support.chains import HistoryChain
+from ..support.paths import checkpoint_path
 from ..support.walks import assert_same, walk
 
 COUNT = 10_000

@@ -31,7 +31,13 @@ ERRORS = {
     "an empty chain": ("info {tmp}", 1, "ChainError", None, "holds no checkpoint"),
     "unknown step": ("info {chain} --step 21", 1, "ChainError", None, "nearest is 20"),
     "unknown step of a diff": ("diff {chain} 10 11", 1, "ChainError", None, "no step 11"),
-    "step of a file": ("info {chain}/000000000010.lcc.h5 --step 1", 2, "ArgumentError", None, "--step"),
+    "step of a file": (
+        "info {chain}/000000000010.lcc.h5 --step 1",
+        2,
+        "ArgumentError",
+        None,
+        "a step needs a chain or a bundle",
+    ),
     "unknown array": ("show {chain} model/weigth", 2, "ArgumentError", None, "is it 'model/weight'?"),
     "a container": ("show {chain} model", 2, "ArgumentError", None, "'model' is not an array"),
     "unknown key": ("restore {chain} -o {tmp}/o.npz --key modle", 2, "ArgumentError", None, "'modle'"),
@@ -111,7 +117,7 @@ def test_what_the_operating_system_refuses(chain, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", "x")
 
-    monkeypatch.setattr("lccodec.cli.verbs.inspection.place_steps", refuse)
+    monkeypatch.setattr("lccodec.cli.verbs.inspection.open_store", refuse)
     assert run("ls", chain, code=1)[1] == "lccodec: error: x: Permission denied\n"
 
 
@@ -119,7 +125,7 @@ def test_an_interrupt(chain, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lccodec.cli.verbs.inspection.place_steps", interrupt)
+    monkeypatch.setattr("lccodec.cli.verbs.inspection.open_store", interrupt)
     assert "lccodec: interrupted" in run("ls", chain, code=130)[1]
 
 

@@ -3,13 +3,14 @@
 from collections import Counter
 
 import lccodec
-from lccodec.chain.read.bundle import open_path
-from lccodec.chain.store.directory import checkpoint_path
-from lccodec.container.bundle.bundle import Bundle
+from lccodec.chain.read.exact import open_path
+from lccodec.chain.store.bundle import BundleStore
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.frame.decode import decode_components
 from lccodec.inspect.course import course
 from lccodec.inspect.examination import examine
 
+from ..support.paths import checkpoint_path
 from ..support.runs import run_states, save_run
 
 NAME = "model/fc1.weight"
@@ -25,12 +26,12 @@ def test_figures_are_those_of_an_examination(tmp_path):
     chain = save_run(tmp_path / "run", run_states(8), keyframe_every=2)
     row, figures = row_of(chain.directory)
     seen = []
-    found = course(chain.directory, row, lambda done, total: seen.append((done, total)))
+    found = course(DirectoryStore(chain.directory), row, lambda done, total: seen.append((done, total)))
     assert found.steps == chain.steps
     assert {name: series[0] for name, series in found.finish().items()} == figures
     assert seen == [(number, 8) for number in range(1, 9)]
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
-    with Bundle(tmp_path / "run.lccb") as bundle:
+    with BundleStore(tmp_path / "run.lccb") as bundle:
         assert course(bundle, row).finish() == found.finish()
 
 
@@ -44,7 +45,7 @@ def test_only_its_own_frames_are_decoded(tmp_path, monkeypatch):
         return decode_components(*args, **options)
 
     monkeypatch.setattr("lccodec.chain.read.replay.decode_components", counted)
-    course(chain.directory, row)
+    course(DirectoryStore(chain.directory), row)
     assert decoded["frames"] == 6
 
 
@@ -54,14 +55,14 @@ def test_what_cannot_be_read_is_left_out(tmp_path):
     path = checkpoint_path(chain.directory, 80)
     path.write_bytes(path.read_bytes()[:-1])
     checkpoint_path(chain.directory, 30).unlink()
-    assert course(chain.directory, row).steps == [0, 10, 20, 60, 70]
+    assert course(DirectoryStore(chain.directory), row).steps == [0, 10, 20, 60, 70]
     data = bytearray(checkpoint_path(chain.directory, 10).read_bytes())
     with open_path(checkpoint_path(chain.directory, 10)) as file:
         link = file.links[-1]
         number = link.frame_of(link.names[NAME])
         data[link.reader._offsets[number] + link.manifest.frames[number].length // 2] ^= 1
     checkpoint_path(chain.directory, 10).write_bytes(bytes(data))
-    assert course(chain.directory, row).steps == [0, 60, 70]
+    assert course(DirectoryStore(chain.directory), row).steps == [0, 60, 70]
 
 
 def test_an_array_that_came_later(tmp_path):
@@ -71,4 +72,4 @@ def test_an_array_that_came_later(tmp_path):
     chain = save_run(tmp_path / "run", states)
     (run,) = examine(chain.directory).runs
     row = next(row for row in run.arrays if row.name == NAME)
-    assert course(chain.directory, row).steps == [20, 30]
+    assert course(DirectoryStore(chain.directory), row).steps == [20, 30]

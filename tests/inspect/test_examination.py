@@ -8,14 +8,15 @@ import pytest
 
 import lccodec
 from lccodec.chain.life.pins import pin
-from lccodec.chain.read.bundle import open_path
-from lccodec.chain.store.directory import checkpoint_path
+from lccodec.chain.read.exact import open_path
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.frame.decode import decode_components
 from lccodec.inspect import examination, thinning
 from lccodec.inspect.examination import examine
 from lccodec.inspect.measures.rank import effective_rank
 from lccodec.inspect.report import document
 
+from ..support.paths import checkpoint_path
 from ..support.runs import arrays_of, run_states, save_run
 
 
@@ -65,7 +66,7 @@ def test_figures_are_those_of_a_plain_computation(tmp_path):
 def test_checkpoints_arrays_and_bytes(tmp_path):
     states = run_states()
     chain = save_run(tmp_path / "run", states, keyframe_every=3, newest="exact")
-    pin(chain.directory, 20)
+    pin(DirectoryStore(chain.directory), 20)
     run = only_run(chain.directory)
     infos = [chain.info(step) for step in chain.steps]
     for found, info in zip(run.checkpoints, infos, strict=True):

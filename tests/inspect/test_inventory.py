@@ -1,10 +1,10 @@
 """What lies in a chain: names of policies, very long texts, files that cannot be opened."""
 
 import lccodec
-from lccodec.chain.store.directory import checkpoint_path
 from lccodec.inspect.inventory import MAX_TEXT_CHARACTERS, Inventory, policy_name, shortened
 from lccodec.inspect.source import open_source
 
+from ..support.paths import checkpoint_path
 from ..support.runs import run_states, save_run
 
 

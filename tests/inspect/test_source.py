@@ -6,16 +6,17 @@ import pytest
 
 import lccodec
 from lccodec.chain.life.pins import pin
-from lccodec.chain.store.directory import checkpoint_path
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME
 from lccodec.inspect.source import open_source
 
+from ..support.paths import checkpoint_path
 from ..support.runs import run_states, save_run
 
 
 def test_a_chain_a_bundle_and_a_file(tmp_path):
     chain = save_run(tmp_path / "run", run_states(3), newest="exact")
-    pin(chain.directory, 10)
+    pin(DirectoryStore(chain.directory), 10)
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
     exact = (chain.directory / EXACT_NAME).stat().st_size
     for path, kind, pins in (

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import TAIL
@@ -303,8 +304,8 @@ def test_the_newest_state(decoder: ModuleType, tmp_path: Path) -> None:
         path.write_bytes(data)
         assert newest() == history
     path.write_bytes(sound)
-    rewrite(tmp_path, 2, None)  # the exact file names the root of the one before
-    rewrite(tmp_path, 1, None)
+    rewrite(DirectoryStore(tmp_path), 2, None)  # the exact file names the root of the one before
+    rewrite(DirectoryStore(tmp_path), 1, None)
     assert newest() == exact
     path.write_bytes(older)
     assert newest() == history

@@ -75,7 +75,9 @@ class ChainOptions:
             object.__setattr__(self, "chain", checked_path(self.chain))
         policy = resolve_policy(self.policy)
         if self.chain is None and policy != resolve_policy("lossless"):
-            raise ArgumentError(f"policy {policy.name!r} is for deltas, which need chain=")
+            raise ArgumentError(
+                f"policy {policy.name!r} codes deltas, which need chain=, the directory of a chain"
+            )
         if check_newest(self.newest) == "exact" and self.chain is None:
             raise ArgumentError("newest='exact' needs chain=; without a chain every checkpoint is exact")
         if not isinstance(self.background, bool):

@@ -23,6 +23,7 @@ from ...chain.adapter import Adapter
 from ...chain.chain import Chain
 from ...chain.life.lifetime import thin_out
 from ...chain.save.settings import LOG
+from ...chain.store.directory import DirectoryStore
 from ...chain.store.parents import Ancestry
 from ...errors import ArgumentError
 from ...policy.roles import Assignment
@@ -76,8 +77,8 @@ class LinkSaver:
 
     def __init__(self, options: ChainOptions, adapter: Adapter | None = None, part: str = "") -> None:
         self._options, self._adapter, self._part = options, adapter, part
-        self._ancestry = Ancestry()
         self._chain: Chain | None = None
+        self._ancestry: Ancestry | None = None  # of the chain, once it is thinned out
         self._last: Begun | None = None
         self._running: deque[Future[None]] = deque()  # links, and what waits for them, in order
         self._failed: deque[BaseException] = deque()  # of these, and not raised yet
@@ -208,7 +209,9 @@ class LinkSaver:
         """Remove what is not kept of what was saved before: its links are on the disk."""
         chain, keep = self._chain, self._options.keep
         if chain is not None and keep is not None and chain.steps:
-            thin_out(chain.directory, keep, self._ancestry)
+            store = DirectoryStore(chain.directory)
+            self._ancestry = self._ancestry or Ancestry(store)
+            thin_out(store, keep, self._ancestry)
 
     def _raise_failure(self) -> None:
         while self._running and self._running[0].done():

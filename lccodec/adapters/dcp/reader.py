@@ -13,8 +13,8 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from ...chain.read.checkpoint import open_file
-from ...chain.store.directory import directory_steps
+from ...chain.read.checkpoint import open_name
+from ...chain.store.directory import DirectoryStore
 from ...container.disk.system import StrPath, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array
@@ -66,15 +66,16 @@ class LCStorageReader(Location, StorageReader):
 
     def read_metadata(self) -> Metadata:
         """Return the metadata that the record holds."""
-        steps = directory_steps(self._path) if self._path.is_dir() else {}
+        store = DirectoryStore(self._path)
+        steps = store.checkpoints() if self._path.is_dir() else {}
         step = max(steps, default=None) if self._step is None else self._step
         if step is None or step not in steps:
             named = "" if self._step is None else f" of step {self._step}"
             found = "" if steps else f": {_what_is(self._path)}"
             raise ChainError(f"{self._path} holds no checkpoint{named} that every rank has finished{found}")
-        with open_file(steps[step]) as file:
+        with open_name(store, steps[step]) as file:
             record = restored(adapter.from_numpy, file)
-        metadata, self._base = from_record(record, steps[step])
+        metadata, self._base = from_record(record, self._path / steps[step])
         metadata.storage_meta = StorageMeta(checkpoint_id=self._path)
         return metadata
 

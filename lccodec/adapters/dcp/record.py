@@ -122,4 +122,4 @@ def from_record(record: Any, path: Path) -> tuple[Metadata, Path]:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, LccodecError):
             raise
-        raise FormatError(RULE, str(path), f"a record that does not hold together: {error!r}") from error
+        raise FormatError(RULE, str(path), f"an inconsistent record: {error!r}") from error

@@ -16,9 +16,9 @@ from torch.futures import Future
 from ...chain.chain import Chain
 from ...chain.life.keep import Keep, check_keep
 from ...chain.save.settings import KEYFRAME_EVERY
-from ...chain.store.directory import checkpoint_path, step_path
+from ...chain.store.directory import DirectoryStore
+from ...chain.store.names import checkpoint_name
 from ...container.disk.system import StrPath, checked_path
-from ...container.reader import open_checkpoint
 from ...element_types import Array
 from ...errors import ArgumentError, LccodecError, warn
 from ...policy.policy import Policy
@@ -162,8 +162,8 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         size = self._chain.save(step, state, {"rank": str(self._rank)}, roles=roles)
         if self._chain.workers is None:
             self._chain.release_lock()  # `dcp.async_save` may save from another process in between
-        path = checkpoint_path(directory, step)
-        with open_checkpoint(step_path(directory, step)) as file:  # only the exact file may have it yet
+        store, path = DirectoryStore(directory), directory / checkpoint_name(step)
+        with store.open(store.name_of(step)) as file:  # only the exact file may have it yet
             return Part(path.relative_to(base).as_posix(), file.root.hex()), size
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:

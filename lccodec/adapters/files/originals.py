@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...chain.store.directory import directory_steps
+from ...chain.store.directory import DirectoryStore
 from ...container.bundle.bundle import is_bundle
 from ...container.tree import array_names, flatten
 from ...errors import ArgumentError
@@ -61,7 +61,7 @@ def open_originals(path: Path) -> Originals | Path:
     ArgumentError
         If there are none, or their steps are not clear (`lccodec.adapters.files.steps`).
     """
-    if path.is_dir() and not directory_steps(path):
+    if path.is_dir() and not DirectoryStore(path).checkpoints():
         numbering = number_files(files_below(path))
         if numbering is None:
             raise ArgumentError(

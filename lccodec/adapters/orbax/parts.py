@@ -235,7 +235,7 @@ def _parse_table(
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         if isinstance(error, LccodecError):
             raise
-        raise FormatError(_RULE, where, f"a table that does not hold together: {error}") from error
+        raise FormatError(_RULE, where, f"an inconsistent table of leaves: {error}") from error
     return table
 
 

@@ -13,23 +13,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ...constants import EXACT_NAME
-from ...container.bundle.bundle import Bundle
 from ...container.bundle.index import BundledFile, BundleIndex
 from ...container.bundle.writer import BundleWriter, check_index_size
-from ...container.disk.system import SYSTEM, checked_path, storage_errors
+from ...container.disk.system import checked_path
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
-from ...container.reader import CheckpointReader, open_checkpoint, read_root
+from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, LccodecError, warn
-from ..read.bundle import is_newest_exact, open_exact_in
+from ..read.exact import is_newest_exact, link_problem
 from ..read.links import check_step
-from ..store.directory import (
-    check_name,
-    checkpoint_path,
-    directory_steps,
-    in_chain,
-    no_checkpoint,
-    step_index,
-)
+from ..store.bundle import BundleStore
+from ..store.directory import DirectoryStore, in_chain
+from ..store.names import check_name, checkpoint_name, checkpoints_among, step_index
+from ..store.store import Store
 
 
 def bundle(
@@ -63,32 +58,36 @@ def bundle(
     DataError, StorageError
         If a file is damaged, or the operating system refuses. An existing bundle is unchanged.
     """
-    source, target = checked_path(directory), checked_path(path)
+    return write_bundle(DirectoryStore(checked_path(directory)), checked_path(path), steps)
+
+
+def write_bundle(store: DirectoryStore, target: Path, steps: Iterable[int] | None = None) -> int:
+    """Copy the checkpoints of a store into one file; see `bundle`."""
     if in_chain(target):
         raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
-    found = directory_steps(source)
+    found = store.checkpoints()
     if not found:
-        raise ChainError(no_checkpoint(source))
-    chosen = sorted(found) if steps is None else _with_parents(source, found, steps)
+        raise ChainError(store.nothing())
+    chosen = sorted(found) if steps is None else _with_parents(store, found, steps)
     check_index_size(len(chosen) + 1)
     entries: dict[int, BundledFile] = {}
     roots: dict[int, frozenset[bytes]] = {}
     named: bytes | None = None  # the exact file of the last
     if target.parent.is_dir():
-        remove_stale_temporaries(target.parent, SYSTEM)
-    with BundleWriter(target, system=SYSTEM) as writer:
+        remove_stale_temporaries(target.parent, store.system)
+    with BundleWriter(target, system=store.system) as writer:
         for step in chosen:
-            with open_checkpoint(found[step]) as reader:
-                check_name(found[step].name, reader.manifest.step)
-                _check_link(reader, source, roots)
+            with store.open(found[step]) as reader:
+                check_name(found[step], reader.manifest.step)
+                _check_link(reader, roots)
                 roots[step], named = reader.roots, reader.manifest.exact
                 entries[step] = writer.add(reader.source, reader.root)
-        exact = _add_exact(writer, source, chosen[-1], named) if chosen[-1] == max(found) else None
+        exact = _add_exact(writer, store, chosen[-1], named) if chosen[-1] == max(found) else None
         writer.commit_index(BundleIndex(entries, exact))
     return writer.size
 
 
-def _with_parents(directory: Path, found: dict[int, Path], steps: Iterable[int]) -> list[int]:
+def _with_parents(store: Store, found: dict[int, str], steps: Iterable[int]) -> list[int]:
     """Return steps and all that they need, rising."""
     try:
         wanted = [step_index(step) for step in iter(steps)]
@@ -102,38 +101,37 @@ def _with_parents(directory: Path, found: dict[int, Path], steps: Iterable[int])
         if step in chosen:
             continue
         if step not in found:
-            raise ChainError(f"{directory} has no step {step}")
+            raise ChainError(f"{store.path} has no step {step}")
         chosen.add(step)
-        with open_checkpoint(found[step]) as reader:
+        with store.open(found[step]) as reader:
             if (parent := reader.manifest.parent) is not None:
                 check_step(reader, parent)
                 wanted.append(parent.step)
     return sorted(chosen)
 
 
-def _check_link(reader: CheckpointReader, directory: Path, roots: Mapping[int, frozenset[bytes]]) -> None:
+def _check_link(reader: CheckpointReader, roots: Mapping[int, frozenset[bytes]]) -> None:
     """Raise ``ChainError`` if the parent of a checkpoint is missing among others, or is another."""
     parent = reader.manifest.parent
     if parent is None:
         return
     check_step(reader, parent)
-    path = checkpoint_path(directory, parent.step)
+    name = checkpoint_name(parent.step)
     if parent.step not in roots:
-        raise ChainError(f"{reader.name}: its parent, step {parent.step}, is missing ({path.name})")
+        raise ChainError(f"{reader.name}: its parent, step {parent.step}, is missing ({name})")
     if parent.root not in roots[parent.step]:
-        raise ChainError(f"{reader.name}: {path.name} is not the parent it was taken against")
+        raise ChainError(f"{reader.name}: {name} is not the parent it was taken against")
 
 
-def _add_exact(writer: BundleWriter, directory: Path, newest: int, named: bytes | None) -> BundledFile | None:
+def _add_exact(writer: BundleWriter, store: Store, newest: int, named: bytes | None) -> BundledFile | None:
     """Add the exact file if there is one of the newest step; warn if it is of no use.
 
     `named` is the root that the newest checkpoint names. A newer file stands for itself.
     """
-    path = directory / EXACT_NAME
-    if not os.path.lexists(path):
+    if not store.has(EXACT_NAME):
         return None
     try:
-        reader = open_checkpoint(path)
+        reader = store.open(EXACT_NAME)
     except LccodecError as error:
         problem = str(error)
     else:
@@ -141,7 +139,7 @@ def _add_exact(writer: BundleWriter, directory: Path, newest: int, named: bytes 
             if is_newest_exact(reader, newest, named):
                 return writer.add(reader.source, reader.root)
         problem = f"not that of step {newest}"
-    warn(f"{path} is left out: {problem}")
+    warn(f"{store.path / EXACT_NAME} is left out: {problem}")
     return None
 
 
@@ -172,48 +170,57 @@ def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) ->
     DataError, StorageError
         If the bundle is damaged, or the operating system refuses. Earlier steps are written.
     """
-    target = checked_path(directory)
-    with Bundle(checked_path(path)) as opened:
-        with storage_errors("cannot make the directory", target):
-            target.mkdir(parents=True, exist_ok=True)
-        remove_stale_temporaries(target)
-        there = _files_there(opened, target)
-        roots: dict[int, frozenset[bytes]] = {}
-        for step in opened.steps:
-            with opened.open(step) as reader:
-                _check_link(reader, target, roots)
-                roots[step] = reader.roots
-            if step not in there:
-                _write(opened, step, checkpoint_path(target, step))
-        if opened.index.exact is not None and None not in there:
-            exact, problem = open_exact_in(opened)
-            if exact is None:
-                warn(f"{opened.path}: the exact file is left out: {problem}")
-            else:
-                exact.close()
-                _write(opened, None, target / EXACT_NAME)
-        return opened.steps
+    with BundleStore(checked_path(path)) as store:
+        return take_apart(store, DirectoryStore(checked_path(directory)))
 
 
-def _files_there(opened: Bundle, directory: Path) -> set[int | None]:
-    """Return the steps that are in a directory already, None for the exact file."""
-    there: set[int | None] = set()
-    files: dict[int | None, Path] = dict(directory_steps(directory).items())
-    if os.path.lexists(directory / EXACT_NAME):
-        files[None] = directory / EXACT_NAME
-    for step, path in files.items():
-        entry = opened.index.exact if step is None else opened.index.checkpoints.get(step)
+def take_apart(store: BundleStore, target: DirectoryStore) -> list[int]:
+    """Write the files of a bundle into a directory; see `unbundle`."""
+    target.make()
+    target.remove_stale()
+    there = _files_there(store, target)
+    steps = store.checkpoints()
+    roots: dict[int, frozenset[bytes]] = {}
+    for step, name in steps.items():
+        with store.open(name) as reader:
+            _check_link(reader, roots)
+            roots[step] = reader.roots
+        if name not in there:
+            _copy(store, name, target)
+    if store.has(EXACT_NAME) and EXACT_NAME not in there:
+        if (problem := _exact_problem(store, max(steps))) is None:
+            _copy(store, EXACT_NAME, target)
+        else:
+            warn(f"{store.path}: the exact file is left out: {problem}")
+    return list(steps)
+
+
+def _exact_problem(store: BundleStore, newest: int) -> str | None:
+    """Return why the exact file of a bundle is of no use, or ``None``."""
+    try:
+        with store.open(EXACT_NAME) as exact:
+            older = (exact.manifest.step or 0) < newest
+            usable, problem = link_problem(exact, store)
+    except LccodecError as error:
+        return str(error)
+    return f"it is not that of step {newest}" if older else None if usable else problem
+
+
+def _files_there(store: BundleStore, target: DirectoryStore) -> set[str]:
+    """Return the names of the files of a bundle that are in a directory already."""
+    names = target.names()
+    there = {*checkpoints_among(names).values(), *({EXACT_NAME} & {*names})}
+    for name in there:
         try:
-            same = entry is not None and read_root(path) == (entry.root, entry.length)
+            same = store.has(name) and target.root(name) == store.root(name)
         except LccodecError:
             same = False
         if not same:
-            raise ArgumentError(f"{path} is not of this bundle: choose a new directory")
-        there.add(step)
+            raise ArgumentError(f"{target.path / name} is not of this bundle: choose a new directory")
     return there
 
 
-def _write(opened: Bundle, step: int | None, path: Path) -> None:
-    with WholeFile(path, system=SYSTEM) as file:
-        file.copy(opened.file(step))
+def _copy(store: BundleStore, name: str, target: DirectoryStore) -> None:
+    with WholeFile(target.path / name, system=target.system) as file:
+        file.copy(store.source(name))
         file.commit()

@@ -14,20 +14,17 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...container.disk.folder import locked_folder
-from ...container.disk.system import SYSTEM, System, storage_errors
-from ...container.disk.whole_file import remove_stale_temporaries
+from ...container.disk.system import storage_errors
 from ...errors import ChainError, DataError, warn
 from ...policy.roles import Assignment
 from ..read.checkpoint import OpenCheckpoint, open_step
 from ..store.claim import Claim
-from ..store.directory import chain_steps, directory_steps, no_checkpoint
 from ..store.parents import Ancestry
+from ..store.store import Store, WritableStore
 from .rewrite_step import Rewriting, rewrite
 
 
@@ -42,7 +39,7 @@ class Compaction:
     before, after
         Bytes of all checkpoints. The exact file does not count, unless it alone has a step.
     rewritten
-        Checkpoints that were written anew with the same state.
+        Checkpoints that were rewritten with the same state.
     errors
         With a policy, by role: the root mean square of what the states lost beyond what they had
         lost before, over that of their values.
@@ -56,12 +53,11 @@ class Compaction:
 
 
 def compact(
-    directory: Path,
+    store: WritableStore,
     keyframe_every: int,
     *,
     dry_run: bool = False,
     claim: Claim | None = None,
-    system: System = SYSTEM,
 ) -> Compaction:
     """Write checkpoints anew, each with the same state, where that saves bytes or depth.
 
@@ -85,17 +81,17 @@ def compact(
     """
     found: list[Rewriting] = []
     with (
-        nullcontext() if dry_run else (claim or Claim(directory, system)).held(),
-        storage_errors("cannot compact", directory),
-        locked_folder(directory, system) as folder,
+        nullcontext() if dry_run else (claim or store.claim()).held(),
+        storage_errors("cannot compact", store.path),
+        store.locked(),
     ):
-        steps = directory_steps(directory)
+        steps = store.checkpoints()
         if not steps:
-            raise ChainError(no_checkpoint(directory))
+            raise ChainError(store.nothing())
         if not dry_run:
-            remove_stale_temporaries(folder)
-        before = sum(path.lstat().st_size for path in steps.values())
-        ancestry, depths, last = Ancestry(), dict[int, int](), None
+            store.remove_stale()
+        before = store.size(steps.values())
+        ancestry, depths, last = Ancestry(store), dict[int, int](), None
         parents = {step: ancestry.parent(step, steps) for step in steps}
         below = _below(parents)
         for step, parent in parents.items():
@@ -109,12 +105,10 @@ def compact(
             if becomes == parent:
                 continue
             smaller = becomes is not None
-            options: dict[str, Any] = {"dry_run": dry_run, "system": system}
             try:
-                done = rewrite(directory, step, becomes, smaller=smaller, **options)
+                done = rewrite(store, step, becomes, dry_run=dry_run, smaller=smaller)
             except (ChainError, DataError) as error:
-                message = f"{directory}: step {step} stays as it is: {error}"
-                warn(message)
+                warn(f"{store.path}: step {step} stays as it is: {error}")
                 continue
             if done is not None:
                 found.append(done)
@@ -133,13 +127,13 @@ def _below(parents: Mapping[int, int | None]) -> dict[int, int]:
     return found
 
 
-def code_anew(directory: Path, target: Path, save: Callable[..., int]) -> Compaction:
+def code_anew(store: Store, target: Store, save: Callable[..., int]) -> Compaction:
     """Save every state of a chain to another chain, and compare what it has become.
 
     Parameters
     ----------
     target
-        Directory of the other chain.
+        Where the other chain is kept.
     save
         Its `Chain.save`, without an adapter.
 
@@ -148,14 +142,14 @@ def code_anew(directory: Path, target: Path, save: Callable[..., int]) -> Compac
     ChainError, DataError, StorageError
         If there is no checkpoint, a state cannot be restored, or the operating system refuses.
     """
-    steps = chain_steps(directory)
+    steps = store.steps()
     if not steps:
-        raise ChainError(no_checkpoint(directory))
-    before, after = sum(path.lstat().st_size for path in steps.values()), 0
+        raise ChainError(store.nothing())
+    before, after = store.size(steps.values()), 0
     sums: dict[str, list[float]] = {}
     for place, step in enumerate(steps):
-        following = _state(directory, list(steps)[1]) if place == 0 and len(steps) > 1 else None
-        with open_step(directory, step) as old:
+        following = _state(store, list(steps)[1]) if place == 0 and len(steps) > 1 else None
+        with open_step(store, step) as old:
             known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}
             state = old.state(dtype="bits")
             after += save(step, state, old.metadata(), roles=known, following=following)
@@ -165,8 +159,8 @@ def code_anew(directory: Path, target: Path, save: Callable[..., int]) -> Compac
     return Compaction(len(steps), before, after, (), errors)
 
 
-def _state(directory: Path, step: int) -> Any:
-    with open_step(directory, step) as file:
+def _state(store: Store, step: int) -> Any:
+    with open_step(store, step) as file:
         return file.state(dtype="bits")
 
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Final, Literal
 
 from ...arguments import as_integer
-from ...container.disk.system import storage_errors
 from ...errors import ArgumentError
-from ..store.directory import step_index
+from ..store.names import step_index
 
 _BEST_OF: Final = ("min", "max")
 _BEST_PARTS: Final = 3  # how many, of what, and of which end
@@ -25,28 +23,28 @@ _BEST_PARTS: Final = 3  # how many, of what, and of which end
 
 @dataclass(frozen=True)
 class Keep:
-    """Which steps stay when a chain is thinned out.
+    """Which steps `prune` keeps: those that any of these rules names.
 
     Parameters
     ----------
     latest
-        That many of the newest steps.
+        Number of newest steps to keep.
     every
-        Steps that are a multiple of this number.
+        Keep the steps that are a multiple of this number.
     best
-        How many, a key of the metadata, and ``"min"`` or ``"max"``, as in ``(3, "loss", "min")``.
-        Of equal ones the later step stays. A step whose value is missing, not a number or NaN is
-        none of the best.
+        Keep the best steps by a metric: how many, the key of the metric in the metadata, and
+        ``"min"`` or ``"max"``, as in ``(3, "loss", "min")``. On a tie the later step is kept. A
+        step whose value is missing, NaN or not a number is never among the best.
     steps
-        These steps.
+        Keep these steps.
     newer_than
-        A `timedelta` before now, or a `datetime`: the steps whose files were written later. A file
-        from the future, as of a clock that was set back, counts as newer.
+        Keep the steps whose files were written within this `timedelta`, or after this `datetime`. A
+        file dated in the future, because the clock was set back, counts as newer.
 
     Raises
     ------
     ArgumentError
-        If a part is not of that form, or if there is none.
+        For a value of another form, or without any rule.
 
     Examples
     --------
@@ -79,49 +77,50 @@ class Keep:
             raise ArgumentError("Keep() would keep nothing: give latest, every, best, steps or newer_than")
 
     def choose(
-        self, files: Mapping[int, Path], metadata: Callable[[int], Mapping[str, str]]
+        self,
+        there: Sequence[int],
+        metadata: Callable[[int], Mapping[str, str]],
+        written: Callable[[int], float],
     ) -> dict[int, str]:
         """Return the steps that stay, in rising order, and with each what wants it.
 
         Parameters
         ----------
-        files
-            The checkpoint files by rising step.
+        there
+            The steps of a chain, rising.
         metadata
             Returns the metadata of a step. It is called only for `best`.
+        written
+            Returns when the file of a step was written, in seconds since 1970. It is called only
+            for `newer_than`.
         """
         found: dict[int, str] = {}
         if self.latest is not None:
-            found.update(dict.fromkeys(list(files)[-self.latest :], "latest"))
+            found.update(dict.fromkeys(there[-self.latest :], "latest"))
         if self.every is not None:
             every = self.every
-            _add(found, (step for step in files if step % every == 0), f"every {every}")
+            _add(found, (step for step in there if step % every == 0), f"every {every}")
         if self.best is not None:
-            _add(found, self._best(files, metadata), f"best {self.best[1]}")
-        _add(found, (step for step in self.steps if step in files), "asked for")
+            _add(found, self._best(there, metadata), f"best {self.best[1]}")
+        _add(found, (step for step in self.steps if step in there), "asked for")
         if self.newer_than is not None:
-            _add(found, self._newer(files), "newer")
+            _add(found, self._newer(there, written), "newer")
         return dict(sorted(found.items()))
 
-    def _best(self, files: Iterable[int], metadata: Callable[[int], Mapping[str, str]]) -> list[int]:
+    def _best(self, there: Iterable[int], metadata: Callable[[int], Mapping[str, str]]) -> list[int]:
         count, key, which = self.best or (0, "", "min")
         sign = 1 if which == "min" else -1
-        values = {step: _number(metadata(step).get(key)) for step in files}
+        values = {step: _number(metadata(step).get(key)) for step in there}
         ranked = sorted((sign * value, -step) for step, value in values.items() if not math.isnan(value))
         return [-step for _, step in ranked[:count]]
 
-    def _newer(self, files: Mapping[int, Path]) -> list[int]:
+    def _newer(self, there: Iterable[int], written: Callable[[int], float]) -> list[int]:
         limit = self.newer_than
         if isinstance(limit, timedelta):
             oldest = time.time() - limit.total_seconds()
         else:
             oldest = limit.timestamp() if limit is not None else math.inf
-        found = []
-        for step, path in files.items():
-            with storage_errors("cannot look at", path):
-                if path.stat().st_mtime >= oldest:
-                    found.append(step)
-        return found
+        return [step for step in there if written(step) >= oldest]
 
 
 def check_keep(keep: Keep | None) -> Keep | None:

@@ -8,7 +8,6 @@ of the same `Chain` runs.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from ...arguments import as_integer
@@ -21,11 +20,13 @@ from ..read.crew import Restorers
 from ..read.history import History
 from ..save.background.client import WorkerOptions
 from ..save.writer import Writer
+from ..store.directory import DirectoryStore
 from ..store.parents import Ancestry
+from ..store.store import WritableStore
 from .compact import Compaction, code_anew, compact
 from .fork import duplicate_chain, fork
 from .keep import Keep
-from .pins import pin, pinned_steps, unpin
+from .pins import pin, unpin
 from .prune import Pruning, prune
 from .rollback import rollback
 from .set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
@@ -46,7 +47,7 @@ class Lifetime(History):
         alone = options.workers is None
         super().__init__(directory, adapter, None if alone else Restorers(options.members, options.crew))
         self._options = options
-        self._ancestry = Ancestry()
+        self._ancestry = Ancestry(self._store)
 
     @property
     def workers(self) -> int | None:
@@ -97,14 +98,14 @@ class Lifetime(History):
         `lccodec.chain.life.rollback.rollback`.
         """
         with self._writer.at_rest() as claim:
-            gone = rollback(self.directory, step, delete=delete, claim=claim)
+            gone = rollback(self._store, step, delete=delete, claim=claim)
             self._writer.settings.forget_saves()
             return gone
 
     @property
     def rolled_back(self) -> list[RolledBack]:
         """What rollbacks have set aside, oldest first."""
-        return list_rolled_back(self.directory)
+        return list_rolled_back(self._store)
 
     def undo_rollback(self, name: str | None = None) -> RolledBack:
         """Put the steps that a rollback set aside back into the chain, by default the last ones.
@@ -113,7 +114,7 @@ class Lifetime(History):
         """
         with self._writer.at_rest() as claim:
             self._writer.settings.forget_saves()
-            return undo_rollback(self.directory, name, claim=claim)
+            return undo_rollback(self._store, name, claim=claim)
 
     def delete_rolled_back(self, name: str | None = None, *, pinned: bool = False) -> list[RolledBack]:
         """Delete the steps that a rollback set aside, by default those of all rollbacks.
@@ -121,14 +122,14 @@ class Lifetime(History):
         Pinned steps are refused, unless `pinned` is set. Errors are those of
         `lccodec.chain.life.set_aside.delete_rolled_back`.
         """
-        return delete_rolled_back(self.directory, name, pinned=pinned)
+        return delete_rolled_back(self._store, name, pinned=pinned)
 
     def fork(self, directory: str | os.PathLike[str], step: int) -> list[int]:
         """Start a new chain in `directory` from a step of this one; return its steps.
 
         Errors are those of `lccodec.chain.life.fork.fork`.
         """
-        return fork(self.directory, checked_path(directory), step)
+        return fork(self._store, DirectoryStore(checked_path(directory)), step)
 
     def prune(self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False) -> Pruning:
         """Remove the checkpoints that `keep` does not keep and that no kept checkpoint needs.
@@ -141,7 +142,7 @@ class Lifetime(History):
         changes = rewrite and not dry_run
         with self._writer.at_rest() if changes else self._writer.turn:
             options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
-            return prune(self.directory, keep, ancestry=self._ancestry, **options)
+            return prune(self._store, keep, ancestry=self._ancestry, **options)
 
     def compact(
         self,
@@ -174,40 +175,44 @@ class Lifetime(History):
             For a policy without `directory` or with `dry_run`, or if the directory is not empty.
         """
         every = self.keyframe_every if keyframe_every is None else check_every(keyframe_every)
-        target = None if directory is None else checked_path(directory)
+        target = None if directory is None else DirectoryStore(checked_path(directory))
         with self._writer.at_rest() as claim:
             if policy is not None:
                 return self._code_anew(policy, every, target, dry_run)
             if target is not None and not dry_run:
-                duplicate_chain(self.directory, target)
+                duplicate_chain(self._store, target)
             if target is None or dry_run:
-                return compact(self.directory, every, dry_run=dry_run, claim=claim)
+                return compact(self._store, every, dry_run=dry_run, claim=claim)
             return compact(target, every)
 
-    def _code_anew(self, policy: str | Policy, every: int, target: Path | None, dry_run: bool) -> Compaction:
+    def _code_anew(
+        self, policy: str | Policy, every: int, target: DirectoryStore | None, dry_run: bool
+    ) -> Compaction:
         if target is None or dry_run:
             raise ArgumentError("compact(policy=...) needs directory= and does not support dry_run")
-        if target.exists() and any(target.iterdir()):
-            raise ArgumentError(f"compact(policy=...) needs a new or empty directory; {target} is not empty")
+        if target.names():
+            raise ArgumentError(
+                f"compact(policy=...) needs a new or empty directory; {target.path} is not empty"
+            )
         made: Any = type(self)
-        with made(target, policy, keyframe_every=every, newest="history") as other:
-            return code_anew(self.directory, target, other.save)
+        with made(target.path, policy, keyframe_every=every, newest="history") as other:
+            return code_anew(self._store, target, other.save)
 
     def pin(self, step: int) -> None:
         """Pin a step: no prune of any process removes it, or the steps that it needs.
 
         Errors are those of `lccodec.chain.life.pins.pin`.
         """
-        pin(self.directory, step)
+        pin(self._store, step)
 
     def unpin(self, step: int) -> bool:
         """Remove the pin of a step; return whether there was one."""
-        return unpin(self.directory, step)
+        return unpin(self._store, step)
 
     @property
     def pins(self) -> list[int]:
         """The pinned steps, in rising order."""
-        return pinned_steps(self.directory) if os.path.lexists(self.directory) else []
+        return self._store.pins()
 
 
 def check_every(keyframe_every: object) -> int:
@@ -218,11 +223,11 @@ def check_every(keyframe_every: object) -> int:
     return every
 
 
-def thin_out(directory: Path, keep: Keep | None, ancestry: Ancestry) -> None:
+def thin_out(store: WritableStore, keep: Keep | None, ancestry: Ancestry) -> None:
     """Prune after a save, if `Chain` was told what to keep. The save stands in any case."""
     if keep is None:
         return
     try:
-        prune(directory, keep, wait=False, ancestry=ancestry)
+        prune(store, keep, wait=False, ancestry=ancestry)
     except (LccodecError, OSError) as error:
-        warn(f"{directory}: the state is saved, but pruning the chain failed: {error}")
+        warn(f"{store.path}: the state is saved, but pruning the chain failed: {error}")

@@ -2,46 +2,42 @@
 
 Kept are the steps that a `Keep` wants, the newest step, since the next delta is taken against it,
 and pinned steps. A kept file never changes, and what it needs stays until nothing needs it. Or it
-is written anew with the same state, and needs only what is kept.
+is rewritten with the same state, and needs only what is kept.
 
 Source: SPEC 9 (LCC-CHN-07, LCC-CHN-09, LCC-CHN-10).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from ...container.disk.folder import Folder
-from ...container.disk.system import SYSTEM, System, storage_errors
-from ...container.disk.whole_file import remove_stale_temporaries
+from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, warn
-from ..store.directory import directory_names, no_checkpoint, steps_of
+from ..store.names import checkpoints_among, pins_among
 from ..store.parents import Ancestry, waves
+from ..store.store import WritableStore
 from .keep import Keep, check_keep
-from .pins import pinned_among, pinned_steps
 from .rewrite_step import Rewriting
 from .rewrite_step import rewrite as rewrite_step
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """What a prune removes and what it keeps, or would.
+    """The result of a prune, or of a dry run.
 
     Parameters
     ----------
     removed
-        The steps that go.
+        Steps that were removed.
     freed
-        Bytes of their files.
+        Size of their files in bytes.
     kept
-        The steps that are kept, each with the reason.
+        Steps that were kept, each with the reason.
     needed
-        The steps that stay only because a kept step needs them, each with the lowest such step.
+        Steps that stay only because a kept step depends on them, each with the lowest such step.
     rewritten
-        The kept checkpoints that are written anew, so that they need only kept ones.
+        Kept checkpoints that were rewritten, so that they depend only on kept ones.
     """
 
     removed: tuple[int, ...]
@@ -52,24 +48,23 @@ class Pruning:
 
     @property
     def cost(self) -> int:
-        """Bytes that the steps that are written anew take more than before."""
+        """Bytes that the rewritten checkpoints take in addition."""
         return sum(each.after - each.before for each in self.rewritten)
 
     @property
     def net(self) -> int:
-        """Bytes that the chain takes more than before; negative if it takes less."""
+        """Change of the size of the chain in bytes; negative if it shrinks."""
         return self.cost - self.freed
 
 
 def prune(
-    directory: Path,
+    store: WritableStore,
     keep: Keep,
     *,
     rewrite: bool = False,
     dry_run: bool = False,
     wait: bool = True,
     ancestry: Ancestry | None = None,
-    system: System = SYSTEM,
 ) -> Pruning:
     """Remove the checkpoints that are not kept, and that no kept one needs.
 
@@ -96,55 +91,54 @@ def prune(
         If the operating system refuses. What is there can be restored.
     """
     check_keep(keep)
-    ancestry = Ancestry() if ancestry is None else ancestry
-    if dry_run or not os.path.lexists(directory):
-        return _dry_run(directory, keep, ancestry, rewrite)
+    ancestry = Ancestry(store) if ancestry is None else ancestry
+    if dry_run or not store.checkpoints():
+        return _dry_run(store, keep, ancestry, rewrite)
     removed, freed, written = set[int](), 0, list[Rewriting]()
-    with storage_errors("cannot prune", directory), Folder(directory, system) as folder:
-        free = folder.lock(wait=wait)
-        remove_stale_temporaries(folder)
-        plan, doomed = _plan(directory, keep, ancestry)
-        if not free:
+    lock = store.locked() if wait else store.locked_if_free()
+    with storage_errors("cannot prune", store.path), lock as held:
+        store.remove_stale()
+        plan, doomed = _plan(store, keep, ancestry)
+        if held is None:
             return Pruning((), 0, plan.kept, plan.needed)
         if rewrite:
-            written = _rewritten(directory, plan, ancestry, False, system)
+            written = _rewritten(store, plan, ancestry, False)
         done = False
         while not done:
-            plan, doomed = _plan(directory, keep, ancestry)
-            pinned = pinned_steps(directory)
-            for group in waves(doomed):
-                if pinned_steps(directory) != pinned:  # where there are no locks
+            plan, doomed = _plan(store, keep, ancestry)
+            pinned = store.pins()
+            for group in waves(store, doomed):
+                if store.pins() != pinned:  # where there are no locks
                     break
-                sizes = [doomed[step].lstat().st_size for step in group]
-                folder.remove(doomed[step].name for step in group)
+                names = [doomed[step] for step in group]
+                size = store.size(names)
+                held.remove(names)
                 removed.update(group)
-                freed += sum(sizes)
+                freed += size
             else:
                 done = True
     return Pruning(tuple(sorted(removed)), freed, plan.kept, plan.needed, tuple(written))
 
 
-def _dry_run(directory: Path, keep: Keep, ancestry: Ancestry, rewrite: bool) -> Pruning:
-    plan, _ = _plan(directory, keep, ancestry)
+def _dry_run(store: WritableStore, keep: Keep, ancestry: Ancestry, rewrite: bool) -> Pruning:
+    plan, _ = _plan(store, keep, ancestry)
     if not rewrite or not plan.needed:
         return plan
-    written = _rewritten(directory, plan, ancestry, True, SYSTEM)
-    steps = steps_of(directory, directory_names(directory))
+    written = _rewritten(store, plan, ancestry, True)
+    steps = store.checkpoints()
     parents = {each.step: each.parent for each in written}
     needed = ancestry.needed(plan.kept, steps, parents)
     removed = tuple(step for step in steps if step not in plan.kept and step not in needed)
-    freed = sum(steps[step].lstat().st_size for step in removed)
+    freed = store.size(steps[step] for step in removed)
     return Pruning(removed, freed, plan.kept, needed, tuple(written))
 
 
-def _rewritten(
-    directory: Path, plan: Pruning, ancestry: Ancestry, dry_run: bool, system: System
-) -> list[Rewriting]:
+def _rewritten(store: WritableStore, plan: Pruning, ancestry: Ancestry, dry_run: bool) -> list[Rewriting]:
     """Write the kept steps anew whose parents are to go: against a kept one, or as keyframes.
 
     A step that cannot be restored stays as it is, with what it needs.
     """
-    steps = steps_of(directory, directory_names(directory))
+    steps = store.checkpoints()
     written = []
     for step in plan.kept:
         parent = ancestry.parent(step, steps)
@@ -153,38 +147,38 @@ def _rewritten(
         while parent is not None and parent not in plan.kept:  # to the next that is kept, if any
             parent = ancestry.parent(parent, steps) if parent in steps else None
         try:
-            found = rewrite_step(directory, step, parent, dry_run=dry_run, system=system)
+            found = rewrite_step(store, step, parent, dry_run=dry_run)
         except (ChainError, DataError) as error:
-            warn(f"{directory}: step {step} cannot be written anew, so what it needs stays: {error}")
+            warn(f"{store.path}: step {step} cannot be rewritten, so what it needs stays: {error}")
             continue
         if found is not None:
             written.append(found)
     return written
 
 
-def _plan(directory: Path, keep: Keep, ancestry: Ancestry) -> tuple[Pruning, dict[int, Path]]:
+def _plan(store: WritableStore, keep: Keep, ancestry: Ancestry) -> tuple[Pruning, dict[int, str]]:
     """Return what goes and what stays, and the files that go."""
-    names = directory_names(directory)
-    steps = steps_of(directory, names)
+    names = store.names()
+    steps = checkpoints_among(names)
     if not steps:
-        raise ChainError(no_checkpoint(directory))
+        raise ChainError(store.nothing())
     ancestry.unreadable.clear()
-    kept = keep.choose(steps, lambda step: ancestry.metadata(step, steps))
+    kept = keep.choose(
+        list(steps), lambda step: ancestry.metadata(step, steps), lambda step: store.written(steps[step])
+    )
     if not kept:
-        raise ArgumentError(f"{keep} keeps none of the {len(steps)} steps of {directory}")
+        raise ArgumentError(f"{keep} keeps none of the {len(steps)} steps of {store.path}")
     newest = max(steps)
     kept.setdefault(newest, "newest")
-    kept.update({step: "pinned" for step in pinned_among(names) if step in steps and step not in kept})
+    kept.update({step: "pinned" for step in pins_among(names) if step in steps and step not in kept})
     kept = dict(sorted(kept.items()))
     if len(kept) == len(steps):
         return Pruning((), 0, kept), {}
     needed = ancestry.needed(kept, steps)
     for step, problem in ancestry.unreadable.items():
         message = (
-            f"{directory}: step {step} cannot be read, so it is taken to need the step before: {problem}"
+            f"{store.path}: step {step} cannot be read, so it is taken to need the step before: {problem}"
         )
         warn(message)
-    doomed = {step: path for step, path in steps.items() if step not in kept and step not in needed}
-    with storage_errors("cannot look at", directory):
-        freed = sum(path.lstat().st_size for path in doomed.values())
-    return Pruning(tuple(doomed), freed, kept, needed), doomed
+    doomed = {step: name for step, name in steps.items() if step not in kept and step not in needed}
+    return Pruning(tuple(doomed), store.size(doomed.values()), kept, needed), doomed

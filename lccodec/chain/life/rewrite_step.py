@@ -17,12 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from ...constants import PAYLOAD_OFFSET, TRAILER_SIZE
-from ...container.disk.system import SYSTEM, System
 from ...container.frame_entry import FrameEntry
 from ...container.manifest import Manifest
 from ...container.reader import open_checkpoint
 from ...container.tree import Flat
-from ...container.writer import CheckpointWriter
 from ...element_types import Array
 from ...errors import ChainError
 from ...frame.content import Content
@@ -30,16 +28,17 @@ from ...frame.encode import encode_content
 from ...parallel import slices
 from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
-from ..read.checkpoint import OpenCheckpoint, open_file
+from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.replay import DecodedArray
 from ..save.encode import plan_manifest
 from ..save.plan import SavePlan, make_plan
-from ..store.directory import checkpoint_path
+from ..store.names import checkpoint_name
+from ..store.store import WritableStore
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """A checkpoint that was written anew with the same state, or would be.
+    """A checkpoint that was rewritten with the same state, or would be.
 
     Parameters
     ----------
@@ -58,13 +57,12 @@ class Rewriting:
 
 
 def rewrite(
-    directory: Path,
+    store: WritableStore,
     step: int,
     parent: int | None,
     *,
     dry_run: bool = False,
     smaller: bool = False,
-    system: System = SYSTEM,
 ) -> Rewriting | None:
     """Write the checkpoint of a step anew, as a keyframe or as a delta to another step.
 
@@ -89,8 +87,8 @@ def rewrite(
     DataError, StorageError
         If a file is damaged, or the operating system refuses. The old file is as before.
     """
-    path = checkpoint_path(directory, step)
-    with open_file(path) as file:
+    name = checkpoint_name(step)
+    with open_name(store, name) as file:
         file.check_name()
         old, before = file.links[-1], file.links[-1].reader.file_size
         kept, metadata = old.manifest, file.metadata()
@@ -98,7 +96,7 @@ def rewrite(
     flat = Flat(kept.tree, [], kept.scalars, list(state))
     link, parents = None, dict[str, DecodedArray]()
     if parent is not None:
-        with open_file(checkpoint_path(directory, parent)) as file:
+        with open_name(store, checkpoint_name(parent)) as file:
             above = file.links[-1]
             link = (above.reader.root, above.manifest.tree)
             parents = dict(zip(above.index_names, file.decoded(), strict=True))
@@ -108,15 +106,16 @@ def rewrite(
     manifest = replace(manifest, exact=kept.exact, replaces=roots, figures=kept.figures)
 
     def check(temporary: Path) -> None:
-        with OpenCheckpoint(open_checkpoint(temporary), directory) as new:
+        with OpenCheckpoint(open_checkpoint(temporary), store) as new:
             if not _is_same(new, flat, metadata, list(state.values())):
-                raise ChainError(f"{path}: the rewritten file has another state, so the old file stays")
+                message = "the rewritten file has another state, so the old file stays"
+                raise ChainError(f"{store.path / name}: {message}")
 
     if dry_run:
         entries = [FrameEntry.of(frame) for frame in _frames(plan)]
         after = _size(replace(manifest, frames=tuple(entries)))
         return None if smaller and after >= before else Rewriting(step, parent, before, after)
-    with CheckpointWriter(path, overwrite=True, system=system) as writer:
+    with store.writer(name, overwrite=True) as writer:
         entries = [writer.write_frame(frame) for frame in _frames(plan)]
         manifest = replace(manifest, frames=tuple(entries))
         if smaller and _size(manifest) >= before:

@@ -10,27 +10,23 @@ Source: SPEC 9 (LCC-CHN-08, LCC-CHN-09).
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ...constants import EXACT_NAME
-from ...container.disk.folder import locked_folder
-from ...container.disk.system import SYSTEM, System, storage_errors
+from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, DataError, StorageError
 from ..read.checkpoint import open_step
 from ..store.claim import Claim
-from ..store.directory import chain_steps, directory_steps, step_index
+from ..store.directory import DirectoryStore
+from ..store.names import pin_name, step_index
 from ..store.parents import Ancestry, remove_steps
-from .pins import pin_path, pinned_steps
-from .set_aside import RolledBack, add_pins, cut_short, exact_step, list_rolled_back, set_aside
+from .set_aside import RolledBack, add_pins, cut_short, list_rolled_back, set_aside, verified_exact_step
 
 
 def rollback(
-    directory: Path,
+    store: DirectoryStore,
     step: int,
     *,
     delete: bool = False,
     claim: Claim | None = None,
-    system: System = SYSTEM,
 ) -> RolledBack:
     """Take all steps after a step out of a chain.
 
@@ -58,47 +54,45 @@ def rollback(
         If the step cannot be read, or the operating system refuses. What is there can be restored.
     """
     step = step_index(step)
-    open_step(directory, step).close()
+    open_step(store, step).close()
     with (
-        (claim or Claim(directory, system)).held(),
-        storage_errors("cannot roll back", directory),
-        locked_folder(directory, system) as folder,
+        (claim or store.claim()).held(),
+        storage_errors("cannot roll back", store.path),
+        store.locked() as folder,
     ):
-        open_step(directory, step).close()  # nobody removes it from here on
-        steps = directory_steps(directory)
-        later = {other: path for other, path in steps.items() if other > step}
-        pinned = [other for other in pinned_steps(directory) if other > step]
+        open_step(store, step).close()  # nobody removes it from here on
+        steps = store.checkpoints()
+        later = {other: name for other, name in steps.items() if other > step}
+        pinned = [other for other in store.pins() if other > step]
         if delete and pinned:
             raise ArgumentError(
-                f"step {pinned[0]} of {directory} is pinned: unpin it, or roll back without delete"
+                f"step {pinned[0]} of {store.path} is pinned: unpin it, or roll back without delete"
             )
-        exact = _is_of_later(directory, step)
-        paths = [*later.values(), *([directory / EXACT_NAME] if exact else [])]
-        with storage_errors("cannot look at", directory):
-            size = sum(path.lstat().st_size for path in paths)
-        gone = tuple(other for other in chain_steps(directory) if other > step)  # also of the exact file
-        found = RolledBack("", step, gone, exact, size, tuple(pinned))
-        if not paths and not pinned:
+        exact = _is_of_later(store, step)
+        names = [*later.values(), *([EXACT_NAME] if exact else [])]
+        gone = tuple(other for other in store.steps() if other > step)  # also of the exact file
+        found = RolledBack("", step, gone, exact, store.size(names), tuple(pinned))
+        if not names and not pinned:
             return found
         if not delete:
-            if (before := cut_short(directory, step, later, exact)) is not None:
+            if (before := cut_short(store, step, later, exact)) is not None:
                 name = before.name
                 add_pins(folder, name, pinned)
             else:
-                name = set_aside(folder, step, [*Ancestry().needed(later, steps), *later], exact, pinned)
-            found = next(each for each in list_rolled_back(directory) if each.name == name)
-        remove_steps(folder, later)
+                above = Ancestry(store).needed(later, steps)
+                name = set_aside(folder, step, [*(steps[each] for each in above), *names], pinned)
+            found = next(each for each in list_rolled_back(store) if each.name == name)
+        remove_steps(store, folder, later)
         # Until here the exact file belongs to the newest step that is there.
-        with storage_errors("cannot remove files of", directory):
-            others = [pin_path(directory, other).name for other in pinned]
-            folder.remove([*others, *([EXACT_NAME] if exact else [])])
+        with storage_errors("cannot remove files of", store.path):
+            folder.remove([*map(pin_name, pinned), *([EXACT_NAME] if exact else [])])
     return found
 
 
-def _is_of_later(directory: Path, step: int) -> bool:
+def _is_of_later(store: DirectoryStore, step: int) -> bool:
     """Return whether the exact file is of a later step; also if it is damaged, and of none."""
     try:
-        found = exact_step(directory)
+        found = verified_exact_step(store)
     except (DataError, StorageError):
         return True
     return found is not None and found > step

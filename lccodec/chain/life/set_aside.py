@@ -11,22 +11,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from ...constants import EXACT_NAME, ROLLED_BACK_NAME
 from ...container.disk.duplicate import duplicate
-from ...container.disk.folder import Folder, is_temporary, locked_folder, temporary_name
-from ...container.disk.system import SYSTEM, System, storage_errors
-from ...container.reader import open_checkpoint
+from ...container.disk.folder import Folder, is_temporary, temporary_name
+from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
 from ..store.claim import Claim
-from ..store.directory import chain_steps, checkpoint_path, directory_steps, steps_of, unfinished_step
+from ..store.directory import DirectoryStore
+from ..store.names import is_of_chain, pin_name
 from ..store.parents import waves
-from .pins import add_pin, pinned_among, pinned_steps
 
 _NAME: Final = re.compile(r"([0-9]{4,})-to-([0-9]{1,16})")
 
@@ -59,7 +57,7 @@ class RolledBack:
     pins: tuple[int, ...] = ()
 
 
-def list_rolled_back(directory: Path) -> list[RolledBack]:
+def list_rolled_back(store: DirectoryStore) -> list[RolledBack]:
     """Return what was rolled back and is still there, the oldest first.
 
     Raises
@@ -67,16 +65,16 @@ def list_rolled_back(directory: Path) -> list[RolledBack]:
     StorageError
         If ``.rolled-back`` is a link, or cannot be read.
     """
-    base = directory / ROLLED_BACK_NAME
-    if not os.path.lexists(base):
+    base = store.path / ROLLED_BACK_NAME
+    if not store.has(ROLLED_BACK_NAME):
         return []
     with (
         storage_errors("cannot list", base),
-        Folder(directory) as folder,
+        Folder(store.path) as folder,
         folder.inner(ROLLED_BACK_NAME) as opened,
     ):
         names = sorted((int(m[1]), m[0], int(m[2])) for n in opened.names() if (m := _NAME.fullmatch(n)))
-        return [_describe(base / name, step) for _, name, step in names if _is_folder(opened, name)]
+        return [_describe(_aside(store, name), step) for _, name, step in names if _is_folder(opened, name)]
 
 
 def _is_folder(base: Folder, name: str) -> bool:
@@ -89,31 +87,31 @@ def _is_folder(base: Folder, name: str) -> bool:
         return False
 
 
-def _describe(aside: Path, step: int) -> RolledBack:
-    files = {later: path for later, path in directory_steps(aside).items() if later > step}
-    exact = aside / EXACT_NAME
-    paths = [*files.values(), *([exact] if os.path.lexists(exact) else [])]
-    with storage_errors("cannot look at", aside):
-        size = sum(path.lstat().st_size for path in paths)
-    steps = tuple(later for later in chain_steps(aside) if later > step)
-    return RolledBack(aside.name, step, steps, len(paths) > len(files), size, tuple(pinned_steps(aside)))
+def _aside(store: DirectoryStore, name: str) -> DirectoryStore:
+    """Return the chain that a rollback has set aside under a name."""
+    return DirectoryStore(store.path / ROLLED_BACK_NAME / name, store.system)
 
 
-def cut_short(directory: Path, step: int, later: Mapping[int, Path], exact: bool) -> RolledBack | None:
+def _describe(aside: DirectoryStore, step: int) -> RolledBack:
+    files = [name for later, name in aside.checkpoints().items() if later > step]
+    exact = aside.has(EXACT_NAME)
+    size = aside.size([*files, *([EXACT_NAME] if exact else [])])
+    steps = tuple(later for later in aside.steps() if later > step)
+    return RolledBack(aside.path.name, step, steps, exact, size, tuple(aside.pins()))
+
+
+def cut_short(store: DirectoryStore, step: int, later: Mapping[int, str], exact: bool) -> RolledBack | None:
     """Return what the last rollback set aside, if it went back to this step and was cut short.
 
     Then it has all that is to go now: the `later` steps and, with `exact`, the exact file.
     """
-    there = list_rolled_back(directory)
+    there = list_rolled_back(store)
     if not there or there[-1].step != step:
         return None
     last = there[-1]
-    aside = directory / ROLLED_BACK_NAME / last.name
-    files = directory_steps(aside)
-    pairs = [(files.get(other), path) for other, path in later.items()]
-    pairs += [(aside / EXACT_NAME if last.exact else None, directory / EXACT_NAME)] if exact else []
+    aside, names = _aside(store, last.name), [*later.values(), *([EXACT_NAME] if exact else [])]
     try:
-        return last if all(_is_same(*pair) for pair in pairs) else None
+        return last if all(_is_same(aside, store, name) for name in names) else None
     except (DataError, StorageError):  # nobody knows
         return None
 
@@ -122,19 +120,16 @@ def add_pins(folder: Folder, name: str, pins: Iterable[int]) -> None:
     """Pin steps that were set aside under a name, and bring that to stable storage."""
     with folder.inner(ROLLED_BACK_NAME) as base, base.inner(name) as aside:
         for pin in pins:
-            add_pin(aside, pin)
+            aside.add(pin_name(pin))
         aside.sync()
 
 
-def set_aside(folder: Folder, step: int, steps: Iterable[int], exact: bool, pins: Iterable[int]) -> str:
-    """Make a directory of steps and other files of a chain; return its name when it is durable.
+def set_aside(folder: Folder, step: int, files: Sequence[str], pins: Iterable[int]) -> str:
+    """Make a directory of files and pins of a chain; return its name when it is durable.
 
     The caller holds the lock of `folder`, so that what an earlier process left unfinished can go.
     """
-    directory = folder.path
-    files = [checkpoint_path(directory, each) for each in steps]
-    files += [directory / EXACT_NAME] if exact else []
-    with storage_errors("cannot set aside in", directory / ROLLED_BACK_NAME):
+    with storage_errors("cannot set aside in", folder.path / ROLLED_BACK_NAME):
         folder.make(ROLLED_BACK_NAME)
         folder.sync()
         with folder.inner(ROLLED_BACK_NAME) as base:
@@ -143,10 +138,10 @@ def set_aside(folder: Folder, step: int, steps: Iterable[int], exact: bool, pins
             base.system.mkdir(base / made)
             try:
                 with base.inner(made) as inner:
-                    for path in files:
-                        duplicate(path, inner, path.name)
+                    for file in files:
+                        duplicate(folder.path / file, inner, file)
                     for pin in pins:
-                        add_pin(inner, pin)
+                        inner.add(pin_name(pin))
                     inner.sync()
                 found = [m for name in base.names() if (m := _NAME.fullmatch(name))]
                 aside = f"{max((int(m[1]) for m in found), default=0) + 1:04d}-to-{step}"
@@ -161,7 +156,7 @@ def set_aside(folder: Folder, step: int, steps: Iterable[int], exact: bool, pins
 
 
 def undo_rollback(
-    directory: Path, name: str | None = None, *, claim: Claim | None = None, system: System = SYSTEM
+    store: DirectoryStore, name: str | None = None, *, claim: Claim | None = None
 ) -> RolledBack:
     """Put what was rolled back into the chain again, by default what was rolled back last.
 
@@ -174,43 +169,42 @@ def undo_rollback(
     ArgumentError
         If the chain has gone on meanwhile: roll it back to the same step first.
     """
-    found = _find(directory, name)
-    aside = directory / ROLLED_BACK_NAME / found.name
+    found = _find(store, name)
+    aside = _aside(store, found.name)
     with (
-        (claim or Claim(directory, system)).held(),
-        storage_errors("cannot undo a rollback in", directory),
-        locked_folder(directory, system) as folder,
+        (claim or store.claim()).held(),
+        storage_errors("cannot undo a rollback in", store.path),
+        store.locked() as folder,
     ):
-        files, there = directory_steps(aside), directory_steps(directory)
+        files, there = aside.checkpoints(), store.checkpoints()
         for step in there:
-            if step > found.step and not _is_same(files.get(step), there[step]):
+            if step > found.step and not _is_same(aside, store, there[step]):
                 raise ArgumentError(
-                    f"{directory} has other steps now: its step {step} is not the one that was rolled back; "
+                    f"{store.path} has other steps now: its step {step} is not the one that was rolled back; "
                     f"roll back to step {found.step} first"
                 )
-        alone = unfinished_step(directory)
-        kept = aside / EXACT_NAME if found.exact else None
-        if alone is not None and alone > found.step and not _is_same(kept, directory / EXACT_NAME):
+        alone = store.unfinished_step()
+        if alone is not None and alone > found.step and not _is_same(aside, store, EXACT_NAME):
             raise ArgumentError(
-                f"{directory} has other steps now: the exact file alone has step {alone}, which would"
+                f"{store.path} has other steps now: the exact file alone has step {alone}, which would"
                 f" be lost; roll back to step {found.step} first"
             )
-        missing = {step: path for step, path in files.items() if step not in there}
-        for group in reversed(waves(missing)):  # parents first: what is in a chain can be restored
+        missing = {step: name for step, name in files.items() if step not in there}
+        for group in reversed(waves(aside, missing)):  # parents first: what is in a chain can be restored
             for step in group:
-                duplicate(files[step], folder, files[step].name)
+                duplicate(aside.path / files[step], folder, files[step])
             folder.sync()
-        for step in pinned_steps(aside):
-            add_pin(folder, step)
+        for step in aside.pins():
+            folder.add(pin_name(step))
         if found.exact:
-            duplicate(aside / EXACT_NAME, folder, EXACT_NAME, overwrite=True)
+            duplicate(aside.path / EXACT_NAME, folder, EXACT_NAME, overwrite=True)
         folder.sync()
         _delete(folder, [found.name])
     return found
 
 
 def delete_rolled_back(
-    directory: Path, name: str | None = None, *, pinned: bool = False, system: System = SYSTEM
+    store: DirectoryStore, name: str | None = None, *, pinned: bool = False
 ) -> list[RolledBack]:
     """Remove what was rolled back: under one name, or all of it.
 
@@ -226,37 +220,37 @@ def delete_rolled_back(
     ChainError
         If there is nothing of that name.
     """
-    found = list_rolled_back(directory) if name is None else [_find(directory, name)]
+    found = list_rolled_back(store) if name is None else [_find(store, name)]
     for each in found:
         if each.pins and not pinned:
             raise ArgumentError(
-                f"step {each.pins[0]} of {directory}, rolled back as {each.name}, is pinned:"
+                f"step {each.pins[0]} of {store.path}, rolled back as {each.name}, is pinned:"
                 " undo the rollback, or delete pinned steps too (pinned=True)"
             )
-    if os.path.lexists(directory / ROLLED_BACK_NAME):
-        with storage_errors("cannot delete from", directory), locked_folder(directory, system) as folder:
+    if store.has(ROLLED_BACK_NAME):
+        with storage_errors("cannot delete from", store.path), store.locked() as folder:
             _delete(folder, [each.name for each in found])
     return found
 
 
-def _find(directory: Path, name: str | None) -> RolledBack:
-    there = list_rolled_back(directory)
+def _find(store: DirectoryStore, name: str | None) -> RolledBack:
+    there = list_rolled_back(store)
     found = [each for each in there if name in (None, each.name)]
     if not found:
         names = ", ".join(each.name for each in there) or "nothing"
         raise ChainError(
-            f"{directory} has nothing rolled back{'' if name is None else f' as {name!r}'}; {names}"
+            f"{store.path} has nothing rolled back{'' if name is None else f' as {name!r}'}; {names}"
         )
     return found[-1]
 
 
-def _is_same(aside: Path | None, path: Path) -> bool:
+def _is_same(aside: DirectoryStore, store: DirectoryStore, name: str) -> bool:
     """Return whether a file of the chain is the one that was set aside."""
-    if aside is None:
+    if not aside.has(name):
         return False
-    if os.path.samestat(aside.lstat(), path.lstat()):  # two names of one file
+    if os.path.samestat((aside.path / name).lstat(), (store.path / name).lstat()):  # two names of one file
         return True
-    with open_checkpoint(aside) as left, open_checkpoint(path) as right:
+    with aside.open(name) as left, store.open(name) as right:
         return bool(left.roots & right.roots)
 
 
@@ -282,21 +276,14 @@ def _clear_temporaries(base: Folder) -> None:
 def _clear(base: Folder, name: str) -> None:
     """Remove a directory with the files of a chain that are in it; warn of others, which stay."""
     with base.inner(name) as gone:
-        gone.remove(filter(_is_of_chain, gone.names()))
+        gone.remove(filter(is_of_chain, gone.names()))
     if not base.remove_empty(name):
         warn(f"{base.path / name} stays: it has files that lccodec did not make")
 
 
-def _is_of_chain(name: str) -> bool:
-    """Return whether lccodec gives files that name."""
-    named = steps_of(Path(), [name]) or pinned_among([name])
-    return bool(named) or name == EXACT_NAME or is_temporary(name)
-
-
-def exact_step(directory: Path) -> int | None:
-    """Return the step of a directory's exact file; ``None`` if there is none that can be read."""
-    path = directory / EXACT_NAME
-    if not os.path.lexists(path):
+def verified_exact_step(store: DirectoryStore) -> int | None:
+    """Return the step of the exact file, which is verified; ``None`` if there is no exact file."""
+    if not store.has(EXACT_NAME):
         return None
-    with open_checkpoint(path) as reader:
+    with store.open(EXACT_NAME) as reader:
         return reader.manifest.step if reader.manifest.is_exact else None

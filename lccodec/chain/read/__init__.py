@@ -4,7 +4,7 @@
 - `array_ranges`: the same of a part of a large array; `crew`: who decodes what, if several do.
 - `info`: what is known without decoding.
 - `checkpoint`: an open checkpoint with its parents; `arrivals`: its leaves one after the other.
-- `exact`: the newest state bit for bit; `bundle`: checkpoints opened in a bundle.
+- `exact`: the newest state bit for bit, and which file a restore takes.
 - `average`: a mean of checkpoints; `history`: of which, and the half of `Chain` that reads.
-- `survey`: every checkpoint of a directory, each read once; `validate`: all problems in it.
+- `survey`: every checkpoint of a store, each read once; `validate`: all problems in it.
 """

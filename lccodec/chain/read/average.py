@@ -30,7 +30,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -41,6 +40,7 @@ from ...element_types import ELEMENT_TYPES, Array, check_dtype, unwork, work
 from ...errors import ArgumentError
 from ...parallel import WIDE_PIECE, slices
 from ...policy.roles import ROLES, Role
+from ..store.store import Store
 from .checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
 from .info import ArrayInfo, Head, checkpoint_info, next_heads
 from .links import Link, value_or_raise
@@ -77,7 +77,7 @@ class _Line:
 
 
 def average(
-    directory: Path,
+    store: Store,
     shares: Mapping[int, float],
     roles: Iterable[Role] | Role = ("weight",),
     keys: Iterable[str] | str | None = None,
@@ -109,16 +109,17 @@ def average(
     Examples
     --------
     >>> import tempfile, lccodec
+    >>> from lccodec.chain.store.directory import DirectoryStore
     >>> chain = lccodec.Chain(tempfile.mkdtemp(), policy="lossless")
     >>> for step in range(4):
     ...     _ = chain.save(step, {"weight": np.full(2, step, "f4"), "epoch": step})
-    >>> average(chain.directory, {2: 0.25, 3: 0.75}).state
+    >>> average(DirectoryStore(chain.directory), {2: 0.25, 3: 0.75}).state
     {'weight': array([2.75, 2.75], dtype=float32), 'epoch': 3}
     """
     check_dtype(dtype)
     wanted_roles = _check_roles(roles)
     with ExitStack() as files:
-        lines = _lines(directory, shares, files)
+        lines = _lines(store, shares, files)
         links = lines[-1].links
         manifest = links[-1].manifest
         names = links[-1].index_names
@@ -153,12 +154,12 @@ def _check_roles(roles: Iterable[Role] | Role) -> set[str]:
     return {str(role) for role in found}
 
 
-def _lines(directory: Path, shares: Mapping[int, float], files: ExitStack) -> list[_Line]:
+def _lines(store: Store, shares: Mapping[int, float], files: ExitStack) -> list[_Line]:
     """Open the checkpoints that lead to the chosen steps; the line of the newest is the last."""
     lines: list[_Line] = []
     left = set(shares)
     while left:
-        file: OpenCheckpoint = files.enter_context(open_step(directory, max(left)))
+        file: OpenCheckpoint = files.enter_context(open_step(store, max(left)))
         file.links[-1].reader.rest()  # there may be more lines than files can be open
         steps = [link.manifest.step for link in file.links]
         lines.append(_Line(file.links, {i: shares[step] for i, step in enumerate(steps) if step in left}))

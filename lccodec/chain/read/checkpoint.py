@@ -12,19 +12,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 import numpy as np
 
 from ...container.disk.system import checked_path
 from ...container.leaves import select
-from ...container.reader import CheckpointReader, open_bytes, open_checkpoint
+from ...container.reader import CheckpointReader, open_bytes
 from ...container.tree import unflatten
 from ...element_types import Array, check_dtype
 from ...errors import ArgumentError, ChainError, StorageError
 from ..progress import Progress, watched
-from ..store.directory import Place, chain_steps, check_name, no_checkpoint, step_index
+from ..store.directory import DirectoryStore
+from ..store.names import check_name, step_index
+from ..store.store import Store
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
 from .links import Link, check_step, open_parent
 from .replay import DecodedArray, Decoding, decoded_together, replay
@@ -40,7 +41,7 @@ class OpenCheckpoint:
     they are read. `lccodec.CheckpointFile` shows users a part of it.
     """
 
-    def __init__(self, reader: CheckpointReader, place: Place | None) -> None:
+    def __init__(self, reader: CheckpointReader, store: Store | None) -> None:
         self._decode: Callable[[OpenCheckpoint, list[int]], Decoding] | None = None
         self._progress: Progress = False
         with ExitStack() as opened:  # all are closed if one of them is refused
@@ -48,10 +49,10 @@ class OpenCheckpoint:
             while (parent := readers[-1].manifest.parent) is not None:
                 child = readers[-1]
                 check_step(child, parent)
-                if place is None:
+                if store is None:
                     message = f"a delta, whose parent, step {parent.step}, is not at hand"
                     raise ChainError(f"{child.name}: {message}")
-                readers.append(opened.enter_context(open_parent(child, parent, place)))
+                readers.append(opened.enter_context(open_parent(child, parent, store)))
                 readers[-1].rest()
             self._links: list[Link] = []
             for each in reversed(readers):
@@ -69,6 +70,10 @@ class OpenCheckpoint:
     def close(self) -> None:
         """Close the files. Closing again does nothing."""
         self._stack.close()
+
+    def owns(self, store: Store) -> None:
+        """Close a store with the files."""
+        self._stack.callback(store.close)
 
     def keys(self) -> list[str]:
         """Return the names of the arrays, in the order of the state.
@@ -221,14 +226,19 @@ def open_file(path: str | os.PathLike[str]) -> OpenCheckpoint:
         read it.
     """
     checked = checked_path(path)
+    return open_name(DirectoryStore(checked.parent), checked.name)
+
+
+def open_name(store: Store, name: str) -> OpenCheckpoint:
+    """Open a file of a store by its name. Errors are as for `open_file`."""
     for _ in range(_MAX_ATTEMPTS - 1):
         # A prune may write a file anew, and remove its parent, before the parent is opened.
         with suppress(ChainError):
-            return OpenCheckpoint(open_checkpoint(checked), checked.parent)
-    return OpenCheckpoint(open_checkpoint(checked), checked.parent)
+            return OpenCheckpoint(store.open(name), store)
+    return OpenCheckpoint(store.open(name), store)
 
 
-def open_step(directory: Path, step: int | None = None) -> OpenCheckpoint:
+def open_step(store: Store, step: int | None = None) -> OpenCheckpoint:
     """Open a step of a chain, the latest by default.
 
     It is the step's checkpoint, or the exact file if only that has the step.
@@ -244,29 +254,27 @@ def open_step(directory: Path, step: int | None = None) -> OpenCheckpoint:
     """
     wanted = None if step is None else step_index(step)
     for _ in range(_MAX_ATTEMPTS):
-        file = _open_listed(directory, wanted)
+        file = _open_listed(store, wanted)
         if file is not None:
             return file
-    raise ChainError(f"{directory}: a step was pruned each time before it could be opened")
+    raise ChainError(f"{store.path}: a step was pruned each time before it could be opened")
 
 
-def _open_listed(directory: Path, wanted: int | None) -> OpenCheckpoint | None:
+def _open_listed(store: Store, wanted: int | None) -> OpenCheckpoint | None:
     """Open a step as `open_step`; ``None`` if it was taken away after it was listed."""
-    steps = chain_steps(directory)
+    steps = store.steps()
     if wanted is None:
         if not steps:
-            absent = "" if os.path.lexists(directory) else ": there is no such directory"
-            raise ChainError(f"{no_checkpoint(directory)}{absent}")
+            raise ChainError(store.nothing())
         wanted = max(steps)
     if wanted not in steps:
         nearest = f"the nearest is {min(steps, key=lambda s: abs(s - wanted))}" if steps else "it is empty"
         why = "; it was never saved, or it was pruned" if steps else ""
-        raise ChainError(f"{directory} has no step {wanted}; {nearest}{why}")
-    path = steps[wanted]
+        raise ChainError(f"{store.path} has no step {wanted}; {nearest}{why}")
     try:
-        file = open_file(path)
+        file = open_name(store, steps[wanted])
     except (ChainError, StorageError):
-        if os.path.lexists(path):
+        if store.has(steps[wanted]):
             raise
         return None
     try:

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from ...constants import EXACT_NAME
-from ...container.reader import CheckpointReader, open_checkpoint
-from ...errors import DataError, FormatError, LccodecError, StorageError, warn
+from ...container.bundle.bundle import is_bundle
+from ...container.disk.system import checked_path
+from ...container.reader import CheckpointReader
+from ...errors import ArgumentError, DataError, FormatError, LccodecError, StorageError, warn
 from ...policy.record import read_record
-from ..store.directory import (
-    checkpoint_path,
-    step_index,
-    stored_steps,
-)
-from .checkpoint import OpenCheckpoint, open_file, open_step
+from ..store.bundle import open_store
+from ..store.directory import DirectoryStore
+from ..store.names import checkpoint_name, step_index
+from ..store.store import Store
+from .checkpoint import OpenCheckpoint, open_file, open_name, open_step
 from .info import CheckpointInfo, Head
 from .replay import DecodedArray, Decoding
 
@@ -86,8 +87,8 @@ class ExactFile(OpenCheckpoint):
                 yield known[place], array
 
 
-def open_exact(directory: Path) -> ExactFile:
-    """Open the exact file of a directory.
+def open_exact(store: Store) -> ExactFile:
+    """Open the exact file of a store.
 
     Raises
     ------
@@ -96,7 +97,7 @@ def open_exact(directory: Path) -> ExactFile:
     DataError, StorageError
         If the file is damaged, missing, or cannot be read.
     """
-    reader = open_checkpoint(directory / EXACT_NAME)
+    reader = store.open(EXACT_NAME)
     try:
         check_exact(reader)
     except BaseException:
@@ -104,11 +105,11 @@ def open_exact(directory: Path) -> ExactFile:
         raise
 
     def spare(error: LccodecError) -> OpenCheckpoint:
-        path = checkpoint_path(directory, reader.manifest.step or 0)
-        if not os.path.lexists(path):
+        name = checkpoint_name(reader.manifest.step or 0)
+        if not store.has(name):
             raise error
-        warn(f"{directory}: the exact file is damaged; returned the state of the history: {error}")
-        return open_file(path)
+        warn(f"{store.path}: the exact file is damaged; returned the state of the history: {error}")
+        return open_name(store, name)
 
     return ExactFile(reader, spare)
 
@@ -119,17 +120,17 @@ def check_exact(reader: CheckpointReader) -> None:
         raise FormatError("LCC-EXA-01", reader.name, "has the name of an exact file, and is another file")
 
 
-def link_problem(exact: CheckpointReader, directory: Path) -> tuple[bool, str | None]:
+def link_problem(exact: CheckpointReader, store: Store) -> tuple[bool, str | None]:
     """Return whether an exact file holds the state of its step, and what is wrong (LCC-EXA-04).
 
     If the history has a checkpoint of the step, it must name the file.
     """
     step = exact.manifest.step or 0
-    path = checkpoint_path(directory, step)
-    if not os.path.lexists(path):
+    name = checkpoint_name(step)
+    if not store.has(name):
         return True, None
     try:
-        with open_checkpoint(path) as reader:
+        with store.open(name) as reader:
             named = reader.manifest.exact
     except LccodecError as error:
         return True, f"the checkpoint of step {step} is damaged, and its exact file is not: {error}"
@@ -156,20 +157,20 @@ def check_values(reader: CheckpointReader, lossy: Iterable[str]) -> None:
         raise FormatError("LCC-EXA-03", f"{reader.name}: array {name!r}", "has representatives, not values")
 
 
-def with_exact(info: CheckpointInfo, directory: Path) -> CheckpointInfo:
+def with_exact(info: CheckpointInfo, store: Store) -> CheckpointInfo:
     """Return what is known of a checkpoint; `exact` also for the exact file beside it."""
     if info.exact_root is None:
         return info
     try:
-        with open_checkpoint(directory / EXACT_NAME) as reader:
+        with store.open(EXACT_NAME) as reader:
             found = reader.manifest.is_exact and reader.root.hex() == info.exact_root
     except (DataError, StorageError):
         found = False
     return replace(info, exact=info.exact or found)
 
 
-def describe_exact(directory: Path) -> dict[str, Any] | None:
-    """Return what is known of a directory's exact file without decoding it; ``None`` without one.
+def describe_exact(store: Store) -> dict[str, Any] | None:
+    """Return what is known of the exact file without decoding it; ``None`` without one.
 
     Returns
     -------
@@ -177,20 +178,19 @@ def describe_exact(directory: Path) -> dict[str, Any] | None:
         ``step`` and ``bytes`` of the file, and ``problem``: why a restore of the newest state does
         not take it, or ``None``. Step and bytes are ``None`` if it cannot be opened.
     """
-    path = directory / EXACT_NAME
-    if not os.path.lexists(path):
+    if not store.has(EXACT_NAME):
         return None
     try:
-        with open_checkpoint(path) as reader:
+        with store.open(EXACT_NAME) as reader:
             check_exact(reader)
-            step, newest = reader.manifest.step or 0, max(stored_steps(directory), default=0)
-            problem = _older(step, newest) if step < newest else link_problem(reader, directory)[1]
+            step, newest = reader.manifest.step or 0, max(store.checkpoints(), default=0)
+            problem = _older(step, newest) if step < newest else link_problem(reader, store)[1]
             return {"step": step, "bytes": reader.file_size, "problem": problem}
     except (DataError, StorageError) as error:
         return {"step": None, "bytes": None, "problem": str(error)}
 
 
-def open_newest(directory: Path, step: int | None = None) -> OpenCheckpoint:
+def open_newest(store: Store, step: int | None = None) -> OpenCheckpoint:
     """Open a step of a chain, the latest by default: the exact file if it is of that step.
 
     An `LccodecWarning` says why an exact file is not used, or what is wrong beside it.
@@ -200,30 +200,61 @@ def open_newest(directory: Path, step: int | None = None) -> OpenCheckpoint:
     ArgumentError, ChainError, DataError, StorageError
         As `open_step`.
     """
-    file, problem = _find(directory, step)
+    file, problem = _find(store, step)
     if file is not None:
         if problem is not None:
-            warn(f"{directory}: {problem}")
+            warn(f"{store.path}: {problem}")
         return file
-    checkpoint = open_step(directory, step)
+    checkpoint = open_step(store, step)
     if problem is not None:
-        warn(f"{directory}: {problem}; returned the newest state of the history")
-    elif not os.path.lexists(directory / EXACT_NAME) and _is_missed(checkpoint, directory):
-        warn(f"{directory}: the exact file is missing; returned the newest lossy state of the history")
+        warn(f"{store.path}: {problem}; returned the newest state of the history")
+    elif not store.has(EXACT_NAME) and _is_missed(checkpoint, store):
+        warn(f"{store.path}: the exact file is missing; returned the newest lossy state of the history")
     return checkpoint
 
 
-def _is_missed(file: OpenCheckpoint, directory: Path) -> bool:
+def _is_missed(file: OpenCheckpoint, store: Store) -> bool:
     """Return whether the newest checkpoint lost something, and its exact state was to be kept."""
     manifest = file.links[-1].manifest
     if manifest.policy == "lossless":  # as of most chains that have no exact file
         return False
-    if manifest.step != max(stored_steps(directory), default=None):
+    if manifest.step != max(store.checkpoints(), default=None):
         return False
     try:
         return read_record(manifest.policy).newest == "exact" and file.info().lossy
     except LccodecError:
         return False
+
+
+def is_newest_exact(reader: CheckpointReader, newest: int, named: bytes | None) -> bool:
+    """Return whether a file is the exact file of the newest checkpoint, or of a newer step.
+
+    `named` is the root that the checkpoint names.
+    """
+    step = reader.manifest.step or 0
+    return reader.manifest.is_exact and (step > newest or (step == newest and reader.root == named))
+
+
+def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: bool = True) -> OpenCheckpoint:
+    """Open a step of a chain or a bundle, or a checkpoint file; see :func:`lccodec.open`."""
+    checked = checked_path(path)
+    if not os.path.isdir(checked):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        if step is None:
+            try:
+                return open_file(checked)
+            except FormatError:
+                if not is_bundle(checked):
+                    raise
+        elif not is_bundle(checked):
+            raise ArgumentError(f"a step needs a chain or a bundle; {checked} is a checkpoint file")
+    store = open_store(checked)
+    try:
+        file = (open_newest if exact else open_step)(store, step)
+    except BaseException:
+        store.close()
+        raise
+    file.owns(store)
+    return file
 
 
 def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
@@ -237,12 +268,13 @@ def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
         ``None`` if there is none, or it is damaged or of another checkpoint.
     """
     try:
-        file = open_exact(checkpoint.parent)
+        store = DirectoryStore(checkpoint.parent)
+        file = open_exact(store)
         try:
             own = file.links[-1].reader.root
             if root == own.hex():
                 return file
-            with open_checkpoint(checkpoint) as reader:
+            with store.open(checkpoint.name) as reader:
                 if root in {each.hex() for each in reader.roots} and reader.manifest.exact == own:
                     return file
         except BaseException:
@@ -254,15 +286,15 @@ def open_exact_of(checkpoint: Path, root: str) -> ExactFile | None:
     return None
 
 
-def _find(directory: Path, step: int | None) -> tuple[ExactFile | None, str | None]:
+def _find(store: Store, step: int | None) -> tuple[ExactFile | None, str | None]:
     """Return the exact file if it is to be used, and what is to be warned of."""
     wanted = None if step is None else step_index(step)
     # Listed first: a save that comes in between has replaced the exact file by a newer one.
-    newest = max(stored_steps(directory), default=None)
-    if not os.path.lexists(directory / EXACT_NAME):
+    newest = max(store.checkpoints(), default=None)
+    if not store.has(EXACT_NAME):
         return None, None
     try:
-        file = open_exact(directory)
+        file = open_exact(store)
     except (DataError, StorageError) as error:
         return None, f"the exact file cannot be used: {error}" if wanted in (None, newest) else None
     found = file.links[-1].manifest.step or 0
@@ -270,7 +302,7 @@ def _find(directory: Path, step: int | None) -> tuple[ExactFile | None, str | No
     if newest is not None and found < newest and wanted in (None, newest):
         problem = _older(found, newest)
     elif wanted in (None, found):
-        usable, problem = link_problem(file.links[-1].reader, directory)
+        usable, problem = link_problem(file.links[-1].reader, store)
         if usable:
             return file, problem
     file.close()

@@ -12,7 +12,6 @@ import errno
 import math
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Literal
 
 from ...arguments import as_integer, as_number
@@ -22,7 +21,9 @@ from ...policy.roles import Role
 from ..adapter import Adapter, as_framework, check_adapter
 from ..fallback import newest_whole, steps_until
 from ..progress import Progress, check_progress
-from ..store.directory import chain_steps, checkpoint_path, exact_step, no_checkpoint, step_index
+from ..store.directory import DirectoryStore
+from ..store.names import step_index
+from ..store.store import Store
 from .arrivals import Arrivals
 from .average import average
 from .checkpoint import OpenCheckpoint, checked_names, open_step
@@ -32,7 +33,7 @@ from .info import CheckpointInfo
 
 
 def select_shares(
-    directory: Path,
+    store: Store,
     steps: Iterable[int] | None = None,
     last: int | None = None,
     weights: Iterable[float] | None = None,
@@ -68,15 +69,16 @@ def select_shares(
 
     Examples
     --------
-    >>> select_shares(Path("run"), [30, 10, 20], weights=[2, 1, 1])
+    >>> run = DirectoryStore(checked_path("run"))
+    >>> select_shares(run, [30, 10, 20], weights=[2, 1, 1])
     {10: 0.25, 20: 0.25, 30: 0.5}
-    >>> select_shares(Path("run"), [10, 30], decay=0.25)
+    >>> select_shares(run, [10, 30], decay=0.25)
     {10: 0.2, 30: 0.8}
     """
-    return _shares(_steps(directory, steps, last), weights, decay)
+    return _shares(_steps(store, steps, last), weights, decay)
 
 
-def _steps(directory: Path, steps: Iterable[int] | None, last: int | None) -> list[int]:
+def _steps(store: Store, steps: Iterable[int] | None, last: int | None) -> list[int]:
     """Return the chosen steps, as they are given or rising."""
     if (steps is None) == (last is None):
         raise ArgumentError("average needs either steps= or last=, the number of newest steps")
@@ -84,9 +86,9 @@ def _steps(directory: Path, steps: Iterable[int] | None, last: int | None) -> li
         count = as_integer(last)
         if count is None or count < 1:
             raise ArgumentError(f"last must be a positive integer; got {last!r}")
-        there = list(chain_steps(directory)) if directory.is_dir() else []
+        there = list(store.steps())
         if not there:
-            raise ChainError(no_checkpoint(directory))
+            raise ChainError(store.nothing())
         return there[-count:]
     try:
         chosen = [step_index(step) for step in iter(steps or ())]
@@ -157,6 +159,7 @@ class History:
     ) -> None:
         self._restorers = restorers
         self.directory = checked_path(directory)
+        self._store = DirectoryStore(self.directory)
         self.adapter = check_adapter(adapter)
         self._bits: Literal["bits"] | None = None if adapter is None else "bits"
         with storage_errors("cannot read the directory", self.directory):
@@ -166,12 +169,12 @@ class History:
     @property
     def steps(self) -> list[int]:
         """All steps, in ascending order."""
-        return list(chain_steps(self.directory))
+        return list(self._store.steps())
 
     @property
     def latest(self) -> int | None:
         """The newest step; ``None`` if the chain has no checkpoint yet."""
-        return max(chain_steps(self.directory), default=None)
+        return max(self._store.steps(), default=None)
 
     @property
     def exact_step(self) -> int | None:
@@ -179,7 +182,7 @@ class History:
 
         The states of a lossless policy are all exact, and need no exact file.
         """
-        return exact_step(self.directory)
+        return self._store.exact_step()
 
     def restore(
         self,
@@ -283,14 +286,14 @@ class History:
     def _open(self, step: int | None, exact: bool, progress: Progress, *, resumes: bool) -> OpenCheckpoint:
         """Open a step to restore it; `resumes` says whether a run may go on from it."""
         check_progress(progress)
-        file = (open_newest if exact else open_step)(self.directory, step)
+        file = (open_newest if exact else open_step)(self._store, step)
         file.show(progress)
         if isinstance(file, ExactFile):
             return file
         if resumes:
             self._resumes()
         if self._restorers is not None:
-            self._restorers.share(file, checkpoint_path(self.directory, file.links[-1].manifest.step or 0))
+            self._restorers.share(file, self.directory / file.links[-1].place)
         return file
 
     def _resumes(self) -> None:
@@ -314,12 +317,12 @@ class History:
         `lccodec.chain.read.average.average`; the errors of both are raised. The rest is as in
         `restore`.
         """
-        shares = select_shares(self.directory, steps, last, weights, decay)
+        shares = select_shares(self._store, steps, last, weights, decay)
         dtype = self._bits if dtype is None else dtype
-        found = average(self.directory, shares, roles, keys, dtype)
+        found = average(self._store, shares, roles, keys, dtype)
         return as_framework(self.adapter, found.state, found.metadata, keys)
 
     def info(self, step: int | None = None) -> CheckpointInfo:
         """Return information on a checkpoint, by default the latest; nothing is decoded."""
-        with open_step(self.directory, step) as file:
-            return with_exact(file.info(), self.directory)
+        with open_step(self._store, step) as file:
+            return with_exact(file.info(), self._store)

@@ -12,7 +12,6 @@ import errno
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ...container.manifest import INHERITED, Manifest, Parent
@@ -21,7 +20,8 @@ from ...container.tree import array_names
 from ...entropy.bits import Stored
 from ...errors import ChainError, FormatError, LccodecError, StorageError, TruncatedError
 from ...frame.header import FrameHeader, parse_header
-from ..store.directory import Place, open_at, place_path
+from ..store.names import checkpoint_name
+from ..store.store import Store
 
 Found = TypeVar("Found")
 
@@ -109,29 +109,29 @@ def check_step(child: CheckpointReader, parent: Parent) -> None:
 
 
 def check_parent(
-    child: CheckpointReader, parent: Parent, roots: Collection[bytes], step: int | None, path: Path
+    child: CheckpointReader, parent: Parent, roots: Collection[bytes], step: int | None, name: str
 ) -> None:
     """Raise ``ChainError`` if a file's roots and step are not those of the parent (LCC-CHN-02)."""
     if parent.root not in roots or step != parent.step:
-        raise ChainError(f"{child.name}: {path.name} is not the parent it was taken against")
+        raise ChainError(f"{child.name}: {name} is not the parent it was taken against")
 
 
-def missing_parent(child: CheckpointReader, parent: Parent, path: Path, error: LccodecError) -> LccodecError:
+def missing_parent(child: CheckpointReader, parent: Parent, name: str, error: LccodecError) -> LccodecError:
     """Return the error to raise if a parent's file cannot be opened: missing, or `error`."""
     if isinstance(error, StorageError) and error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return ChainError(f"{child.name}: its parent, step {parent.step}, is missing ({path.name})")
+        return ChainError(f"{child.name}: its parent, step {parent.step}, is missing ({name})")
     return error
 
 
-def open_parent(child: CheckpointReader, parent: Parent, place: Place) -> CheckpointReader:
+def open_parent(child: CheckpointReader, parent: Parent, store: Store) -> CheckpointReader:
     """Open the file that is to be the parent of a checkpoint, and check that it is."""
-    path = place_path(place, parent.step)
+    name = checkpoint_name(parent.step)
     try:
-        reader = open_at(place, parent.step)
+        reader = store.open(name)
     except StorageError as error:
-        raise missing_parent(child, parent, path, error) from error
+        raise missing_parent(child, parent, name, error) from error
     try:
-        check_parent(child, parent, reader.roots, reader.manifest.step, path)
+        check_parent(child, parent, reader.roots, reader.manifest.step, name)
     except ChainError:
         reader.close()
         raise

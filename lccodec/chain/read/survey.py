@@ -1,4 +1,4 @@
-"""All checkpoints of a directory, each read and decoded once, parents before their children.
+"""All checkpoints of a store, each read and decoded once, parents before their children.
 
 A child continues from what its parent left. First the parent that each file names is read from the
 start of its manifest, so that the order is known: depth first, the child with the most descendants
@@ -18,7 +18,8 @@ from pathlib import Path
 from ...container.manifest import Parent
 from ...container.reader import CheckpointReader
 from ...errors import ChainError, LccodecError, StorageError
-from ..store.directory import Place, check_name, is_gone, open_at, peek_at, place_path
+from ..store.names import check_name, checkpoint_name
+from ..store.store import Store
 from .checkpoint import OpenCheckpoint
 from .info import CheckpointInfo, Head, checkpoint_info, next_heads
 from .links import Link, check_parent, check_step, member_names, missing_parent, open_parent, value_or_raise
@@ -29,6 +30,7 @@ from .replay import Decoded, DecodedArray, next_decoded, without_traceback
 class Visit:
     """A checkpoint as a survey meets it. Its methods work until the next checkpoint is visited."""
 
+    step: int  # by its name; 0 for a file without a step
     path: Path
     reader: CheckpointReader | None  # the open file; None if the file itself cannot be opened
     error: LccodecError | None  # why it cannot be read as a checkpoint of its chain
@@ -104,24 +106,24 @@ class _Known:
 
 
 def survey(
-    place: Place, steps: Mapping[int, Path], *, decode: bool = False, rising: bool = False
+    store: Store, steps: Mapping[int, str], *, decode: bool = False, rising: bool = False
 ) -> Iterator[Visit]:
-    """Yield the checkpoints of a directory or a bundle, parents before their children.
+    """Yield the checkpoints of a store, parents before their children.
 
-    `steps` has the files, by rising step. A file that is gone when it is opened is left out. With
+    `steps` has their names, by rising step. A file that is gone when it is opened is left out. With
     `rising`, checkpoints come by rising step: then every branch of the chain waits in memory while
     another one is visited.
     """
     known: dict[int, _Known | LccodecError] = {}  # an error if the file cannot be opened
     waiting: dict[int | None, _Left] = {}
-    for step, before, last, awaited in _order(place, steps, rising):
+    for step, before, last, awaited in _order(store, steps, rising):
         seen = waiting.pop(before, None) if last else waiting.get(before)
         try:
-            reader = open_at(place, step)
+            reader = store.open(steps[step])
         except LccodecError as error:
             known[step] = without_traceback(error)
-            if not isinstance(error, StorageError) or not is_gone(place, step):
-                yield Visit(steps[step], None, error, None)
+            if not isinstance(error, StorageError) or store.has(steps[step]):
+                yield Visit(step, store.path / steps[step], None, error, None)
             continue
         with reader:
             parent = reader.manifest.parent
@@ -130,49 +132,45 @@ def survey(
                 if parent is None or parent.step != before:  # not what the first look found
                     seen = None
                 if parent is not None:
-                    seen = _read_parent(reader, parent, place, known.get(parent.step), seen, decode)
+                    seen = _read_parent(reader, parent, store, known.get(parent.step), seen, decode)
                 left = _advance(Link(reader, seen.link if seen else None), seen, decode, overwrite=last)
             except LccodecError as error:
                 problem = without_traceback(error)
             known[step] = _Known(reader.roots, reader.manifest.step, problem)
             if left is not None and awaited:
                 waiting[step] = left
-            visit = Visit(steps[step], reader, problem, left)
+            visit = Visit(step, store.path / steps[step], reader, problem, left)
             del seen, left
             yield visit
             visit._left = None  # a caller that keeps the visit must not keep the state
 
 
-def visit_file(
-    path: Path, reader: CheckpointReader, *, place: Place | None = None, decode: bool = False
-) -> Visit:
-    """Return a checkpoint file as a survey meets it, with the parents beside it, or in `place`.
-
-    This closes `reader`.
-    """
+def visit_file(store: Store, name: str, reader: CheckpointReader, decode: bool = False) -> Visit:
+    """Return a file of a store, and its parents, as a survey meets it. This closes `reader`."""
+    step, path = reader.manifest.step or 0, store.path / name
     try:
-        with OpenCheckpoint(reader, place or path.parent) as file:
+        with OpenCheckpoint(reader, store) as file:
             left = None
             for link in file.links:
                 left = _advance(link, left, decode, overwrite=True)
-            return Visit(path, reader, None, left)
+            return Visit(step, path, reader, None, left)
     except LccodecError as error:
-        return Visit(path, reader, error, None)
+        return Visit(step, path, reader, error, None)
 
 
 def _order(
-    place: Place, steps: Mapping[int, Path], rising: bool
+    store: Store, steps: Mapping[int, str], rising: bool
 ) -> Iterator[tuple[int, int | None, bool, bool]]:
     """Yield the steps, parents before their children.
 
-    With each step come its parent's step if that seems to be in the directory, whether it is the
+    With each step come its parent's step if that seems to be in the store, whether it is the
     last child of that parent, and whether it has children.
     """
     parents: dict[int, int] = {}
     sizes = dict.fromkeys(steps, 1)
     children: dict[int, list[int]] = {}
     for step in steps:  # rising
-        parent = peek_at(place, step)
+        parent = store.parent_of(steps[step])
         if parent is not None and parent < step and parent in steps:
             parents[step] = parent
             children.setdefault(parent, []).append(step)
@@ -196,25 +194,25 @@ def _order(
 def _read_parent(
     reader: CheckpointReader,
     parent: Parent,
-    place: Place,
+    store: Store,
     known: _Known | LccodecError | None,
     left: _Left | None,
     decode: bool,
 ) -> _Left:
     """Return what the named parent left, or raise what a reader of the chain would raise."""
     check_step(reader, parent)
-    path = place_path(place, parent.step)
+    name = checkpoint_name(parent.step)
     if isinstance(known, LccodecError):
-        raise missing_parent(reader, parent, path, known)
+        raise missing_parent(reader, parent, name, known)
     if known is not None:
-        check_parent(reader, parent, known.roots, known.step, path)
+        check_parent(reader, parent, known.roots, known.step, name)
         if known.error is not None:
             raise known.error
         if left is not None:
             return left
     # The order did not have this parent: files came or changed in the meantime.
-    with open_parent(reader, parent, place) as opened:
-        return visit_file(path, opened, place=place, decode=decode)._whole()
+    with open_parent(reader, parent, store) as opened:
+        return visit_file(store, name, opened, decode)._whole()
 
 
 def _advance(link: Link, before: _Left | None, decode: bool, overwrite: bool) -> _Left:

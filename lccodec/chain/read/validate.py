@@ -12,22 +12,16 @@ from functools import partial
 from pathlib import Path
 
 from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, TEMPORARY_PREFIX
-from ...container.bundle.bundle import Bundle, is_bundle
+from ...container.bundle.bundle import is_bundle
 from ...container.disk.system import checked_path, storage_errors
-from ...container.reader import CheckpointReader, check_skeleton, open_checkpoint
+from ...container.reader import CheckpointReader, check_skeleton
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError
-from ..store.directory import (
-    Place,
-    checkpoint_path,
-    directory_names,
-    exact_step,
-    no_checkpoint,
-    place_steps,
-    steps_of,
-)
-from .bundle import open_exact_in
-from .checkpoint import OpenCheckpoint, open_file
-from .exact import check_exact, check_state, check_values, link_problem
+from ..store.bundle import BundleStore
+from ..store.directory import DirectoryStore
+from ..store.names import checkpoint_name, checkpoints_among
+from ..store.store import Store
+from .checkpoint import open_name
+from .exact import check_exact, check_state, check_values, link_problem, open_exact
 from .survey import Visit, survey, visit_file
 
 
@@ -83,38 +77,29 @@ def validate(path: str | os.PathLike[str], deep: bool = False) -> list[Problem]:
             raise ArgumentError(f"{target}: no such file or directory") from None
     if not target.is_dir():
         return _validate_file(target, deep)
+    return _validate_store(DirectoryStore(target), deep)
+
+
+def _validate_store(store: Store, deep: bool) -> list[Problem]:
+    """Return what is wrong with the files of a chain."""
     try:
         # Listed only once, so that a file that comes or goes meanwhile is not a problem.
-        names = directory_names(target)
+        names = store.names()
     except LccodecError as error:
-        return [_problem(error, target.name)]
-    steps = steps_of(target, names)
-    nothing = no_checkpoint(target).removeprefix(f"{target} ")
-    problems = [] if steps or EXACT_NAME in names else [Problem("chain", target.name, nothing)]
-    of_exact = _validate_exact(target, deep) if EXACT_NAME in names else []
-    sound = EXACT_NAME in names and not of_exact
-    problems += [
-        *_validate_steps(target, steps, deep, exact_step(target) if sound else None),
-        *of_exact,
-    ]
-    known = {EXACT_NAME, *(checkpoint.name for checkpoint in steps.values())}
+        return [_problem(error, store.path.name)]
+    steps, has_exact = checkpoints_among(names), EXACT_NAME in names
+    problems = []
+    if not steps and not has_exact:
+        problems.append(Problem("chain", store.path.name, store.nothing().removeprefix(f"{store.path} ")))
+    of_exact = _validate_exact(store, deep) if has_exact else []
+    examined = _Examined(deep, store.exact_step() if has_exact and not of_exact else None)
+    found = {visit.step: examined.add(visit) for visit in survey(store, steps, decode=deep)}
+    problems += [problem for step in steps for problem in found.get(step, ())] + of_exact
+    known = {EXACT_NAME, *steps.values()}
     for name in sorted(names):
         if name.endswith(CHECKPOINT_SUFFIX) and name not in known and not name.startswith(TEMPORARY_PREFIX):
             problems.append(Problem("LCC-CHN-01", name, "not named as a checkpoint of a chain"))
     return problems
-
-
-def _validate_steps(place: Place, steps: Mapping[int, Path], deep: bool, exact: int | None) -> list[Problem]:
-    """Return what is wrong with the checkpoints of a place, by rising step.
-
-    `exact` is the step that a sound exact file holds, if there is one.
-    """
-    numbers = {path: step for step, path in steps.items()}
-    examined = _Examined(deep, exact)
-    found = {
-        visit.path: examined.add(numbers[visit.path], visit) for visit in survey(place, steps, decode=deep)
-    }
-    return [problem for path in steps.values() for problem in found.get(path, ())]
 
 
 class _Examined:
@@ -130,8 +115,9 @@ class _Examined:
         self._lost: dict[int, set[str] | None] = {}  # arrays that cannot be decoded; None: all of them
         self._cause: dict[int, int] = {}
 
-    def add(self, step: int, visit: Visit) -> list[Problem]:
+    def add(self, visit: Visit) -> list[Problem]:
         """Return what is wrong with a checkpoint. Its parent was added before."""
+        step = visit.step
         frames = _damaged_frames(visit.reader) if visit.reader else {}
         of_bytes = _byte_problems(visit.reader, visit.path, frames) if visit.reader else []
         of_link = _link_problems(visit, self._deep)
@@ -176,71 +162,40 @@ def _anywhere(problem: Problem) -> Problem:
     return replace(problem, where="") if problem.rule == "chain" else problem
 
 
-def _validate_bundle(path: Path, deep: bool) -> list[Problem]:
-    """Return what is wrong with a bundle, and with the files in it."""
-    try:
-        with Bundle(path) as bundle:
-            of_exact = _validate_exact_in(bundle, deep)
-            exact = None if of_exact else _exact_step_in(bundle)
-            return _validate_steps(bundle, place_steps(bundle), deep, exact) + of_exact
-    except LccodecError as error:
-        return [_problem(error, path.name)]
-
-
-def _exact_step_in(bundle: Bundle) -> int | None:
-    """Return the step of a bundle's exact file; it may be above those of all checkpoints."""
-    reader = bundle.open_exact()
-    if reader is None:
-        return None
-    with reader:
-        return reader.manifest.step
-
-
-def _validate_exact_in(bundle: Bundle, deep: bool) -> list[Problem]:
-    """Return what is wrong with the exact file of a bundle, and with its link (LCC-EXA-04)."""
-    path = bundle.path / EXACT_NAME
-    try:
-        reader = bundle.open_exact()
-    except LccodecError as error:
-        return [_problem(error, path.name)]
-    if reader is None:
-        return []
-    with reader:
-        problems = _byte_problems(reader, path)
-        if problems := problems or _link_problems(visit_file(path, reader, place=bundle, decode=deep), deep):
-            return problems
-    exact, problem = open_exact_in(bundle)
-    if exact is None:
-        return [Problem("chain", path.name, problem or "")]
-    newest = bundle.steps[-1]
-    with OpenCheckpoint(exact, None) as file:
-        if problem is not None or exact.manifest.step != newest:  # the checkpoint is damaged, or comes later
-            return []
-        with OpenCheckpoint(bundle.open(newest), bundle) as checkpoint:
-            return _problems([_error(partial(check_state, file, checkpoint))], path)
-
-
 def _validate_file(path: Path, deep: bool) -> list[Problem]:
-    try:
-        reader = open_checkpoint(path)
-    except LccodecError as error:
-        return _validate_bundle(path, deep) if is_bundle(path) else [_problem(error, path.name)]
-    with reader:
-        # In a damaged file, every array would have the same problem again.
-        return _byte_problems(reader, path) or _link_problems(visit_file(path, reader, decode=deep), deep)
-
-
-def _validate_exact(directory: Path, deep: bool) -> list[Problem]:
-    """Return what is wrong with the exact file of a chain, and with its link (LCC-EXA-04)."""
-    path = directory / EXACT_NAME
-    if problems := _validate_file(path, deep):
+    problems = _validate_one(DirectoryStore(path.parent), path.name, deep)
+    if not problems or not is_bundle(path):
         return problems
     try:
-        with open_file(path) as exact:
-            _, message = link_problem(exact.links[-1].reader, directory)
-            checkpoint = checkpoint_path(directory, exact.links[-1].manifest.step or 0)
-            if message is None and os.path.lexists(checkpoint):
-                with open_file(checkpoint) as opened:
+        with BundleStore(path) as store:
+            return _validate_store(store, deep)
+    except LccodecError as error:
+        return [_problem(error, path.name)]
+
+
+def _validate_one(store: Store, name: str, deep: bool) -> list[Problem]:
+    """Return what is wrong with a file of a store, and with the parents that it needs."""
+    path = store.path / name
+    try:
+        reader = store.open(name)
+    except LccodecError as error:
+        return [_problem(error, name)]
+    with reader:
+        # In a damaged file, every array would have the same problem again.
+        return _byte_problems(reader, path) or _link_problems(visit_file(store, name, reader, deep), deep)
+
+
+def _validate_exact(store: Store, deep: bool) -> list[Problem]:
+    """Return what is wrong with the exact file of a chain, and with its link (LCC-EXA-04)."""
+    path = store.path / EXACT_NAME
+    if problems := _validate_one(store, EXACT_NAME, deep):
+        return problems
+    try:
+        with open_exact(store) as exact:
+            _, message = link_problem(exact.links[-1].reader, store)
+            checkpoint = checkpoint_name(exact.links[-1].manifest.step or 0)
+            if message is None and store.has(checkpoint):
+                with open_name(store, checkpoint) as opened:
                     check_state(exact, opened)
     except FormatError as error:
         return _problems([error], path) if error.rule == "LCC-EXA-03" else []  # the others are told

@@ -21,17 +21,12 @@ from ...arguments import as_integer
 from ...constants import EXACT_NAME
 from ...container.disk.system import OPEN_FLAGS, WINDOWS, flag
 from ...container.manifest import Manifest
-from ...container.reader import open_checkpoint
 from ...container.tree import Flat
-from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError, DataError, LccodecError, StorageError, reason_of, warn
 from ...parallel import thread_count
 from ...policy.presets import POLICIES
 from ...policy.record import KEPT, Kept
-from ..store.directory import (
-    exact_step,
-    stored_steps,
-)
+from ..store.store import WritableStore
 from .encode import plan_manifest, raw_frames
 from .plan import SavePlan, make_plan
 
@@ -46,7 +41,7 @@ class ExactRoot(NamedTuple):
     size: int
 
 
-def write_exact(directory: Path, plan: SavePlan, flat: Flat, checkpoint: Manifest) -> ExactRoot:
+def write_exact(store: WritableStore, plan: SavePlan, flat: Flat, checkpoint: Manifest) -> ExactRoot:
     """Write the exact file, and replace the one before it (LCC-EXA-05).
 
     Parameters
@@ -73,8 +68,8 @@ def write_exact(directory: Path, plan: SavePlan, flat: Flat, checkpoint: Manifes
     # SHA-256, checksums and system calls release the interpreter's lock.
     many = sum(frame.length for frame in frames) >= _MIN_BYTES_OF_THREADS
     threads = min(thread_count(0), _MAX_THREADS) if many else 1
-    path = directory / EXACT_NAME
-    with _freed_beside(path), CheckpointWriter(path, overwrite=True) as writer:
+    path = store.path / EXACT_NAME
+    with _freed_beside(path), store.writer(EXACT_NAME, overwrite=True) as writer:
         root = writer.commit(replace(manifest, frames=writer.write_frames(frames, threads)))
     return ExactRoot(root, writer.size)
 
@@ -116,8 +111,8 @@ class Newest:
 
     Parameters
     ----------
-    directory
-        Directory of the chain.
+    store
+        Where the chain is kept.
     asked
         Whether the user has asked for the file. Otherwise it is written where something may be
         lost, and where it is there already.
@@ -125,11 +120,10 @@ class Newest:
         Every how many saves it is written.
     """
 
-    def __init__(self, directory: Path, asked: bool, every: int) -> None:
-        self._directory = directory
+    def __init__(self, store: WritableStore, asked: bool, every: int) -> None:
+        self._store = store
         self._asked = asked
         self._every = every
-        self._path = directory / EXACT_NAME
         self._checked = False  # whether the file to replace is an exact file
 
     def write(self, plan: SavePlan, flat: Flat, checkpoint: Manifest) -> tuple[ExactRoot | None, str | None]:
@@ -140,17 +134,18 @@ class Newest:
         tuple
             What was committed, or ``None`` if nothing was; and what went wrong, or ``None``.
         """
-        foreign = not self._checked and _is_foreign(self._path)
-        there = os.path.lexists(self._path) and not foreign
+        foreign = not self._checked and self._is_foreign()
+        there = self._store.has(EXACT_NAME) and not foreign
         if not (self._asked or there or any(quantizer.lossy for quantizer in plan.quantizers)):
             return None, None
         if foreign:
-            return None, f"{self._path} is not an exact file, and stays: no exact file is written"
+            path = self._store.path / EXACT_NAME
+            return None, f"{path} is not an exact file, and stays: no exact file is written"
         self._checked = True
         if there and not self._is_due(checkpoint.step):
             return None, None
         try:
-            return write_exact(self._directory, plan, flat, checkpoint), None
+            return write_exact(self._store, plan, flat, checkpoint), None
         except (LccodecError, OSError, MemoryError) as error:
             return None, f"writing its exact file failed: {reason_of(error)}"
 
@@ -161,27 +156,26 @@ class Newest:
         """
         if self._every == 1:
             return True
-        exact = exact_step(self._directory)
+        exact = self._store.exact_step()
         if exact is None or exact == step:
             return True
-        return sum(later > exact for later in stored_steps(self._directory)) >= self._every - 1
+        return sum(later > exact for later in self._store.checkpoints()) >= self._every - 1
 
     def remove(self, step: int) -> None:
         """Remove an exact file of an earlier step than the one that was saved without it."""
-        if not os.path.lexists(self._path) or _is_foreign(self._path):
+        if not self._store.has(EXACT_NAME) or self._is_foreign():
             return
         try:
-            self._path.unlink()
-        except OSError as error:
+            self._store.remove([EXACT_NAME])
+        except StorageError as error:
             warn(f"step {step} is saved, but removing an older exact file failed: {reason_of(error)}")
 
-
-def _is_foreign(path: Path) -> bool:
-    """Return whether a file that has the name of an exact file is a sound file of another kind."""
-    if not os.path.lexists(path):
-        return False
-    try:
-        with open_checkpoint(path) as reader:
-            return not reader.manifest.is_exact
-    except (DataError, StorageError):
-        return False
+    def _is_foreign(self) -> bool:
+        """Return whether a file that has the name is a sound file of another kind."""
+        if not self._store.has(EXACT_NAME):
+            return False
+        try:
+            with self._store.open(EXACT_NAME) as reader:
+                return not reader.manifest.is_exact
+        except (DataError, StorageError):
+            return False

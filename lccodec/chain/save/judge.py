@@ -17,7 +17,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -28,7 +27,8 @@ from ...errors import reason_of, warn
 from ...policy.balanced import Balanced
 from ..adapter import Adapter, as_framework
 from ..read.checkpoint import open_step
-from ..store.directory import chain_steps, step_index
+from ..store.names import step_index
+from ..store.store import Store
 from .settings import LOG, Settings
 
 _COST_OF_LAG: Final = 1.5  # intervals, of a state that lies one interval behind
@@ -87,8 +87,8 @@ class Judge:
         Settings of the chain, whose policy is widened.
     """
 
-    def __init__(self, directory: Path, adapter: Adapter | None, policy: object, settings: Settings) -> None:
-        self._directory, self._adapter, self._settings = directory, adapter, settings
+    def __init__(self, store: Store, adapter: Adapter | None, policy: object, settings: Settings) -> None:
+        self._store, self._adapter, self._settings = store, adapter, settings
         self._loss: Callable[[Any], Any] | None = policy.loss if isinstance(policy, Balanced) else None
         self._promise = (policy.intervals if isinstance(policy, Balanced) else None) or 0.0
         self._exact: list[tuple[int, float]] = []  # steps and losses of exact states
@@ -116,7 +116,7 @@ class Judge:
             return self._look(index, state)
         except Exception as error:
             self._loss = None
-            warn(f"{self._directory}: loss= raised an error and is not called again: {reason_of(error)}")
+            warn(f"{self._store.path}: loss= raised an error and is not called again: {reason_of(error)}")
             return None
         finally:
             self._spent += time.monotonic() - now
@@ -133,7 +133,7 @@ class Judge:
         copies = [_copied(array, None if self._adapter is None else "bits") for array in flat.arrays]
         found = None
         try:
-            if self._exact and self._exact[-1][0] in chain_steps(self._directory):
+            if self._exact and self._exact[-1][0] in self._store.steps():
                 found = self._restored(*self._exact[-1])
         finally:
             exact = unflatten(flat.tree, copies, flat.scalars)
@@ -147,7 +147,7 @@ class Judge:
 
     def _restored(self, step: int, exact: float) -> tuple[int, float, float | None]:
         """Return a step, the rise of its loss as restored, and its lag."""
-        with open_step(self._directory, step) as file:
+        with open_step(self._store, step) as file:
             figures = file.info().figures.get("weight")
             lag = None if figures is None else figures.lag
             bits: Literal["bits"] | None = None if self._adapter is None else "bits"
@@ -170,7 +170,7 @@ class Judge:
         LOG.info(
             "%s: step %s as restored costs %.2g intervals (lag %.2g, rise %.2g of a fall of %.2g); the"
             " steps of weights are those of the policy times %s",
-            *(self._directory, step, cost, behind, rise, fall, width),
+            *(self._store.path, step, cost, behind, rise, fall, width),
         )
         return Judgement(step, rise, fall, behind, cost, width)
 

@@ -21,14 +21,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from ...constants import EXACT_NAME
 from ...container.figures import FIGURES, StoredFigures
-from ...container.reader import open_checkpoint
 from ...element_types import Array, ElementType, work
 from ...errors import LccodecError
 from ...frame.content import MAX_SHARED_COMPONENTS
@@ -37,7 +35,8 @@ from ...policy.policy import Candidate
 from ..read.array_ranges import Ranges
 from ..read.checkpoint import OpenCheckpoint
 from ..read.replay import DecodedArray
-from ..store.directory import checkpoint_path
+from ..store.names import checkpoint_name
+from ..store.store import Store
 from .reference import Tail
 
 _MAX_SAMPLED: Final = 1 << 13  # components of an array
@@ -128,7 +127,7 @@ def _distance(size: int, limit: int, row: int) -> int:
     return distance
 
 
-def stored_originals(directory: Path, tail: Tail, arrays: Sequence[Candidate]) -> dict[str, Array]:
+def stored_originals(store: Store, tail: Tail, arrays: Sequence[Candidate]) -> dict[str, Array]:
     """Return samples of the state that the latest checkpoint was made of, by the names of arrays.
 
     `arrays` are those of the next state, which say what is sampled. An array that is not known has
@@ -138,10 +137,10 @@ def stored_originals(directory: Path, tail: Tail, arrays: Sequence[Candidate]) -
     # Those with a reference have its type and shape.
     wanted = {c.name: i for i, c in enumerate(arrays) if c.kind.is_float and c.reference is not None}
     try:
-        with open_checkpoint(checkpoint_path(directory, tail.step)) as reader:
+        with store.open(checkpoint_name(tail.step)) as reader:
             manifest = reader.manifest
         if manifest.exact is not None:
-            with OpenCheckpoint(open_checkpoint(directory / EXACT_NAME), None) as file:
+            with OpenCheckpoint(store.open(EXACT_NAME), None) as file:
                 if file.links[-1].reader.root == manifest.exact:
                     return dict(_of_exact_file(file, arrays, wanted, sampling))
     except LccodecError:  # missing or damaged: a restore says so

@@ -13,23 +13,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ...container.disk.folder import Folder
-from ...container.reader import open_checkpoint, read_root
 from ...container.scalars import Json
 from ...element_types import Array
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ...policy.record import Record, read_record
-from ..read.checkpoint import OpenCheckpoint, open_file
+from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.replay import DecodedArray, Decoding, replay
-from ..store.directory import chain_steps, checkpoint_path
+from ..store.names import checkpoint_name
+from ..store.store import Store, WritableStore
 
 #: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
 Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
@@ -83,16 +81,16 @@ class Tail:
         """Number of deltas that a restore of the checkpoint replays."""
         return len(self.links) - 1
 
-    def is_unchanged(self, directory: Path) -> bool:
+    def is_unchanged(self, store: Store) -> bool:
         """Return whether the files of the tail are those that they were."""
         try:
-            found = [read_root(checkpoint_path(directory, link.step)) for link in self.links]
+            found = [store.root(checkpoint_name(link.step)) for link in self.links]
         except LccodecError:
             return False
         return found == [(link.root, link.size) for link in self.links]
 
 
-def read_tail(directory: Path, step: int, empty: Empty) -> Tail:
+def read_tail(store: Store, step: int, empty: Empty) -> Tail:
     """Return the checkpoint of a step, decoded from its files into memory that `empty` returns.
 
     Raises
@@ -100,7 +98,7 @@ def read_tail(directory: Path, step: int, empty: Empty) -> Tail:
     DataError, ChainError, StorageError
         If the checkpoint cannot be restored.
     """
-    with open_file(checkpoint_path(directory, step)) as file:
+    with open_name(store, checkpoint_name(step)) as file:
         file.check_name()
         last = file.links[-1]
         file.decode_by(partial(_decode_into, empty))
@@ -120,12 +118,10 @@ def _decode_into(empty: Empty, file: OpenCheckpoint, indices: list[int]) -> Deco
     return replay(file.links, indices, file.together, into)
 
 
-def find_tail(
-    tail: Tail | None, directory: Path, steps: Sequence[int], empty: Empty = np.empty
-) -> Tail | None:
+def find_tail(tail: Tail | None, store: Store, steps: Sequence[int], empty: Empty = np.empty) -> Tail | None:
     """Return the reference of a delta: the tail in memory, or the newest checkpoint without one.
 
-    `steps` are those of the directory, rising. `empty` returns memory for a number of components of
+    `steps` are those of the history, rising. `empty` returns memory for a number of components of
     a type.
 
     Returns
@@ -136,49 +132,50 @@ def find_tail(
     """
     try:
         if tail is None:
-            return read_tail(directory, steps[-1], empty) if steps else None
+            return read_tail(store, steps[-1], empty) if steps else None
         if not steps or steps[-1] < tail.step:
             raise ChainError(f"step {tail.step}, which was saved last, is missing")
         if steps[-1] > tail.step:
             raise ChainError(f"step {steps[-1]} was saved by another writer")
-        return tail if tail.is_unchanged(directory) else _same_state(tail, directory)
+        return tail if tail.is_unchanged(store) else _same_state(tail, store)
     except (DataError, ChainError, StorageError) as error:
         step = steps[-1] if steps and tail is None else None
         why = str(error) if step is None else f"step {step} cannot be restored: {error}"
-        warn(f"{directory}: this save writes a keyframe instead of a delta: {why}")
+        warn(f"{store.path}: this save writes a keyframe instead of a delta: {why}")
         return None
 
 
 @contextmanager
-def held_together(tail: Tail, directory: Path) -> Iterator[None]:
+def held_together(tail: Tail, store: WritableStore) -> Iterator[None]:
     """Keep the files of a tail where they are while a delta to it gets its name.
 
-    The lock of the directory keeps others from removing them, if it is free within a second.
+    The lock of the store keeps others from removing them, if it is free within a second.
 
     Raises
     ------
     ChainError
         If a delta to it could not be restored any more.
     """
-    with Folder(directory) as folder:
+    with ExitStack() as lock:
         end = time.monotonic() + _SECONDS_TO_WAIT
-        while not folder.lock(wait=False) and time.monotonic() < end:
+        while lock.enter_context(store.locked_if_free()) is None and time.monotonic() < end:
+            lock.close()
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
         try:
-            if not tail.is_unchanged(directory):
-                _same_state(tail, directory)
+            if not tail.is_unchanged(store):
+                _same_state(tail, store)
         except LccodecError as error:
             raise ChainError(f"step {tail.step} was taken away meanwhile: {error}") from error
         yield
 
 
-def _same_state(tail: Tail, directory: Path) -> Tail:
+def _same_state(tail: Tail, store: Store) -> Tail:
     """Return a tail with the files that its step has now, if they have its state."""
-    path = checkpoint_path(directory, tail.step)
-    with open_file(path) as file:
+    name = checkpoint_name(tail.step)
+    with open_name(store, name) as file:
         file.check_name()
         if tail.links[-1].root not in file.links[-1].reader.roots:
-            message = f"{path.name} is not the checkpoint that was saved last, but another one"
+            message = f"{name} is not the checkpoint that was saved last, but another one"
             raise ChainError(f"step {tail.step} was replaced: {message}")
         return replace(tail, links=_links_of(file))
 
@@ -189,7 +186,7 @@ def _links_of(file: OpenCheckpoint) -> tuple[TailFile, ...]:
     )
 
 
-def latest_record(directory: Path) -> tuple[Record | None, str | None]:
+def latest_record(store: Store) -> tuple[Record | None, str | None]:
     """Return the record of the newest readable checkpoint, or what is wrong with the newest.
 
     Returns
@@ -199,12 +196,12 @@ def latest_record(directory: Path) -> tuple[Record | None, str | None]:
         is no checkpoint, ``None`` twice.
     """
     problem = None
-    for path in reversed(chain_steps(directory).values() if directory.is_dir() else ()):
+    for name in reversed(store.steps().values()):
         try:
-            with open_checkpoint(path) as reader:
+            with store.open(name) as reader:
                 return read_record(reader.manifest.policy), None
         except (DataError, StorageError) as error:
             problem = problem or str(error)
         except ArgumentError as error:
-            return None, f"{path.name}: {error}"
+            return None, f"{name}: {error}"
     return None, problem

@@ -16,11 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...container.disk.system import storage_errors
-from ...container.disk.whole_file import remove_stale_temporaries
 from ...container.manifest import Manifest
 from ...container.tree import Flat, flatten
-from ...container.writer import CheckpointWriter
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.encode import Effort
 from ...policy.policy import Candidate, Past
@@ -29,7 +26,8 @@ from ...policy.roles import Assignment
 from ...workers.crew import Crew
 from ..progress import Tell, untold
 from ..read.exact import open_exact
-from ..store.directory import checkpoint_path, next_of, stored_steps, unfinished_step
+from ..store.names import checkpoint_name
+from ..store.store import WritableStore
 from .encode import encode_plan, plan_manifest
 from .exact import ExactRoot, Newest
 from .measurement import Measurement, Sampling, stored_originals
@@ -39,12 +37,12 @@ from .settings import Settings
 
 
 class Saver:
-    """Saves states to a directory, and keeps the latest as decoded; for one thread at a time.
+    """Saves states to a store, and keeps the latest as decoded; for one thread at a time.
 
     Parameters
     ----------
-    directory
-        Directory of the chain.
+    store
+        Where the chain is kept.
     settings
         Policy, roles, and what is kept of the newest state.
     keyframe_every, exact_every
@@ -54,11 +52,11 @@ class Saver:
     """
 
     def __init__(
-        self, directory: Path, settings: Settings, keyframe_every: int, exact_every: int, crew: Crew
+        self, store: WritableStore, settings: Settings, keyframe_every: int, exact_every: int, crew: Crew
     ) -> None:
-        self._directory = directory
+        self._store = store
         self._settings = settings
-        self._newest = Newest(directory, settings.given[2] == "exact", exact_every)
+        self._newest = Newest(store, settings.given[2] == "exact", exact_every)
         self._keyframe_every = keyframe_every
         self._crew = crew
         self._tail: Tail | None = None
@@ -82,7 +80,7 @@ class Saver:
         try:
             return self._save(step, flat, metadata, known, tell)
         except ChainError as error:  # what the delta was taken against is gone
-            warn(f"{self._directory}: the save was started again: {error}")
+            warn(f"{self._store.path}: the save was started again: {error}")
             return self._save(step, flat, metadata, known, tell, last=True)
 
     def _save(  # as `save`
@@ -103,18 +101,17 @@ class Saver:
             exact file that keeps the state.
         """
         start = time.perf_counter()
-        step = next_of(self._directory, step)
-        unfinished = unfinished_step(self._directory)
+        step = self._store.next_step(step)
+        unfinished = self._store.unfinished_step()
         if unfinished is not None and unfinished < step:
             self._finish(unfinished)
         record = self._settings.record
-        tail = self._find_reference(stored_steps(self._directory))
+        tail = self._find_reference()
         plan, needed = self._plan(flat, record, known, tail)
         self._settings.examine(plan, record)
         manifest = _manifest(plan, flat, step, needed, metadata, tail)
-        with storage_errors("cannot make the directory", self._directory):
-            self._directory.mkdir(parents=True, exist_ok=True)
-        remove_stale_temporaries(self._directory)
+        self._store.make()
+        self._store.remove_stale()
         exact: ExactRoot | None = None
         problem: str | None = None
         if record.newest == "exact":
@@ -140,35 +137,35 @@ class Saver:
     def _finish(self, step: int) -> None:
         """Add the step that only the exact file has to the history."""
         try:
-            with open_exact(self._directory) as file:
+            with open_exact(self._store) as file:
                 manifest, root = file.links[-1].manifest, file.links[-1].reader.root
                 flat = flatten(file.state(dtype="bits"))
             record = read_record(manifest.policy)
-            tail = self._find_reference(stored_steps(self._directory))
+            tail = self._find_reference()
             plan, needed = self._plan(flat, record, record.known_of(flat.names), tail)
             manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, tail), exact=root)
             self._write(plan, manifest, flat, tail, record.policy.effort, untold)
         except (LccodecError, OSError, MemoryError) as error:
             warn(
-                f"{self._directory}: step {step}, which only the exact file has, cannot be added to the"
+                f"{self._store.path}: step {step}, which only the exact file has, cannot be added to the"
                 f" history, and may be lost: {reason_of(error)}"
             )
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
-        tail = self._find_reference(stored_steps(self._directory))
+        tail = self._find_reference()
         return self._plan(flat, self._settings.record, known, tail)[0]
 
-    def _find_reference(self, steps: list[int]) -> Tail | None:
+    def _find_reference(self) -> Tail | None:
         """Return the checkpoint that a delta may be taken against; ``None`` for a keyframe."""
-        tail = find_tail(self._tail, self._directory, steps, self._crew.empty)
+        tail = find_tail(self._tail, self._store, list(self._store.checkpoints()), self._crew.empty)
         self._tail = tail or self._tail
         return tail
 
     def _look_back(self, tail: Tail, arrays: Sequence[Candidate]) -> None:
         """Give weights a sample of what they were at the save before."""
         if tail.originals is None:  # of another process: from the files, which are not yet replaced
-            tail.originals = stored_originals(self._directory, tail, arrays)
+            tail.originals = stored_originals(self._store, tail, arrays)
         sampling = Sampling(arrays)
         for index, c in enumerate(arrays):
             before = tail.originals.get(c.name) if c.role == "weight" else None
@@ -202,10 +199,9 @@ class Saver:
         def check(_: Path) -> None:
             self._crew.between()
             if plan.parent is not None and tail is not None:
-                held.enter_context(held_together(tail, self._directory))
+                held.enter_context(held_together(tail, self._store))
 
-        path = checkpoint_path(self._directory, step)
-        with CheckpointWriter(path) as writer, ExitStack() as held:
+        with self._store.writer(checkpoint_name(step)) as writer, ExitStack() as held:
             for pieces, decoded in encode_plan(plan, parents, effort, self._crew):
                 entries.append(writer.write_frame(pieces))
                 arrays.update(decoded)

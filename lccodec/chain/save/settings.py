@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
-from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ...errors import ArgumentError, warn
@@ -24,6 +23,7 @@ from ...policy.record import Kept, Record
 from ...policy.roles import EXACT_BY_DEFAULT, Role, check_matches, check_roles
 from ...printable import printable
 from ...quantizers.base import Quantizer
+from ..store.store import Store
 from .plan import SavePlan
 from .reference import TailFile, latest_record
 
@@ -77,12 +77,12 @@ class Settings:
 
     def __init__(
         self,
-        directory: Path,
+        store: Store,
         policy: str | Policy | None,
         roles: Mapping[str, Role] | None,
         newest: Kept | None = None,
     ) -> None:
-        self._directory = directory
+        self._store = store
         self._policy = None if policy is None else resolve_policy(policy)
         self._roles = None if roles is None else dict(check_roles(roles))
         self._newest = newest
@@ -125,19 +125,19 @@ class Settings:
         ratio = sum(c.bits.nbytes for c in plan.candidates) / max(link.size, 1)
         LOG.info(
             "%s: step %s, %s, %d bytes, %.1fx, %.3f s",
-            *(self._directory, link.step, kind, link.size, ratio, seconds),
+            *(self._store.path, link.step, kind, link.size, ratio, seconds),
         )
 
     @property
     def record(self) -> Record:
         """The given settings, else the recorded ones, else those of a new chain."""
-        found = self._record or self._settle(*latest_record(self._directory))
+        found = self._record or self._settle(*latest_record(self._store))
         return replace(found, policy=found.policy.widened(self.judged))
 
     def _settle(self, recorded: Record | None, problem: str | None) -> Record:
         self._before, policy = recorded, self._policy
         if policy is None and problem is not None:  # the chain may be one that must not lose anything
-            warn(f"{self._directory}: the recorded policy cannot be read; saves are lossless: {problem}")
+            warn(f"{self._store.path}: the recorded policy cannot be read; saves are lossless: {problem}")
             policy = POLICIES["lossless"]
         recorded = recorded or Record(POLICIES["balanced"])
         roles = recorded.roles if self._roles is None else self._roles
@@ -153,14 +153,14 @@ class Settings:
                 self._tell_losses(plan, record.policy)
             if self._before and self._before.policy != record.policy:
                 warn(
-                    f"{self._directory} was saved with the policy {self._before.policy.name!r}, and now"
+                    f"{self._store.path} was saved with the policy {self._before.policy.name!r}, and now"
                     f" continues with {record.policy.name!r}"
                 )
             self._record = record
         shortfall = plan.policy.shortfall
         if shortfall and not self._shortfall_reported:
             self._shortfall_reported = True
-            warn(f"{self._directory}: {shortfall}")
+            warn(f"{self._store.path}: {shortfall}")
 
     def _tell_losses(self, plan: SavePlan, policy: Policy) -> None:
         """Say in one line how much of a state is lossy, unless all is exact by policy."""
@@ -177,7 +177,7 @@ class Settings:
         LOG.warning(
             "%s: the policy %r is lossy for %d bytes of arrays and exact for %d%s. `lccodec plan` shows the"
             " role of each array; Chain(roles={name or pattern: role}) changes it.",
-            *(self._directory, policy.name, lossy, total - lossy, why),
+            *(self._store.path, policy.name, lossy, total - lossy, why),
         )
 
     def _check(self, plan: SavePlan) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ...errors import ArgumentError, warn
@@ -21,7 +20,7 @@ from ...workers.memory import Arena
 from ..adapter import Adapter, from_framework
 from ..progress import Progress, telling_of_save
 from ..store.claim import Claim
-from ..store.directory import next_of, stored_steps
+from ..store.store import WritableStore
 from .background.background import Background, WhenBusy, open_background
 from .background.client import WorkerOptions
 from .background.state_copy import Question, Snapshot, Staging
@@ -34,11 +33,13 @@ from .settings import Settings
 
 
 class Writer:
-    """Saves states to a directory, one after the other. Several threads may use it.
+    """Saves states to a store, one after the other. Several threads may use it.
 
     Parameters
     ----------
-    directory, adapter, keyframe_every, exact_every
+    store
+        Where the chain is kept.
+    adapter, keyframe_every, exact_every
         As for `Chain`.
     settings
         Policy, roles, and what is kept of the newest state.
@@ -50,7 +51,7 @@ class Writer:
 
     def __init__(  # what a chain is given
         self,
-        directory: Path,
+        store: WritableStore,
         adapter: Adapter | None,
         settings: Settings,
         options: WorkerOptions,
@@ -60,12 +61,12 @@ class Writer:
     ) -> None:
         self.settings = settings
         self.turn = threading.RLock()  # held by whoever saves, or keeps others from it
-        self._directory, self._adapter, self._options, self._after = directory, adapter, options, after
+        self._store, self._adapter, self._options, self._after = store, adapter, options, after
         self._every = keyframe_every, exact_every
-        self._saver = Saver(directory, settings, *self._every, options.threads())
-        self._judge = Judge(directory, adapter, settings.given[0], settings)
+        self._saver = Saver(store, settings, *self._every, options.threads())
+        self._judge = Judge(store, adapter, settings.given[0], settings)
         self._background: Background | None = None
-        self._claim = Claim(directory)
+        self._claim = store.claim()
         self._closed = False
 
     def save(  # what `Chain.save` is given
@@ -83,7 +84,7 @@ class Writer:
             self._judge.look(step, state)
             try:
                 background = self._own_background()
-                if following is not None and background is None and not stored_steps(self._directory):
+                if following is not None and background is None and not self._store.checkpoints():
                     record = self.settings.record
                     self.settings.first = foresee((state, following), self._adapter, known, record)
                 if self._options.workers is None and background is None:
@@ -157,9 +158,11 @@ class Writer:
         """Return what saves in the background; its workers have the reference from now on."""
         if (found := self._own_background()) is not None:
             return found
-        opening = self._options.opening(self._directory, self.settings, *self._every)
+        opening = self._options.opening(self._store, self.settings, *self._every)
         policy, count = self.settings.record.policy, self._options.max_concurrent_saves
-        self._background = open_background(opening, self._claim, policy, self._saver, count, self._after)
+        self._background = open_background(
+            *(self._store, opening, self._claim, policy, self._saver, count, self._after)
+        )
         return self._background
 
     def _submit(  # what is saved, and how
@@ -175,7 +178,7 @@ class Writer:
         raises: bool = True,
     ) -> Future[int | None]:
         """Start a save in the background."""
-        index = next_of(self._directory, step, background.steps)
+        index = self._store.next_step(step, background.steps)
         copy = partial(self._copied, index, state, metadata, known, watched=progress is not False)
         begin = partial(background.submit, copy, index, when_busy, progress=progress, raises=raises)
         return self._claim.used_by(begin)
@@ -202,7 +205,7 @@ class Writer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ArgumentError(f"{self._directory}: the chain is closed; open it again to save")
+            raise ArgumentError(f"{self._store.path}: the chain is closed; open it again to save")
 
     def wait(self, timeout: float | None) -> bool:
         """Return whether no save runs, after waiting for that. See `Chain.wait`."""

@@ -1,6 +1,8 @@
-"""Where the checkpoints of a chain are.
+"""Where the files of a chain are kept.
 
-- `directory`: the files of a chain and their steps, in a directory or in a bundle.
+- `store`: what every store can do, by the names of files.
+- `directory`, `bundle`: the stores there are.
+- `names`: which step a file holds or pins.
 - `claim`: one process at a time saves.
 - `parents`: what a step needs; children are removed before their parents.
 """

@@ -1,4 +1,4 @@
-"""What each checkpoint of a directory needs, and in which order checkpoints may be removed.
+"""What each checkpoint of a store needs, and in which order checkpoints may be removed.
 
 Parents are read from manifests that were verified, since what nobody needs is removed. A file is
 read once: checkpoints do not change.
@@ -15,19 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from ...container.disk.folder import Folder
 from ...container.disk.system import storage_errors
-from ...container.reader import open_checkpoint, peek_parent
 from ...errors import DataError
+from .store import Held, Store
 
 
 @dataclass(frozen=True)
 class _Known:
     """What was read of a file, and what tells that it is still the same file."""
 
-    identity: tuple[int, int, int]
+    identity: tuple[int, ...]
     parent: int | None
     metadata: Mapping[str, str] | None  # None if it cannot be read
 
@@ -43,23 +41,24 @@ class Ancestry:
         that the system cannot read now raises `StorageError`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
         self.unreadable: dict[int, str] = {}
-        self._known: dict[Path, _Known] = {}
+        self._store = store
+        self._known: dict[str, _Known] = {}
 
-    def parent(self, step: int, steps: Mapping[int, Path]) -> int | None:
+    def parent(self, step: int, steps: Mapping[int, str]) -> int | None:
         """Return the parent of a step, ``None`` for a keyframe. `steps` are those of the chain."""
         known = self._read(step, steps[step])
         if known.metadata is None:
             return max((other for other in steps if other < step), default=None)
         return known.parent
 
-    def metadata(self, step: int, steps: Mapping[int, Path]) -> Mapping[str, str]:
+    def metadata(self, step: int, steps: Mapping[int, str]) -> Mapping[str, str]:
         """Return the metadata of a step; none if the file cannot be read."""
         return self._read(step, steps[step]).metadata or {}
 
     def needed(
-        self, kept: Iterable[int], steps: Mapping[int, Path], instead: Mapping[int, int | None] | None = None
+        self, kept: Iterable[int], steps: Mapping[int, str], instead: Mapping[int, int | None] | None = None
     ) -> dict[int, int]:
         """Return the steps that `kept` need and that are not among them.
 
@@ -76,14 +75,12 @@ class Ancestry:
                 above = self.parent(above, steps)
         return dict(sorted(found.items()))
 
-    def _read(self, step: int, path: Path) -> _Known:
-        with storage_errors("cannot look at", path):
-            status = path.stat()
-        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-        known = self._known.get(path)
+    def _read(self, step: int, name: str) -> _Known:
+        identity = self._store.identity(name)
+        known = self._known.get(name)
         if known is None or known.identity != identity:
             try:
-                with open_checkpoint(path) as reader:
+                with self._store.open(name) as reader:
                     parent = reader.manifest.parent
                     known = _Known(
                         identity, None if parent is None else parent.step, reader.manifest.metadata
@@ -92,18 +89,18 @@ class Ancestry:
             except DataError as error:
                 known = _Known(identity, None, None)
                 self.unreadable[step] = str(error)
-            self._known[path] = known
+            self._known[name] = known
         return known
 
 
-def waves(steps: Mapping[int, Path]) -> list[list[int]]:
+def waves(store: Store, steps: Mapping[int, str]) -> list[list[int]]:
     """Return steps in groups: each group holds no parent of a step of its own or a later group.
 
     Parents are those that the files name; nothing is verified.
     """
     heights = dict.fromkeys(sorted(steps, reverse=True), 0)
     for step, height in heights.items():  # children have higher steps
-        parent = peek_parent(steps[step])
+        parent = store.parent_of(steps[step])
         if parent is not None and parent < step and parent in heights:
             heights[parent] = max(heights[parent], height + 1)
     groups: list[list[int]] = [[] for _ in range(max(heights.values(), default=-1) + 1)]
@@ -112,14 +109,14 @@ def waves(steps: Mapping[int, Path]) -> list[list[int]]:
     return groups
 
 
-def remove_steps(folder: Folder, steps: Mapping[int, Path]) -> None:
-    """Remove checkpoints that no other checkpoint needs. The caller holds the directory's lock.
+def remove_steps(store: Store, held: Held, steps: Mapping[int, str]) -> None:
+    """Remove checkpoints that no other checkpoint needs. The caller holds the lock of the store.
 
     Raises
     ------
     StorageError
         If the operating system refuses. Every checkpoint that is still there can be restored.
     """
-    with storage_errors("cannot remove files of", folder.path):
-        for group in waves(steps):
-            folder.remove(steps[step].name for step in group)
+    with storage_errors("cannot remove files of", store.path):
+        for group in waves(store, steps):
+            held.remove(steps[step] for step in group)

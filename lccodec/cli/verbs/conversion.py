@@ -10,6 +10,7 @@ import click
 from ...adapters.files.conversion import Exchange
 from ...adapters.files.conversion import convert as convert_state
 from ...adapters.files.formats import check_suffix, load_file
+from ...chain.read.exact import open_path
 from ...container.bundle.bundle import is_bundle
 from ...errors import ArgumentError
 from ...exchange import load_rules
@@ -17,7 +18,7 @@ from ...printable import printable
 from .. import render
 from ..program import say, tell, verb
 from .output import save_output, shard_option
-from .parameters import CHAIN_OR_FILE, FILE, NEW, STEP, open_state
+from .parameters import CHAIN_OR_FILE, FILE, NEW, STEP
 
 _FRAMEWORK: Final = click.Choice(["torch", "flax"])
 
@@ -85,5 +86,5 @@ def _load(source: Path, step: int | None) -> tuple[Any, dict[str, str]]:
         if step is not None:
             raise ArgumentError(f"--step needs a chain; {source} is a file")
         return load_file(source)
-    with open_state(source, step, history=False) as file:
+    with open_path(source, step=step) as file:
         return file.state(dtype="bits"), file.metadata()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from ...chain.life.pins import pinned_steps
-from ...chain.read.bundle import describe_exact_in, with_exact_in
-from ...chain.read.exact import describe_exact, with_exact
+from ...chain.read.exact import describe_exact, open_path, with_exact
 from ...chain.read.info import ArrayInfo, CheckpointInfo
 from ...chain.read.survey import survey
 from ...chain.read.validate import validate
-from ...chain.store.directory import Place, no_checkpoint, place_steps, readable_chains_in
-from ...container.bundle.bundle import Bundle, is_bundle
+from ...chain.store.bundle import open_store
+from ...chain.store.directory import readable_chains_in
+from ...chain.store.store import Store
+from ...container.bundle.bundle import is_bundle
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError
 from ...inspect.course import course
 from ...inspect.difference import Leaves, compare_states
@@ -33,8 +31,6 @@ from .parameters import (
     CHAIN_OR_FILE,
     STEP,
     history_option,
-    open_checkpoint,
-    open_state,
     place_argument,
     step_option,
 )
@@ -47,31 +43,29 @@ from .parameters import (
 )
 def ls(place: Path, quality: bool, as_json: bool) -> int:
     """List the checkpoints of a chain or a bundle, and the chains in the folders of DIR."""
-    with nullcontext(place) if place.is_dir() else Bundle(place) as opened:
-        exact = describe_exact_in(opened) if isinstance(opened, Bundle) else describe_exact(opened)
-        return _list(place, opened, exact, quality, as_json)
+    with open_store(place) as store:
+        return _list(store, quality, as_json)
 
 
-def _list(path: Path, place: Place, exact: dict[str, Any] | None, quality: bool, as_json: bool) -> int:
-    steps = place_steps(place)
-    chains = [] if isinstance(place, Bundle) else readable_chains_in(place)
+def _list(store: Store, quality: bool, as_json: bool) -> int:
+    steps, exact, pins = store.steps(), describe_exact(store), store.pins()
+    chains = readable_chains_in(store.path) if store.path.is_dir() else []
     if not steps and exact is None and not chains:
-        raise ChainError(no_checkpoint(path))
-    pins = [] if isinstance(place, Bundle) else pinned_steps(place)
-    found: dict[Path, CheckpointInfo | LccodecError] = {}
+        raise ChainError(store.nothing())
+    found: dict[int, CheckpointInfo | LccodecError] = {}
     with render.progress("reading") as update:
-        for done, visit in enumerate(survey(place, steps), 1):
+        for done, visit in enumerate(survey(store, steps), 1):
             try:
                 visit.check()
-                found[visit.path] = visit.info()
+                found[visit.step] = visit.info()
             except LccodecError as problem:  # the other checkpoints are still listed
-                found[visit.path] = problem
+                found[visit.step] = problem
             update(done, len(steps))
-    listed = [(step, found[path]) for step, path in steps.items() if path in found]
+    listed = [(step, found[step]) for step in steps if step in found]
     infos = [info for _, info in listed if isinstance(info, CheckpointInfo)]
     errors = [(step, error) for step, error in listed if isinstance(error, LccodecError)]
     document = {
-        "directory": str(path),
+        "directory": str(store.path),
         "checkpoints": [
             {**render.checkpoint_document(info), **(quality_document(info) if quality else {})}
             for info in infos
@@ -104,12 +98,11 @@ def info(path: Path, step: int | None, as_json: bool) -> None:
     Of a file of another kind, say what it is and how to convert or save it.
     """
     try:
-        with open_checkpoint(path, step) as file:
+        with open_path(path, step=step, exact=False) as file:
             found = file.info()
-        if path.is_dir():
-            found = with_exact(found, path)
-        elif is_bundle(path):
-            found = with_exact_in(found, path)
+        if path.is_dir() or is_bundle(path):
+            with open_store(path) as store:
+                found = with_exact(found, store)
     except FormatError:
         foreign = None if path.is_dir() else describe_foreign(path)
         if foreign is None:
@@ -131,7 +124,7 @@ def show(  # one parameter for each option: click passes them by name
     path: Path, name: str, step: int | None, history: bool, over_time: bool, as_json: bool
 ) -> None:
     """Show one array: role, dtype, shape, range, and a histogram; or the value of a scalar."""
-    with open_state(path, step, history) as file:
+    with open_path(path, step=step, exact=not history) as file:
         leaves, about = Leaves(file), file.info()
         leaf = leaves[name] if name in leaves else file.get(name)  # its error suggests the nearest name
         index = file.links[-1].paths.get(name)
@@ -153,11 +146,8 @@ def show(  # one parameter for each option: click passes them by name
 def _course(path: Path, array: ArrayInfo) -> Trajectory:
     if not path.is_dir() and not is_bundle(path):
         raise ArgumentError(f"--over-time needs a chain; {path} is a file")
-    with (
-        nullcontext(path) if path.is_dir() else Bundle(path) as place,
-        render.progress("reading") as update,
-    ):
-        return course(place, array_row(array), update)
+    with open_store(path) as store, render.progress("reading") as update:
+        return course(store, array_row(array), update)
 
 
 def _series(found: Trajectory) -> dict[str, Sequence[float | None]]:
@@ -171,8 +161,8 @@ def _series(found: Trajectory) -> dict[str, Sequence[float | None]]:
 def diff(place: Path, old: int, new: int, as_json: bool) -> None:
     """Show what changed between two steps of a chain or a bundle, and by how much."""
     with (
-        open_checkpoint(place, old) as before,
-        open_checkpoint(place, new) as after,
+        open_path(place, step=old, exact=False) as before,
+        open_path(place, step=new, exact=False) as after,
         render.progress("comparing") as update,
     ):
         difference = compare_states(Leaves(before), Leaves(after), update)

@@ -14,12 +14,12 @@ from ...chain.chain import Chain
 from ...chain.life.fork import fork as fork_chain
 from ...chain.life.keep import Keep
 from ...chain.life.pins import pin as pin_step
-from ...chain.life.pins import pinned_steps
 from ...chain.life.pins import unpin as unpin_step
 from ...chain.life.prune import Pruning
 from ...chain.life.rollback import rollback as roll_back
 from ...chain.life.set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 from ...chain.save.settings import KEYFRAME_EVERY
+from ...chain.store.directory import DirectoryStore
 from ...errors import ArgumentError
 from ...policy.presets import POLICIES
 from ...printable import printable
@@ -42,7 +42,7 @@ def rollback(directory: Path, step: int, delete: bool, as_json: bool) -> None:
 
     They are set aside, whole, in DIR/.rolled-back: see rolled-back. An exact file goes with them.
     """
-    gone = roll_back(directory, step, delete=delete)
+    gone = roll_back(DirectoryStore(directory), step, delete=delete)
     if as_json:
         say(render.dump_json({"directory": str(directory), "deleted": delete, **asdict(gone)}))
         return
@@ -64,12 +64,13 @@ def rolled_back(  # one parameter for each option
         raise click.UsageError("give --undo or --delete, not both")
     if pinned and not delete:
         raise click.UsageError("--pinned needs --delete")
+    store = DirectoryStore(directory)
     if undo:
-        found = [undo_rollback(directory, name)]
+        found = [undo_rollback(store, name)]
     elif delete:
-        found = delete_rolled_back(directory, name, pinned=pinned)
+        found = delete_rolled_back(store, name, pinned=pinned)
     else:
-        found = [each for each in list_rolled_back(directory) if name in (None, each.name)]
+        found = [each for each in list_rolled_back(store) if name in (None, each.name)]
     if as_json:
         done = "undone" if undo else "deleted" if delete else None
         say(render.dump_json({"directory": str(directory), "done": done, "rolled_back": found}))
@@ -100,7 +101,7 @@ def fork(directory: Path, step: int, target: Path, as_json: bool) -> None:
 
     NEW gets the step and what it needs, by hard links where the file system has them.
     """
-    steps = fork_chain(directory, target, step)
+    steps = fork_chain(DirectoryStore(directory), DirectoryStore(target), step)
     document = {"directory": str(directory), "fork": str(target), "steps": steps}
     text = f"{printable(target)}: {len(steps)} checkpoints, the newest is step {step}"
     say(render.dump_json(document) if as_json else text)
@@ -236,9 +237,10 @@ def compact(
 @_steps_argument
 def pin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
     """Pin steps, so that no prune removes them; without a STEP, list the pins."""
+    store = DirectoryStore(directory)
     for step in steps:
-        pin_step(directory, step)
-    _tell_pins(directory, as_json)
+        pin_step(store, step)
+    _tell_pins(store, as_json)
 
 
 @verb
@@ -246,14 +248,15 @@ def pin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
 @_steps_argument
 def unpin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
     """Remove the pins of steps."""
+    store = DirectoryStore(directory)
     for step in steps:
-        unpin_step(directory, step)
-    _tell_pins(directory, as_json)
+        unpin_step(store, step)
+    _tell_pins(store, as_json)
 
 
-def _tell_pins(directory: Path, as_json: bool) -> None:
-    pins = pinned_steps(directory)
+def _tell_pins(store: DirectoryStore, as_json: bool) -> None:
+    pins = store.pins()
     if as_json:
-        say(render.dump_json({"directory": str(directory), "pins": pins}))
+        say(render.dump_json({"directory": str(store.path), "pins": pins}))
     else:
         say(f"pinned: {', '.join(map(str, pins))}" if pins else "no pins")

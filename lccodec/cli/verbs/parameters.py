@@ -7,13 +7,9 @@ from typing import Any, Final
 
 import click
 
-from ...chain.read.bundle import describe_exact_in, open_path
-from ...chain.read.checkpoint import OpenCheckpoint, open_step
-from ...chain.read.exact import open_newest
-from ...chain.store.directory import chain_steps
-from ...container.bundle.bundle import Bundle, is_bundle
+from ...chain.store.bundle import open_store
+from ...container.bundle.bundle import is_bundle
 from ...container.disk.system import checked_path
-from ...errors import ArgumentError
 
 
 class _Path(click.Path):
@@ -55,24 +51,5 @@ history_option = click.option(
 
 def steps_of(place: Path) -> list[int]:
     """Return the steps of a chain or a bundle, with that of the exact file."""
-    if place.is_dir():
-        return list(chain_steps(place))
-    with Bundle(place) as bundle:
-        exact = describe_exact_in(bundle)
-        return sorted({*bundle.steps, *([exact["step"]] if exact and exact["step"] is not None else [])})
-
-
-def open_state(path: Path, step: int | None, history: bool) -> OpenCheckpoint:
-    """Open a step of a chain or a bundle, or a file; the newest from the exact file, if asked."""
-    if history or not path.is_dir():
-        return open_checkpoint(path, step, exact=not history)
-    return open_newest(path, step)
-
-
-def open_checkpoint(path: Path, step: int | None, *, exact: bool = False) -> OpenCheckpoint:
-    """Open a step of a chain or a bundle (the latest by default), or a checkpoint file."""
-    if not path.is_dir():
-        if step is not None and not is_bundle(path):
-            raise ArgumentError(f"--step needs a chain; {path} is a file")
-        return open_path(path, step=step, exact=exact)
-    return open_step(path, step)
+    with open_store(place) as store:
+        return list(store.steps())

@@ -9,7 +9,7 @@ import click
 from ...adapters.files.formats import check_suffix, load_with_roles
 from ...chain.chain import Chain
 from ...chain.read.info import CheckpointInfo
-from ...chain.store.directory import directory_steps
+from ...chain.store.directory import DirectoryStore
 from ...errors import LccodecError
 from ...policy.presets import POLICIES
 from .. import render
@@ -35,7 +35,7 @@ def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None
     """
     check_suffix(file)
     state, _, known = load_with_roles(file)
-    is_chain = directory.is_dir() and directory_steps(directory)
+    is_chain = directory.is_dir() and DirectoryStore(directory).checkpoints()
     with Chain(directory, policy or (None if is_chain else "lossless")) as chain:
         found = chain.plan(state, roles=known)
         estimates = found.estimates()

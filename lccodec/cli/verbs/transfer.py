@@ -14,9 +14,10 @@ from ...chain.chain import Chain
 from ...chain.fallback import newest_whole, steps_until
 from ...chain.read.average import average as average_steps
 from ...chain.read.checkpoint import OpenCheckpoint
+from ...chain.read.exact import open_path
 from ...chain.read.history import select_shares
 from ...chain.read.info import CheckpointInfo
-from ...chain.store.directory import chain_steps
+from ...chain.store.directory import DirectoryStore
 from ...policy.presets import POLICIES
 from ...policy.record import Kept
 from ...policy.roles import ROLES, Role
@@ -31,8 +32,6 @@ from .parameters import (
     STEP,
     chain_argument,
     history_option,
-    open_checkpoint,
-    open_state,
     place_argument,
     step_option,
     steps_of,
@@ -130,7 +129,7 @@ def save(  # one parameter for each option: click passes them by name
     mapped = map_files(directory, files, step, steps, skip_existing)
     if not as_json:
         say(mapping_text(mapped))
-    is_new = not (directory.is_dir() and chain_steps(directory))
+    is_new = not (directory.is_dir() and DirectoryStore(directory).steps())
     document: dict[str, Any] = {
         "directory": str(directory),
         "steps": {number: str(file) for number, file in mapped.steps.items()},
@@ -221,7 +220,7 @@ def restore(  # one parameter for each option: click passes them by name
     with render.progress("restoring") as update:
 
         def read(each: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
-            with open_state(place, each, history) as file:
+            with open_path(place, step=each, exact=not history) as file:
                 file.show(update)
                 if fallback and keys:
                     file.verify()
@@ -280,11 +279,12 @@ def average(  # one parameter for each option: click passes them by name
     as in restore.
     """
     _check_output(output, keys, strip)
-    shares = select_shares(directory, steps or None, last, decay=decay)
+    store = DirectoryStore(directory)
+    shares = select_shares(store, steps or None, last, decay=decay)
     newest = max(shares)
-    with open_checkpoint(directory, newest) as file:
+    with open_path(directory, step=newest, exact=False) as file:
         names = _names(file, keys) or None
-    found = average_steps(directory, shares, roles, names, dtype or "bits")
+    found = average_steps(store, shares, roles, names, dtype or "bits")
     state, metadata = found.state, found.metadata
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())

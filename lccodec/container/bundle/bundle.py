@@ -7,14 +7,13 @@ file of its own: by its root, which the index names, and by the digests of its f
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
 from typing import Self
 
 from ...constants import BUNDLE_MAGIC, BUNDLE_TRAILER_SIZE, CHECKPOINT_SUFFIX, EXACT_NAME, ROOT_SIZE
 from ...errors import ArgumentError, ChainError, ChecksumError, FormatError, LccodecError
 from ..disk.source import FileSource, Section
 from ..disk.system import StrPath, checked_path
-from ..reader import CheckpointReader, parent_step
+from ..reader import CheckpointReader
 from ..trailer import root_of
 from .index import BundledFile, BundleIndex, parse_bundle_trailer, parse_index
 
@@ -51,7 +50,8 @@ class Bundle:
         except BaseException:
             self.close()
             raise
-        self._offsets = dict(zip(self.index.checkpoints, self.index.offsets, strict=False))
+        files: list[int | None] = [*self.index.checkpoints, None]
+        self._offsets = dict(zip(files, self.index.offsets, strict=False))
 
     def __enter__(self) -> Self:
         return self
@@ -70,66 +70,43 @@ class Bundle:
         """The steps that it holds, rising."""
         return list(self.index.checkpoints)
 
-    def path_of(self, step: int) -> Path:
-        """Return what errors call the file of a step."""
-        return self.path / f"{step:012d}{CHECKPOINT_SUFFIX}"
-
-    def open(self, step: int) -> CheckpointReader:
-        """Open the checkpoint of a step.
+    def open(self, step: int | None) -> CheckpointReader:
+        """Open the checkpoint of a step, or the exact file for None.
 
         Raises
         ------
         ChainError
-            If there is no such step.
+            If there is no such file.
         FormatError
-            If the file in its place is another checkpoint (LCC-BUN-07).
+            If the file in its place is another one (LCC-BUN-07).
         DataError, StorageError
             As for a file of its own.
         """
-        entry = self._entry(step)
-        reader = self._reader(self._offsets[step], entry, self.path_of(step))
-        if reader.manifest.step != step:
-            reader.close()
-            raise FormatError("LCC-BUN-07", reader.name, f"holds step {reader.manifest.step}")
-        return reader
-
-    def open_exact(self) -> CheckpointReader | None:
-        """Open the exact file; return None if there is none. Errors are as for `open`."""
-        entry = self.index.exact
-        return None if entry is None else self._reader(self.index.offsets[-1], entry, self.path / EXACT_NAME)
-
-    def peek_parent(self, step: int) -> int | None:
-        """Return the step that a checkpoint names as its parent's, or None. Nothing is verified."""
+        name = EXACT_NAME if step is None else f"{step:012d}{CHECKPOINT_SUFFIX}"
+        reader = CheckpointReader(self.file(step), str(self.path / name))
         try:
-            return parent_step(self.file(step))
-        except LccodecError:
-            return None
+            if reader.root != self._entry(step).root:
+                message = "not the file that the index names: another root"
+                raise FormatError("LCC-BUN-07", reader.name, message)
+            if step is not None and reader.manifest.step != step:
+                raise FormatError("LCC-BUN-07", reader.name, f"holds step {reader.manifest.step}")
+        except BaseException:
+            reader.close()
+            raise
+        return reader
 
     def file(self, step: int | None) -> Section:
         """Return the bytes of a checkpoint file, or of the exact file for None, not verified."""
-        if step is None:
-            if self.index.exact is None:
-                raise ChainError(f"{self.path} has no exact file")
-            return self._section(self.index.offsets[-1], self.index.exact.length)
         entry = self._entry(step)
-        return self._section(self._offsets[step], entry.length)
-
-    def _entry(self, step: int) -> BundledFile:
-        if step not in self.index.checkpoints:
-            raise ChainError(f"{self.path} has no step {step}")
-        return self.index.checkpoints[step]
-
-    def _section(self, offset: int, size: int) -> Section:
         if self._source is None:
             raise ArgumentError(f"{self.path}: closed")
-        return Section(self._source, offset, size)
+        return Section(self._source, self._offsets[step], entry.length)
 
-    def _reader(self, offset: int, entry: BundledFile, path: Path) -> CheckpointReader:
-        reader = CheckpointReader(self._section(offset, entry.length), str(path))
-        if reader.root != entry.root:
-            reader.close()
-            raise FormatError("LCC-BUN-07", reader.name, "not the file that the index names: another root")
-        return reader
+    def _entry(self, step: int | None) -> BundledFile:
+        found = self.index.exact if step is None else self.index.checkpoints.get(step)
+        if found is None:
+            raise ChainError(f"{self.path} has no {'exact file' if step is None else f'step {step}'}")
+        return found
 
     def _read_index(self, source: FileSource) -> tuple[BundleIndex, bytes]:
         name = str(self.path)

@@ -14,8 +14,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -124,6 +124,12 @@ class Folder:
         """Rename a file or directory. A file of the new name is replaced."""
         self.system.replace(self / name, self / new)
 
+    def add(self, name: str) -> None:
+        """Make an empty file, if there is no file of that name."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
+        with suppress(FileExistsError):
+            self.system.close(self.system.open(self / name, flags, 0o666))
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, and bring that to stable storage. One may be gone already."""
         for name in names:
@@ -170,14 +176,6 @@ def _is_junction(status: os.stat_result) -> bool:
     """Return whether a directory of Windows is another one in truth."""
     attributes = getattr(status, "st_file_attributes", 0)
     return bool(attributes & getattr(stat, "FILE_ATTRIBUTE_REPARSE_POINT", 0))
-
-
-@contextmanager
-def locked_folder(directory: StrPath, system: System = SYSTEM) -> Iterator[Folder]:
-    """Open a directory and hold its lock, after waiting for it."""
-    with Folder(directory, system) as folder:
-        folder.lock()
-        yield folder
 
 
 def sync_directory(directory: StrPath, system: System = SYSTEM) -> None:

@@ -193,12 +193,12 @@ class Section:
     """A part of a file that others read too: a checkpoint in a bundle. Its opener closes it."""
 
     def __init__(self, source: FileSource, offset: int, size: int) -> None:
-        self._source, self._offset = source, offset
+        self._source, self.offset = source, offset
         self.size = size
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset` on."""
-        return self._source.read(self._offset + offset, size)
+        return self._source.read(self.offset + offset, size)
 
     def rest(self, root: bytes) -> None:
         """Do nothing."""

@@ -11,13 +11,10 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ...chain.read.bundle import open_exact_in
 from ...chain.read.checkpoint import OpenCheckpoint
 from ...chain.read.replay import DecodedArray
-from ...chain.store.directory import Place
+from ...chain.store.store import Store
 from ...constants import EXACT_NAME
-from ...container.bundle.bundle import Bundle
-from ...container.reader import open_checkpoint
 from ...element_types import Array, components
 from ...errors import LccodecError
 from ..difference import Leaves
@@ -80,19 +77,14 @@ class ExactOriginals:
         self._file.close()
 
     @classmethod
-    def of(cls, place: Place, named: bytes | None) -> Self | None:
-        """Open the exact file of a place; ``None`` without one of its newest checkpoint.
+    def of(cls, store: Store, named: bytes | None) -> Self | None:
+        """Open the exact file of a store; ``None`` without one of its newest checkpoint.
 
         `named` is the root that the newest checkpoint names.
         """
         try:
-            if isinstance(place, Bundle):
-                reader, _ = open_exact_in(place)
-            else:
-                reader = open_checkpoint(place / EXACT_NAME)
+            reader = store.open(EXACT_NAME)
         except LccodecError:
-            return None
-        if reader is None:
             return None
         if reader.root != named:
             reader.close()

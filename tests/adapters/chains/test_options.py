@@ -12,7 +12,7 @@ from lccodec.errors import ArgumentError
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((None, "lc-2", 10, 1), "policy 'lc-2' is for deltas, which need chain="),
+        ((None, "lc-2", 10, 1), "policy 'lc-2' codes deltas, which need chain="),
         ((None, "balanced", 10, 1), "which need chain="),
         ((None, "lc-9", 10, 1), "policy must be .* got 'lc-9'"),
         (("s3://bucket/run", "lossless", 10, 1), "the address"),

@@ -388,11 +388,11 @@ def test_the_chain_of_a_rank_is_told(tmp_path):
     [
         (lambda record: record.update(version=9), UnsupportedError, "version 9"),
         (lambda record: record.update(kind="else"), FormatError, "not the record"),
-        (lambda record: record.update(parts=[]), FormatError, "does not hold together"),
+        (lambda record: record.update(parts=[]), FormatError, "inconsistent"),
         (lambda record: record["entries"]["a"].update(dtype="float3"), UnsupportedError, "float3"),
         (lambda record: record["entries"]["a"].update(dtype="nn"), UnsupportedError, "nn"),
-        (lambda record: record["entries"]["a"].update(size="x"), FormatError, "does not hold together"),
-        (lambda record: record["entries"]["a"]["chunks"][0].pop(), FormatError, "does not hold together"),
+        (lambda record: record["entries"]["a"].update(size="x"), FormatError, "inconsistent"),
+        (lambda record: record["entries"]["a"]["chunks"][0].pop(), FormatError, "inconsistent"),
     ],
 )
 def test_a_record_that_is_not_as_it_should_be(two, change, kind, word):
@@ -454,7 +454,7 @@ def test_a_save_that_only_the_exact_file_has(tmp_path):
     writer = LCStorageWriter(tmp_path, policy="lc-2", newest="exact")
 
     def full(saver, *arguments):
-        if saver._directory.name == "rank-0":
+        if saver._store.path.name == "rank-0":
             raise lccodec.StorageError(errno.ENOSPC, "no space", "somewhere")
         return write(saver, *arguments)
 

@@ -80,7 +80,7 @@ def test_a_record_of_another_version():
 def test_a_record_that_lacks_a_member(name):
     record = to_record(metadata(), ".")
     del record[name]
-    with pytest.raises(FormatError, match="does not hold together"):
+    with pytest.raises(FormatError, match="inconsistent"):
         from_record(record, WHERE)
 
 
@@ -100,7 +100,7 @@ def test_a_record_that_lacks_a_member(name):
 def test_an_entry_that_does_not_hold_together(entry, member, value):
     record = copy.deepcopy(to_record(metadata(), "."))
     record["entries"][entry][member] = value
-    with pytest.raises(FormatError, match="does not hold together"):
+    with pytest.raises(FormatError, match="inconsistent"):
         from_record(record, WHERE)
 
 

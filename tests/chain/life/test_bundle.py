@@ -12,8 +12,10 @@ import pytest
 
 import lccodec
 from lccodec import Chain
-from lccodec.chain.life import bundle as bundling
-from lccodec.chain.read.bundle import open_path
+from lccodec.chain.life.bundle import take_apart, write_bundle
+from lccodec.chain.read.exact import open_path
+from lccodec.chain.store.bundle import BundleStore
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.bundle.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
 
@@ -52,7 +54,7 @@ def test_some_steps_come_with_what_they_need(tmp_path: Path) -> None:
     lccodec.bundle(chain.directory, path, [50, 10])
     with Bundle(path) as bundle:
         assert bundle.steps == [0, 10, 30, 40, 50]
-        assert bundle.open_exact() is None
+        assert bundle.index.exact is None
     lccodec.bundle(chain.directory, path, np.array([60]))
     with Bundle(path) as bundle:
         assert bundle.steps == [60]
@@ -108,7 +110,7 @@ def test_nothing_to_bundle(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ChainError, match="holds no checkpoint"):
         lccodec.bundle(tmp_path / "empty", tmp_path / "run.lcc")
-    with pytest.raises(StorageError):
+    with pytest.raises(ChainError, match="there is no such directory"):
         lccodec.bundle(tmp_path / "none", tmp_path / "run.lcc")
     chain, _ = chain_of(tmp_path / "run")
     with pytest.raises(ArgumentError, match="is a checkpoint of a chain"):
@@ -203,15 +205,12 @@ def test_a_chain_goes_on_from_what_was_taken_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_a_bundle_is_whole_or_as_before_after_a_power_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
-) -> None:
+def test_a_bundle_is_whole_or_as_before_after_a_power_loss(tmp_path: Path, older: bool) -> None:
     chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
     lccodec.bundle(chain.directory, tmp_path / "whole.lcc")
     whole = (tmp_path / "whole.lcc").read_bytes()
     disk = Disk({"run.lcc": b"before"} if older else {})
-    monkeypatch.setattr(bundling, "SYSTEM", disk)
-    assert lccodec.bundle(chain.directory, tmp_path / "run.lcc") == len(whole)
+    assert write_bundle(DirectoryStore(chain.directory, disk), tmp_path / "run.lcc") == len(whole)
     found = {
         disk.after(kept).get("run.lcc")
         for end in range(len(disk.log) + 1)
@@ -221,15 +220,13 @@ def test_a_bundle_is_whole_or_as_before_after_a_power_loss(
     assert {disk.after(kept).get("run.lcc") for kept in power_losses(disk.log)} == {whole}
 
 
-def test_what_was_taken_apart_is_a_chain_after_a_power_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_taken_apart_is_a_chain_after_a_power_loss(tmp_path: Path) -> None:
     chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
     lccodec.bundle(chain.directory, tmp_path / "run.lcc")
     sound = {path.name: path.read_bytes() for path in entries(chain.directory)}
     disk = Disk({})
-    monkeypatch.setattr(bundling, "SYSTEM", disk)
-    lccodec.unbundle(tmp_path / "run.lcc", tmp_path / "back")
+    with BundleStore(tmp_path / "run.lcc") as store:
+        take_apart(store, DirectoryStore(tmp_path / "back", disk))
     names = ["000000000000.lcc.h5", "000000000010.lcc.h5", "000000000020.lcc.h5", "exact.lcc.h5"]
     prefixes = [names[:count] for count in range(5)]
     for end in range(len(disk.log) + 1):
@@ -239,13 +236,13 @@ def test_what_was_taken_apart_is_a_chain_after_a_power_loss(
             assert all(sound[name] == data for name, data in files.items())
 
 
-def test_a_full_disk_leaves_the_older_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_older_bundle(tmp_path: Path) -> None:
     chain = lossy_chain(tmp_path / "run", steps=2)
     path = tmp_path / "run.lcc"
     path.write_bytes(b"before")
-    monkeypatch.setattr(bundling, "SYSTEM", Faulty(errno.ENOSPC, lambda name, _: name == "write"))
+    full = Faulty(errno.ENOSPC, lambda name, _: name == "write")
     with pytest.raises(StorageError, match="No space left"):
-        lccodec.bundle(chain.directory, path)
+        write_bundle(DirectoryStore(chain.directory, full), path)
     assert path.read_bytes() == b"before"
     assert listing(tmp_path) == ["run", "run.lcc"]
 

@@ -1,4 +1,4 @@
-"""A finished run is written anew: the same states in fewer bytes, or with fewer deltas."""
+"""A finished run is rewritten: the same states in fewer bytes, or with fewer deltas."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, LccodecError, LccodecWarning, StorageError, validate
 from lccodec.chain.life.compact import compact
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME
 
 from ...support.chains import HistoryChain
@@ -166,7 +167,9 @@ def test_no_crash_changes_a_state(tmp_path: Path, every: int, ignore: str) -> No
             return False
         return Chain(place).info().exact
 
-    tried, wrong = broken(chain.directory, lambda s: compact(chain.directory, every, system=s), check, ignore)
+    tried, wrong = broken(
+        chain.directory, lambda s: compact(DirectoryStore(chain.directory, s), every), check, ignore
+    )
     assert ignore or tried > 4
     assert (wrong > 0) == bool(ignore)
 
@@ -177,6 +180,6 @@ def test_a_full_disk(tmp_path: Path) -> None:
     for call in ("write", "fsync", "replace"):
         system = Faulty(errno.ENOSPC, lambda name, _, call=call: name == call)
         with pytest.raises(StorageError, match="No space"):
-            compact(tmp_path, 0, system=system)
+            compact(DirectoryStore(tmp_path, system), 0)
         assert content(tmp_path) == before
     assert chain.compact(keyframe_every=0).rewritten

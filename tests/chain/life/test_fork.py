@@ -10,6 +10,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, LccodecError, StorageError, validate
 from lccodec.chain.life.fork import fork
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME
 
 from ...support.crashes import broken
@@ -56,7 +57,7 @@ def test_of_an_older_step(chain: Chain, tmp_path: Path) -> None:
 
 def test_without_hard_links_files_are_copied(chain: Chain, tmp_path: Path) -> None:
     system = Faulty(errno.EPERM, lambda name, _: name == "link")
-    assert fork(chain.directory, tmp_path / "fork", 6, system) == [4, 5, 6]
+    assert fork(DirectoryStore(chain.directory), DirectoryStore(tmp_path / "fork", system), 6) == [4, 5, 6]
     for path in entries(tmp_path / "fork"):
         assert path.read_bytes() == (chain.directory / path.name).read_bytes()
         assert not path.samefile(chain.directory / path.name)
@@ -97,7 +98,7 @@ def test_no_crash_leaves_more_than_a_part(chain: Chain, links: bool, monkeypatch
     def work(system: object) -> None:
         if not links:
             monkeypatch.setattr(system, "link", refuse)
-        fork(root / "run", root / "fork", 6, system)  # type: ignore[arg-type]
+        fork(DirectoryStore(root / "run"), DirectoryStore(root / "fork", system), 6)  # type: ignore[arg-type]
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
@@ -110,7 +111,7 @@ def test_no_crash_leaves_more_than_a_part(chain: Chain, links: bool, monkeypatch
             for step in found.steps:
                 assert_same(found.restore(step, exact=False), STATES[step])
             if not done:
-                fork(place / "run", place / "fork", 6)
+                fork(DirectoryStore(place / "run"), DirectoryStore(place / "fork"), 6)
             return (
                 content(place / "run").keys() == content(root / "run").keys()
                 and found.steps == [4, 5, 6]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,11 +17,15 @@ from hypothesis import strategies as st
 from lccodec import ArgumentError, Chain, Keep
 from lccodec.chain.life.keep import check_keep
 
-FILES = {step: Path(f"{step:012d}.lcc.h5") for step in range(0, 50, 5)}
+FILES = range(0, 50, 5)
 
 
 def nothing(_: int) -> Mapping[str, str]:
     raise AssertionError("metadata are for the best")
+
+
+def never(_: int) -> float:
+    raise AssertionError("times are for newer_than")
 
 
 @pytest.mark.parametrize(
@@ -38,8 +41,8 @@ def nothing(_: int) -> Mapping[str, str]:
     ],
 )
 def test_what_is_kept(rule: Keep, kept: dict[int, str]) -> None:
-    assert rule.choose(FILES, nothing) == kept
-    assert rule.choose({}, nothing) == {}
+    assert rule.choose(FILES, nothing, never) == kept
+    assert rule.choose([], nothing, never) == {}
 
 
 @pytest.mark.parametrize(
@@ -55,23 +58,23 @@ def test_what_is_kept(rule: Keep, kept: dict[int, str]) -> None:
 )
 def test_the_best(best: Any, kept: list[int]) -> None:
     texts = {0: "3.5", 5: "2", 10: "NaN", 15: "low", 20: "1e0", 25: "1", 30: "-0.5", 35: "inf", 40: ""}
-    found = Keep(best=best).choose(FILES, lambda step: {"loss": texts[step]} if step in texts else {})
+    found = Keep(best=best).choose(FILES, lambda step: {"loss": texts[step]} if step in texts else {}, never)
     assert list(found) == kept
     assert set(found.values()) <= {"best loss"}
 
 
-def test_newer(tmp_path: Path) -> None:
+def test_newer() -> None:
     now = time.time()
-    files = {}
-    for step, age in enumerate([100_000, 5000, 3000, -50_000]):  # the last is from the future
-        files[step] = tmp_path / f"{step}"
-        files[step].touch()
-        os.utime(files[step], (now - age, now - age))
-    assert list(Keep(newer_than=timedelta(hours=1)).choose(files, nothing)) == [2, 3]
-    assert list(Keep(newer_than=datetime.fromtimestamp(now - 6000, UTC)).choose(files, nothing)) == [1, 2, 3]
-    local = datetime.fromtimestamp(now - 6000)  # local time
-    assert list(Keep(newer_than=local).choose(files, nothing)) == [1, 2, 3]
-    assert list(Keep(newer_than=timedelta()).choose(files, nothing)) == [3]
+    ages = [100_000, 5000, 3000, -50_000]  # the last is from the future
+
+    def chosen(newer_than: timedelta | datetime) -> list[int]:
+        rule = Keep(newer_than=newer_than)
+        return list(rule.choose(range(4), nothing, lambda step: now - ages[step]))
+
+    assert chosen(timedelta(hours=1)) == [2, 3]
+    assert chosen(datetime.fromtimestamp(now - 6000, UTC)) == [1, 2, 3]
+    assert chosen(datetime.fromtimestamp(now - 6000)) == [1, 2, 3]  # local time
+    assert chosen(timedelta()) == [3]
 
 
 @pytest.mark.parametrize(
@@ -119,15 +122,15 @@ def test_the_parameter() -> None:
 
 @given(st.sets(st.integers(0, 200)), st.integers(1, 9), st.integers(1, 40), st.sets(st.integers(0, 200)))
 def test_parts_are_joined(steps: set[int], latest: int, every: int, asked: set[int]) -> None:
-    files = {step: Path(str(step)) for step in sorted(steps)}
-    kept = set(Keep(latest=latest, every=every, steps=asked).choose(files, nothing))
+    rule = Keep(latest=latest, every=every, steps=asked)
+    kept = set(rule.choose(sorted(steps), nothing, never))
     assert kept == {*sorted(steps)[-latest:], *(s for s in steps if s % every == 0), *(asked & steps)}
 
 
 @given(st.dictionaries(st.integers(0, 50), st.floats(allow_nan=True) | st.text()), st.integers(1, 9))
 def test_the_best_are_the_best(values: dict[int, Any], count: int) -> None:
-    files = {step: Path(str(step)) for step in sorted(values)}
-    kept = set(Keep(best=(count, "x", "max")).choose(files, lambda step: {"x": str(values[step])}))
+    rule = Keep(best=(count, "x", "max"))
+    kept = set(rule.choose(sorted(values), lambda step: {"x": str(values[step])}, never))
     numbers = {}
     for step, value in values.items():
         try:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, StorageError, validate
-from lccodec.chain.life.pins import pin, pin_path, pinned_among, unpin
-from lccodec.container.disk.folder import locked_folder
+from lccodec.chain.life.pins import pin, unpin
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.disk.system import SYSTEM
 
 from ...support.walks import chain_of
@@ -43,15 +43,9 @@ def test_what_cannot_be_pinned(tmp_path: Path) -> None:
     with pytest.raises(ChainError, match="its parent, step 0"):
         chain.pin(1)
     with pytest.raises(ChainError, match="has no step 0"):
-        pin(tmp_path / "nothing", 0)
+        pin(DirectoryStore(tmp_path / "nothing"), 0)
     assert chain.pins == []
-    assert not unpin(tmp_path / "nothing", 0)
-
-
-def test_names() -> None:
-    names = ["000000000007.pin", "7.pin", "000000000008.pin.txt", "1000000000000.pin", "000000000009.lcc.h5"]
-    assert pinned_among(names) == [7, 10**12]
-    assert pin_path(Path("run"), 10**12).name == "1000000000000.pin"
+    assert not unpin(DirectoryStore(tmp_path / "nothing"), 0)
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,6 +66,6 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.
 def test_one_works_at_a_time(tmp_path: Path) -> None:
     """The lock of a directory is one of its own: it does not keep a chain from being read."""
     chain, states = chain_of(tmp_path)
-    with locked_folder(tmp_path):
+    with DirectoryStore(tmp_path).locked():
         assert chain.restore()["epoch"] == states[-1]["epoch"]
         chain.save(9, states[0])

@@ -18,8 +18,9 @@ from lccodec import ArgumentError, ChainError, Keep, LccodecWarning, StorageErro
 from lccodec.chain.life.prune import prune
 from lccodec.chain.read import checkpoint as checkpoint_module
 from lccodec.chain.read.checkpoint import open_step
-from lccodec.chain.store.directory import checkpoint_path
-from lccodec.container.disk.folder import Folder, locked_folder
+from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.names import checkpoint_name
+from lccodec.container.disk.folder import Folder
 
 from ...support.chains import HistoryChain
 from ...support.directories import entries
@@ -151,7 +152,7 @@ def test_what_was_pruned_cannot_be_pinned(tmp_path: Path) -> None:
 
 def test_a_reader_keeps_what_it_has_opened(tmp_path: Path) -> None:
     chain = run_of(tmp_path)
-    with open_step(tmp_path, 5) as file:
+    with open_step(DirectoryStore(tmp_path), 5) as file:
         chain.prune(Keep(latest=1))
         assert_same(file.state(), STATES[5])
     with pytest.raises(ChainError, match="no step 5; the nearest is 6; it was never saved, or it was pruned"):
@@ -164,33 +165,36 @@ def test_what_is_pruned_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.M
     rules = iter([Keep(latest=3), Keep(latest=2), Keep(latest=1)])
     real = checkpoint_module.open_parent
 
-    def listed_as(*steps: int) -> dict[int, Path]:
-        return {step: checkpoint_path(tmp_path, step) for step in steps}
-
     def prune_first(*arguments: Any) -> Any:
         if (rule := next(rules, None)) is not None:
             with monkeypatch.context() as inner:
                 inner.setattr(checkpoint_module, "open_parent", real)
-                prune(tmp_path, rule, rewrite=True)
+                prune(DirectoryStore(tmp_path), rule, rewrite=True)
         return real(*arguments)
 
     monkeypatch.setattr(checkpoint_module, "open_parent", prune_first)
     assert_same(chain.restore(), STATES[8])
     assert chain.steps == [8]
     monkeypatch.setattr(checkpoint_module, "open_parent", real)
-    listed: Any = checkpoint_module.chain_steps
-    monkeypatch.setattr(checkpoint_module, "chain_steps", lambda place: stale.pop() or listed(place))
-    stale: list[Any] = [None, listed_as(8, 9)]
-    assert_same(chain.restore(), STATES[8])
-    stale = [None, listed_as(5)]
+
+    class Stale(DirectoryStore):
+        """The first list of steps is an old one."""
+
+        def steps(self) -> dict[int, str]:
+            return {step: checkpoint_name(step) for step in stale.pop()} if stale else super().steps()
+
+    store, stale = Stale(tmp_path), [[8, 9]]
+    with open_step(store) as file:
+        assert_same(file.state(), STATES[8])
+    stale = [[5]]
     with pytest.raises(ChainError, match="no step 5; the nearest is 8; it was never saved, or it was pruned"):
-        chain.restore(5)
+        open_step(store, 5)
 
 
 def test_a_writer_goes_on(tmp_path: Path) -> None:
     """Another process's prune leaves what the next delta is taken against."""
     writer = run_of(tmp_path, 8)
-    prune(tmp_path, Keep(steps=[0]))
+    prune(DirectoryStore(tmp_path), Keep(steps=[0]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         writer.save(8, STATES[8])
@@ -223,7 +227,7 @@ def test_a_save_stands_if_pruning_fails(tmp_path: Path) -> None:
 def test_beside_another_prune_a_save_does_not_wait(tmp_path: Path) -> None:
     chain = HistoryChain(tmp_path, "lossless", keyframe_every=0, keep=Keep(latest=1))
     chain.save(0, STATES[0])
-    with locked_folder(tmp_path):
+    with DirectoryStore(tmp_path).locked():
         chain.save(1, STATES[1])
         assert chain.steps == [0, 1]
     chain.save(2, STATES[2])

@@ -1,4 +1,4 @@
-"""Thinning out: kept steps written anew, damaged ones, and whatever crashes meanwhile."""
+"""Thinning out: kept steps rewritten, damaged ones, and whatever crashes meanwhile."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from lccodec import Chain, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.life import prune as module
 from lccodec.chain.life.prune import prune
+from lccodec.chain.store.directory import DirectoryStore
 
 from ...support.crashes import broken
 from ...support.directories import entries
@@ -20,7 +21,7 @@ from ...support.segments import all_restore, run_of
 from ...support.systems import Faulty
 from ...support.walks import assert_same, walk
 
-# --- kept steps written anew ----------------------------------------------------------------------
+# --- kept steps rewritten ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["lossless", "lc-3", "balanced"])
@@ -73,7 +74,7 @@ def test_what_cannot_be_written_anew_stays_with_what_it_needs(tmp_path: Path) ->
     data = bytearray(path.read_bytes())
     data[400] ^= 1
     path.write_bytes(data)
-    with pytest.warns(LccodecWarning, match="step 5 cannot be written anew, so what it needs stays"):
+    with pytest.warns(LccodecWarning, match="step 5 cannot be rewritten, so what it needs stays"):
         found = chain.prune(Keep(steps=[5]), rewrite=True)
     assert found.needed == {3: 5, 4: 5}
     assert chain.steps == [3, 4, 5, 8]
@@ -83,7 +84,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     run_of(tmp_path)
     system = Faulty(errno.ENOSPC, lambda name, _: name == "write")
     with pytest.raises(StorageError, match="No space"):
-        prune(tmp_path, Keep(latest=1), rewrite=True, system=system)
+        prune(DirectoryStore(tmp_path, system), Keep(latest=1), rewrite=True)
     assert Chain(tmp_path).steps == list(range(9))
     assert all_restore(tmp_path)
 
@@ -99,7 +100,7 @@ def test_no_crash_loses_what_is_written_anew(tmp_path: Path, ignore: str) -> Non
         return sound and (not done or steps == [4, 7, 8])
 
     def work(system: Any) -> None:
-        prune(tmp_path / "run", Keep(latest=2, steps=[4]), rewrite=True, system=system)
+        prune(DirectoryStore(tmp_path / "run", system), Keep(latest=2, steps=[4]), rewrite=True)
 
     tried, wrong = broken(tmp_path / "run", work, check, ignore)
     assert ignore or tried > 15
@@ -136,7 +137,7 @@ def test_no_crash_leaves_a_step_that_cannot_be_restored(tmp_path: Path, ignore: 
         return all_restore(place) and {0, 1, 6, 7, 8} <= set(steps) and (not done or len(steps) == 5)
 
     def work(system: Any) -> None:
-        prune(tmp_path / "run", Keep(latest=1), system=system)
+        prune(DirectoryStore(tmp_path / "run", system), Keep(latest=1))
 
     tried, wrong = broken(tmp_path / "run", work, check, ignore)
     assert ignore or tried > 6
@@ -144,9 +145,9 @@ def test_no_crash_leaves_a_step_that_cannot_be_restored(tmp_path: Path, ignore: 
 
 
 def test_parents_that_go_first_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "waves", lambda steps: [[step] for step in sorted(steps)])
+    monkeypatch.setattr(module, "waves", lambda _, steps: [[step] for step in sorted(steps)])
     run_of(tmp_path / "run")
-    work = lambda system: prune(tmp_path / "run", Keep(latest=1), system=system)  # noqa: E731
+    work = lambda system: prune(DirectoryStore(tmp_path / "run", system), Keep(latest=1))  # noqa: E731
     assert broken(tmp_path / "run", work, lambda _, place: all_restore(place))[1] > 0
 
 
@@ -158,7 +159,7 @@ def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool, rewr
     run_of(tmp_path / "run", newest="exact")
     healthy, options = Faulty(0, lambda *_: False), {"rewrite": rewrite}
     copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "healthy"))
-    prune(copy, Keep(latest=1), system=healthy, **options)
+    prune(DirectoryStore(copy, healthy), Keep(latest=1), **options)
     for position in range(len(healthy.log)):
         place = Path(shutil.copytree(tmp_path / "run", tmp_path / f"{position}"))
 
@@ -166,11 +167,11 @@ def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool, rewr
             return number == position or (sticky and number > position)
 
         try:
-            prune(place, Keep(latest=1), system=Faulty(code, fails), **options)
+            prune(DirectoryStore(place, Faulty(code, fails)), Keep(latest=1), **options)
         except StorageError as error:
             assert error.errno == code
         assert all_restore(place)
         assert Chain(place).info(8).exact
-        prune(place, Keep(latest=1), **options)
+        prune(DirectoryStore(place), Keep(latest=1), **options)
         assert Chain(place).steps == ([8] if rewrite else [6, 7, 8])
         assert sorted(path.name for path in entries(place))[-1] == "exact.lcc.h5"

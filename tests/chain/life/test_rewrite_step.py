@@ -1,4 +1,4 @@
-"""Checkpoints written anew: the same state, other parents, and all that named the old file."""
+"""Checkpoints rewritten: the same state, other parents, and all that named the old file."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from lccodec import Chain, ChainError, DataError, LccodecError, StorageError, validate
 from lccodec.chain.life import rewrite_step as module
 from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.reader import open_checkpoint
 from lccodec.container.writer import CheckpointWriter
 
@@ -45,7 +46,7 @@ def history(chain: Chain) -> list[Any]:
 def test_the_state_and_all_that_names_it_stay(chain: Chain, step: int, parent: int | None) -> None:
     before, info = history(chain), chain.info(step)
     others = {p.name: p.read_bytes() for p in entries(chain.directory) if p.name != NAME.format(step)}
-    done = rewrite(chain.directory, step, parent)
+    done = rewrite(DirectoryStore(chain.directory), step, parent)
     assert done is not None
     new = chain.info(step)
     assert (done.step, done.parent, done.before, done.after) == (
@@ -74,7 +75,7 @@ def test_again_and_again(chain: Chain) -> None:
     roots = []
     for parent in (None, 0, 1, None):
         roots.append(chain.info(2).root)
-        rewrite(chain.directory, 2, parent)
+        rewrite(DirectoryStore(chain.directory), 2, parent)
     assert chain.info(2).replaces == tuple(roots)
     assert_same(history(chain), before)
     assert validate(chain.directory, deep=True) == []
@@ -82,7 +83,7 @@ def test_again_and_again(chain: Chain) -> None:
 
 def test_what_is_lossy_stays_known_as_lossy(chain: Chain) -> None:
     lossy = [array.name for array in chain.info(3).arrays if array.lossy]
-    rewrite(chain.directory, 3, None)
+    rewrite(DirectoryStore(chain.directory), 3, None)
     assert [array.name for array in chain.info(3).arrays if array.lossy] == lossy != []
 
 
@@ -90,13 +91,13 @@ def test_a_delta_of_another_process_meanwhile(chain: Chain) -> None:
     """A writer that had looked at its parent before goes on: the new file takes its place."""
     delta = HistoryChain(shutil.copytree(chain.directory, chain.directory.parent / "copy"))
     delta.save(5, STATES[5])
-    rewrite(chain.directory, 4, None)
+    rewrite(DirectoryStore(chain.directory), 4, None)
     shutil.copy(delta.directory / NAME.format(5), chain.directory)
     assert_same(chain.restore(5, exact=False), delta.restore(5, exact=False))
 
 
 def test_an_open_chain_goes_on(chain: Chain) -> None:
-    rewrite(chain.directory, 4, None)
+    rewrite(DirectoryStore(chain.directory), 4, None)
     chain.save(5, STATES[5])
     assert chain.info(5).parent == 4
     assert validate(chain.directory, deep=True) == []
@@ -106,7 +107,7 @@ def test_another_file_in_its_place_is_still_noticed(chain: Chain) -> None:
     other = HistoryChain(chain.directory.parent / "other", "lc-3")
     for step in range(4):
         other.save(step, STATES[5 - step])
-    rewrite(other.directory, 3, None)
+    rewrite(DirectoryStore(other.directory), 3, None)
     shutil.copy(other.directory / NAME.format(3), chain.directory)
     with pytest.raises(ChainError, match="is not the parent it was taken against"):
         chain.restore(4, exact=False)
@@ -132,18 +133,18 @@ def test_a_state_that_is_a_liar_is_found(chain: Chain) -> None:
 
 @pytest.mark.parametrize("parent", [None, 0])
 def test_dry_runs_say_the_bytes(chain: Chain, parent: int | None) -> None:
-    told = rewrite(chain.directory, 3, parent, dry_run=True)
+    told = rewrite(DirectoryStore(chain.directory), 3, parent, dry_run=True)
     assert chain.info(3).replaces == ()
-    assert rewrite(chain.directory, 3, parent) == told
+    assert rewrite(DirectoryStore(chain.directory), 3, parent) == told
 
 
 def test_only_if_it_gets_smaller(chain: Chain) -> None:
     before = {p.name: p.read_bytes() for p in entries(chain.directory)}
     for dry_run in (True, False):
-        assert rewrite(chain.directory, 3, None, smaller=True, dry_run=dry_run) is None
+        assert rewrite(DirectoryStore(chain.directory), 3, None, smaller=True, dry_run=dry_run) is None
     assert {p.name: p.read_bytes() for p in entries(chain.directory)} == before
-    rewrite(chain.directory, 3, None)
-    found = rewrite(chain.directory, 3, 2, smaller=True)
+    rewrite(DirectoryStore(chain.directory), 3, None)
+    found = rewrite(DirectoryStore(chain.directory), 3, 2, smaller=True)
     assert found is not None
     assert found.after < found.before
 
@@ -151,14 +152,16 @@ def test_only_if_it_gets_smaller(chain: Chain) -> None:
 def test_errors_leave_the_old_file(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {p.name: p.read_bytes() for p in entries(chain.directory)}
     with pytest.raises(StorageError):
-        rewrite(chain.directory, 9, None)
+        rewrite(DirectoryStore(chain.directory), 9, None)
     with pytest.raises(DataError, match="LCC-CHN-02"):
-        rewrite(chain.directory, 3, 4)
+        rewrite(DirectoryStore(chain.directory), 3, 4)
     with pytest.raises(StorageError, match="No space"):
-        rewrite(chain.directory, 3, None, system=Faulty(errno.ENOSPC, lambda name, _: name == "write"))
+        rewrite(
+            DirectoryStore(chain.directory, Faulty(errno.ENOSPC, lambda name, _: name == "write")), 3, None
+        )
     monkeypatch.setattr(module, "_is_equal", lambda *_: False)
     with pytest.raises(ChainError, match="has another state, so the old file stays"):
-        rewrite(chain.directory, 3, None)
+        rewrite(DirectoryStore(chain.directory), 3, None)
     assert {p.name: p.read_bytes() for p in entries(chain.directory)} == before
 
 
@@ -176,8 +179,8 @@ def test_no_crash_changes_a_state(chain: Chain, ignore: str) -> None:
         return True
 
     def work(system: Any) -> None:
-        rewrite(chain.directory, 2, None, system=system)
-        rewrite(chain.directory, 4, 1, system=system)
+        rewrite(DirectoryStore(chain.directory, system), 2, None)
+        rewrite(DirectoryStore(chain.directory, system), 4, 1)
 
     tried, wrong = broken(chain.directory, work, check, ignore)
     assert ignore or tried > 6

@@ -12,6 +12,7 @@ import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
 from lccodec.chain.life.rollback import rollback
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
 
 from ...support.crashes import Journal, broken
@@ -187,7 +188,7 @@ def check(done: bool, place: Path) -> bool:
 @pytest.mark.parametrize("ignore", ["", "sync directory"])
 def test_no_crash_loses_a_step(tmp_path: Path, exact_run: Path, ignore: str) -> None:
     root = Path(shutil.copytree(exact_run, tmp_path / "run"))
-    tried, wrong = broken(root, lambda system: rollback(root, 4, system=system), check, ignore)
+    tried, wrong = broken(root, lambda system: rollback(DirectoryStore(root, system), 4), check, ignore)
     assert ignore or tried > 30
     assert (wrong > 0) == bool(ignore)
 
@@ -195,9 +196,11 @@ def test_no_crash_loses_a_step(tmp_path: Path, exact_run: Path, ignore: str) -> 
 def test_parents_that_go_before_their_children_are_found(
     tmp_path: Path, exact_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lccodec.chain.store.parents.waves", lambda steps: [[step] for step in sorted(steps)])
+    backwards = lambda _, steps: [[step] for step in sorted(steps)]  # noqa: E731
+    monkeypatch.setattr("lccodec.chain.store.parents.waves", backwards)
     root = Path(shutil.copytree(exact_run, tmp_path / "run"))
-    assert broken(root, lambda system: rollback(root, 3, system=system), lambda _, p: all_restore(p))[1] > 0
+    work = lambda system: rollback(DirectoryStore(root, system), 3)  # noqa: E731
+    assert broken(root, work, lambda _, place: all_restore(place))[1] > 0
 
 
 @pytest.mark.parametrize("power", [False, True] if LONG else [False])
@@ -206,7 +209,7 @@ def test_every_crash_can_be_finished(tmp_path: Path, exact_run: Path, power: boo
     """Rolling back again completes it. What comes back is all that was taken out, at once."""
     root = Path(shutil.copytree(exact_run, tmp_path / "run"))
     journal = Journal(root)
-    rollback(root, 4, system=journal)
+    rollback(DirectoryStore(root, journal), 4)
     tried = 0
     for number, (_, found) in enumerate(journal.states(power)):
         place = tmp_path / f"again-{number}"
@@ -271,11 +274,11 @@ def test_a_full_disk_without_hard_links(tmp_path: Path, exact_run: Path) -> None
     system = Faulty(errno.ENOSPC, lambda name, _: name == "write")
     system.link = Faulty(errno.EPERM, lambda *_: True).link
     with pytest.raises(StorageError, match="No space"):
-        rollback(place, 4, system=system)
+        rollback(DirectoryStore(place, system), 4)
     assert names(place) == before
     assert not (place / ROLLED_BACK_NAME).exists()
     healthy = Faulty(errno.EPERM, lambda name, _: name == "link")
-    rollback(place, 4, system=healthy)
+    rollback(DirectoryStore(place, healthy), 4)
     assert Chain(place).steps == [0, 1, 2, 3, 4]
     assert all_restore(place / ROLLED_BACK_NAME / "0001-to-4")
     assert not healthy.descriptors
@@ -285,7 +288,7 @@ def test_a_full_disk_without_hard_links(tmp_path: Path, exact_run: Path) -> None
 @pytest.mark.parametrize("sticky", [False, True])
 def test_faults_at_every_operation(tmp_path: Path, exact_run: Path, code: int, sticky: bool) -> None:
     healthy = Faulty(0, lambda *_: False)
-    rollback(Path(shutil.copytree(exact_run, tmp_path / "healthy")), 4, system=healthy)
+    rollback(DirectoryStore(Path(shutil.copytree(exact_run, tmp_path / "healthy")), healthy), 4)
     for position in range(len(healthy.log)):
         place = Path(shutil.copytree(exact_run, tmp_path / f"{position}"))
 
@@ -293,9 +296,9 @@ def test_faults_at_every_operation(tmp_path: Path, exact_run: Path, code: int, s
             return number == position or (sticky and number > position)
 
         try:
-            rollback(place, 4, system=Faulty(code, fails))
+            rollback(DirectoryStore(place, Faulty(code, fails)), 4)
         except StorageError as error:
             assert error.errno == code  # some faults do not matter
         assert all_restore(place)
-        rollback(place, 4)
+        rollback(DirectoryStore(place), 4)
         assert Chain(place).steps == [0, 1, 2, 3, 4]

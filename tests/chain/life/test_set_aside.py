@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecError, validate
-from lccodec.chain.life.set_aside import delete_rolled_back, exact_step, undo_rollback
+from lccodec.chain.life.set_aside import delete_rolled_back, undo_rollback, verified_exact_step
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
 from lccodec.policy.record import Kept
 
@@ -141,15 +142,15 @@ def test_what_a_killed_process_left_goes_with_the_next_rollback(chain: Chain) ->
 
 
 def test_the_step_of_an_exact_file(tmp_path: Path) -> None:
-    assert exact_step(tmp_path) is None
+    assert verified_exact_step(DirectoryStore(tmp_path)) is None
     with Chain(tmp_path, newest="exact") as chain:
         chain.save(3, STATES[0])
-    assert exact_step(tmp_path) == 3
+    assert verified_exact_step(DirectoryStore(tmp_path)) == 3
     shutil.copy(tmp_path / "000000000003.lcc.h5", tmp_path / EXACT_NAME)
-    assert exact_step(tmp_path) is None
+    assert verified_exact_step(DirectoryStore(tmp_path)) is None
     (tmp_path / EXACT_NAME).write_bytes(b"")
     with pytest.raises(DataError):
-        exact_step(tmp_path)
+        verified_exact_step(DirectoryStore(tmp_path))
 
 
 # --- crashes --------------------------------------------------------------------------------------
@@ -179,7 +180,9 @@ def test_no_crash_loses_what_comes_back(chain: Chain, ignore: str) -> None:
         sound = restores(place) and all(map(restores, asides)) and there == set(range(7))
         return sound and (not done or steps == list(range(7)))
 
-    tried, wrong = broken(chain.directory, lambda s: undo_rollback(chain.directory, system=s), check, ignore)
+    tried, wrong = broken(
+        chain.directory, lambda s: undo_rollback(DirectoryStore(chain.directory, s)), check, ignore
+    )
     assert ignore or tried > 30
     assert (wrong > 0) == bool(ignore)
 
@@ -191,7 +194,7 @@ def test_a_purge_that_is_cut_short_leaves_a_whole_chain_or_none(chain: Chain) ->
         return whole and restores(place) and Chain(place).steps == [0, 1, 2, 3, 4] and not (done and asides)
 
     tried, wrong = broken(
-        chain.directory, lambda s: delete_rolled_back(chain.directory, pinned=True, system=s), check
+        chain.directory, lambda s: delete_rolled_back(DirectoryStore(chain.directory, s), pinned=True), check
     )
     assert tried > 10
     assert wrong == 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec import Chain, DataError, ExponentBuckets, LogSteps, Lossless, UniformDeadzone
 from lccodec.chain.read.array_ranges import Ranges
-from lccodec.chain.read.bundle import open_path
+from lccodec.chain.read.exact import open_path
 from lccodec.chain.read.replay import replay
 from lccodec.constants import METHOD_RAW, PAYLOAD_OFFSET
 from lccodec.element_types import Array, components

@@ -17,6 +17,7 @@ import lccodec
 from lccodec import ArgumentError, Chain, ChainError
 from lccodec.chain.read import replay
 from lccodec.chain.read.average import average
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.policy.roles import Assignment
 
@@ -307,6 +308,6 @@ def test_what_is_told(tmp_path: Path) -> None:
     with HistoryChain(tmp_path) as chain:
         for step, state in enumerate(states):
             chain.save(step, state, {"loss": str(step)})
-    found = average(tmp_path, {0: 0.5, 1: 0.5})
+    found = average(DirectoryStore(tmp_path), {0: 0.5, 1: 0.5})
     assert found.arrays == ("a.weight", "a.bias")
     assert found.metadata == {"loss": "1"}

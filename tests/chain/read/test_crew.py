@@ -18,6 +18,7 @@ from lccodec.chain.read import crew
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.read.crew import CloseFile, Source, replay_shared
 from lccodec.chain.save.background.client import WorkerOptions
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.workers import memory
 from lccodec.workers.crew import Crew, Threads
 from lccodec.workers.memory import place_of
@@ -136,14 +137,14 @@ def test_damage_is_found_wherever_it_is(directory: Path, tmp_path: Path) -> None
 
 
 def test_a_file_that_is_replaced_on_the_way(directory: Path) -> None:
-    with open_step(directory, 2) as file:
+    with open_step(DirectoryStore(directory), 2) as file:
         source = Source(str(directory / "000000000003.lcc.h5"), file.links[-1].reader.root)
         with pytest.raises(ChainError, match="was replaced after it was opened"):
             list(replay_shared(file, source, [0, 1], Threads()))
 
 
 def test_a_crew_of_threads(directory: Path) -> None:
-    with open_step(directory, 3) as file:
+    with open_step(DirectoryStore(directory), 3) as file:
         source = Source(str(directory / "000000000003.lcc.h5"), file.links[-1].reader.root)
         crew = Threads(2)
         found = dict(replay_shared(file, source, range(5), crew))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec import Chain, FormatError, validate
 from lccodec.chain.read.exact import link_problem, open_exact
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.reader import open_checkpoint
 from lccodec.container.writer import to_bytes
 
@@ -109,7 +110,7 @@ def test_its_manifest(tmp_path: Path) -> None:
         chain.save(5, states[0])
         chain.save(8, states[1], {"loss": 1.5})
         info = chain.info()
-    with open_exact(tmp_path) as file:
+    with open_exact(DirectoryStore(tmp_path)) as file:
         manifest = file.links[-1].manifest
         assert (manifest.step, manifest.parent, manifest.minor) == (8, None, 1)
         assert (manifest.is_exact, manifest.exact, manifest.policy) == (True, None, "lc-3")
@@ -127,7 +128,7 @@ def test_its_manifest(tmp_path: Path) -> None:
 def test_another_file_of_that_name_is_refused(tmp_path: Path) -> None:
     lccodec.save_file({"x": 1}, tmp_path / "exact.lcc.h5")
     with pytest.raises(FormatError, match="and is another file") as caught:
-        open_exact(tmp_path)
+        open_exact(DirectoryStore(tmp_path))
     assert caught.value.rule == "LCC-EXA-01"
 
 
@@ -135,20 +136,20 @@ def test_links(tmp_path: Path) -> None:
     saved(tmp_path, *walk(3), policy="lc-3")
     newest = tmp_path / "000000000002.lcc.h5"
     with open_checkpoint(tmp_path / "exact.lcc.h5") as exact:
-        assert link_problem(exact, tmp_path) == (True, None)
+        assert link_problem(exact, DirectoryStore(tmp_path)) == (True, None)
         saved(tmp_path / "other", *walk(3), policy="lc-2")
         sound = newest.read_bytes()
         newest.write_bytes((tmp_path / "other" / newest.name).read_bytes())
-        assert link_problem(exact, tmp_path) == (
+        assert link_problem(exact, DirectoryStore(tmp_path)) == (
             *(False, "the exact file belongs to another checkpoint of step 2"),
         )
         newest.write_bytes(sound[:-1])
-        usable, message = link_problem(exact, tmp_path)
+        usable, message = link_problem(exact, DirectoryStore(tmp_path))
         assert usable
         assert message is not None
         assert "is damaged" in message
         newest.unlink()
-        assert link_problem(exact, tmp_path) == (True, None)
+        assert link_problem(exact, DirectoryStore(tmp_path)) == (True, None)
 
 
 def changed(directory: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

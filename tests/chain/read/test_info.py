@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.chain.read.bundle import open_path
+from lccodec.chain.read.exact import open_path
 from lccodec.chain.read.info import array_heads
 from lccodec.frame.header import FrameHeader
 

@@ -10,13 +10,13 @@ import pytest
 
 from lccodec import Chain, ChainError, FormatError, StorageError
 from lccodec.chain.read.links import Link, check_parent, check_step, missing_parent
-from lccodec.chain.store.directory import directory_steps
 from lccodec.constants import MAX_STEP
 from lccodec.container.manifest import Parent
 from lccodec.container.reader import open_bytes, open_checkpoint
 from lccodec.frame.header import parse_header
 
 from ...support.checkpoints import FILE, KEYFRAME
+from ...support.paths import checkpoints
 from ...support.walks import assert_same, chain_of, walk
 
 # --- parents --------------------------------------------------------------------------------------
@@ -32,21 +32,21 @@ def test_a_parent_has_an_earlier_step(step: int) -> None:
 
 
 def test_a_parent_is_the_file_that_was_named() -> None:
-    reader, parent, path = open_bytes(FILE, "child"), Parent(6, bytes(range(32))), Path("6")
-    check_parent(reader, parent, bytes(range(32)), 6, path)
+    reader, parent, name = open_bytes(FILE, "child"), Parent(6, bytes(range(32))), "6"
+    check_parent(reader, parent, bytes(range(32)), 6, name)
     for root, step in ((bytes(32), 6), (bytes(range(32)), 5), (bytes(range(32)), None)):
         with pytest.raises(ChainError, match="child: 6 is not the parent"):
-            check_parent(reader, parent, root, step, path)
+            check_parent(reader, parent, root, step, name)
 
 
 def test_a_parent_that_cannot_be_opened_is_missing_only_if_it_is_not_there() -> None:
     reader, parent = open_bytes(FILE, "child"), Parent(6, bytes(32))
     for code in (errno.ENOENT, errno.ENOTDIR):
-        found = missing_parent(reader, parent, Path("run/6"), StorageError(code, "gone", "6"))
+        found = missing_parent(reader, parent, "6", StorageError(code, "gone", "6"))
         assert type(found) is ChainError
         assert str(found) == "child: its parent, step 6, is missing (6)"
     for error in (StorageError(errno.EACCES, "refused", "6"), FormatError("LCC-TRL-01", "6", "no trailer")):
-        assert missing_parent(reader, parent, Path("run/6"), error) is error
+        assert missing_parent(reader, parent, "6", error) is error
 
 
 # --- links ----------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def _links(tmp_path: Path) -> list[Link]:
             shared[0] += step
             chain.save(step, {"kept": kept, "a": [shared, np.full(9, step)], "again": shared, "n": step})
     links: list[Link] = []
-    for path in directory_steps(tmp_path).values():
+    for path in checkpoints(tmp_path).values():
         links.append(Link(open_checkpoint(path), links[-1] if links else None))
     return links
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, ChainError
 from lccodec.chain.read.history import select_shares
+from lccodec.chain.store.directory import DirectoryStore
 
 RUN = Path("run")
 WEIGHTS = st.floats(0, 1e308) | st.integers(0, 10**6)
@@ -21,7 +22,7 @@ WEIGHTS = st.floats(0, 1e308) | st.integers(0, 10**6)
 def test_shares_are_the_weights_by_their_sum(weights: dict[int, float]) -> None:
     if not any(weights.values()):
         return
-    shares = select_shares(RUN, weights, weights=weights.values())
+    shares = select_shares(DirectoryStore(RUN), weights, weights=weights.values())
     assert list(shares) == sorted(weights)
     assert sum(shares.values()) == pytest.approx(1)
     largest = max(weights, key=lambda step: weights[step])
@@ -30,13 +31,13 @@ def test_shares_are_the_weights_by_their_sum(weights: dict[int, float]) -> None:
 
 
 def test_all_count_the_same_by_default() -> None:
-    assert select_shares(RUN, iter([30, 10])) == {10: 0.5, 30: 0.5}
-    assert select_shares(RUN, [np.int64(3)]) == {3: 1.0}
+    assert select_shares(DirectoryStore(RUN), iter([30, 10])) == {10: 0.5, 30: 0.5}
+    assert select_shares(DirectoryStore(RUN), [np.int64(3)]) == {3: 1.0}
 
 
 @pytest.mark.parametrize("decay", [0.9, 1, np.float32(0.5)])
 def test_decay_counts_age_in_checkpoints(decay: float) -> None:
-    shares = select_shares(RUN, [7, 100, 8], decay=decay)
+    shares = select_shares(DirectoryStore(RUN), [7, 100, 8], decay=decay)
     weights = np.array([float(decay) ** age for age in (2, 1, 0)])
     np.testing.assert_allclose(list(shares.values()), weights / weights.sum(), rtol=1e-15)
     assert list(shares) == [7, 8, 100]
@@ -44,13 +45,13 @@ def test_decay_counts_age_in_checkpoints(decay: float) -> None:
 
 def test_the_last_steps(tmp_path: Path) -> None:
     with pytest.raises(ChainError, match="holds no checkpoint"):
-        select_shares(tmp_path / "absent", last=1)
+        select_shares(DirectoryStore(tmp_path / "absent"), last=1)
     with Chain(tmp_path) as chain:
         for step in (3, 5, 1000):
             chain.save(step, {})
-    assert list(select_shares(tmp_path, last=2)) == [5, 1000]
-    assert list(select_shares(tmp_path, last=np.int8(9))) == [3, 5, 1000]
-    assert select_shares(tmp_path, last=2, weights=[1, 3]) == {5: 0.25, 1000: 0.75}
+    assert list(select_shares(DirectoryStore(tmp_path), last=2)) == [5, 1000]
+    assert list(select_shares(DirectoryStore(tmp_path), last=np.int8(9))) == [3, 5, 1000]
+    assert select_shares(DirectoryStore(tmp_path), last=2, weights=[1, 3]) == {5: 0.25, 1000: 0.75}
 
 
 @pytest.mark.parametrize(
@@ -82,4 +83,4 @@ def test_the_last_steps(tmp_path: Path) -> None:
 )
 def test_what_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        select_shares(RUN, **arguments)
+        select_shares(DirectoryStore(RUN), **arguments)

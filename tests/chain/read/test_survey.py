@@ -17,9 +17,10 @@ import pytest
 
 import lccodec
 from lccodec import ChainError, DataError, LccodecError, Lossless, validate
-from lccodec.chain.read.bundle import open_path
+from lccodec.chain.read.exact import open_path
 from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.read.survey import survey
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.manifest import INHERITED, Manifest, Parent, parse_manifest
 from lccodec.container.reader import open_checkpoint
@@ -234,8 +235,8 @@ def test_any_tree_is_decoded_once(tmp_path: Path, parents: list[int | None], cou
 @pytest.mark.parametrize("parents", TREES.values(), ids=TREES)
 def test_parents_come_before_their_children_and_few_wait(tmp_path: Path, parents: list[int | None]) -> None:
     write_tree(tmp_path, parents)
-    steps = {step: tmp_path / f"{step:012d}.lcc.h5" for step in range(len(parents))}
-    visits = survey(tmp_path, steps)
+    steps = {step: f"{step:012d}.lcc.h5" for step in range(len(parents))}
+    visits = survey(DirectoryStore(tmp_path), steps)
     seen = []
     for visit in visits:
         assert visit.reader is not None
@@ -252,10 +253,10 @@ def test_by_rising_step_the_arrays_are_those_of_a_restore(
     tmp_path: Path, parents: list[int | None], counts: Counter[str]
 ) -> None:
     states = write_tree(tmp_path, parents)
-    steps = {step: tmp_path / f"{step:012d}.lcc.h5" for step in states}
+    steps = {step: f"{step:012d}.lcc.h5" for step in states}
     counts.clear()
     seen = []
-    for visit in survey(tmp_path, steps, decode=True, rising=True):
+    for visit in survey(DirectoryStore(tmp_path), steps, decode=True, rising=True):
         step = visit.info().step
         assert step is not None
         for name, array in visit.arrays().items():
@@ -268,7 +269,8 @@ def test_by_rising_step_the_arrays_are_those_of_a_restore(
 
 def test_bytes_of_frames_by_method(tmp_path: Path) -> None:
     write_tree(tmp_path, [None, 0])
-    for visit in survey(tmp_path, {0: tmp_path / "000000000000.lcc.h5", 1: tmp_path / "000000000001.lcc.h5"}):
+    store = DirectoryStore(tmp_path)
+    for visit in survey(store, store.checkpoints()):
         assert visit.reader is not None
         assert sum(visit.frame_bytes().values()) == visit.reader.trailer.payload_length
         assert visit.frame_bytes().keys() <= {"raw", "planes"}
@@ -392,9 +394,9 @@ def test_a_file_that_became_another_since_the_order_was_made(
 ) -> None:
     """The first look at a file only makes an order: what is found later counts."""
     write_tree(tmp_path, [None, 0, 1, 0, 3])
-    monkeypatch.setattr("lccodec.chain.read.survey.peek_at", lambda *_: None)
+    monkeypatch.setattr(DirectoryStore, "parent_of", lambda *_: None)
     assert validate(tmp_path, deep=True) == []
-    monkeypatch.setattr("lccodec.chain.read.survey.peek_at", lambda *_: 0)
+    monkeypatch.setattr(DirectoryStore, "parent_of", lambda *_: 0)
     assert validate(tmp_path, deep=True) == []
     (tmp_path / "000000000001.lcc.h5").unlink()
     assert {p.where for p in validate(tmp_path, deep=True)} == {"000000000002.lcc.h5"}
@@ -402,8 +404,7 @@ def test_a_file_that_became_another_since_the_order_was_made(
 
 def test_a_parent_that_was_not_listed_is_found(tmp_path: Path) -> None:
     write_tree(tmp_path, [None, 0, 1])
-    steps = {2: tmp_path / "000000000002.lcc.h5"}
-    visit = next(survey(tmp_path, steps, decode=True))
+    visit = next(survey(DirectoryStore(tmp_path), {2: "000000000002.lcc.h5"}, decode=True))
     assert visit.info().deltas == 2
     assert visit.broken() == []
 
@@ -411,6 +412,6 @@ def test_a_parent_that_was_not_listed_is_found(tmp_path: Path) -> None:
 def test_a_survey_raises_what_a_reader_would(tmp_path: Path) -> None:
     write_tree(tmp_path, [None, 0])
     (tmp_path / "000000000000.lcc.h5").unlink()
-    (visit,) = survey(tmp_path, {1: tmp_path / "000000000001.lcc.h5"})
+    (visit,) = survey(DirectoryStore(tmp_path), {1: "000000000001.lcc.h5"})
     with pytest.raises(LccodecError, match="its parent, step 0, is missing"):
         visit.info()

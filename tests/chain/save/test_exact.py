@@ -19,10 +19,11 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
-from lccodec.chain.read import exact as exact_module
 from lccodec.chain.read.exact import describe_exact, open_exact_of, open_newest, with_exact
 from lccodec.chain.save.exact import check_newest
 from lccodec.chain.store.claim import _held
+from lccodec.chain.store.directory import DirectoryStore
+from lccodec.container.disk.folder import Folder
 from lccodec.container.disk.system import System
 from lccodec.container.reader import open_checkpoint
 from lccodec.container.writer import CheckpointWriter
@@ -244,7 +245,7 @@ def test_a_step_of_the_exact_file_alone(chain: Chain, tmp_path: Path) -> None:
         array.name: array.role for array in chain.info(2).arrays
     }
     assert chain.average([3])["epoch"] == 3
-    assert describe_exact(chain.directory) == {
+    assert describe_exact(DirectoryStore(chain.directory)) == {
         "step": 3,
         "bytes": (chain.directory / EXACT).stat().st_size,
         "problem": None,
@@ -464,23 +465,27 @@ def test_both_are_damaged(chain: Chain) -> None:
 
 def test_what_is_known_of_it(chain: Chain) -> None:
     path = chain.directory / EXACT
-    assert describe_exact(chain.directory) == {"step": 2, "bytes": path.stat().st_size, "problem": None}
-    with open_newest(chain.directory) as file:
+    assert describe_exact(DirectoryStore(chain.directory)) == {
+        "step": 2,
+        "bytes": path.stat().st_size,
+        "problem": None,
+    }
+    with open_newest(DirectoryStore(chain.directory)) as file:
         assert file.info().step == 2
         assert file.info().exact
     chain = Chain(chain.directory, newest="history")
     data = path.read_bytes()
     chain.save(3, STATES[3])
-    assert describe_exact(chain.directory) is None
+    assert describe_exact(DirectoryStore(chain.directory)) is None
     path.write_bytes(data)
-    found = describe_exact(chain.directory)
+    found = describe_exact(DirectoryStore(chain.directory))
     assert found is not None
     assert "step 3" in found["problem"]
     path.write_bytes(data[:-1])
-    found = describe_exact(chain.directory)
+    found = describe_exact(DirectoryStore(chain.directory))
     assert found is not None
     assert found["step"] is None
-    assert with_exact(chain.info(), chain.directory) == chain.info()
+    assert with_exact(chain.info(), DirectoryStore(chain.directory)) == chain.info()
 
 
 def test_by_root(chain: Chain) -> None:
@@ -642,7 +647,7 @@ def test_no_memory_for_the_exact_file(chain: Chain) -> None:
 
 def test_an_older_file_that_cannot_be_taken_away(chain: Chain) -> None:
     again = Chain(chain.directory, newest="history")
-    denied = mock.patch.object(Path, "unlink", side_effect=PermissionError(errno.EACCES, "denied"))
+    denied = mock.patch.object(Folder, "remove", side_effect=PermissionError(errno.EACCES, "denied"))
     with denied, pytest.warns(LccodecWarning, match="removing an older exact file failed"):
         again.save(3, STATES[3])
     assert again.steps[-1] == 3
@@ -650,17 +655,18 @@ def test_an_older_file_that_cannot_be_taken_away(chain: Chain) -> None:
 
 def test_a_save_of_another_process_meanwhile(chain: Chain) -> None:
     """Between the listing and the opening; the newest is returned, exact."""
-    real, other = exact_module.stored_steps, Chain(chain.directory)
-    calls = itertools.count(3)
+    other, calls = Chain(chain.directory), itertools.count(3)
 
-    def listed(directory: Path) -> list[int]:
-        found = real(directory)
-        other.save(step := next(calls), STATES[step])
-        return found
+    class Meanwhile(DirectoryStore):
+        def checkpoints(self) -> dict[int, str]:
+            found = super().checkpoints()
+            other.save(step := next(calls), STATES[step])
+            return found
 
-    with mock.patch.object(exact_module, "stored_steps", listed):
-        assert is_exact(chain.restore(), 3)
-        assert not is_exact(chain.restore(3), 3)  # it is the newest no more
+    with open_newest(Meanwhile(chain.directory)) as file:
+        assert is_exact(file.state(), 3)
+    with open_newest(Meanwhile(chain.directory), 3) as file:
+        assert not is_exact(file.state(), 3)  # it is the newest no more
     assert is_exact(chain.restore(), 4)
 
 

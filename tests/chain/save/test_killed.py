@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lccodec import Chain, LccodecWarning, validate
-from lccodec.chain.store.directory import unfinished_step
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import ROLLED_BACK_NAME, TEMPORARY_PREFIX
 
 from ...support.killed_loop import state_of
@@ -71,7 +71,7 @@ def test_kills_at_random_moments(tmp_path: Path, policy: str) -> None:
                 assert_same(restored, state_of(step))
             assert restored["step"] == step
         assert validate(directory, deep=True) == []
-        unfinished += unfinished_step(directory) is not None
+        unfinished += DirectoryStore(directory).unfinished_step() is not None
     print(f"{KILLS} kills, {reports} saves, {unfinished} of the exact file alone, newest {chain.steps[-1]}")
     chain = Chain(directory)
     chain.rollback(chain.steps[-2])

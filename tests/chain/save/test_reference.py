@@ -14,6 +14,7 @@ import pytest
 from lccodec import ArgumentError, Keep, LccodecWarning, Plan, StorageError
 from lccodec.chain.save import saver
 from lccodec.chain.save.reference import find_tail
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.workers.crew import Processes
 from lccodec.workers.memory import place_of, shared_empty
 
@@ -273,7 +274,7 @@ def test_a_large_reference_is_decoded_to_where_it_stays(tmp_path: Path) -> None:
     with HistoryChain(tmp_path, policy="lossless") as chain:
         chain.save(0, state)
         chain.save(1, {**state, "large": state["large"] + 1})
-    tail = find_tail(None, tmp_path, [0, 1], shared_empty)
+    tail = find_tail(None, DirectoryStore(tmp_path), [0, 1], shared_empty)
     assert tail is not None
     np.testing.assert_array_equal(tail.arrays["large"].array(), state["large"] + 1)
     np.testing.assert_array_equal(tail.arrays["small"].array(), state["small"])

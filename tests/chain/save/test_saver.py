@@ -12,10 +12,10 @@ import pytest
 
 from lccodec import Chain, ChainError, LccodecWarning
 from lccodec.chain.save import saver
-from lccodec.chain.store.directory import checkpoint_path
 from lccodec.workers.crew import Threads
 
 from ...support.directories import entries
+from ...support.paths import checkpoint_path
 
 
 def test_warnings_are_at_the_line_that_saves(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from lccodec.chain.life.rollback import rollback
 from lccodec.chain.save.background import background
 from lccodec.chain.store import claim
 from lccodec.chain.store.claim import Claim
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import WRITER_NAME
 from lccodec.container.disk.system import System
 
@@ -223,7 +224,7 @@ def test_one_chain_of_a_process_saves_at_a_time(
             lambda: two.rollback(0),
             lambda: two.compact(keyframe_every=0),
             two.undo_rollback,
-            lambda: rollback(tmp_path, 0),
+            lambda: rollback(DirectoryStore(tmp_path), 0),
         ):
             with pytest.raises(ChainError, match="another Chain of this process is saving to this chain"):
                 refused()

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lccodec import Chain, StorageError
-from lccodec.chain.store import parents as module
-from lccodec.chain.store.directory import directory_steps
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.parents import Ancestry
+from lccodec.container.reader import CheckpointReader
 
 from ...support.walks import chain_of
 
 
 def test_needed(tmp_path: Path) -> None:
     chain_of(tmp_path, 8)  # 0 1 2, 3 4 5, 6 7
-    steps, ancestry = directory_steps(tmp_path), Ancestry()
+    store = DirectoryStore(tmp_path)
+    steps, ancestry = store.checkpoints(), Ancestry(store)
     assert ancestry.needed([5], steps) == {3: 5, 4: 5}
     assert ancestry.needed([5, 4, 1], steps) == {0: 1, 3: 4}
     assert ancestry.needed([0, 3, 6], steps) == {}
@@ -28,22 +28,23 @@ def test_needed(tmp_path: Path) -> None:
 def test_metadata(tmp_path: Path) -> None:
     chain, states = chain_of(tmp_path)
     chain.save(9, states[0], {"loss": 0.5})
-    steps, ancestry = directory_steps(tmp_path), Ancestry()
+    store = DirectoryStore(tmp_path)
+    steps, ancestry = store.checkpoints(), Ancestry(store)
     assert ancestry.metadata(9, steps) == {"loss": "0.5"}
     assert ancestry.metadata(1, steps) == {}
 
 
-def test_a_file_is_read_once_while_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_read_once_while_it_is_the_same(tmp_path: Path) -> None:
     chain, states = chain_of(tmp_path, 8)
-    opened: list[Path] = []
+    opened: list[str] = []
 
-    def counted(path: Path) -> Any:
-        opened.append(path)
-        return real(path)
+    class Counting(DirectoryStore):
+        def open(self, name: str) -> CheckpointReader:
+            opened.append(name)
+            return super().open(name)
 
-    real = module.open_checkpoint
-    monkeypatch.setattr(module, "open_checkpoint", counted)
-    steps, ancestry = directory_steps(tmp_path), Ancestry()
+    store = Counting(tmp_path)
+    steps, ancestry = store.checkpoints(), Ancestry(store)
     for _ in range(3):
         ancestry.needed([5], steps)
         ancestry.metadata(5, steps)
@@ -58,12 +59,13 @@ def test_a_file_is_read_once_while_it_is_the_same(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("data", [b"", b"damaged"])
 def test_a_file_that_cannot_be_read_needs_the_one_before(tmp_path: Path, data: bytes) -> None:
     chain_of(tmp_path, 8)
-    steps, ancestry = directory_steps(tmp_path), Ancestry()
-    steps[5].write_bytes(data)
+    store = DirectoryStore(tmp_path)
+    steps, ancestry = store.checkpoints(), Ancestry(store)
+    (tmp_path / steps[5]).write_bytes(data)
     assert ancestry.needed([5], steps) == {3: 5, 4: 5}
     assert "000000000005.lcc.h5" in ancestry.unreadable[5]
     assert ancestry.metadata(5, steps) == {}
-    steps[5].unlink()
+    (tmp_path / steps[5]).unlink()
     with pytest.raises(StorageError):
         ancestry.parent(5, steps)
 
@@ -71,5 +73,6 @@ def test_a_file_that_cannot_be_read_needs_the_one_before(tmp_path: Path, data: b
 def test_a_parent_that_is_gone(tmp_path: Path) -> None:
     chain_of(tmp_path, 8)
     (tmp_path / "000000000004.lcc.h5").unlink()
-    assert Ancestry().needed([5], directory_steps(tmp_path)) == {}
+    store = DirectoryStore(tmp_path)
+    assert Ancestry(store).needed([5], store.checkpoints()) == {}
     assert Chain(tmp_path).steps == [0, 1, 2, 3, 5, 6, 7]

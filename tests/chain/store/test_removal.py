@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from lccodec import Chain, StorageError
-from lccodec.chain.store.directory import directory_steps
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.parents import remove_steps, waves
-from lccodec.container.disk.folder import Folder
 
 from ...support.directories import entries
 from ...support.systems import Faulty
@@ -19,24 +18,26 @@ from ...support.walks import chain_of
 
 def test_waves(tmp_path: Path) -> None:
     chain_of(tmp_path, 8)  # 0 1 2, 3 4 5, 6 7
-    steps = directory_steps(tmp_path)
-    assert [sorted(group) for group in waves(steps)] == [[2, 5, 7], [1, 4, 6], [0, 3]]
-    assert [sorted(group) for group in waves({step: steps[step] for step in (0, 2, 4, 5)})] == [
+    store = DirectoryStore(tmp_path)
+    steps = store.checkpoints()
+    assert [sorted(group) for group in waves(store, steps)] == [[2, 5, 7], [1, 4, 6], [0, 3]]
+    assert [sorted(group) for group in waves(store, {step: steps[step] for step in (0, 2, 4, 5)})] == [
         [0, 2, 5],
         [4],
     ]
-    assert waves({}) == []
-    steps[1].write_bytes(b"damaged")  # it cannot be restored, and what needs it neither
-    assert sorted(step for group in waves(steps) for step in group) == list(range(8))
+    assert waves(store, {}) == []
+    (tmp_path / steps[1]).write_bytes(b"damaged")  # it cannot be restored, and what needs it neither
+    assert sorted(step for group in waves(store, steps) for step in group) == list(range(8))
 
 
 def test_what_is_removed(tmp_path: Path) -> None:
     chain, _ = chain_of(tmp_path, 8)
-    steps = directory_steps(tmp_path)
     system = Faulty(0, lambda *_: False)
-    steps[4].unlink()
-    with Folder(tmp_path, system) as folder:
-        remove_steps(folder, {step: steps[step] for step in (3, 4, 5, 6, 7)})
+    store = DirectoryStore(tmp_path, system)
+    steps = store.checkpoints()
+    (tmp_path / steps[4]).unlink()
+    with store.locked() as held:
+        remove_steps(store, held, {step: steps[step] for step in (3, 4, 5, 6, 7)})
     assert Chain(tmp_path).steps == [0, 1, 2]
     assert system.log.count("unlink") == 5
     assert system.log.count("fsync") == 2  # 4 is not there to say that it needs 3
@@ -46,6 +47,7 @@ def test_what_is_removed(tmp_path: Path) -> None:
 def test_errors(tmp_path: Path) -> None:
     chain_of(tmp_path)
     system = Faulty(errno.EIO, lambda name, _: name == "unlink")
-    with Folder(tmp_path, system) as folder, pytest.raises(StorageError, match="cannot remove files"):
-        remove_steps(folder, directory_steps(tmp_path))
+    store = DirectoryStore(tmp_path, system)
+    with store.locked() as held, pytest.raises(StorageError, match="cannot remove files"):
+        remove_steps(store, held, store.checkpoints())
     assert len(entries(tmp_path)) == 4

@@ -89,7 +89,7 @@ def test_prune_and_write_anew(chain):
     lines = shown.splitlines()
     assert lines[0].startswith("would remove 2 of 3 checkpoints, ")
     assert lines[1:3] == ["  10 to 20", "kept (latest): 30"]
-    assert lines[3].startswith("written anew: 30, keyframe, ")
+    assert lines[3].startswith("rewritten: 30, keyframe, ")
     assert lines[3].endswith(f" bytes for {size:,}")
     document = run_json("prune", chain, "--latest", 1, "--rewrite", "--dry-run")
     assert document["net"] == document["cost"] - document["freed"]
@@ -150,7 +150,7 @@ def test_a_prune_that_removes_nothing_says_why(lossy):
 def test_compact(chain, tmp_path):
     before = sum(path.stat().st_size for path in entries(chain))
     shown, _ = run("compact", chain, "--keyframe-every", 1, "--dry-run")
-    assert shown.startswith("written anew: 30, keyframe, ")
+    assert shown.startswith("rewritten: 30, keyframe, ")
     assert "3 checkpoints: " in shown
     assert shown.endswith(f" bytes, before {before:,}\n")
     document = run_json("compact", chain, "--keyframe-every", 1, "-o", tmp_path / "new")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lccodec.container.disk import folder as module
-from lccodec.container.disk.folder import Folder, is_temporary, locked_folder, sync_directory, temporary_name
+from lccodec.container.disk.folder import Folder, is_temporary, sync_directory, temporary_name
 from lccodec.container.disk.system import SYSTEM, System
 from lccodec.errors import StorageError
 
@@ -128,14 +128,15 @@ def test_the_lock_of_a_directory(tmp_path: Path) -> None:
         assert system.log == ["open", "lock"]
     assert not system.descriptors
     fd = os.open(tmp_path, os.O_RDONLY)
-    with locked_folder(tmp_path), pytest.raises(BlockingIOError):
+    with Folder(tmp_path) as folder, pytest.raises(BlockingIOError):
+        folder.lock()
         SYSTEM.lock(fd, False)
     SYSTEM.lock(fd, False)
     with Folder(tmp_path) as folder:
         assert not folder.lock(wait=False)
     os.close(fd)
-    with pytest.raises(FileNotFoundError), locked_folder(tmp_path / "nothing"):
-        pass
+    with pytest.raises(FileNotFoundError):
+        Folder(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "error"), KeyboardInterrupt()])
@@ -149,8 +150,8 @@ def test_no_error_keeps_the_lock(
 
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         patch.setattr(System, "close", staticmethod(fail))
-        with locked_folder(tmp_path):
-            pass
+        with Folder(tmp_path) as folder:
+            folder.lock()
     with Folder(tmp_path) as folder:
         assert folder.lock(wait=False)
     dropped = Folder(tmp_path)

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 
 import lccodec
-from lccodec.chain.store.directory import checkpoint_path
 from lccodec.element_types import components
 from lccodec.inspect.examination import examine
 from lccodec.inspect.measures.loss import guaranteed_error, measure_loss
 from lccodec.parallel import PIECE
 
+from ...support.paths import checkpoint_path
 from ...support.runs import arrays_of, run_states, save_run
 from ...support.strategies import array_and_reference
 

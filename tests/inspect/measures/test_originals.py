@@ -6,15 +6,16 @@ import numpy as np
 
 import lccodec
 from lccodec.chain.read.replay import DecodedArray
-from lccodec.chain.store.directory import checkpoint_path
+from lccodec.chain.store.bundle import BundleStore
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME
-from lccodec.container.bundle.bundle import Bundle
 from lccodec.container.reader import open_checkpoint
 from lccodec.element_types import components
 from lccodec.inspect.examination import examine
 from lccodec.inspect.measures.originals import ChainOriginals, ExactOriginals, original_bits
 from lccodec.inspect.source import open_source
 
+from ...support.paths import checkpoint_path
 from ...support.runs import arrays_of, run_states, save_run
 
 
@@ -51,14 +52,14 @@ def test_the_exact_file_of_a_chain_and_a_bundle(tmp_path):
     chain = save_run(tmp_path / "run", states, newest="exact")
     named = bytes.fromhex(chain.info(20).exact_root)
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
-    with Bundle(tmp_path / "run.lccb") as bundle:
-        for place in (chain.directory, bundle):
-            with closing(ExactOriginals.of(place, named)) as originals:
+    with BundleStore(tmp_path / "run.lccb") as bundle:
+        for store in (DirectoryStore(chain.directory), bundle):
+            with closing(ExactOriginals.of(store, named)) as originals:
                 assert list(originals.steps) == [20]
                 found = originals.state(20)
                 for name, array in arrays_of(states[-1]).items():
                     np.testing.assert_array_equal(found[name], array)
-            assert ExactOriginals.of(place, None) is None
+            assert ExactOriginals.of(store, None) is None
 
 
 def test_without_a_sound_exact_file_there_is_no_original(tmp_path):
@@ -66,11 +67,11 @@ def test_without_a_sound_exact_file_there_is_no_original(tmp_path):
     named = bytes.fromhex(chain.info(20).exact_root)
     path = chain.directory / EXACT_NAME
     path.write_bytes(path.read_bytes()[:-1])
-    assert ExactOriginals.of(chain.directory, named) is None
+    assert ExactOriginals.of(DirectoryStore(chain.directory), named) is None
     path.unlink()
-    assert ExactOriginals.of(chain.directory, named) is None
+    assert ExactOriginals.of(DirectoryStore(chain.directory), named) is None
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
-    with Bundle(tmp_path / "run.lccb") as bundle:
+    with BundleStore(tmp_path / "run.lccb") as bundle:
         assert ExactOriginals.of(bundle, named) is None
 
 

@@ -16,11 +16,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from ....container.disk.folder import Folder
-from ....errors import ArgumentError, LccodecError, StorageError, WorkerError, warn
+from ....errors import ArgumentError, StorageError, WorkerError, warn
 from ....policy.policy import Policy
 from ....printable import printable
 from ....workers.crew import has_lock
@@ -28,7 +26,7 @@ from ....workers.memory import Arena, PrivateArena
 from ....workers.task import Done
 from ...progress import Progress, Tell, telling_of_save, untold
 from ...store.claim import Claim
-from ...store.directory import step_path
+from ...store.store import WritableStore
 from ..saver import Saver
 from ..settings import LOG
 from .client import Client, find_obstacle
@@ -55,8 +53,8 @@ class Background:
 
     Parameters
     ----------
-    directory
-        Directory of the chain.
+    store
+        Where the chain is kept.
     client
         The workers; ``None`` if there can be none.
     saver
@@ -69,14 +67,14 @@ class Background:
 
     def __init__(
         self,
-        directory: Path,
+        store: WritableStore,
         client: Client | None,
         saver: Saver,
         max_concurrent_saves: int,
         after: Callable[[], None] = lambda: None,
     ) -> None:
         self.process = os.getpid()
-        self._directory = directory
+        self._store = store
         self._client = client
         self._saver = saver
         self._max_concurrent_saves = max_concurrent_saves
@@ -213,15 +211,14 @@ class Background:
             self._failed.append(failure)
         future.set_exception(failure)
 
-    def _stored(self, step: int) -> tuple[int, int, int] | None:
-        """Return what tells the file of a step from another, its bytes last; ``None`` if none."""
+    def _stored(self, step: int) -> tuple[int, ...] | None:
+        """Return what tells the file of a step from another; ``None`` if there is none."""
         try:
-            found = step_path(self._directory, step).lstat()
-        except OSError:
+            return self._store.identity(self._store.name_of(step))
+        except StorageError:
             return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
 
-    def _kept(self, step: int, before: tuple[int, int, int] | None) -> int | None:
+    def _kept(self, step: int, before: tuple[int, ...] | None) -> int | None:
         """Return the bytes of the file of a step whose worker is gone, if it was committed.
 
         An exact file may have had the step before: then its save was cut short, too.
@@ -230,11 +227,10 @@ class Background:
         if stored is None or stored == before:
             return None
         try:
-            with Folder(self._directory) as folder:
-                folder.sync()  # the worker may not have come to that
-        except (LccodecError, OSError):
+            self._store.sync()  # the worker may not have come to that
+            return self._store.size([self._store.name_of(step)])
+        except StorageError:
             return None
-        return stored[-1]
 
     def _ask(self, snapshot: Snapshot, tell: Tell) -> Report:
         if self._client is not None:
@@ -302,6 +298,7 @@ class Background:
 
 
 def open_background(
+    store: WritableStore,
     opening: Opening,
     claim: Claim,
     policy: Policy,
@@ -312,11 +309,11 @@ def open_background(
     """Return the saves of a chain in the background; warn if there can be no workers."""
     obstacle = find_obstacle(policy)
     if obstacle is not None and has_lock():
-        warn(f"{opening.directory}: workers cannot save; a thread of this process saves instead: {obstacle}")
-    client = None if obstacle else Client(opening, claim)
+        warn(f"{store.path}: workers cannot save; a thread of this process saves instead: {obstacle}")
+    client = None if obstacle else Client(store, opening, claim)
     if client is not None:
         saver.forget()  # the workers have the reference from now on
-    return Background(Path(opening.directory), client, saver, max_concurrent_saves, after)
+    return Background(store, client, saver, max_concurrent_saves, after)
 
 
 @atexit.register

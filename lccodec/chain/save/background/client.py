@@ -7,18 +7,17 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from ....arguments import as_integer, as_number
-from ....container.disk.whole_file import remove_stale_temporaries
-from ....errors import ArgumentError, LccodecError, WorkerError
+from ....errors import ArgumentError, StorageError, WorkerError
 from ....policy.policy import Policy
 from ....quantizers.registry import QUANTIZERS
 from ....workers.crew import Crew, Threads, has_lock, member_count
 from ....workers.process import Worker
 from ...progress import Tell
 from ...store.claim import Claim
+from ...store.store import WritableStore
 from ..settings import LOG, Settings
 from .state_copy import Snapshot
 from .worker import Beat, Opening, Report, make_crew, start_worker
@@ -61,13 +60,15 @@ class WorkerOptions:
         """Return the crew for restores in this process."""
         return make_crew(self.members, lambda: None, self.worker_timeout) if has_lock() else self.threads()
 
-    def opening(self, directory: Path, settings: Settings, keyframe_every: int, exact_every: int) -> Opening:
+    def opening(
+        self, store: WritableStore, settings: Settings, keyframe_every: int, exact_every: int
+    ) -> Opening:
         """Return what a leader must know of a chain."""
         policy, roles, newest = settings.given
         written = None if policy is None else policy.to_json()
         every = keyframe_every, exact_every
         members, worker_timeout = self.members, float(self.worker_timeout)
-        return Opening(str(directory), written, roles, newest, *every, members, worker_timeout)
+        return Opening(str(store.path), written, roles, newest, *every, members, worker_timeout)
 
 
 class Client:
@@ -75,13 +76,16 @@ class Client:
 
     Parameters
     ----------
+    store
+        Where the chain is kept.
     opening
         What the leader must know of the chain.
     claim
-        The claim on the directory, which the leader shares.
+        The claim on the chain, which the leader shares.
     """
 
-    def __init__(self, opening: Opening, claim: Claim) -> None:
+    def __init__(self, store: WritableStore, opening: Opening, claim: Claim) -> None:
+        self._store = store
         self._opening = opening
         self._claim = claim
         self._worker: Worker | None = None
@@ -152,15 +156,13 @@ class Client:
             message = f"{message}: it {worker.state()}"
             worker.kill()
         self._tidy()
-        return WorkerError(f"{self._opening.directory}: {message}; the next save starts a fresh one")
+        return WorkerError(f"{self._store.path}: {message}; the next save starts a fresh one")
 
     def _tidy(self) -> None:
-        directory = Path(self._opening.directory)
-        if directory.is_dir():
-            try:
-                remove_stale_temporaries(directory)
-            except LccodecError as error:
-                LOG.warning("%s", error)
+        try:
+            self._store.remove_stale()
+        except StorageError as error:
+            LOG.warning("%s", error)
 
 
 def find_obstacle(policy: Policy) -> str | None:

@@ -34,6 +34,7 @@ from ....workers.process import Worker, connect
 from ....workers.task import Bench, Done
 from ...progress import untold
 from ...read.crew import TASKS as DECODING_TASKS
+from ...store.directory import DirectoryStore
 from ..encode import TASKS as ENCODING_TASKS
 from ..planned import ArrayPlan, Estimate
 from ..saver import Saver
@@ -102,11 +103,11 @@ class Leader:
         self._channel = channel
         self._beaten = time.monotonic()
         self._crew = make_crew(opening.members, self._between, opening.worker_timeout)
-        directory = Path(opening.directory)
+        store = DirectoryStore(Path(opening.directory))
         policy = None if opening.policy is None else resolve_policy(opening.policy)
-        self._settings = Settings(directory, policy, opening.roles, opening.newest)
+        self._settings = Settings(store, policy, opening.roles, opening.newest)
         every = opening.keyframe_every, opening.exact_every
-        self._saver = Saver(directory, self._settings, *every, self._crew)
+        self._saver = Saver(store, self._settings, *every, self._crew)
 
     def close(self) -> None:
         """End the other workers."""

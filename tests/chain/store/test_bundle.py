@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 import lccodec
-from lccodec.chain.read.bundle import describe_exact_in, open_exact_in, with_exact_in
 from lccodec.chain.read.checkpoint import open_step
+from lccodec.chain.read.exact import describe_exact, open_exact, with_exact
+from lccodec.chain.store.bundle import BundleStore
+from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.bundle.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, LccodecError, LccodecWarning
 
@@ -24,7 +26,7 @@ def test_every_step_is_opened_in_place(tmp_path: Path) -> None:
         with lccodec.open(path, step=step, exact=False) as file:
             assert_same(file.state(), chain.restore(step, exact=False))
             assert file.metadata() == {"step": str(step // 10)}
-            assert file.info() == open_step(chain.directory, step).info()
+            assert file.info() == open_step(DirectoryStore(chain.directory), step).info()
             assert_same(
                 file.get("layer/weight"), chain.restore(step, "layer/weight", exact=False)["layer/weight"]
             )
@@ -41,11 +43,12 @@ def test_a_file_of_one_checkpoint_is_opened_too(tmp_path: Path) -> None:
     chain = lossy_chain(tmp_path / "run", steps=2)
     with lccodec.open(chain.directory / "000000000010.lcc.h5") as file:
         assert_same(file.state(), chain.restore(10, exact=False))
-    with pytest.raises(ArgumentError, match="is not a bundle"):
+    with pytest.raises(ArgumentError, match="a step needs a chain or a bundle"):
         lccodec.open(chain.directory / "000000000010.lcc.h5", step=10)
-    for name in ("none.lcc", "run"):
-        with pytest.raises(LccodecError):
-            lccodec.open(tmp_path / name)
+    with lccodec.open(chain.directory, step=0) as file:  # so are the steps of a directory
+        assert_same(file.state(), chain.restore(0))
+    with pytest.raises(LccodecError):
+        lccodec.open(tmp_path / "none.lcc")
 
 
 def test_an_unknown_step(tmp_path: Path) -> None:
@@ -89,7 +92,7 @@ def test_a_damaged_array_of_an_exact_file_comes_from_the_history(tmp_path: Path,
     data[place] ^= 1
     path.write_bytes(data)
     with (
-        pytest.warns(LccodecWarning, match=r"run\.lcc: the exact file is damaged; returned the newest state"),
+        pytest.warns(LccodecWarning, match=r"run\.lcc: the exact file is damaged; returned the state of"),
         lccodec.open(path) as file,
     ):
         assert_same(file.state(keys), chain.restore(keys=keys, exact=False))
@@ -101,16 +104,15 @@ def test_what_is_known_of_the_exact_file(tmp_path: Path) -> None:
     chain = lossy_chain(tmp_path / "run", steps=2, newest="exact")
     path = tmp_path / "run.lcc"
     lccodec.bundle(chain.directory, path)
-    with Bundle(path) as bundle:
-        reader, problem = open_exact_in(bundle)
-        assert reader is not None
-        assert (reader.manifest.step, problem) == (10, None)
+    with BundleStore(path) as store:
+        with open_exact(store) as exact:
+            assert exact.info().step == 10
         size = (chain.directory / "exact.lcc.h5").stat().st_size
-        assert describe_exact_in(bundle) == {"step": 10, "bytes": size, "problem": None}
-    for step, known in ((0, False), (10, True)):
-        with lccodec.open(path, step=step, exact=False) as file:
-            assert not file.info().exact
-            assert with_exact_in(file.info(), path).exact == known
+        assert describe_exact(store) == {"step": 10, "bytes": size, "problem": None}
+        for step, known in ((0, False), (10, True)):
+            with open_step(store, step) as opened:
+                assert not opened.info().exact
+                assert with_exact(opened.info(), store).exact == known
     lccodec.bundle(chain.directory, path, [0])
-    with Bundle(path) as bundle:
-        assert (open_exact_in(bundle), describe_exact_in(bundle)) == ((None, None), None)
+    with BundleStore(path) as store:
+        assert describe_exact(store) is None

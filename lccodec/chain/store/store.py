@@ -1,0 +1,235 @@
+"""Where the files of a chain are kept, and what their names say: steps, the exact file, pins.
+
+A `Store` is a directory, a bundle, or what else keeps files by name: a backend implements the
+abstract members, and all else follows from them. Only a `WritableStore` can be saved to.
+
+Source: SPEC 9.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Protocol, Self
+
+from ...constants import EXACT_NAME, MAX_STEP
+from ...container.disk.source import Source
+from ...container.reader import CheckpointReader, exact_step, parent_step, read_root
+from ...container.writer import CheckpointWriter
+from ...errors import ArgumentError, LccodecError
+from .claim import Claim
+from .names import checkpoint_name, checkpoints_among, pins_among, step_index
+
+
+class Store(ABC):
+    """The files of a chain, to be read; a context manager.
+
+    Attributes
+    ----------
+    path
+        What messages call the store. They call a file of it by this path and the file's own name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:  # noqa: B027 - most stores hold nothing open
+        """Release what is held open. Closing again does nothing."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return the names of all files; none if the store does not exist yet.
+
+        Raises
+        ------
+        StorageError
+            If they cannot be listed.
+        """
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of that name."""
+
+    @abstractmethod
+    def source(self, name: str) -> Source:
+        """Open a file for reads of ranges.
+
+        Raises
+        ------
+        StorageError
+            If that is not possible. If there is no such file, the number of the error is ENOENT.
+        """
+
+    @abstractmethod
+    def size(self, names: Iterable[str]) -> int:
+        """Return the bytes that files take together; raise ``StorageError`` if one is missing."""
+
+    @abstractmethod
+    def identity(self, name: str) -> tuple[int, ...]:
+        """Return what tells a file from another that takes its name; errors are as for `source`."""
+
+    def open(self, name: str) -> CheckpointReader:
+        """Open a checkpoint file or the exact file.
+
+        Raises
+        ------
+        StorageError
+            As `source`.
+        DataError
+            If the file breaks a rule.
+        """
+        return CheckpointReader(self.source(name), str(self.path / name))
+
+    def root(self, name: str) -> tuple[bytes, int]:
+        """Return the root that a checkpoint file declares, and its bytes. Nothing is verified.
+
+        Errors are as for `open`.
+        """
+        with closing(self.source(name)) as source:
+            return read_root(source, str(self.path / name))
+
+    def checkpoints(self) -> dict[int, str]:
+        """Return the names of the history's checkpoints, by rising step."""
+        return checkpoints_among(self.names())
+
+    def exact_step(self) -> int | None:
+        """Return the step of the exact file; ``None`` without one. Nothing is verified.
+
+        It is asked for at every save, so only the start of the manifest is read.
+        """
+        try:
+            with closing(self.source(EXACT_NAME)) as source:
+                return exact_step(source)
+        except LccodecError:
+            return None
+
+    def steps(self) -> dict[int, str]:
+        """Return the name of the file of every step, by rising step.
+
+        That is the checkpoint, or the exact file of a step that the history does not have: a crash
+        may leave it as the only file of that step.
+        """
+        names = self.names()
+        found = checkpoints_among(names)
+        if EXACT_NAME in names and (step := self.exact_step()) is not None and step not in found:
+            found[step] = EXACT_NAME
+        return dict(sorted(found.items()))
+
+    def name_of(self, step: int) -> str:
+        """Return the name of the file of a step as `steps`; of its checkpoint if there is none."""
+        name = checkpoint_name(step)
+        return EXACT_NAME if not self.has(name) and self.exact_step() == step else name
+
+    def unfinished_step(self) -> int | None:
+        """Return the newest step if only the exact file has it; ``None`` otherwise.
+
+        The save of that step was cut short, or its checkpoint could not be written.
+        """
+        newest, exact = max(self.checkpoints(), default=-1), self.exact_step()
+        return exact if exact is not None and exact > newest else None
+
+    def next_step(self, step: object, running: Iterable[int] = ()) -> int:
+        """Return a step as an int; raise ``ArgumentError`` if it does not come after all others.
+
+        `running` are the steps of saves that are not done. A step that only the exact file has,
+        because its save was cut short, may be saved again.
+        """
+        there, begun = list(self.steps()), list(running)
+        unfinished = self.unfinished_step()
+        if unfinished is not None and unfinished not in begun and step_index(step) == unfinished:
+            there.remove(unfinished)
+        return check_next(step, [*there, *begun], self.path)
+
+    def parent_of(self, name: str) -> int | None:
+        """Return the step that a checkpoint names as its parent's, or None. Nothing is verified."""
+        try:
+            with closing(self.source(name)) as source:
+                return parent_step(source)
+        except LccodecError:
+            return None
+
+    def pins(self) -> list[int]:
+        """Return the pinned steps, rising."""
+        return pins_among(self.names())
+
+    def nothing(self) -> str:
+        """Return that there is no checkpoint, and which chains there are instead."""
+        return f"{self.path} holds no checkpoint"
+
+
+class Held(Protocol):
+    """A store while its lock is held: the one who may pin and remove files."""
+
+    def add(self, name: str) -> None:
+        """Make an empty file, if there is no file of that name."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files, and bring that to stable storage. One may be gone already."""
+
+    def sync(self) -> None:
+        """Bring what was added to stable storage."""
+
+
+class WritableStore(Store):
+    """The files of a chain that can be saved to."""
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make the store, if it does not exist; raise ``StorageError`` if that is not possible."""
+
+    @abstractmethod
+    def writer(self, name: str, *, overwrite: bool = False) -> CheckpointWriter:
+        """Return the writer of a file that is there whole or not at all.
+
+        With `overwrite` it replaces a file of that name; otherwise such a file is an error.
+        """
+
+    @abstractmethod
+    def written(self, name: str) -> float:
+        """Return when a file was written, in seconds since 1970. Errors are as for `source`."""
+
+    @abstractmethod
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files that nothing needs. One may be gone already."""
+
+    @abstractmethod
+    def locked(self) -> AbstractContextManager[Held]:
+        """Wait for the lock and hold it: one process at a time pins or removes files."""
+
+    @abstractmethod
+    def locked_if_free(self) -> AbstractContextManager[Held | None]:
+        """Hold the lock as `locked`; yield ``None`` if another process has it."""
+
+    @abstractmethod
+    def remove_stale(self) -> None:
+        """Remove what writers that are gone have left unfinished."""
+
+    @abstractmethod
+    def claim(self) -> Claim:
+        """Return a claim, not yet taken: one process at a time saves."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Bring the names of files to stable storage."""
+
+
+def check_next(step: object, steps: Sequence[int], path: Path) -> int:
+    """Return a step as an int; raise ``ArgumentError`` if it does not come after `steps`."""
+    index = step_index(step)
+    if not 0 <= index <= MAX_STEP:
+        raise ArgumentError(f"a step must be an integer from 0 to {MAX_STEP}; got {index}")
+    if index in steps:
+        raise ArgumentError(f"a step must be new; step {index} exists already in {path}")
+    if steps and index < steps[-1]:
+        raise ArgumentError(
+            f"a step must be above the latest, {steps[-1]} in {path}; got {index}: roll back first"
+        )
+    return index
