@@ -183,7 +183,7 @@ def test_while_a_delta_gets_its_name_nobody_removes(
 @pytest.mark.parametrize("who", ["another chain", "a fork", "nobody has a lock"])
 def test_rollbacks_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     generator = random.Random(0)
-    tries, refused = 200 if LONG else 12, 0
+    tries, refused = 200 if LONG else 6, 0
     if who == "nobody has a lock":
         monkeypatch.setattr(Claim, "take", lambda *_, **__: None)
     states = walk(4, shape=(300, 400))

@@ -12,7 +12,7 @@ from lccodec.cli import render as tables
 from lccodec.cli.verbs import program
 from lccodec.policy.presets import POLICIES
 
-from ..support.commands import command, run, run_json
+from ..support.commands import IMPATIENT, command, run, run_json
 
 HOSTILE = "evil\x1b[2J\n[red]\u202e"
 HOSTILE_SHOWN = "evil\\x1b[2J\\n[red]\\u202e"
@@ -118,7 +118,7 @@ def test_no_verb_prints_a_hostile_name(tmp_path):
         for words in (HOSTILE, "process \x1b]0;title\x07"):
             (directory / ".tmp-writer").write_text(words)
             for line in lines:
-                done = command(*line)  # another process: this one has the claim
+                done = command(*line, program=IMPATIENT)  # another process: this one has the claim
                 assert done.returncode == 1
                 assert is_printable((done.stdout + done.stderr).decode()), line
     for path in directory.glob("*.h5"):

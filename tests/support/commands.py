@@ -51,7 +51,15 @@ def damage(path):
     path.write_bytes(data)
 
 
-def command(*words, **options):
+#: The program, but it does not wait for a chain that another process saves to.
+IMPATIENT = (
+    "-c",
+    "from lccodec.chain.store import claim; from lccodec.__main__ import main\n"
+    "claim._SECONDS_TO_WAIT = 0; main()",
+)
+
+
+def command(*words, program=("-m", "lccodec"), **options):
     return subprocess.run(
-        [sys.executable, "-m", "lccodec", *map(str, words)], capture_output=True, check=False, **options
+        [sys.executable, *program, *map(str, words)], capture_output=True, check=False, **options
     )
