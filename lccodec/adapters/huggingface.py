@@ -32,7 +32,6 @@ from .files.disk import replacing
 from .link import open_linked, save_linked
 from .torch.archive import load_archive
 from .torch.roles import module_roles, unwrapped
-from .tree.single_file import restored
 
 __all__ = ["PACKED", "pack", "pack_with", "unpack"]
 
@@ -179,7 +178,7 @@ def unpack(folder: str | os.PathLike[str]) -> list[Path]:
     """
     folder = checked_path(folder)
     with open_linked(folder / PACKED) as file:
-        state = restored(adapter.from_numpy, file)
+        state = file.restored(adapter.from_numpy)
     if not isinstance(state, dict) or list(state) != ["files", "metadata"]:
         raise FormatError(_RULE, str(folder / PACKED), "not the large files of a folder")
     written = []

@@ -49,7 +49,6 @@ from ..policy.record import Kept
 from .chains.options import ChainOptions
 from .chains.saver import LinkSaver
 from .link import open_linked
-from .tree.single_file import restored
 
 try:
     import torch
@@ -147,7 +146,7 @@ class LCCheckpointIO(CheckpointIO):
         self._saver.wait()
         device = map_location if isinstance(map_location, str | torch.device) else "cpu"
         with open_linked(checked_path(path)) as file:
-            state: dict[str, Any] = restored(partial(adapter.from_numpy, device=device), file)
+            state: dict[str, Any] = file.restored(partial(adapter.from_numpy, device=device))
         return state
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:

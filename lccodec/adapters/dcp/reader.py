@@ -21,7 +21,6 @@ from ...element_types import Array
 from ...errors import ArgumentError, ChainError, FormatError
 from .. import torch as adapter
 from ..link import open_named
-from ..tree.single_file import restored
 from .items import item_name, torch_bytes
 from .location import Location
 from .record import RULE, Part, Value, from_record
@@ -74,7 +73,7 @@ class LCStorageReader(Location, StorageReader):
             found = "" if steps else f": {_what_is(self._path)}"
             raise ChainError(f"{self._path} holds no checkpoint{named} that every rank has finished{found}")
         with open_name(store, steps[step]) as file:
-            record = restored(adapter.from_numpy, file)
+            record = file.restored(adapter.from_numpy)
         metadata, self._base = from_record(record, self._path / steps[step])
         metadata.storage_meta = StorageMeta(checkpoint_id=self._path)
         return metadata

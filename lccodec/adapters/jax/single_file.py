@@ -7,7 +7,7 @@ from typing import Any
 
 from ...chain.read.arrivals import Arrivals
 from ...chain.read.checkpoint import open_data, open_file
-from ..tree import single_file
+from ...chain.save import single_file
 from .states import from_numpy, to_numpy
 from .target import load_into
 
@@ -16,7 +16,7 @@ __all__ = ["load", "load_file", "save", "save_file"]
 
 def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
     """Return a pytree as the bytes of a lossless checkpoint file; errors as `to_numpy`."""
-    return single_file.save(to_numpy, state, metadata)
+    return single_file.save(*to_numpy(state, metadata))
 
 
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
@@ -24,13 +24,15 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
 
     The errors are those of `to_numpy` and `lccodec.save_file`.
     """
-    single_file.save_file(to_numpy, state, path, metadata)
+    plain, kept = to_numpy(state, metadata)
+    single_file.save_file(plain, path, kept)
 
 
 def load(data: bytes, target: Any = None) -> Any:
     """Return the pytree in the bytes of a checkpoint file; target and errors as in `load_file`."""
     if target is None:
-        return single_file.load(from_numpy, data)
+        with open_data(data) as file:
+            return file.restored(from_numpy)
     return load_into(target, Arrivals(open_data(data), dtype="bits"))
 
 
@@ -53,5 +55,6 @@ def load_file(path: str | os.PathLike[str], target: Any = None) -> Any:
         As `lccodec.load_file`.
     """
     if target is None:
-        return single_file.load_file(from_numpy, path)
+        with open_file(path) as file:
+            return file.restored(from_numpy)
     return load_into(target, Arrivals(open_file(path), dtype="bits"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..tree import single_file
-from ..tree.single_file import FromNumpy
+from ...chain.read.checkpoint import open_data, open_file
+from ...chain.save import single_file
 from .states import Device, from_numpy, to_numpy, usable_device
 
 __all__ = ["load", "load_file", "save", "save_file"]
@@ -15,7 +16,7 @@ __all__ = ["load", "load_file", "save", "save_file"]
 
 def save(state: Any, metadata: dict[str, str] | None = None) -> bytes:
     """Return a state of tensors as bytes of a lossless checkpoint file; errors as `to_numpy`."""
-    return single_file.save(to_numpy, state, metadata)
+    return single_file.save(*to_numpy(state, metadata))
 
 
 def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str] | None = None) -> None:
@@ -23,12 +24,15 @@ def save_file(state: Any, path: str | os.PathLike[str], metadata: dict[str, str]
 
     The errors are those of `to_numpy` and `lccodec.save_file`.
     """
-    single_file.save_file(to_numpy, state, path, metadata)
+    plain, kept = to_numpy(state, metadata)
+    single_file.save_file(plain, path, kept)
 
 
 def load(data: bytes, device: Device = "cpu") -> Any:
     """Return the state in the bytes of a checkpoint file as tensors; errors as `load_file`."""
-    return single_file.load(_to_device(device), data)
+    from_arrays = _to_device(device)
+    with open_data(data) as file:
+        return file.restored(from_arrays)
 
 
 def load_file(path: str | os.PathLike[str], device: Device = "cpu") -> Any:
@@ -54,8 +58,10 @@ def load_file(path: str | os.PathLike[str], device: Device = "cpu") -> Any:
     DataError, ChainError, StorageError
         As `lccodec.load_file`.
     """
-    return single_file.load_file(_to_device(device), path)
+    from_arrays = _to_device(device)
+    with open_file(path) as file:
+        return file.restored(from_arrays)
 
 
-def _to_device(device: Device) -> FromNumpy:
+def _to_device(device: Device) -> Callable[..., Any]:
     return partial(from_numpy, device=usable_device(device))  # the device is checked before any work

@@ -109,6 +109,10 @@ class OpenCheckpoint:
         decoded = {index: without_spare(a.array(dtype)) for index, a in found.items()}
         return {**{name: decoded[index] for name, index in arrays.items()}, **values}
 
+    def restored(self, from_numpy: Callable[[Any, dict[str, str]], Any]) -> Any:
+        """Return the state as an adapter makes it of NumPy arrays and the metadata."""
+        return from_numpy(self.state(dtype="bits"), self.metadata())
+
     def verify(self) -> None:
         """Decode all arrays, keep none, and raise the error of the first that is damaged."""
         deque(self.decode_each(range(len(self._manifest.arrays))), maxlen=0)
