@@ -56,6 +56,7 @@ def test_it_opens(report: Opened, request: pytest.FixtureRequest) -> None:
     assert report.page.locator(".chart svg").count() == CHARTS[kind]
 
 
+@pytest.mark.parametrize("report", ["two runs", "damaged", "no arrays"], indirect=True)  # all parts of pages
 def test_nobody_is_left_out(report: Opened) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
