@@ -65,10 +65,12 @@ def prune_named(
     named = named_steps(places)
     rules = {}
     for chain in chains_below(directory):
-        steps = named.get(chain.resolve(), set()) & DirectoryStore(chain).checkpoints().keys()
+        store = DirectoryStore(chain)
+        steps = named.get(chain.resolve(), set()) & store.steps().keys()
         if not steps:
             raise ArgumentError(f"no file at the given places names a step of {chain}")
-        rules[chain] = Keep(steps=steps)
+        # A step that only the exact file has stays in any case, and a prune keeps the newest.
+        rules[chain] = Keep(steps=steps) if steps & store.checkpoints().keys() else Keep(latest=1)
     options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
     return {chain: prune(DirectoryStore(chain), rule, **options) for chain, rule in rules.items()}
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from unittest import mock
 
 import pytest
 
@@ -10,6 +11,7 @@ import lccodec
 from lccodec import ArgumentError, Keep, LccodecError, StorageError
 from lccodec.adapters.link import open_linked, save_linked
 from lccodec.adapters.named import chains_below, named_steps, prune_named, prune_together
+from lccodec.container.writer import CheckpointWriter
 
 from ..support.commands import run, run_json
 from ..support.walks import assert_same, walk
@@ -59,6 +61,24 @@ def test_what_no_link_names_goes_of_every_process(linked):
         for step in (2, 5):
             with open_linked(linked / "run" / str(step) / f"process-{process}.lcc.h5") as file:
                 assert_same(file.state(), STATES[step])
+
+
+def test_a_step_that_only_the_exact_file_has_is_named(tmp_path):
+    """Its checkpoint could not be written, and the link names the exact file."""
+    with lccodec.Chain(tmp_path / "chain", "lossless", keyframe_every=0, newest="exact") as chain:
+        for step, state in enumerate(STATES[:2]):
+            save_linked(state, tmp_path / f"{step}.lcc.h5", {}, chain)
+        full = lccodec.StorageError(errno.ENOSPC, "no space", "somewhere")
+        with (
+            mock.patch.object(CheckpointWriter, "write_frame", side_effect=full),
+            pytest.warns(match="only in"),
+        ):
+            save_linked(STATES[2], tmp_path / "2.lcc.h5", {}, chain)
+    (found,) = prune_named(tmp_path / "chain", [tmp_path / "2.lcc.h5"]).values()
+    assert found.removed == (0,)
+    assert steps(tmp_path / "chain") == [1, 2]
+    with open_linked(tmp_path / "2.lcc.h5") as file:
+        assert_same(file.state(), STATES[2])
 
 
 def test_one_chain_and_several_places(linked):

@@ -15,7 +15,7 @@ from typing import Final
 
 from .folder import Folder, temporary_name
 from .source import FileSource
-from .system import OPEN_FLAGS, storage_errors
+from .system import OPEN_FLAGS, Entry, storage_errors
 
 #: Of a system without hard links, between two file systems, or of a file with too many names.
 NO_HARD_LINK: Final = frozenset(
@@ -27,6 +27,8 @@ _PIECE_BYTES: Final = 1 << 22
 def duplicate(source: Path, folder: Folder, name: str, *, overwrite: bool = False) -> None:
     """Give a file a second name in a directory, without a copy where that is possible.
 
+    With `overwrite` it replaces a file of that name.
+
     Raises
     ------
     StorageError
@@ -35,16 +37,28 @@ def duplicate(source: Path, folder: Folder, name: str, *, overwrite: bool = Fals
     FormatError
         If it would have to be copied, and is not a regular file.
     """
-    target = folder / name
-    with storage_errors("cannot link or copy to", target):
-        if not overwrite and not (source.is_symlink() and source.is_file()):
+    made = folder / (temporary_name() if overwrite else name)
+    with storage_errors("cannot link or copy to", folder / name):
+        if not (source.is_symlink() and source.is_file()):
             try:
-                folder.system.link(source, target)
-                return
+                folder.system.link(source, made)
             except OSError as error:
                 if error.errno not in NO_HARD_LINK:
                     raise
+            else:
+                if overwrite:
+                    _replace(folder, made, name)
+                return
         _copy(source, folder, name, overwrite)
+
+
+def _replace(folder: Folder, temporary: Entry, name: str) -> None:
+    """Give the name of a file to another, which loses its temporary name in any case."""
+    try:
+        folder.system.replace(temporary, folder / name)
+    finally:
+        with suppress(OSError):  # it is left where both were one file already
+            folder.system.unlink(temporary)
 
 
 def _copy(path: Path, folder: Folder, name: str, overwrite: bool) -> None:

@@ -75,9 +75,11 @@ def test_a_file_in_its_place(tmp_path: Path, code: int) -> None:
     with pytest.raises(StorageError, match="exists"):
         duplicate(tmp_path / "a", tmp_path / "b", refusing(code) if code else Faulty(0, lambda *_: False))
     assert (tmp_path / "b").read_bytes() == b"mine"
-    duplicate(tmp_path / "a", tmp_path / "b", overwrite=True)
-    assert (tmp_path / "b").read_bytes() == DATA
-    assert len(list(tmp_path.iterdir())) == 2
+    for _ in range(2):  # the second time both are one file, where there are hard links
+        duplicate(tmp_path / "a", tmp_path / "b", refusing(code) if code else SYSTEM, overwrite=True)
+        assert (tmp_path / "b").read_bytes() == DATA
+        assert (tmp_path / "b").samefile(tmp_path / "a") == (code == 0)
+        assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_faults_of_a_copy_leave_nothing(tmp_path: Path) -> None:
@@ -102,7 +104,9 @@ def test_faults_of_a_copy_leave_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ignore", "safe"), [("", True), ("sync", False)])
-def test_a_copy_is_whole_under_its_name(tmp_path: Path, ignore: str, safe: bool) -> None:
+def test_a_copy_is_whole_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignore: str, safe: bool
+) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "a").write_bytes(DATA)
@@ -111,8 +115,12 @@ def test_a_copy_is_whole_under_its_name(tmp_path: Path, ignore: str, safe: bool)
     def check(_: bool, place: Path) -> bool:
         return (place / "b").read_bytes() in (b"of the user", DATA)
 
-    def work(system: object) -> None:
-        duplicate(root / "a", root / "b", system, overwrite=True)  # type: ignore[arg-type]
+    def work(system: System) -> None:
+        monkeypatch.setattr(system, "link", refuse)
+        duplicate(root / "a", root / "b", system, overwrite=True)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
     _, wrong = broken(root, work, check, ignore)
     assert (wrong == 0) == safe
