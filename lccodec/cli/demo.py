@@ -108,7 +108,7 @@ def run(
     if iterations < 4 * SAVE_EVERY:
         raise ArgumentError(f"the demo needs at least {4 * SAVE_EVERY} iterations; got {iterations}")
     if directory.exists() and any(directory.iterdir()):
-        raise ArgumentError(f"the demo needs an empty directory; {directory} is not empty")
+        raise ArgumentError(f"the demo needs a new or empty directory; {directory} is not empty")
 
     task = Task()
     last_save = iterations // 2 // SAVE_EVERY * SAVE_EVERY

@@ -26,10 +26,10 @@ _WORTHWHILE: Final = 0.9  # of the exact bytes: a policy that takes more is not 
 _OFFERED: Final = "balanced"
 
 _SOURCES: Final = {
-    "names": "by the numbers in the names",
-    "folders": "by the numbers in the names of the folders",
+    "names": "from the numbers in the file names",
+    "folders": "from the numbers in the folder names",
     "given": "as given",
-    "order": "in the order given, as no name has a number",
+    "order": "in the order given, because no name has a number",
 }
 
 
@@ -70,7 +70,7 @@ def map_files(
     paths: list[Path] = []
     for place in places:
         if place.is_dir() and chain_steps(place):
-            raise ArgumentError(f"{place} is a directory that is a chain: use fork, compact or bundle")
+            raise ArgumentError(f"{place} is already a chain: use fork, compact or bundle")
         paths += files_below(place) if place.is_dir() else [check_suffix(place)]
     present = list(chain_steps(directory)) if directory.is_dir() else []
     found, source = _numbered(paths, first, steps, present)
@@ -80,7 +80,7 @@ def map_files(
         try:
             next_step(step, present, directory)
         except ArgumentError as error:
-            there = "; --skip-existing leaves out what is there" if step in present else ""
+            there = "; --skip-existing skips it" if step in present else ""
             raise ArgumentError(f"{path}: {error}{there}") from None
     return Mapped(wanted, source, skipped)
 
@@ -91,7 +91,7 @@ def _numbered(
     if steps is not None:
         if len(steps) != len(paths) or len(set(steps)) != len(steps):
             raise ArgumentError(
-                f"--steps has {len(set(steps))} different steps for {len(paths)} files: give one for each"
+                f"--steps must have a different step for each of {len(paths)} files; got {len(set(steps))}"
             )
         return dict(sorted(zip(steps, paths, strict=True))), "given"
     if first is not None:
@@ -100,7 +100,7 @@ def _numbered(
         found = number_files(paths)
     except ArgumentError as error:
         raise ArgumentError(
-            f"{error}; say the steps: --steps 100,200 with one for each file, or --step for the first"
+            f"{error}; give the steps: --steps 100,200 with one for each file, or --step for the first"
         ) from None
     if found is not None:
         return found.steps, found.source
@@ -112,7 +112,7 @@ def mapping_text(mapped: Mapped) -> str:
     width = max((len(str(step)) for step in mapped.steps), default=0)
     lines = [f"  {step:{width}}  {printable(path)}" for step, path in mapped.steps.items()]
     head = [f"steps, {_SOURCES[mapped.source]}:"] if lines else ["nothing to save"]
-    there = [f"{len(mapped.skipped)} steps are there already"] if mapped.skipped else []
+    there = [f"skipped {len(mapped.skipped)} steps that exist already"] if mapped.skipped else []
     return "\n".join([*head, *lines, *there])
 
 
@@ -145,7 +145,7 @@ def forecasts_text(found: Sequence[Forecast], states: int, exact: bool) -> str:
     )
     for each in found:
         size = each.chain_bytes(states, exact)
-        note = ", the newest state exact too" if exact and each.policy != "lossless" else ""
+        note = ", with the newest state exact" if exact and each.policy != "lossless" else ""
         times = render.ratio(each.nbytes * states, size) or 0.0
         lines.append(f"  {size:,} bytes ({times:.1f}x) with --policy {each.policy}{note}")
     return "\n".join(lines)
@@ -174,7 +174,7 @@ def loss_text(loss: ImportLoss) -> str:
             f" at worst {loss.worst:.2g} ({where})"
         )
     if loss.unmoved:
-        parts.append(f"{loss.unmoved} times an array lost something that did not move")
+        parts.append(f"{loss.unmoved} times an array that did not move lost something")
     if loss.unmeasured:
-        parts.append(f"{loss.unmeasured} times an array lost something where no movement is known")
+        parts.append(f"{loss.unmeasured} times an array with unknown movement lost something")
     return "; ".join(parts) or "nothing was lost"

@@ -63,10 +63,10 @@ def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | 
     stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
     kind = "a keyframe" if plan.parent is None else f"a delta to step {plan.parent}"
     sampled = sum(each.sampled for each in estimates)
-    how = f"; {sampled} large arrays by a sample" if sampled else ""
+    how = f"; {sampled} large arrays estimated from a sample" if sampled else ""
     lines = [
         f"This would be {kind}: about {size_text(nbytes, stored)} in frames{how}.",
-        "Errors are multiples of the movement since the last checkpoint, or of the values without one.",
+        "Errors are multiples of the movement since the last checkpoint; without one, of the values.",
         *([plan.shortfall] if plan.shortfall else []),
     ]
     if last is not None and last.figures:

@@ -119,7 +119,7 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
 
 def chains_text(chains: Sequence[Path]) -> str:
     """Return the chains below a directory, such as those of ranks, with their steps."""
-    lines = ["this directory holds chains; give one of them to ls and the other verbs:"]
+    lines = ["this directory holds several chains; give one of them to ls and the other commands:"]
     for chain in chains:
         steps = list(directory_steps(chain))
         lines.append(f"  {printable(chain)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")
@@ -161,7 +161,7 @@ def arrays_text(info: CheckpointInfo) -> str:
         "policy": _policy_name(info.policy),
         "file": size_text(info.nbytes, info.file_bytes),
         **(
-            {"exact": "an exact file holds its state bit for bit; what is lost is of the history"}
+            {"exact": "the exact file holds this state bit for bit; losses are those of the history"}
             if info.exact
             else {}
         ),
@@ -268,9 +268,9 @@ def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
     full = report.full_bytes * report.checkpoints
     return "\n\n".join(
         [
-            f"A network of {report.parameters:,} parameters learned for {report.iterations} iterations; "
+            f"A network of {report.parameters:,} parameters was trained for {report.iterations} iterations; "
             f"its state was lost after {report.failure_iteration},\nrestored from the last checkpoint, and "
-            "trained on. Rework: iterations until the training loss was back.",
+            "trained further. Rework: iterations until the training loss was back.",
             table.text(),
             f"{report.checkpoints} checkpoints, policy {report.policy}, and the newest exact: "
             f"{size_text(full, report.chain_bytes)}\n"

@@ -60,7 +60,9 @@ def adam_to_flax(
     entries = _entries(optimizer, _names(optimizer, names))
     steps = {_count(entry["step"], f"the step of {name!r}") for name, entry in entries.items()}
     if len(steps) != 1:
-        raise ArgumentError(f"optax counts the steps of all parameters together; torch's are {sorted(steps)}")
+        raise ArgumentError(
+            f"all parameters must have the same step, because optax has one; got {sorted(steps)}"
+        )
     adam: dict[str, Any] = {"count": np.array(steps.pop(), np.int32)}
     template = None if like is None else _adam(like)
     for ours, theirs in _MOMENT_NAMES.items():
@@ -127,8 +129,8 @@ def _names(optimizer: Any, names: Sequence[str] | None) -> list[str]:
         }
     if not known:
         raise ArgumentError(
-            "the optimizer's state does not have the parameters' names: give them, or make the optimizer"
-            " with module.named_parameters()"
+            "the optimizer's state has no names of parameters: give them, or make the optimizer with"
+            " module.named_parameters()"
         )
     return [known[number] for number in sorted(known)]
 
@@ -149,17 +151,17 @@ def _entries(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
         if set(entry) != wanted
     ]
     if len(state) > len(names):
-        problems.append(f"there are {len(state)} parameters, and {len(names)} names")
+        problems.append(f"there are {len(state)} parameters but {len(names)} names")
     if problems:
         keys = ", ".join(sorted(wanted))
-        raise ArgumentError(f"Adam has exactly {keys} for each parameter: {'; '.join(problems)}")
+        raise ArgumentError(f"each parameter must have exactly {keys}, as in Adam: {'; '.join(problems)}")
     return entries
 
 
 def _field(optimizer: Any, name: str) -> Any:
     found = optimizer.get(name) if isinstance(optimizer, Mapping) else None
     if not isinstance(found, Mapping if name == "state" else list):
-        raise ArgumentError(f"not the state_dict of a torch optimizer: it has no {name}")
+        raise ArgumentError(f"the state of the optimizer must be a torch state_dict; it has no {name}")
     return found
 
 
@@ -172,7 +174,7 @@ def _by_number(state: Mapping[Any, Any], number: int) -> Any:
 def _count(value: Any, what: str) -> int:
     number = np.asarray(value)
     if number.shape or number.dtype.kind not in "uif" or not 0 <= number < 2**31 or number % 1:
-        raise ArgumentError(f"{what} is not a number of steps: {reprlib.repr(value)}")
+        raise ArgumentError(f"{what} must be a number of steps; got {reprlib.repr(value)}")
     return int(number)
 
 
@@ -184,7 +186,7 @@ def _adam(tree: Any) -> dict[str, Any]:
     """Return the fields of the single Adam state in nested containers."""
     found = list(_adams(tree))
     if len(found) != 1:
-        raise ArgumentError(f"the optax state holds {len(found)} states of Adam (count, mu and nu), not one")
+        raise ArgumentError(f"the optax state must hold one Adam state (count, mu and nu); got {len(found)}")
     return dict(children(found[0]) or ())
 
 

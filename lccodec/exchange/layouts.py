@@ -74,7 +74,7 @@ def _tied_to_flax(arrays: Arrays, *_: object) -> Arrays:
     first = np.asarray(arrays[0])
     for other in map(np.asarray, arrays[1:]):
         if (other.dtype, other.shape) != (first.dtype, first.shape) or other.tobytes() != first.tobytes():
-            raise ArgumentError("they are one array in Flax, and differ")
+            raise ArgumentError("they must be equal, because they are one array in Flax")
     return arrays[:1]
 
 
@@ -153,17 +153,17 @@ def _heads(shape: Shape | None, axis: int, size: int | None) -> int:
     if size is not None:
         return size
     if shape is None or len(shape) < -axis:
-        raise ArgumentError("how many heads is not known: give a rule with a size, or a target")
+        raise ArgumentError("the number of heads is not known: give a rule with a size, or a target")
     return shape[axis]
 
 
 def _summed_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
     first, second = arrays
     if (first.shape, first.dtype) != (second.shape, second.dtype):
-        raise ArgumentError("they are one sum in Flax, and their shapes or dtypes differ")
+        raise ArgumentError("they must have the same shape and dtype, because Flax has their sum")
     kind, bits = components(first)
     if not kind.is_float:
-        raise ArgumentError(f"they are one sum in Flax, and of dtype {kind.name}")
+        raise ArgumentError(f"they must be floating point, because Flax has their sum, not {kind.name}")
     add(bits, work(components(second)[1], kind), kind, out := np.empty_like(bits))
     spelled = "bits" if is_bfloat16_bits(first.dtype) else None
     return _blocks(from_components(out, kind, first.shape, spelled), len(shapes))
@@ -175,7 +175,7 @@ def _summed_gru_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
     kind, bits = components(arrays[1])
     if np.any(work(bits, kind)[2 * gate :]):
         raise ArgumentError(
-            "Flax's GRU has no bias inside the reset gate: the last third of bias_hh must be 0"
+            "the last third of bias_hh must be 0, because Flax's GRU has no bias inside the reset gate"
         )
     return sums
 
@@ -200,7 +200,7 @@ def _blocks(array: Array, number: int) -> list[Array]:
 
 def _joined(blocks: Arrays) -> Array:
     if len({(block.shape, block.dtype) for block in blocks}) != 1:
-        raise ArgumentError("they are one array in torch, and their shapes or dtypes differ")
+        raise ArgumentError("they must have the same shape and dtype, because they are one array in torch")
     return np.ascontiguousarray(np.concatenate(blocks))
 
 

@@ -167,19 +167,19 @@ class _Exchange:
         for move in moves:
             if any(found[name] != move for name in move.sources):
                 names = _listed(move.sources)
-                self.problems.append(f"{names}: one rule is for all, another for one of them")
+                self.problems.append(f"{names}: one rule maps all of them, another only one")
             else:
                 made |= self._moved(move)
         self._check_images(moves)
         counts = Counter(name for move in moves for name in move.targets)
         self.problems.extend(
-            f"{count} arrays would be {name!r}" for name, count in counts.items() if count > 1
+            f"{count} arrays would become {name!r}" for name, count in counts.items() if count > 1
         )
         for name, leaf in (self.target or {}).items():
             if name not in counts and self._is_left_out(name, leaf):
                 made[name] = leaf
             elif name not in counts:
-                self.problems.append(f"nothing would be {name!r}, which the target has")
+                self.problems.append(f"nothing would become {name!r}, which the target has")
         if self.problems:
             count = f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}"
             raise ArgumentError(f"from {self.side} to {self.other}, {count}: {'; '.join(self.problems)}")
@@ -242,7 +242,9 @@ class _Exchange:
         own = (self._by_rule(rule, name) for rule in self.rules)
         if (move := next(filter(None, own), None)) is not None:
             if not self._is_in_target(move):
-                self.problems.append(f"{name!r} would be {_places([move])}, which the target does not have")
+                self.problems.append(
+                    f"{name!r} would become {_places([move])}, which the target does not have"
+                )
                 return None
             return move
         moves = [move for rule in RULES if (move := self._by_rule(rule, name))]
@@ -251,11 +253,11 @@ class _Exchange:
             return possible[0]
         what = f"{name!r} ({_form(self.source[name])})"
         if possible:
-            self.problems.append(f"{what} could be {_places(possible)}: give a rule or a target")
+            self.problems.append(f"{what} could become {_places(possible)}: give a rule or a target")
         elif moves:
-            self.problems.append(f"{what} would be {_places(moves)}, which the target does not have")
+            self.problems.append(f"{what} would become {_places(moves)}, which the target does not have")
         else:
-            self.problems.append(f"{what} matches no rule")
+            self.problems.append(f"{what} matches no rule: give one")
         return None
 
     def _by_rule(self, rule: Rule, name: str) -> _Move | None:
@@ -301,7 +303,7 @@ class _Exchange:
         try:
             arrays = [_checked(self.source[name]) for name in move.sources]
             if self.moments and not layout.moments:
-                raise ArgumentError(f"layout {move.rule.layout!r} cannot carry moments")
+                raise ArgumentError(f"layout {move.rule.layout!r} cannot convert moments")
             transform = layout.to_flax if self.side == "torch" else layout.to_torch
             made = dict(zip(move.targets, transform(arrays, wanted, move.rule.size), strict=True))
         except ArgumentError as error:
@@ -311,14 +313,14 @@ class _Exchange:
             leaf = (self.target or {}).get(name)
             if leaf is not None and (_shape(leaf), _dtype(leaf)) != (_shape(array), _dtype(array)):
                 self.problems.append(
-                    f"{what} would be {name!r} as {_form(array)}, the target's is {_form(leaf)}"
+                    f"{what} would become {name!r} as {_form(array)}, but the target has {_form(leaf)}"
                 )
         return made
 
 
 def _checked(leaf: Any) -> Any:
     if not isinstance(leaf, np.ndarray | np.generic | int | float | str | bytes):
-        raise ArgumentError(f"a {type(leaf).__module__}.{type(leaf).__qualname__} is not a NumPy array")
+        raise ArgumentError(f"must be a NumPy array, not a {type(leaf).__module__}.{type(leaf).__qualname__}")
     return in_host_order(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 

@@ -28,6 +28,10 @@ MODULE: Final = "module"
 #: The layout of several names for one array.
 TIED: Final = "tied"
 _SIDES: Final[tuple[Side, Side]] = ("torch", "flax")
+_KINDS: Final = {  # of the values in a file; all others are strings
+    **dict.fromkeys(("size", "rank"), "an integer"),
+    **dict.fromkeys(_SIDES, "a string or a list of strings"),
+}
 
 
 @dataclass(frozen=True)
@@ -96,17 +100,17 @@ class Rule:
                     return f"{pattern!r} {reason}"
         counts = [len(self.patterns(side)) for side in _SIDES]
         if not any(counts):
-            return "has no pattern"
+            return "needs a pattern for torch or flax"
         if self.layout not in (*LAYOUTS, MODULE):
-            return f"there is no layout {self.layout!r}; there are {', '.join((*LAYOUTS, MODULE))}"
+            return f"layout must be one of {', '.join((*LAYOUTS, MODULE))}; got {self.layout!r}"
         if self.size is None and self.form.sized == "always":
             return f"layout {self.layout!r} needs a size"
         if self.size is not None and (self.form.sized == "never" or self.size < 1):
-            return f"layout {self.layout!r} has no size {self.size}"
+            return f"layout {self.layout!r} does not take size {self.size}"
         if not all(counts):
-            return "what is left out has no layout" if self.layout != "same" else None
+            return "a rule that leaves entries out takes no layout" if self.layout != "same" else None
         if counts[0] not in self.form.torch or counts[1] not in self.form.flax:
-            return f"layout {self.layout!r} is not for {counts[0]} arrays in torch and {counts[1]} in Flax"
+            return f"layout {self.layout!r} does not map {counts[0]} arrays in torch to {counts[1]} in Flax"
         kinds = {wildcards(pattern, side) for side in _SIDES for pattern in self.patterns(side)}
         if len(kinds) > 1 or max(kinds)[0] > 1:
             return "all patterns must have the same wildcards, and ** at most once"
@@ -158,20 +162,22 @@ def load_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:
         raise ArgumentError(f"{path}: {error}") from None
     entries = document.get("rule") if isinstance(document, dict) and set(document) == {"rule"} else None
     if not isinstance(entries, list):
-        raise ArgumentError(f"{path}: not a list 'rule' of tables, and nothing else")
+        raise ArgumentError(f"{path}: must hold [[rule]] tables and nothing else")
     return tuple(_rule(entry, f"{path}: rule {number}") for number, entry in enumerate(entries, 1))
 
 
 def _rule(entry: Any, where: str) -> Rule:
     known = {field.name for field in fields(Rule)}
     if not isinstance(entry, dict) or not entry or not set(entry) <= known:
-        raise ArgumentError(f"{where}: not a table of {', '.join(sorted(known))}")
+        raise ArgumentError(
+            f"{where}: must be a table with keys from {', '.join(sorted(known))}; got {entry!r}"
+        )
     values: dict[str, Any] = {"torch": None, "flax": None}
     for key, value in entry.items():
         values[key] = tuple(value) if isinstance(value, list) and key in _SIDES else value
         items = values[key] if isinstance(values[key], tuple) else [value]
         if any(type(item) is not (int if key in ("size", "rank") else str) for item in items):
-            raise ArgumentError(f"{where}: {key} is {value!r}")
+            raise ArgumentError(f"{where}: {key} must be {_KINDS.get(key, 'a string')}; got {value!r}")
     try:
         return Rule(**values)
     except ArgumentError as error:

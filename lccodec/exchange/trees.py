@@ -37,7 +37,7 @@ def leaves(tree: Any, separator: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for keys, leaf in _walk(tree, ()):
         if (name := separator.join(keys)) in found:
-            raise ArgumentError(f"two entries of the state are named {name!r}")
+            raise ArgumentError(f"two entries of the state have the name {name!r}")
         found[name] = leaf
     return found
 
@@ -74,7 +74,7 @@ def nested(found: Mapping[str, Any], separator: str) -> dict[str, Any]:
         for key in path:
             node = node.setdefault(key, {}) if isinstance(node, dict) else None
         if not isinstance(node, dict) or last in node:
-            raise ArgumentError(f"{name!r} is the name of an array and the path of others")
+            raise ArgumentError(f"{name!r} is the name of an array, and also the path of others")
         node[last] = leaf
     return tree
 

@@ -72,7 +72,7 @@ def drawing_library() -> str:
     except ImportError:
         raise DependencyError("a report needs vl-convert: pip install 'lccodec[report]'") from None
     if not sys.executable:  # of a program that embeds Python
-        raise DependencyError("a report needs a process of its own: sys.executable names no interpreter")
+        raise DependencyError("a report needs a second process, and sys.executable names no interpreter")
     command = [sys.executable, "-P", "-c", _BUNDLE_PROGRAM]  # -P: nothing of the working directory
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(command, capture_output=True, check=False, env=environment)  # noqa: S603

@@ -126,7 +126,7 @@ def test_nothing_is_offered_that_takes_no_less(tmp_path):
         (
             ["step100", "step900", "final"],
             [],
-            "final.npz has none: all files need one; say the steps: --steps 100,200",
+            "final.npz has none: all files need one; give the steps: --steps 100,200",
         ),
         (["step-1.5"], [], "a step must be a whole number; got 1.5"),
         (["2024-01-01", "2024-01-02"], [], "a step must be a whole number; got 2024-01-01"),

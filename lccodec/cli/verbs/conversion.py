@@ -67,12 +67,12 @@ def convert(  # one parameter for each option: click passes them by name
         own = () if rules is None else load_rules(rules)
         exchange = Exchange(source_framework, own, like, model, optimizer)
     elif any((source_framework, output_framework, rules, like, model, optimizer)):
-        raise click.UsageError("an exchange needs both --from and --to")
+        raise click.UsageError("conversion between frameworks needs --from and --to, and they must differ")
     state, metadata = _load(source, step)
     if exchange is not None:
         state, metadata, left_out = convert_state(state, metadata, exchange)
         if left_out:
-            tell("note", f"only the model and its optimizer, left out: {', '.join(left_out)}")
+            tell("note", f"only the model and its optimizer are converted; left out: {', '.join(left_out)}")
     written = save_output(state, output, metadata, shard_bytes)
     document = {"source": str(source), **written, "left_out": left_out}
     text = f"{printable(source)}: {written['bytes']:,} bytes  {printable(output)}"

@@ -43,7 +43,7 @@ def _steps(context: click.Context, parameter: click.Parameter, text: str | None)
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None or match[3] == "0":
-            message = f"{text!r} is not steps such as 100,200 or 0:1000 or 0:1000:50"
+            message = f"must be steps such as 100,200 or 0:1000 or 0:1000:50; got {text!r}"
             raise click.BadParameter(message, context, parameter)
         if match[4] is not None:
             ranges.append(range(int(match[4]), int(match[4]) + 1))
@@ -58,7 +58,7 @@ def _steps(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option(
     "--steps",
     callback=_steps,
-    help="Steps that have figures: 100,200 or 0:1000 or 0:1000:50.  [default: all, or evenly spaced ones]",
+    help="Steps to show: 100,200 or 0:1000 or 0:1000:50.  [default: all, or evenly spaced ones]",
 )
 @click.option(
     "--against",
@@ -76,10 +76,11 @@ def report(
     logdir: Path | None,
     as_json: bool,
 ) -> None:
-    """Make a page that shows a chain, a bundle or a file; or two of them beside each other.
+    """Write a page about a chain, a bundle or a file, or about two of them side by side.
 
-    It shows which checkpoints are whole, where the bytes go, how every array moved, and, beside
-    originals or an exact file, what was lost. With --json or --tensorboard alone there is no page.
+    It shows which checkpoints are intact, where the bytes go, how every array moved, and, given
+    originals or an exact file, what was lost. With only --json or --tensorboard, no page is
+    written.
     """
     wants_page = output is not None or not (as_json or logdir)
     target = output or Path("report.html")

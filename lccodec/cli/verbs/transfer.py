@@ -88,8 +88,10 @@ def _say_any(text: str) -> None:
 @click.option(
     "--steps", metavar="STEP,...", callback=_step_list, help="A step for each file, as in: 100,200,500"
 )
-@click.option("--skip-existing", is_flag=True, help="Leave out steps that the chain has, and go on.")
-@click.option("--dry-run", is_flag=True, help="Only say which file becomes which step, and about which size.")
+@click.option("--skip-existing", is_flag=True, help="Skip steps that the chain already has.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only show which file becomes which step, and the estimated size."
+)
 @click.option(
     "--policy",
     type=click.Choice(list(POLICIES)),
@@ -98,7 +100,7 @@ def _say_any(text: str) -> None:
 @click.option(
     "--newest",
     type=click.Choice(["exact", "history"]),
-    help="Whether to keep the newest state bit for bit in one more file, where something is lost."
+    help="Whether to keep the newest state bit for bit in an extra file, if anything may be lost."
     "  [default: as the chain was saved before; exact for a new one]",
 )
 @workers_option
@@ -116,8 +118,8 @@ def save(  # one parameter for each option: click passes them by name
 ) -> None:
     """Save files (.npz, .safetensors, .pt, .h5, .lcc.h5, ...) into a chain, each as one step.
 
-    Also an index of shards (.safetensors.index.json), .pth, .ckpt and .hdf5. Files of torch.save
-    are read by torch's weights-only loader. Of a FOLDER, the files in it are saved, or the only
+    Other formats are .safetensors.index.json (shards), .pth, .ckpt and .hdf5. Files of torch.save
+    are read by torch's weights-only loader. A FOLDER stands for the files in it, or for the only
     file of each of its folders.
 
     The step of a file is the number in its name, or in that of its folder, as in
@@ -181,7 +183,7 @@ def save(  # one parameter for each option: click passes them by name
         say(loss_text(loss))
     say(f"policy {printable(chain.policy.name)}: {render.roles_text(last)}")
     if last.exact:
-        say(f"the newest state, step {last.step}, is also there bit for bit")
+        say(f"the newest state, step {last.step}, is also kept bit for bit")
 
 
 @verb
@@ -193,7 +195,7 @@ def save(  # one parameter for each option: click passes them by name
 @_dtype_option
 @history_option
 @click.option(
-    "--fallback", is_flag=True, help="If the step is damaged, restore the newest one before it that is whole."
+    "--fallback", is_flag=True, help="If the step is damaged, restore the newest intact step before it."
 )
 @shard_option
 def restore(  # one parameter for each option: click passes them by name
@@ -246,7 +248,7 @@ def restore(  # one parameter for each option: click passes them by name
 @click.option(
     "--decay",
     type=float,
-    help="For an exponential average: each step counts this much of the next. [default: all the same]",
+    help="For an exponential average: how much each step counts relative to the next.  [default: 1]",
 )
 @click.option(
     "--role",
