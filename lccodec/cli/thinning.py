@@ -48,7 +48,7 @@ def _why_nothing_goes(found: Pruning, steps: Sequence[int]) -> list[str]:
         return ["nothing to remove: every step is kept"]
     children = sorted(set(found.needed.values()))
     lines = [
-        f"nothing to remove: {_ranges(children, steps)} needs all steps back to a keyframe",
+        f"nothing to remove: all steps back to a keyframe are needed by {_ranges(children, steps)}",
         "they can be removed after more saves, when the kept steps begin with a keyframe",
     ]
     if not found.rewritten:

@@ -63,7 +63,9 @@ def coarse_flags(checkpoints: Sequence[Checkpoint]) -> list[Flag]:
         return []
     first, error = coarse[0]
     more = f" The same at {_count(len(coarse) - 1, 'later step')}." if len(coarse) > 1 else ""
-    sentence = f"The error at step {first} is {error:.2g} of the weights' spread; a third is a lot.{more}"
+    sentence = (
+        f"At step {first} the error is {error:.2g} of the weights' spread; it should be below a third.{more}"
+    )
     return [Flag("warning", "coarse", None, first, sentence)]
 
 

@@ -145,7 +145,7 @@ def test_a_chain_of_which_nothing_can_be_read(tmp_path):
     assert (run.arrays, run.steps, run.histograms, run.loss) == ([], [], [], None)
     assert [each.kind for each in run.checkpoints] == ["unreadable"] * 3
     assert run.notes == ["3 of 3 checkpoints cannot be read, and have no figures."]
-    with pytest.raises(lccodec.ArgumentError, match=r"has none of the steps$"):
+    with pytest.raises(lccodec.ArgumentError, match=r"has none of the given steps$"):
         examine(chain.directory, steps=[0])
 
 
@@ -221,7 +221,7 @@ def test_chosen_steps(tmp_path):
     change = restored[1].astype(np.float64) - restored[0]
     index = row_of(run, "model/fc1.weight")
     assert run.figures["movement"][index] == [None, pytest.approx(rms(change) / rms(restored[0]))]
-    with pytest.raises(lccodec.ArgumentError, match="none of the steps; it has 0 to 70"):
+    with pytest.raises(lccodec.ArgumentError, match="none of the given steps; it has steps 0 to 70"):
         examine(chain.directory, steps=[5])
 
 

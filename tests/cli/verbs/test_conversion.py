@@ -38,7 +38,7 @@ def test_convert_of_an_index_and_to_npz(tmp_path):
     with lccodec.open(tmp_path / "m.lcc.h5") as file:
         assert (file.keys(), file.metadata()) == (["w"], {"format": "pt"})
     _, stderr = run("convert", tmp_path / "m.lcc.h5", tmp_path / "m.npz")
-    assert stderr == "lccodec: note: .npz has no place for metadata, left out: format\n"
+    assert stderr == "lccodec: note: .npz files cannot hold metadata; left out: format\n"
     assert np.load(tmp_path / "m.npz")["w"].tolist() == [0, 1, 2]
     (tmp_path / "m-1.safetensors").unlink()
     _, stderr = run("convert", index, tmp_path / "n.lcc.h5", code=1)

@@ -35,7 +35,7 @@ def test_demo(tmp_path, monkeypatch):
     for words in commands[:5]:
         run(*words)
     if find_spec("vl_convert"):
-        assert stdout.endswith("Open it in a browser: lccodec-demo-report.html\n")
+        assert stdout.endswith("open this file in a browser: lccodec-demo-report.html\n")
         assert (tmp_path / "lccodec-demo-report.html").read_bytes().startswith(b"<!doctype html>")
     monkeypatch.setattr("lccodec.cli.verbs.demonstration.find_spec", lambda _: None)
     document = run_json("demo")

@@ -37,8 +37,8 @@ def test_steps(directory):
     ):
         assert run_json("report", directory, "--steps", text)["runs"][0]["steps"] == expected
     for text in ("x", "1:2:0", "", "-3", "1;2"):
-        assert "is not steps such as" in run("report", directory, "--steps", text, code=2)[1]
-    assert "has none of the steps" in run("report", directory, "--json", "--steps", "7", code=2)[1]
+        assert "must be steps such as" in run("report", directory, "--steps", text, code=2)[1]
+    assert "has none of the given steps" in run("report", directory, "--json", "--steps", "7", code=2)[1]
 
 
 def test_against_files(directory, tmp_path):
