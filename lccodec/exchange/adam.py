@@ -1,9 +1,9 @@
 """Adam's moments from torch to optax and back, in the layouts of their parameters.
 
 torch keeps ``exp_avg``, ``exp_avg_sq`` and ``step`` for each parameter, by its number. optax keeps
-one ``ScaleByAdamState``: a ``count`` and two trees, ``mu`` and ``nu``. Both compute the same (if
-optax's ``eps_root`` is 0, the default), so training can continue. Learning rates, betas and weight
-decay come from the new optimizer, and so do the counts of optax's schedules.
+one ``ScaleByAdamState``: a ``count`` and two trees, ``mu`` and ``nu``. Both do the same computation
+(if optax's ``eps_root`` is 0, the default), so training can continue. Learning rates, betas, weight
+decay and the counts of optax's schedules come from the new optimizer.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def adam_to_flax(
     rules
         Rules that come before `RULES`, as for the weights.
     like
-        An optax state with Adam's state anywhere in it. The result has its structure, and its
-        values for everything else. It is needed wherever `to_flax` needs it.
+        The target: an optax state that contains Adam's state. The result has its structure, and its
+        values for everything else. It is needed whenever `to_flax` needs one.
 
     Returns
     -------
@@ -54,8 +54,8 @@ def adam_to_flax(
     Raises
     ------
     ArgumentError
-        If a parameter has no moments, or the steps differ; for AMSGrad, because torch takes its
-        maximum before the correction of the bias and optax after it; and as `to_flax`.
+        If a parameter has no moments, or the steps differ; for AMSGrad, because torch takes the
+        maximum before bias correction and optax after it; and as `to_flax`.
     """
     entries = _entries(optimizer, _names(optimizer, names))
     steps = {_count(entry["step"], f"the step of {name!r}") for name, entry in entries.items()}
@@ -85,14 +85,14 @@ def adam_to_torch(
     Parameters
     ----------
     state
-        An optax state of NumPy arrays, with Adam's state anywhere in it.
+        An optax state of NumPy arrays that contains Adam's state.
     names
         The names of the parameters in the optimizer's order; None if `like` has them.
     rules
         Rules that come before `RULES`, as for the weights.
     like
-        The ``state_dict`` of the torch optimizer. The result gets its ``param_groups``, without
-        which torch cannot load it. If the optimizer has taken a step, shapes are checked too.
+        The target: the ``state_dict`` of the torch optimizer. The result has its ``param_groups``,
+        without which torch cannot load it. If the optimizer has taken a step, shapes are checked.
 
     Returns
     -------

@@ -1,9 +1,9 @@
-"""Layouts: how the arrays of a layer lie in torch and in Flax, and the conversion both ways.
+"""Layouts: how the arrays of a layer are arranged in torch and in Flax, and how to convert them.
 
-Each layout is a permutation of elements: there and back gives the same bits, and Adam's moments are
+Each layout is a permutation of elements: a round trip gives the same bits, and Adam's moments are
 converted like the weights. The exceptions are ``summed`` and ``summed-gru``: recurrent layers have
 two biases in torch and one in Flax. From Flax they are exact: the second bias is zero. From torch
-the layer computes the same with the sum, but its two parts are lost. torch also trains the sum
+the layer computes the same with the sum, but the two parts are lost. torch also trains the sum
 twice as fast, so no state of Adam gives the same next step, and moments are refused.
 
 Source: torch.nn of torch 2.13 and flax.nnx of Flax 0.12; each layout is tested against both.
@@ -28,8 +28,7 @@ Shape: TypeAlias = tuple[int, ...]
 Arrays: TypeAlias = Sequence[Array]
 #: The shapes that the other side wants; None for each that is not known.
 Shapes: TypeAlias = Sequence[Shape | None]
-#: From the arrays of one side, the shapes of the other side and the size in the rule, makes the
-#: arrays of the other side.
+#: Makes the arrays of the other side from those of one side, the wanted shapes and the rule's size.
 Transform: TypeAlias = Callable[[Arrays, Shapes, int | None], Arrays]
 
 
@@ -38,12 +37,12 @@ _ANY_RANK: Final = range(65)  # NumPy's arrays have at most 64 dimensions
 
 @dataclass(frozen=True)
 class Layout:
-    """One pair of ways to lay out a layer's arrays.
+    """How the arrays of a layer are arranged on both sides.
 
     Parameters
     ----------
     to_flax, to_torch
-        The conversions. They raise ArgumentError, with the reason, for arrays that do not fit.
+        The conversions. They raise ArgumentError for arrays that do not fit.
     torch, flax
         The possible numbers of arrays on each side.
     ranks

@@ -1,4 +1,4 @@
-"""Mapping of states between torch and Flax NNX: one rule for each entry, or an error lists all."""
+"""States of modules from torch to Flax NNX and back, entry by entry, by rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["exchange", "to_flax", "to_torch"]
 
 
 def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
-    """Return a torch module's state as the state of the same module in Flax NNX.
+    """Convert a torch module's state to the state of the same module in Flax NNX.
 
     Parameters
     ----------
@@ -29,10 +29,10 @@ def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
     rules
         Rules that come before `RULES`.
     like
-        The target: a state like the result, as ``nnx.to_pure_dict(nnx.state(module))``. Its leaves
-        need a shape and a dtype. It decides where names and ranks leave several possibilities.
-        Every entry of it must be filled; entries that a rule leaves out (random streams) are copied
-        to the result.
+        The target: a state with the structure of the result, such as
+        ``nnx.to_pure_dict(nnx.state(module))``. Its leaves need a shape and a dtype. It decides
+        where names and ranks leave several possibilities. All of its entries must be filled;
+        entries that a rule leaves out (random streams) are copied to the result.
 
     Returns
     -------
@@ -43,8 +43,8 @@ def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
     Raises
     ------
     ArgumentError
-        Lists every entry that no rule maps, that several rules map, or that has no place in `like`;
-        every entry of `like` that is not filled; and every shape or dtype that differs from `like`.
+        If entries cannot be mapped by exactly one rule, or do not match `like` in name, shape or
+        dtype, or if an entry of `like` is not filled. The message lists all such entries.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
 
 
 def to_torch(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
-    """Return a Flax NNX module's state as that of the same module in torch: inverse of `to_flax`.
+    """Convert a Flax NNX module's state to that of the same module in torch: inverse of `to_flax`.
 
     Parameters
     ----------
@@ -66,8 +66,8 @@ def to_torch(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
         Rules that come before `RULES`.
     like
         The target: the torch module's ``state_dict``; see `to_flax`. The result has its
-        ``num_batches_tracked``. Without `like` the result does not have this entry, which
-        ``load_state_dict`` allows.
+        ``num_batches_tracked``. Without `like`, the result lacks this entry, which
+        ``load_state_dict`` accepts.
 
     Returns
     -------
@@ -103,26 +103,10 @@ def exchange(
     side: Side,
     moments: bool = False,
 ) -> dict[str, Any]:
-    """Return the leaves of one side as leaves of the other side, by name.
+    """Convert arrays by name from `side` to the other side, as `to_flax` and `to_torch`.
 
-    Parameters
-    ----------
-    source
-        NumPy arrays by name.
-    target
-        Leaves with a shape and a dtype by name; a leaf is None if they are not known. None without
-        a target.
-    rules
-        Rules that come before `RULES`.
-    side
-        The side of the source.
-    moments
-        Whether the arrays are moments. Not every layout can convert them.
-
-    Raises
-    ------
-    ArgumentError
-        Lists everything that does not fit.
+    A leaf of the target is None if its shape and dtype are not known. Not every layout can convert
+    `moments`.
     """
     return _Exchange(source, target, rules, side, moments).run()
 

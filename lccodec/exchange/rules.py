@@ -1,10 +1,9 @@
 """Rules: which names in torch correspond to which names in Flax, and in which layout.
 
-`RULES` are the rules for common layers. A user's own rules come before them, in their order: the
-first one that matches counts. Of the common rules exactly one must be possible. torch uses the name
-``weight`` for a Linear (in Flax a transposed ``kernel``) and for an Embedding (in Flax an
-``embedding``, not transposed). So names and ranks alone are not always enough; then a target or a
-rule of the user decides.
+`RULES` are the rules for common layers. A user's own rules come first: the first that matches
+counts. Of the common rules exactly one must be possible. torch uses the name ``weight`` for a
+Linear (in Flax a transposed ``kernel``) and for an Embedding (in Flax an ``embedding``, not
+transposed). So names and ranks are not always enough; then a target or a rule of the user decides.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ class Rule:
     ----------
     torch, flax
         A pattern, or several if one array on one side is several arrays on the other; see
-        `lccodec.exchange.patterns`. None: what the other side's pattern matches is left out, and in
-        a target it is kept as it is.
+        `lccodec.exchange.patterns`. If None, what the pattern of the other side matches is left
+        out, and kept unchanged in a target.
     layout
-        One of `lccodec.exchange.LAYOUTS`, or ``"module"``: a module has another path on the other
-        side. The path that ``**`` stands for in other rules is translated by the first module rule
-        that matches it.
+        A name in `lccodec.exchange.LAYOUTS`, or ``"module"`` if the rule translates the path of a
+        module. The first such rule that matches translates the path that ``**`` stands for in other
+        rules.
     size
-        The number of heads for ``heads`` and ``heads-out``, unless a target shows it; the number of
+        The number of heads for ``heads`` and ``heads-out``, unless a target gives it; the number of
         channels for ``flattened``.
     rank
         Match only arrays with this number of dimensions in torch. The layout also has limits.
@@ -57,8 +56,8 @@ class Rule:
     Raises
     ------
     ArgumentError
-        If a pattern is ambiguous, the two sides have different wildcards, the layout does not
-        exist, or it does not take so many arrays.
+        If a pattern is ambiguous, the wildcards of the two sides differ, or the layout is unknown
+        or does not map that many arrays.
 
     Examples
     --------

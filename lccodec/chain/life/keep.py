@@ -1,7 +1,7 @@
-"""Which steps of a chain are to stay: a rule in the words of Orbax, restic and Lightning.
+"""Which steps of a chain to keep: a rule in the words of Orbax, restic and Lightning.
 
-A step stays if any part of the rule wants it. What it needs stays with it, and so do the newest
-step and pinned ones: that is up to :mod:`lccodec.chain.life.prune`.
+A step is kept if any part of the rule matches. :mod:`lccodec.chain.life.prune` also keeps what such
+a step needs, the newest step and pinned steps.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _BEST_PARTS: Final = 3  # how many, of what, and of which end
 
 @dataclass(frozen=True)
 class Keep:
-    """Which steps stay when a chain is thinned out.
+    """Which steps to keep when a chain is pruned. A step is kept if any part matches.
 
     Parameters
     ----------
     latest
-        That many of the newest steps.
+        Number of newest steps to keep.
     every
-        Steps that are a multiple of this number.
+        Keep steps that are a multiple of this number.
     best
-        How many, a key of the metadata, and ``"min"`` or ``"max"``, as in ``(3, "loss", "min")``.
-        Of equal ones the later step stays. A step whose value is missing, not a number or NaN is
-        none of the best.
+        How many steps to keep, the metadata key to rank them by, and whether the ``"min"`` or the
+        ``"max"`` is best, as in ``(3, "loss", "min")``. Among equal values, later steps are kept.
+        Steps without a numeric value are not ranked.
     steps
-        These steps.
+        Steps to keep.
     newer_than
-        A `timedelta` before now, or a `datetime`: the steps whose files were written later. A file
-        from the future, as of a clock that was set back, counts as newer.
+        Keep steps whose files were written after this `datetime`, or within this `timedelta`
+        before now. Files with a time in the future count as newer.
 
     Raises
     ------
     ArgumentError
-        If a part is not of that form, or if there is none.
+        If a parameter is invalid, or if none is given.
 
     Examples
     --------
@@ -81,14 +81,14 @@ class Keep:
     def choose(
         self, files: Mapping[int, Path], metadata: Callable[[int], Mapping[str, str]]
     ) -> dict[int, str]:
-        """Return the steps that stay, in rising order, and with each what wants it.
+        """Return the steps to keep, in rising order, each with the reason.
 
         Parameters
         ----------
         files
             The checkpoint files by rising step.
         metadata
-            Returns the metadata of a step. It is called only for `best`.
+            Returns the metadata of a step. Called only if `best` is given.
         """
         found: dict[int, str] = {}
         if self.latest is not None:
@@ -125,7 +125,7 @@ class Keep:
 
 
 def check_keep(keep: Keep | None) -> Keep | None:
-    """Return the parameter `keep` of a chain; raise ``ArgumentError`` if it is something else."""
+    """Return `keep`; raise ``ArgumentError`` if it is neither None nor a `Keep`."""
     if keep is not None and not isinstance(keep, Keep):
         raise ArgumentError(f"keep must be an lccodec.Keep; got {keep!r}")
     return keep
@@ -155,7 +155,7 @@ def _checked_best(best: object) -> tuple[int, str, str]:
 
 
 def _number(text: str | None) -> float:
-    """Return a value of the metadata as a number; NaN for others."""
+    """Return a metadata value as a number; NaN if it is none."""
     try:
         return math.nan if text is None else float(text)
     except ValueError:
