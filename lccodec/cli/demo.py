@@ -59,7 +59,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Report:
+class DemoResult:
     """The figures of the experiment; ``dataclasses.asdict`` makes them ready for JSON."""
 
     directory: str  # of the chain, which is kept
@@ -85,7 +85,7 @@ def run(
     iterations: int = 400,
     policy: str = "balanced",
     progress: Callable[[int, int], object] | None = None,
-) -> Report:
+) -> DemoResult:
     """Run the experiment and keep its chain in `directory`.
 
     Parameters
@@ -126,7 +126,7 @@ def run(
     full_bytes = twin.vector.nbytes
     all_saves = (last_save // SAVE_EVERY + 1) * full_bytes
     chain_bytes, checkpoints = _bytes_on_disk(directory), iterations // SAVE_EVERY + 1
-    return Report(
+    return DemoResult(
         directory=str(directory),
         policy=policy,
         parameters=twin.vector.size,

@@ -25,8 +25,8 @@ from .inventory import Inventory, shortened
 from .measures.originals import ChainOriginals, ExactOriginals, Originals
 from .measures.trajectory import Trajectory
 from .report import Checkpoint, Comparison, Report, Run
+from .selection import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
 from .source import Source, open_source
-from .thinning import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
 
 _NOTE: Final = "Movement is not quality: an array that moves a lot may learn well, or diverge."
 _MAX_PROBLEMS: Final = 5  # of one checkpoint

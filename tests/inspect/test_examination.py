@@ -11,7 +11,7 @@ from lccodec.chain.life.pins import pin
 from lccodec.chain.read.bundle import open_path
 from lccodec.chain.store.directory import checkpoint_path
 from lccodec.frame.decode import decode_components
-from lccodec.inspect import examination, thinning
+from lccodec.inspect import examination, selection
 from lccodec.inspect.examination import examine
 from lccodec.inspect.measures.rank import effective_rank
 from lccodec.inspect.report import document
@@ -192,13 +192,13 @@ def test_a_step_that_is_pruned_meanwhile_is_left_out(tmp_path):
     assert run.flags == []
 
 
-# --- thinning -------------------------------------------------------------------------------------
+# --- selection ------------------------------------------------------------------------------------
 
 
-def test_steps_and_arrays_are_thinned_out(tmp_path, monkeypatch):
+def test_steps_and_arrays_are_chosen(tmp_path, monkeypatch):
     chain = save_run(tmp_path / "run", run_states(8))
-    monkeypatch.setattr(thinning, "MAX_CELLS", 12)
-    monkeypatch.setattr(examination, "largest", lambda rows: thinning.largest(rows, 4))
+    monkeypatch.setattr(selection, "MAX_CELLS", 12)
+    monkeypatch.setattr(examination, "largest", lambda rows: selection.largest(rows, 4))
     monkeypatch.setattr(examination, "MAX_CHECKPOINTS", 5)
     run = only_run(chain.directory)
     assert run.steps == [0, 40, 70]

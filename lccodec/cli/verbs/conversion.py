@@ -11,11 +11,9 @@ from ...adapters.files.conversion import Exchange
 from ...adapters.files.conversion import convert as convert_state
 from ...adapters.files.formats import check_suffix, load_file
 from ...container.bundle.bundle import is_bundle
-from ...errors import ArgumentError
 from ...exchange import load_rules
 from ...printable import printable
-from .. import render
-from ..program import say, tell, verb
+from ..program import say_result, tell, verb
 from .output import save_output, shard_option
 from .parameters import CHAIN_OR_FILE, FILE, NEW, STEP, open_state
 
@@ -76,14 +74,12 @@ def convert(  # one parameter for each option: click passes them by name
     written = save_output(state, output, metadata, shard_bytes)
     document = {"source": str(source), **written, "left_out": left_out}
     text = f"{printable(source)}: {written['bytes']:,} bytes  {printable(output)}"
-    say(render.dump_json(document) if as_json else text)
+    say_result(as_json, document, text)
 
 
 def _load(source: Path, step: int | None) -> tuple[Any, dict[str, str]]:
     """Return the state of a file or of a step, and its metadata; bfloat16 as bits."""
-    if not source.is_dir() and not is_bundle(source):
-        if step is not None:
-            raise ArgumentError(f"--step needs a chain; {source} is a file")
+    if step is None and not source.is_dir() and not is_bundle(source):
         return load_file(source)
     with open_state(source, step, history=False) as file:
         return file.state(dtype="bits"), file.metadata()

@@ -23,9 +23,8 @@ from ...chain.save.settings import KEYFRAME_EVERY
 from ...errors import ArgumentError
 from ...policy.presets import POLICIES
 from ...printable import printable
-from .. import render
-from ..program import say, verb
-from ..thinning import compaction_text, net_text, pruning_text
+from ..program import say, say_result, verb
+from ..pruning import compaction_text, net_text, pruning_text
 from .parameters import CHAIN_OR_FILE, NEW, STEP, chain_argument
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -43,13 +42,11 @@ def rollback(directory: Path, step: int, delete: bool, as_json: bool) -> None:
     All later steps are set aside in DIR/.rolled-back, with the exact file: see rolled-back.
     """
     gone = roll_back(directory, step, delete=delete)
-    if as_json:
-        say(render.dump_json({"directory": str(directory), "deleted": delete, **asdict(gone)}))
-        return
     done = (
         "there are no later steps" if not gone.bytes else "removed" if delete else f"set aside as {gone.name}"
     )
-    say(f"step {step} is the newest; {done}{_content(gone)}")
+    document = {"directory": str(directory), "deleted": delete, **asdict(gone)}
+    say_result(as_json, document, f"step {step} is the newest; {done}{_content(gone)}")
 
 
 @verb
@@ -72,15 +69,10 @@ def rolled_back(  # one parameter for each option
         found = delete_rolled_back(directory, name, pinned=pinned)
     else:
         found = [each for each in list_rolled_back(directory) if name in (None, each.name)]
-    if as_json:
-        done = "undone" if undo else "deleted" if delete else None
-        say(render.dump_json({"directory": str(directory), "done": done, "rolled_back": found}))
-        return
-    did = "put back " if undo else "removed " if delete else ""
-    for each in found:
-        say(f"{did}{each.name}{_content(each)}")
-    if not found:
-        say("no steps are set aside")
+    done, did = ("undone", "put back ") if undo else ("deleted", "removed ") if delete else (None, "")
+    lines = [f"{did}{each.name}{_content(each)}" for each in found] or ["no steps are set aside"]
+    document = {"directory": str(directory), "done": done, "rolled_back": found}
+    say_result(as_json, document, "\n".join(lines))
 
 
 def _content(gone: RolledBack) -> str:
@@ -104,8 +96,7 @@ def fork(directory: Path, step: int, target: Path, as_json: bool) -> None:
     """
     steps = fork_chain(directory, target, step)
     document = {"directory": str(directory), "fork": str(target), "steps": steps}
-    text = f"{printable(target)}: {len(steps)} checkpoints, the newest is step {step}"
-    say(render.dump_json(document) if as_json else text)
+    say_result(as_json, document, f"{printable(target)}: {len(steps)} checkpoints, the newest is step {step}")
 
 
 def _age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> timedelta | None:
@@ -196,12 +187,12 @@ def prune(  # one parameter for each option: click passes them by name
         }
         for chain, found in pruned.items()
     ]
-    if as_json:
-        say(render.dump_json({"chains": documents} if places or documents[1:] else documents[0]))
-        return
-    for chain, found in pruned.items():
-        head = f"{printable(chain)}: " if places or documents[1:] else ""
-        say(head + pruning_text(found, dry_run))
+    several = bool(places) or len(pruned) > 1
+    texts = (
+        (f"{printable(chain)}: " if several else "") + pruning_text(found, dry_run)
+        for chain, found in pruned.items()
+    )
+    say_result(as_json, {"chains": documents} if several else documents[0], "\n".join(texts))
 
 
 @verb
@@ -233,7 +224,7 @@ def compact(
     chain = Chain(directory)
     found = chain.compact(policy, keyframe_every=keyframe_every, directory=target, dry_run=dry_run)
     document = {"directory": str(target or directory), "dry_run": dry_run, **asdict(found)}
-    say(render.dump_json(document) if as_json else compaction_text(found))
+    say_result(as_json, document, compaction_text(found))
 
 
 @verb
@@ -258,7 +249,5 @@ def unpin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
 
 def _tell_pins(directory: Path, as_json: bool) -> None:
     pins = pinned_steps(directory)
-    if as_json:
-        say(render.dump_json({"directory": str(directory), "pins": pins}))
-    else:
-        say(f"pinned: {', '.join(map(str, pins))}" if pins else "no pins")
+    text = f"pinned: {', '.join(map(str, pins))}" if pins else "no pins"
+    say_result(as_json, {"directory": str(directory), "pins": pins}, text)

@@ -14,6 +14,7 @@ from ...chain.store.directory import chain_steps
 from ...container.bundle.bundle import Bundle, is_bundle
 from ...container.disk.system import checked_path
 from ...errors import ArgumentError
+from ...policy.presets import POLICIES
 
 
 class _Path(click.Path):
@@ -44,6 +45,11 @@ class _Chain(_Path):
 chain_argument = click.argument("directory", metavar="DIR", type=_Path(exists=True, file_okay=False))
 place_argument = click.argument("place", metavar="DIR|BUNDLE", type=_Chain(exists=True))
 step_option = click.option("--step", type=STEP, help="The step.  [default: the latest]")
+policy_option = click.option(
+    "--policy",
+    type=click.Choice(list(POLICIES)),
+    help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
+)
 workers_option = click.option(
     "-j", "--workers", type=click.IntRange(0), help="Worker processes; 0 for one per core, minus one."
 )
@@ -73,6 +79,6 @@ def open_checkpoint(path: Path, step: int | None, *, exact: bool = False) -> Ope
     """Open a step of a chain or a bundle (the latest by default), or a checkpoint file."""
     if not path.is_dir():
         if step is not None and not is_bundle(path):
-            raise ArgumentError(f"--step needs a chain; {path} is a file")
+            raise ArgumentError(f"--step needs a chain or a bundle; {path} is a file")
         return open_path(path, step=step, exact=exact)
     return open_step(path, step)

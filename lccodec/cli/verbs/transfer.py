@@ -17,13 +17,12 @@ from ...chain.read.checkpoint import OpenCheckpoint
 from ...chain.read.history import select_shares
 from ...chain.read.info import CheckpointInfo
 from ...chain.store.directory import chain_steps
-from ...policy.presets import POLICIES
 from ...policy.record import Kept
 from ...policy.roles import ROLES, Role
 from ...printable import printable
 from .. import render
 from ..importing import Loader, forecasts_text, loss_text, map_files, mapping_text, measured_loss, offered
-from ..program import say, verb
+from ..program import say, say_result, verb
 from .output import save_output, shard_option
 from .parameters import (
     CHAIN_OR_FILE,
@@ -34,6 +33,7 @@ from .parameters import (
     open_checkpoint,
     open_state,
     place_argument,
+    policy_option,
     step_option,
     steps_of,
     workers_option,
@@ -92,11 +92,7 @@ def _say_any(text: str) -> None:
 @click.option(
     "--dry-run", is_flag=True, help="Only show which file becomes which step, and the estimated size."
 )
-@click.option(
-    "--policy",
-    type=click.Choice(list(POLICIES)),
-    help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
-)
+@policy_option
 @click.option(
     "--newest",
     type=click.Choice(["exact", "history"]),
@@ -237,8 +233,7 @@ def restore(  # one parameter for each option: click passes them by name
     written = save_output(state, output, metadata, shard_bytes)
     document = {"directory": str(place), "step": info.step, "exact": info.exact, **written}
     kind = ", exact" if info.exact else ""
-    text = f"step {info.step}{kind}: {written['bytes']:,} bytes  {printable(output)}"
-    say(render.dump_json(document) if as_json else text)
+    say_result(as_json, document, f"step {info.step}{kind}: {written['bytes']:,} bytes  {printable(output)}")
 
 
 @verb
@@ -291,13 +286,11 @@ def average(  # one parameter for each option: click passes them by name
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())
     written = save_output(state, output, metadata)
-    if as_json:
-        document = {"directory": str(directory), "steps": list(shares), "shares": list(shares.values())}
-        say(render.dump_json({**document, "averaged": found.arrays, **written}))
-        return
+    document = {"directory": str(directory), "steps": list(shares), "shares": list(shares.values())}
     what = f"mean of {len(shares)} steps, {min(shares)} to {newest}" if len(shares) > 1 else f"step {newest}"
     count = f"arrays averaged: {len(found.arrays)}, others of step {newest}"
-    say(f"{what}: {written['bytes']:,} bytes, {count}  {printable(output)}")
+    text = f"{what}: {written['bytes']:,} bytes, {count}  {printable(output)}"
+    say_result(as_json, {**document, "averaged": found.arrays, **written}, text)
 
 
 def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:

@@ -20,7 +20,7 @@ def quick_demo(directory, *, progress):
     outcome = demo.Outcome("chain", 4, 1000, 11.5, 2, 0.918, 0.36, 3)
     never = dataclasses.replace(outcome, scheme="SCAR, same bytes", rework_iterations=None)
     figures = (2005, 8020, 30, 10, 22, 0.91, 0.35)
-    return demo.Report(str(directory), "lc-3", *figures, (outcome, never), 3, 9000, 2.67, 0.93, 0.94)
+    return demo.DemoResult(str(directory), "lc-3", *figures, (outcome, never), 3, 9000, 2.67, 0.93, 0.94)
 
 
 def test_demo(tmp_path, monkeypatch):
