@@ -140,9 +140,7 @@ class Loader:
 
 def forecasts_text(found: Sequence[Forecast], states: int, exact: bool) -> str:
     """Return about how many bytes each policy takes; `exact` is as for `Forecast.chain_bytes`."""
-    lines = (
-        [f"about {found[0].nbytes * states:,} bytes in {states} states; as a chain, about:"] if found else []
-    )
+    lines = [f"about {found[0].nbytes * states:,} bytes in {states} states; as a chain, about:"]
     for each in found:
         size = each.chain_bytes(states, exact)
         note = ", with the newest state exact" if exact and each.policy != "lossless" else ""

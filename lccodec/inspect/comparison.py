@@ -9,8 +9,8 @@ from ..chain.read.bundle import open_path
 from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_step
 from ..container.bundle.bundle import is_bundle
 from ..policy.roles import Role
-from .difference import ArrayChange, Leaves, compare_states
-from .report import Compared, Comparison, Swapped
+from .difference import ArrayChange, Leaves, Replacement, compare_states
+from .report import Compared, Comparison
 
 
 def open_at_step(path: Path, step: int | None) -> OpenCheckpoint:
@@ -43,8 +43,8 @@ def compare(
         unchanged=difference.unchanged,
         appeared=difference.appeared,
         disappeared=difference.disappeared,
-        replaced=[Swapped(each.name, each.old, each.new) for each in difference.replaced],
-        scalars=[Swapped(each.name, repr(each.old), repr(each.new)) for each in difference.scalars],
+        replaced=difference.replaced,
+        scalars=[Replacement(each.name, repr(each.old), repr(each.new)) for each in difference.scalars],
     )
 
 

@@ -42,7 +42,7 @@ class ArrayChange:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A leaf that has another kind, dtype or shape now, which `old` and `new` say."""
+    """A leaf with another kind, dtype or shape, or a scalar with another value, as texts."""
 
     name: str
     old: str

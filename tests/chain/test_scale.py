@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from lccodec import Keep
 from lccodec.chain.store.directory import checkpoint_path
-from lccodec.cli.verbs import ls
+from lccodec.cli.verbs.inspection import ls
 from lccodec.container.disk.system import System
 
 from ..support.chains import HistoryChain

@@ -62,23 +62,13 @@ _dtype_option = click.option(
 )
 
 
-def _step(text: Any, parameter: click.Parameter, context: click.Context) -> int:
-    return STEP.convert(text, parameter, context)
-
-
 def _step_list(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[int, ...] | None:
     """Return steps that are given as ``100,200``."""
     if text is None:
         return None
-    return tuple(_step(part.strip(), parameter, context) for part in text.split(","))
-
-
-def _say_any(text: str) -> None:
-    """Print a text, if there is one."""
-    if text:
-        say(text)
+    return tuple(int(STEP.convert(part.strip(), parameter, context)) for part in text.split(","))
 
 
 @verb
@@ -144,13 +134,13 @@ def save(  # one parameter for each option: click passes them by name
         asked = () if policy is None else (policy,)
         forecasts = loader.forecasts(("lossless", "balanced", *asked)) if is_new else []
         told = [{**asdict(each), "chain_bytes": each.chain_bytes(count, exact)} for each in forecasts]
-        text = forecasts_text(forecasts, count, exact)
-        _say_any(render.dump_json({**document, "forecasts": told}) if as_json else text)
+        if forecasts or as_json:
+            say_result(as_json, {**document, "forecasts": told}, forecasts_text(forecasts, count, exact))
         return
     if is_new and policy is None:
         policy = "lossless"  # nobody has allowed these files to lose anything
-        if count > 1 and not as_json:
-            _say_any(forecasts_text(offered(loader, count, exact), count, exact))
+        if count > 1 and not as_json and (found := offered(loader, count, exact)):
+            say(forecasts_text(found, count, exact))
     saved = []
     chain = Chain(directory, policy=policy, workers=workers, newest=newest)
     with chain, render.progress("saving") as update:
@@ -170,16 +160,14 @@ def save(  # one parameter for each option: click passes them by name
                 say(f"step {info.step}, {kind}: {size}  {printable(file)}")
     last = saved[-1][1]
     loss = measured_loss(directory, mapped) if any(info.lossy for _, info in saved) else None
-    if as_json:
-        results = [{"file": str(file), **render.checkpoint_document(info)} for file, info in saved]
-        lost = None if loss is None else asdict(loss)
-        say(render.dump_json({**document, "saved": results, "loss": lost}))
-        return
-    if loss is not None:
-        say(loss_text(loss))
-    say(f"policy {printable(chain.policy.name)}: {render.roles_text(last)}")
-    if last.exact:
-        say(f"the newest state, step {last.step}, is also kept bit for bit")
+    results = [{"file": str(file), **render.checkpoint_document(info)} for file, info in saved]
+    lines = [
+        *([] if loss is None else [loss_text(loss)]),
+        f"policy {printable(chain.policy.name)}: {render.roles_text(last)}",
+        *([f"the newest state, step {last.step}, is also kept bit for bit"] if last.exact else []),
+    ]
+    lost = None if loss is None else asdict(loss)
+    say_result(as_json, {**document, "saved": results, "loss": lost}, "\n".join(lines))
 
 
 @verb
