@@ -156,7 +156,7 @@ def totals(infos: Sequence[CheckpointInfo]) -> dict[str, Any]:
 
 def arrays_text(info: CheckpointInfo) -> str:
     """Return what is known about a checkpoint, and a table of its arrays."""
-    facts = {
+    facts: dict[str, object] = {
         "step": "-" if info.step is None else info.step,
         "parent": "none, a keyframe" if info.parent is None else info.parent,
         "deltas": f"{info.deltas} to replay",

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,9 +28,12 @@ MODULE: Final = "module"
 #: The layout of several names for one array.
 TIED: Final = "tied"
 _SIDES: Final[tuple[Side, Side]] = ("torch", "flax")
-_KINDS: Final = {  # of the values in a file; all others are strings
-    **dict.fromkeys(("size", "rank"), "an integer"),
-    **dict.fromkeys(_SIDES, "a string or a list of strings"),
+_KINDS: Final = {  # of the values in a file
+    "torch": "a string or a list of strings",
+    "flax": "a string or a list of strings",
+    "layout": "a string",
+    "size": "an integer",
+    "rank": "an integer",
 }
 
 
@@ -161,22 +165,20 @@ def load_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:
         raise ArgumentError(f"{path}: {error}") from None
     entries = document.get("rule") if isinstance(document, dict) and set(document) == {"rule"} else None
     if not isinstance(entries, list):
-        raise ArgumentError(f"{path}: must hold [[rule]] tables and nothing else")
+        raise ArgumentError(f"{path}: must hold a list of tables 'rule' and nothing else")
     return tuple(_rule(entry, f"{path}: rule {number}") for number, entry in enumerate(entries, 1))
 
 
 def _rule(entry: Any, where: str) -> Rule:
-    known = {field.name for field in fields(Rule)}
-    if not isinstance(entry, dict) or not entry or not set(entry) <= known:
-        raise ArgumentError(
-            f"{where}: must be a table with keys from {', '.join(sorted(known))}; got {entry!r}"
-        )
+    if not isinstance(entry, dict) or not entry or not set(entry) <= set(_KINDS):
+        keys = ", ".join(_KINDS)
+        raise ArgumentError(f"{where}: must be a table with keys from {keys}; got {reprlib.repr(entry)}")
     values: dict[str, Any] = {"torch": None, "flax": None}
     for key, value in entry.items():
         values[key] = tuple(value) if isinstance(value, list) and key in _SIDES else value
         items = values[key] if isinstance(values[key], tuple) else [value]
-        if any(type(item) is not (int if key in ("size", "rank") else str) for item in items):
-            raise ArgumentError(f"{where}: {key} must be {_KINDS.get(key, 'a string')}; got {value!r}")
+        if any(type(item) is not (int if _KINDS[key] == "an integer" else str) for item in items):
+            raise ArgumentError(f"{where}: {key} must be {_KINDS[key]}; got {value!r}")
     try:
         return Rule(**values)
     except ArgumentError as error:

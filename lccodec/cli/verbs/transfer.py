@@ -68,7 +68,8 @@ def _step_list(
     """Return steps that are given as ``100,200``."""
     if text is None:
         return None
-    return tuple(int(STEP.convert(part.strip(), parameter, context)) for part in text.split(","))
+    parts: list[Any] = text.split(",")
+    return tuple(STEP.convert(part.strip(), parameter, context) for part in parts)
 
 
 @verb
