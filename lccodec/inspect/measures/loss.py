@@ -1,9 +1,9 @@
 """What was lost: decoded arrays beside their originals, and beside how far these have moved.
 
 The error of an element is ``decoded - original``. Its movement is how far the original has moved
-since the previous shown step. If there is no original of that step, it is the distance from what was
-decoded there: the difference that a delta codes, which has the error of the step before in it. The
-bias is the sum of their products, over the root of the product of their sums of squares: the
+since the previous shown step. If there is no original of that step, it is the distance from what
+was decoded there: the difference that a delta codes, which has the error of the step before in it.
+The bias is the sum of their products, over the root of the product of their sums of squares: the
 correlation about 0. A codec whose errors point back in time has a negative one, and training that
 resumes from it is set back.
 """
