@@ -36,7 +36,7 @@ import numpy as np
 import lccodec
 
 from ..errors import ArgumentError
-from .network import Floats, Network, Task
+from .demo_network import Floats, Network, Task
 
 SAVE_EVERY: Final = 4  # iterations
 

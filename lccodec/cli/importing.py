@@ -13,7 +13,7 @@ from ..adapters.files.steps import files_below, number_files
 from ..chain.save.forecast import Forecast, forecast
 from ..chain.store.directory import chain_steps, next_step
 from ..errors import ArgumentError
-from ..inspect.imported import ImportLoss, import_loss
+from ..inspect.import_loss import ImportLoss, import_loss
 from ..policy.roles import Assignment
 from ..printable import printable
 from . import render

@@ -10,6 +10,7 @@ resumes from it is set back.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ import numpy as np
 
 from ...element_types import ELEMENT_TYPES, Array, ElementType
 from ...errors import ArgumentError
-from ...parallel import WIDE_PIECE
 from ...policy.policy import Policy
 from ...policy.record import read_record
 from ...quantizers.base import Quantizer
@@ -59,7 +59,7 @@ def measure_loss(bits: Array, original: Array, before: Array | None, kind: Eleme
     0.5
     """
     largest, count, sums = 0.0, 0, np.zeros(3)
-    earlier: Iterable[Array | None] = _every_none(original) if before is None else _wide(before, kind)
+    earlier: Iterable[Array | None] = itertools.repeat(None) if before is None else _wide(before, kind)
     with np.errstate(all="ignore"):
         for decoded, exact, old in zip(_wide(bits, kind), _wide(original, kind), earlier, strict=False):
             errors = decoded - exact
@@ -84,10 +84,6 @@ def measure_loss(bits: Array, original: Array, before: Array | None, kind: Eleme
 def _wide(bits: Array, kind: ElementType) -> Iterable[Array]:
     for values in numbers(bits, kind):
         yield values.astype(np.float64) if values.dtype.kind in "iu" else values
-
-
-def _every_none(bits: Array) -> Iterable[None]:
-    return (None for _ in range(0, bits.size, WIDE_PIECE))
 
 
 def _product(left: Array, right: Array) -> float:
