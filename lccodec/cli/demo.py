@@ -88,21 +88,8 @@ def run(
 ) -> DemoResult:
     """Run the experiment and keep its chain in `directory`.
 
-    Parameters
-    ----------
-    directory
-        A directory that is empty or does not exist yet.
-    iterations
-        Length of the training, at least 16. The failure is in the middle.
-    policy
-        The policy of the chain.
-    progress
-        Called as ``progress(done, total)`` after every iteration of training.
-
-    Raises
-    ------
-    ArgumentError
-        If `directory` is not empty or `iterations` is too small.
+    The directory must be new or empty. The failure is in the middle of the iterations, which are
+    at least 16. ``progress(done, total)`` is called after every iteration.
     """
     directory = Path(directory)
     if iterations < 4 * SAVE_EVERY:

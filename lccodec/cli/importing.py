@@ -51,21 +51,8 @@ def map_files(
 ) -> Mapped:
     """Return which file becomes which step of a chain. Nothing is loaded.
 
-    Parameters
-    ----------
-    places
-        Files, and directories of files.
-    first
-        The step of the first file, if each further one is one step later.
-    steps
-        The step of each file.
-    skip_existing
-        Whether to leave out steps that are there.
-
-    Raises
-    ------
-    ArgumentError
-        If a step is not clear, is there, or is before the latest of the chain.
+    `places` are files and directories of files. Steps are `steps`, or count from `first`, or are
+    found in names. Raise ``ArgumentError`` if a step is not clear, exists, or is too low.
     """
     paths: list[Path] = []
     for place in places:

@@ -24,11 +24,6 @@ def children(node: Any) -> list[tuple[str, Any]] | None:
 def leaves(tree: Any, separator: str) -> dict[str, Any]:
     """Return the leaves of nested containers by name; None is not a leaf.
 
-    Raises
-    ------
-    ArgumentError
-        If two leaves have the same name, or the nesting is endless.
-
     Examples
     --------
     >>> leaves({"a": {0: 1, "b/c": 2}, "d": None}, "/")
@@ -56,11 +51,6 @@ def _walk(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], A
 
 def nested(found: Mapping[str, Any], separator: str) -> dict[str, Any]:
     """Return leaves by name as nested dicts.
-
-    Raises
-    ------
-    ArgumentError
-        If a leaf and a container have the same name.
 
     Examples
     --------

@@ -25,13 +25,7 @@ def compare(
     right: tuple[Path, int | None],
     progress: Callable[[int, int], object] | None = None,
 ) -> Comparison:
-    """Compare two states, each given by its path and its step there.
-
-    Raises
-    ------
-    ArgumentError, ChainError, DataError, StorageError
-        If one of them cannot be opened or decoded.
-    """
+    """Compare two states, each given by its path and its step there."""
     with open_at_step(*left) as before, open_at_step(*right) as after:
         difference = compare_states(Leaves(before), Leaves(after), progress)
         roles = {array.name: array.role for array in after.info().arrays}

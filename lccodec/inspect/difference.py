@@ -116,12 +116,7 @@ def compare_states(
 ) -> Difference:
     """Return how two states differ.
 
-    Parameters
-    ----------
-    old, new
-        Arrays and scalars by name: `Leaves` of a checkpoint, or dicts.
-    progress
-        Called as ``progress(done, total)`` after every leaf of `new`.
+    States are arrays and scalars by name: `Leaves` of a checkpoint, or dicts.
 
     Examples
     --------

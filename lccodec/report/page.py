@@ -60,13 +60,7 @@ def write_page(document: Mapping[str, Any], path: str | os.PathLike[str]) -> int
 
 
 def drawing_library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script.
-
-    Raises
-    ------
-    DependencyError
-        If the extra ``report`` is not installed.
-    """
+    """Return Vega, Vega-Lite and Vega-Embed as one script."""
     try:
         import vl_convert  # noqa: F401  # only whether it is there
     except ImportError:

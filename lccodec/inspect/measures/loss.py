@@ -41,14 +41,7 @@ NOTHING_KNOWN = Lost(None, None, None)
 
 
 def measure_loss(bits: Array, original: Array, before: Array | None, kind: ElementType) -> Lost:
-    """Return what an array lost, given by its components.
-
-    Parameters
-    ----------
-    bits, original
-        The array as decoded and as it was.
-    before
-        What the array has moved from; ``None`` if that is not known.
+    """Return what an array lost, given by its components; `before` is what it has moved from.
 
     Examples
     --------
@@ -91,15 +84,7 @@ def _product(left: Array, right: Array) -> float:
 
 
 class LossTable:
-    """Collects what the arrays of a run lose.
-
-    Parameters
-    ----------
-    against
-        Which originals, in words.
-    rows
-        The arrays that are shown.
-    """
+    """Collects what the shown arrays of a run lose; `against` says which originals, in words."""
 
     def __init__(self, against: str, rows: Sequence[ArrayRow]) -> None:
         self._against = against
