@@ -227,7 +227,7 @@ TESTED_WITH = {
     "adapters/dcp/reader": "adapters/dcp/test_dcp",
     "adapters/jax/single_file": "adapters/jax/test_states",
     "adapters/torch/single_file": "adapters/torch/test_states",
-    "cli/thinning": "cli/verbs/test_life",
+    "cli/pruning": "cli/verbs/test_life",
     "cli/verbs/parameters": "cli/test_program",
 }
 

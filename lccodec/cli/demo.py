@@ -36,7 +36,7 @@ import numpy as np
 import lccodec
 
 from ..errors import ArgumentError
-from .network import Floats, Network, Task
+from .demo_network import Floats, Network, Task
 
 SAVE_EVERY: Final = 4  # iterations
 
@@ -59,7 +59,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Report:
+class DemoResult:
     """The figures of the experiment; ``dataclasses.asdict`` makes them ready for JSON."""
 
     directory: str  # of the chain, which is kept
@@ -85,30 +85,17 @@ def run(
     iterations: int = 400,
     policy: str = "balanced",
     progress: Callable[[int, int], object] | None = None,
-) -> Report:
+) -> DemoResult:
     """Run the experiment and keep its chain in `directory`.
 
-    Parameters
-    ----------
-    directory
-        A directory that is empty or does not exist yet.
-    iterations
-        Length of the training, at least 16. The failure is in the middle.
-    policy
-        The policy of the chain.
-    progress
-        Called as ``progress(done, total)`` after every iteration of training.
-
-    Raises
-    ------
-    ArgumentError
-        If `directory` is not empty or `iterations` is too small.
+    The directory must be new or empty. The failure is in the middle of the iterations, which are
+    at least 16. ``progress(done, total)`` is called after every iteration.
     """
     directory = Path(directory)
     if iterations < 4 * SAVE_EVERY:
         raise ArgumentError(f"the demo needs at least {4 * SAVE_EVERY} iterations; got {iterations}")
     if directory.exists() and any(directory.iterdir()):
-        raise ArgumentError(f"the demo needs an empty directory; {directory} is not empty")
+        raise ArgumentError(f"the demo needs a new or empty directory; {directory} is not empty")
 
     task = Task()
     last_save = iterations // 2 // SAVE_EVERY * SAVE_EVERY
@@ -126,7 +113,7 @@ def run(
     full_bytes = twin.vector.nbytes
     all_saves = (last_save // SAVE_EVERY + 1) * full_bytes
     chain_bytes, checkpoints = _bytes_on_disk(directory), iterations // SAVE_EVERY + 1
-    return Report(
+    return DemoResult(
         directory=str(directory),
         policy=policy,
         parameters=twin.vector.size,

@@ -14,7 +14,7 @@ from ..chain.save.forecast import Forecast, forecast
 from ..chain.store.directory import DirectoryStore
 from ..chain.store.store import check_next
 from ..errors import ArgumentError
-from ..inspect.imported import ImportLoss, import_loss
+from ..inspect.import_loss import ImportLoss, import_loss
 from ..policy.roles import Assignment
 from ..printable import printable
 from . import render
@@ -27,10 +27,10 @@ _WORTHWHILE: Final = 0.9  # of the exact bytes: a policy that takes more is not 
 _OFFERED: Final = "balanced"
 
 _SOURCES: Final = {
-    "names": "by the numbers in the names",
-    "folders": "by the numbers in the names of the folders",
+    "names": "from the numbers in the file names",
+    "folders": "from the numbers in the folder names",
     "given": "as given",
-    "order": "in the order given, as no name has a number",
+    "order": "in the order given, because no name has a number",
 }
 
 
@@ -52,26 +52,13 @@ def map_files(
 ) -> Mapped:
     """Return which file becomes which step of a chain. Nothing is loaded.
 
-    Parameters
-    ----------
-    places
-        Files, and directories of files.
-    first
-        The step of the first file, if each further one is one step later.
-    steps
-        The step of each file.
-    skip_existing
-        Whether to leave out steps that are there.
-
-    Raises
-    ------
-    ArgumentError
-        If a step is not clear, is there, or is before the latest of the chain.
+    `places` are files and directories of files. Steps are `steps`, or count from `first`, or are
+    found in names. Raise ``ArgumentError`` if a step is not clear, exists, or is too low.
     """
     paths: list[Path] = []
     for place in places:
         if place.is_dir() and DirectoryStore(place).steps():
-            raise ArgumentError(f"{place} is a directory that is a chain: use fork, compact or bundle")
+            raise ArgumentError(f"{place} is already a chain: use fork, compact or bundle")
         paths += files_below(place) if place.is_dir() else [check_suffix(place)]
     present = list(DirectoryStore(directory).steps()) if directory.is_dir() else []
     found, source = _numbered(paths, first, steps, present)
@@ -81,7 +68,7 @@ def map_files(
         try:
             check_next(step, present, directory)
         except ArgumentError as error:
-            there = "; --skip-existing leaves out what is there" if step in present else ""
+            there = "; --skip-existing skips it" if step in present else ""
             raise ArgumentError(f"{path}: {error}{there}") from None
     return Mapped(wanted, source, skipped)
 
@@ -92,7 +79,7 @@ def _numbered(
     if steps is not None:
         if len(steps) != len(paths) or len(set(steps)) != len(steps):
             raise ArgumentError(
-                f"--steps has {len(set(steps))} different steps for {len(paths)} files: give one for each"
+                f"--steps must have a different step for each of {len(paths)} files; got {len(set(steps))}"
             )
         return dict(sorted(zip(steps, paths, strict=True))), "given"
     if first is not None:
@@ -101,7 +88,7 @@ def _numbered(
         found = number_files(paths)
     except ArgumentError as error:
         raise ArgumentError(
-            f"{error}; say the steps: --steps 100,200 with one for each file, or --step for the first"
+            f"{error}; give the steps: --steps 100,200 with one for each file, or --step for the first"
         ) from None
     if found is not None:
         return found.steps, found.source
@@ -113,7 +100,7 @@ def mapping_text(mapped: Mapped) -> str:
     width = max((len(str(step)) for step in mapped.steps), default=0)
     lines = [f"  {step:{width}}  {printable(path)}" for step, path in mapped.steps.items()]
     head = [f"steps, {_SOURCES[mapped.source]}:"] if lines else ["nothing to save"]
-    there = [f"{len(mapped.skipped)} steps are there already"] if mapped.skipped else []
+    there = [f"skipped {len(mapped.skipped)} steps that exist already"] if mapped.skipped else []
     return "\n".join([*head, *lines, *there])
 
 
@@ -141,12 +128,10 @@ class Loader:
 
 def forecasts_text(found: Sequence[Forecast], states: int, exact: bool) -> str:
     """Return about how many bytes each policy takes; `exact` is as for `Forecast.chain_bytes`."""
-    lines = (
-        [f"about {found[0].nbytes * states:,} bytes in {states} states; as a chain, about:"] if found else []
-    )
+    lines = [f"about {found[0].nbytes * states:,} bytes in {states} states; as a chain, about:"]
     for each in found:
         size = each.chain_bytes(states, exact)
-        note = ", the newest state exact too" if exact and each.policy != "lossless" else ""
+        note = ", with the newest state exact" if exact and each.policy != "lossless" else ""
         times = render.ratio(each.nbytes * states, size) or 0.0
         lines.append(f"  {size:,} bytes ({times:.1f}x) with --policy {each.policy}{note}")
     return "\n".join(lines)
@@ -175,7 +160,7 @@ def loss_text(loss: ImportLoss) -> str:
             f" at worst {loss.worst:.2g} ({where})"
         )
     if loss.unmoved:
-        parts.append(f"{loss.unmoved} times an array lost something that did not move")
+        parts.append(f"{loss.unmoved} times an array that did not move lost something")
     if loss.unmeasured:
-        parts.append(f"{loss.unmeasured} times an array lost something where no movement is known")
+        parts.append(f"{loss.unmeasured} times an array with unknown movement lost something")
     return "; ".join(parts) or "nothing was lost"

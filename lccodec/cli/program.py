@@ -77,6 +77,11 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo("".join(parts), err=err)
 
 
+def say_result(as_json: bool, document: Any, text: str) -> None:
+    """Print what a verb has found: as a JSON document, or as text."""
+    say(render.dump_json(document) if as_json else text)
+
+
 def tell(kind: str, message: object) -> None:
     """Print a line on standard error: an error, a warning or a note."""
     say(f"lccodec: {kind}: {printable(message)}", err=True)

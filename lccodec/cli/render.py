@@ -21,10 +21,11 @@ from typing import Any, Final
 from ..chain.read.info import ArrayInfo, CheckpointInfo
 from ..chain.store.directory import DirectoryStore
 from ..inspect.difference import Difference
+from ..inspect.inventory import policy_name
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import EXACT_BY_DEFAULT
 from ..printable import printable
-from .demo import Report
+from .demo import DemoResult
 from .quality import quality_facts
 from .sparkline import sparkline
 from .table import Table
@@ -117,12 +118,22 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
     return f"{table.text()}\n\n{line}" if infos else "no checkpoints"
 
 
+def steps_text(steps: Sequence[int]) -> str:
+    """Return how many checkpoints there are, and their range.
+
+    Examples
+    --------
+    >>> steps_text([10, 20, 30])
+    '3 checkpoints, steps 10 to 30'
+    """
+    return f"{len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}"
+
+
 def chains_text(chains: Sequence[Path]) -> str:
     """Return the chains below a directory, such as those of ranks, with their steps."""
-    lines = ["this directory holds chains; give one of them to ls and the other verbs:"]
+    lines = ["this directory holds several chains; give one of them to ls and the other commands:"]
     for chain in chains:
-        steps = list(DirectoryStore(chain).checkpoints())
-        lines.append(f"  {printable(chain)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")
+        lines.append(f"  {printable(chain)}: {steps_text(list(DirectoryStore(chain).checkpoints()))}")
     return "\n".join(lines)
 
 
@@ -144,31 +155,22 @@ def totals(infos: Sequence[CheckpointInfo]) -> dict[str, Any]:
     }
 
 
-def _policy_name(recorded: Any) -> Any:
-    """Return the name of the policy that a checkpoint recorded; without one, the record itself."""
-    if isinstance(recorded, dict) and "policy" in recorded:  # with roles
-        recorded = recorded["policy"]
-    return recorded["name"] if isinstance(recorded, dict) and "name" in recorded else recorded
-
-
 def arrays_text(info: CheckpointInfo) -> str:
     """Return what is known about a checkpoint, and a table of its arrays."""
-    facts = {
+    facts: dict[str, object] = {
         "step": "-" if info.step is None else info.step,
         "parent": "none, a keyframe" if info.parent is None else info.parent,
         "deltas": f"{info.deltas} to replay",
         "root": info.root,
-        "policy": _policy_name(info.policy),
+        "policy": policy_name(info.policy),
         "file": size_text(info.nbytes, info.file_bytes),
-        **(
-            {"exact": "an exact file holds its state bit for bit; what is lost is of the history"}
-            if info.exact
-            else {}
-        ),
+        "exact": "the exact file holds this state bit for bit; losses are those of the history",
         "arrays": roles_text(info),
         **quality_facts(info),
         **{f"metadata {key}": value for key, value in info.metadata.items()},
     }
+    if not info.exact:
+        del facts["exact"]
     headers = "dtype", "shape", "role", "because", "in deltas", "method", "values", "bytes", "ratio"
     table = Table("name", *headers)
     for array in info.arrays:
@@ -255,7 +257,7 @@ def difference_text(difference: Difference, roles: Mapping[str, str]) -> str:
     return "\n\n".join(parts)
 
 
-def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
+def demo_text(report: DemoResult, commands: Iterable[Sequence[object]]) -> str:
     """Return the figures of the demo, and which commands to try on the chain it left."""
     table = Table("checkpoints", "every", "bytes", "ratio", "lost", "loss", "accuracy", "rework")
     loss, accuracy = f"{report.loss_before:.4f}", f"{100 * report.accuracy_before:.2f} %"
@@ -268,9 +270,9 @@ def demo_text(report: Report, commands: Iterable[Sequence[object]]) -> str:
     full = report.full_bytes * report.checkpoints
     return "\n\n".join(
         [
-            f"A network of {report.parameters:,} parameters learned for {report.iterations} iterations; "
+            f"A network of {report.parameters:,} parameters was trained for {report.iterations} iterations; "
             f"its state was lost after {report.failure_iteration},\nrestored from the last checkpoint, and "
-            "trained on. Rework: iterations until the training loss was back.",
+            "trained further. Rework: iterations until the training loss was back.",
             table.text(),
             f"{report.checkpoints} checkpoints, policy {report.policy}, and the newest exact: "
             f"{size_text(full, report.chain_bytes)}\n"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ..inspect.thinning import evenly_spaced
+from ..inspect.selection import evenly_spaced
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN: Final = "_.-=+*%#"  # where the output has no other characters
@@ -19,8 +19,8 @@ WIDTH: Final = 60
 def sparkline(values: Sequence[float | None], *, logarithmic: bool = False, width: int = WIDTH) -> str:
     """Return one character for each number, from the lowest to the highest.
 
-    What is ``None`` or not finite has a blank. A longer series is thinned out evenly. On a
-    `logarithmic` scale, what is not above 0 has the lowest character.
+    Blanks stand for ``None`` and what is not finite. Of a longer series, evenly spaced numbers are
+    shown. On a `logarithmic` scale, what is not above 0 has the lowest character.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""Exchange of a network's weights and Adam moments between torch and Flax NNX.
+"""Convert a network's weights and Adam moments between torch and Flax NNX.
 
 The two frameworks differ in names and layouts of arrays, not only in types. `to_flax` and
-`to_torch` map the state of a module; `adam_to_flax` and `adam_to_torch` map the moments of its
-optimizer. A table of rules (the user's own, then `RULES`) says which name corresponds to which, and
-how the array is laid out on either side (`LAYOUTS`). Every array is mapped by exactly one rule; if
-not, an error lists all problems. States are made of NumPy arrays; no framework is needed.
+`to_torch` convert the state of a module; `adam_to_flax` and `adam_to_torch` convert the moments of
+its optimizer. Rules (your own, then `RULES`) say which names correspond, and how the array is laid
+out on either side (`LAYOUTS`). Exactly one rule must map each array; otherwise, one error lists all
+problems. States hold NumPy arrays; no framework is needed.
 
 Examples
 --------

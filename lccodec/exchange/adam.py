@@ -1,9 +1,9 @@
 """Adam's moments from torch to optax and back, in the layouts of their parameters.
 
 torch keeps ``exp_avg``, ``exp_avg_sq`` and ``step`` for each parameter, by its number. optax keeps
-one ``ScaleByAdamState``: a ``count`` and two trees, ``mu`` and ``nu``. Both compute the same (if
-optax's ``eps_root`` is 0, the default), so training can continue. Learning rates, betas and weight
-decay come from the new optimizer, and so do the counts of optax's schedules.
+one ``ScaleByAdamState``: a ``count`` and two trees, ``mu`` and ``nu``. Both do the same computation
+(if optax's ``eps_root`` is 0, the default), so training can continue. Learning rates, betas, weight
+decay and the counts of optax's schedules come from the new optimizer.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def adam_to_flax(
     rules
         Rules that come before `RULES`, as for the weights.
     like
-        An optax state with Adam's state anywhere in it. The result has its structure, and its
-        values for everything else. It is needed wherever `to_flax` needs it.
+        The target: an optax state that contains Adam's state. The result has its structure, and its
+        values for everything else. It is needed whenever `to_flax` needs one.
 
     Returns
     -------
@@ -54,13 +54,15 @@ def adam_to_flax(
     Raises
     ------
     ArgumentError
-        If a parameter has no moments, or the steps differ; for AMSGrad, because torch takes its
-        maximum before the correction of the bias and optax after it; and as `to_flax`.
+        If a parameter has no moments, or the steps differ; for AMSGrad, because torch takes the
+        maximum before bias correction and optax after it; and as `to_flax`.
     """
     entries = _entries(optimizer, _names(optimizer, names))
     steps = {_count(entry["step"], f"the step of {name!r}") for name, entry in entries.items()}
     if len(steps) != 1:
-        raise ArgumentError(f"optax counts the steps of all parameters together; torch's are {sorted(steps)}")
+        raise ArgumentError(
+            f"all parameters must have the same step, because optax has one; got {sorted(steps)}"
+        )
     adam: dict[str, Any] = {"count": np.array(steps.pop(), np.int32)}
     template = None if like is None else _adam(like)
     for ours, theirs in _MOMENT_NAMES.items():
@@ -83,14 +85,14 @@ def adam_to_torch(
     Parameters
     ----------
     state
-        An optax state of NumPy arrays, with Adam's state anywhere in it.
+        An optax state of NumPy arrays that contains Adam's state.
     names
         The names of the parameters in the optimizer's order; None if `like` has them.
     rules
         Rules that come before `RULES`, as for the weights.
     like
-        The ``state_dict`` of the torch optimizer. The result gets its ``param_groups``, without
-        which torch cannot load it. If the optimizer has taken a step, shapes are checked too.
+        The target: the ``state_dict`` of the torch optimizer. The result has its ``param_groups``,
+        without which torch cannot load it. If the optimizer has taken a step, shapes are checked.
 
     Returns
     -------
@@ -127,8 +129,8 @@ def _names(optimizer: Any, names: Sequence[str] | None) -> list[str]:
         }
     if not known:
         raise ArgumentError(
-            "the optimizer's state does not have the parameters' names: give them, or make the optimizer"
-            " with module.named_parameters()"
+            "the optimizer's state has no names of parameters: give them, or make the optimizer with"
+            " module.named_parameters()"
         )
     return [known[number] for number in sorted(known)]
 
@@ -149,17 +151,17 @@ def _entries(optimizer: Any, names: Sequence[str]) -> dict[str, Any]:
         if set(entry) != wanted
     ]
     if len(state) > len(names):
-        problems.append(f"there are {len(state)} parameters, and {len(names)} names")
+        problems.append(f"there are {len(state)} parameters but {len(names)} names")
     if problems:
         keys = ", ".join(sorted(wanted))
-        raise ArgumentError(f"Adam has exactly {keys} for each parameter: {'; '.join(problems)}")
+        raise ArgumentError(f"each parameter must have exactly {keys}, as in Adam: {'; '.join(problems)}")
     return entries
 
 
 def _field(optimizer: Any, name: str) -> Any:
     found = optimizer.get(name) if isinstance(optimizer, Mapping) else None
     if not isinstance(found, Mapping if name == "state" else list):
-        raise ArgumentError(f"not the state_dict of a torch optimizer: it has no {name}")
+        raise ArgumentError(f"the state of the optimizer must be a torch state_dict; it has no {name}")
     return found
 
 
@@ -172,7 +174,7 @@ def _by_number(state: Mapping[Any, Any], number: int) -> Any:
 def _count(value: Any, what: str) -> int:
     number = np.asarray(value)
     if number.shape or number.dtype.kind not in "uif" or not 0 <= number < 2**31 or number % 1:
-        raise ArgumentError(f"{what} is not a number of steps: {reprlib.repr(value)}")
+        raise ArgumentError(f"{what} must be a number of steps; got {reprlib.repr(value)}")
     return int(number)
 
 
@@ -184,7 +186,7 @@ def _adam(tree: Any) -> dict[str, Any]:
     """Return the fields of the single Adam state in nested containers."""
     found = list(_adams(tree))
     if len(found) != 1:
-        raise ArgumentError(f"the optax state holds {len(found)} states of Adam (count, mu and nu), not one")
+        raise ArgumentError(f"the optax state must hold one Adam state (count, mu and nu); got {len(found)}")
     return dict(children(found[0]) or ())
 
 

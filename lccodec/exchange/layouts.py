@@ -1,9 +1,9 @@
-"""Layouts: how the arrays of a layer lie in torch and in Flax, and the conversion both ways.
+"""Layouts: how the arrays of a layer are arranged in torch and in Flax, and how to convert them.
 
-Each layout is a permutation of elements: there and back gives the same bits, and Adam's moments are
+Each layout is a permutation of elements: a round trip gives the same bits, and Adam's moments are
 converted like the weights. The exceptions are ``summed`` and ``summed-gru``: recurrent layers have
 two biases in torch and one in Flax. From Flax they are exact: the second bias is zero. From torch
-the layer computes the same with the sum, but its two parts are lost. torch also trains the sum
+the layer computes the same with the sum, but the two parts are lost. torch also trains the sum
 twice as fast, so no state of Adam gives the same next step, and moments are refused.
 
 Source: torch.nn of torch 2.13 and flax.nnx of Flax 0.12; each layout is tested against both.
@@ -28,8 +28,7 @@ Shape: TypeAlias = tuple[int, ...]
 Arrays: TypeAlias = Sequence[Array]
 #: The shapes that the other side wants; None for each that is not known.
 Shapes: TypeAlias = Sequence[Shape | None]
-#: From the arrays of one side, the shapes of the other side and the size in the rule, makes the
-#: arrays of the other side.
+#: Makes the arrays of the other side from those of one side, the wanted shapes and the rule's size.
 Transform: TypeAlias = Callable[[Arrays, Shapes, int | None], Arrays]
 
 
@@ -38,12 +37,12 @@ _ANY_RANK: Final = range(65)  # NumPy's arrays have at most 64 dimensions
 
 @dataclass(frozen=True)
 class Layout:
-    """One pair of ways to lay out a layer's arrays.
+    """How the arrays of a layer are arranged on both sides.
 
     Parameters
     ----------
     to_flax, to_torch
-        The conversions. They raise ArgumentError, with the reason, for arrays that do not fit.
+        The conversions. They raise ArgumentError for arrays that do not fit.
     torch, flax
         The possible numbers of arrays on each side.
     ranks
@@ -74,7 +73,7 @@ def _tied_to_flax(arrays: Arrays, *_: object) -> Arrays:
     first = np.asarray(arrays[0])
     for other in map(np.asarray, arrays[1:]):
         if (other.dtype, other.shape) != (first.dtype, first.shape) or other.tobytes() != first.tobytes():
-            raise ArgumentError("they are one array in Flax, and differ")
+            raise ArgumentError("they must be equal, because they are one array in Flax")
     return arrays[:1]
 
 
@@ -153,17 +152,17 @@ def _heads(shape: Shape | None, axis: int, size: int | None) -> int:
     if size is not None:
         return size
     if shape is None or len(shape) < -axis:
-        raise ArgumentError("how many heads is not known: give a rule with a size, or a target")
+        raise ArgumentError("the number of heads is not known: give a rule with a size, or a target")
     return shape[axis]
 
 
 def _summed_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
     first, second = arrays
     if (first.shape, first.dtype) != (second.shape, second.dtype):
-        raise ArgumentError("they are one sum in Flax, and their shapes or dtypes differ")
+        raise ArgumentError("they must have the same shape and dtype, because Flax has their sum")
     kind, bits = components(first)
     if not kind.is_float:
-        raise ArgumentError(f"they are one sum in Flax, and of dtype {kind.name}")
+        raise ArgumentError(f"they must be floating point, because Flax has their sum, not {kind.name}")
     add(bits, work(components(second)[1], kind), kind, out := np.empty_like(bits))
     spelled = "bits" if is_bfloat16_bits(first.dtype) else None
     return _blocks(from_components(out, kind, first.shape, spelled), len(shapes))
@@ -175,7 +174,7 @@ def _summed_gru_to_flax(arrays: Arrays, shapes: Shapes, _: object) -> Arrays:
     kind, bits = components(arrays[1])
     if np.any(work(bits, kind)[2 * gate :]):
         raise ArgumentError(
-            "Flax's GRU has no bias inside the reset gate: the last third of bias_hh must be 0"
+            "the last third of bias_hh must be 0, because Flax's GRU has no bias inside the reset gate"
         )
     return sums
 
@@ -200,7 +199,7 @@ def _blocks(array: Array, number: int) -> list[Array]:
 
 def _joined(blocks: Arrays) -> Array:
     if len({(block.shape, block.dtype) for block in blocks}) != 1:
-        raise ArgumentError("they are one array in torch, and their shapes or dtypes differ")
+        raise ArgumentError("they must have the same shape and dtype, because they are one array in torch")
     return np.ascontiguousarray(np.concatenate(blocks))
 
 

@@ -1,4 +1,4 @@
-"""Mapping of states between torch and Flax NNX: one rule for each entry, or an error lists all."""
+"""States of modules from torch to Flax NNX and back, entry by entry, by rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["exchange", "to_flax", "to_torch"]
 
 
 def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
-    """Return a torch module's state as the state of the same module in Flax NNX.
+    """Convert a torch module's state to the state of the same module in Flax NNX.
 
     Parameters
     ----------
@@ -29,10 +29,10 @@ def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
     rules
         Rules that come before `RULES`.
     like
-        The target: a state like the result, as ``nnx.to_pure_dict(nnx.state(module))``. Its leaves
-        need a shape and a dtype. It decides where names and ranks leave several possibilities.
-        Every entry of it must be filled; entries that a rule leaves out (random streams) are copied
-        to the result.
+        The target: a state with the structure of the result, such as
+        ``nnx.to_pure_dict(nnx.state(module))``. Its leaves need a shape and a dtype. It decides
+        where names and ranks leave several possibilities. All of its entries must be filled;
+        entries that a rule leaves out (random streams) are copied to the result.
 
     Returns
     -------
@@ -43,8 +43,8 @@ def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
     Raises
     ------
     ArgumentError
-        Lists every entry that no rule maps, that several rules map, or that has no place in `like`;
-        every entry of `like` that is not filled; and every shape or dtype that differs from `like`.
+        If entries cannot be mapped by exactly one rule, or do not match `like` in name, shape or
+        dtype, or if an entry of `like` is not filled. The message lists all such entries.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def to_flax(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
 
 
 def to_torch(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
-    """Return a Flax NNX module's state as that of the same module in torch: inverse of `to_flax`.
+    """Convert a Flax NNX module's state to that of the same module in torch: inverse of `to_flax`.
 
     Parameters
     ----------
@@ -66,8 +66,8 @@ def to_torch(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
         Rules that come before `RULES`.
     like
         The target: the torch module's ``state_dict``; see `to_flax`. The result has its
-        ``num_batches_tracked``. Without `like` the result does not have this entry, which
-        ``load_state_dict`` allows.
+        ``num_batches_tracked``. Without `like`, the result lacks this entry, which
+        ``load_state_dict`` accepts.
 
     Returns
     -------
@@ -103,26 +103,10 @@ def exchange(
     side: Side,
     moments: bool = False,
 ) -> dict[str, Any]:
-    """Return the leaves of one side as leaves of the other side, by name.
+    """Convert arrays by name from `side` to the other side, as `to_flax` and `to_torch`.
 
-    Parameters
-    ----------
-    source
-        NumPy arrays by name.
-    target
-        Leaves with a shape and a dtype by name; a leaf is None if they are not known. None without
-        a target.
-    rules
-        Rules that come before `RULES`.
-    side
-        The side of the source.
-    moments
-        Whether the arrays are moments. Not every layout can convert them.
-
-    Raises
-    ------
-    ArgumentError
-        Lists everything that does not fit.
+    A leaf of the target is None if its shape and dtype are not known. Not every layout can convert
+    `moments`.
     """
     return _Exchange(source, target, rules, side, moments).run()
 
@@ -167,19 +151,19 @@ class _Exchange:
         for move in moves:
             if any(found[name] != move for name in move.sources):
                 names = _listed(move.sources)
-                self.problems.append(f"{names}: one rule is for all, another for one of them")
+                self.problems.append(f"{names}: one rule maps all of them, another only one")
             else:
                 made |= self._moved(move)
         self._check_images(moves)
         counts = Counter(name for move in moves for name in move.targets)
         self.problems.extend(
-            f"{count} arrays would be {name!r}" for name, count in counts.items() if count > 1
+            f"{count} arrays would become {name!r}" for name, count in counts.items() if count > 1
         )
         for name, leaf in (self.target or {}).items():
             if name not in counts and self._is_left_out(name, leaf):
                 made[name] = leaf
             elif name not in counts:
-                self.problems.append(f"nothing would be {name!r}, which the target has")
+                self.problems.append(f"nothing would become {name!r}, which the target has")
         if self.problems:
             count = f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}"
             raise ArgumentError(f"from {self.side} to {self.other}, {count}: {'; '.join(self.problems)}")
@@ -242,7 +226,9 @@ class _Exchange:
         own = (self._by_rule(rule, name) for rule in self.rules)
         if (move := next(filter(None, own), None)) is not None:
             if not self._is_in_target(move):
-                self.problems.append(f"{name!r} would be {_places([move])}, which the target does not have")
+                self.problems.append(
+                    f"{name!r} would become {_places([move])}, which the target does not have"
+                )
                 return None
             return move
         moves = [move for rule in RULES if (move := self._by_rule(rule, name))]
@@ -251,11 +237,11 @@ class _Exchange:
             return possible[0]
         what = f"{name!r} ({_form(self.source[name])})"
         if possible:
-            self.problems.append(f"{what} could be {_places(possible)}: give a rule or a target")
+            self.problems.append(f"{what} could become {_places(possible)}: give a rule or a target")
         elif moves:
-            self.problems.append(f"{what} would be {_places(moves)}, which the target does not have")
+            self.problems.append(f"{what} would become {_places(moves)}, which the target does not have")
         else:
-            self.problems.append(f"{what} matches no rule")
+            self.problems.append(f"{what} matches no rule: give one")
         return None
 
     def _by_rule(self, rule: Rule, name: str) -> _Move | None:
@@ -301,7 +287,7 @@ class _Exchange:
         try:
             arrays = [_checked(self.source[name]) for name in move.sources]
             if self.moments and not layout.moments:
-                raise ArgumentError(f"layout {move.rule.layout!r} cannot carry moments")
+                raise ArgumentError(f"layout {move.rule.layout!r} cannot convert moments")
             transform = layout.to_flax if self.side == "torch" else layout.to_torch
             made = dict(zip(move.targets, transform(arrays, wanted, move.rule.size), strict=True))
         except ArgumentError as error:
@@ -311,14 +297,14 @@ class _Exchange:
             leaf = (self.target or {}).get(name)
             if leaf is not None and (_shape(leaf), _dtype(leaf)) != (_shape(array), _dtype(array)):
                 self.problems.append(
-                    f"{what} would be {name!r} as {_form(array)}, the target's is {_form(leaf)}"
+                    f"{what} would become {name!r} as {_form(array)}, but the target has {_form(leaf)}"
                 )
         return made
 
 
 def _checked(leaf: Any) -> Any:
     if not isinstance(leaf, np.ndarray | np.generic | int | float | str | bytes):
-        raise ArgumentError(f"a {type(leaf).__module__}.{type(leaf).__qualname__} is not a NumPy array")
+        raise ArgumentError(f"must be a NumPy array, not a {type(leaf).__module__}.{type(leaf).__qualname__}")
     return in_host_order(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 

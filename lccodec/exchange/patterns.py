@@ -1,8 +1,8 @@
-"""Patterns of names: which names match, and the names that they make on the other side.
+"""Patterns of names: which names match, and the corresponding names on the other side.
 
-A name consists of segments, joined by the separator of the side: ``layer1.0.weight`` in torch,
+A name consists of segments, joined by the separator of its side: ``layer1.0.weight`` in torch,
 ``layer1/0/kernel`` in Flax. In a pattern ``*`` stands for one or more characters of one segment,
-and ``**`` for any number of whole segments, also none. The first ``*`` on one side corresponds to
+and ``**`` for any number of whole segments, even none. The first ``*`` on one side corresponds to
 the first on the other side, and so on; ``**`` corresponds to ``**``.
 """
 

@@ -1,19 +1,19 @@
 """Rules: which names in torch correspond to which names in Flax, and in which layout.
 
-`RULES` are the rules for common layers. A user's own rules come before them, in their order: the
-first one that matches counts. Of the common rules exactly one must be possible. torch uses the name
-``weight`` for a Linear (in Flax a transposed ``kernel``) and for an Embedding (in Flax an
-``embedding``, not transposed). So names and ranks alone are not always enough; then a target or a
-rule of the user decides.
+`RULES` are the rules for common layers. A user's own rules come first: the first that matches
+counts. Of the common rules exactly one must be possible. torch uses the name ``weight`` for a
+Linear (in Flax a transposed ``kernel``) and for an Embedding (in Flax an ``embedding``, not
+transposed). So names and ranks are not always enough; then a target or a rule of the user decides.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import reprlib
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,13 @@ MODULE: Final = "module"
 #: The layout of several names for one array.
 TIED: Final = "tied"
 _SIDES: Final[tuple[Side, Side]] = ("torch", "flax")
+_KINDS: Final = {  # of the values in a file
+    "torch": "a string or a list of strings",
+    "flax": "a string or a list of strings",
+    "layout": "a string",
+    "size": "an integer",
+    "rank": "an integer",
+}
 
 
 @dataclass(frozen=True)
@@ -38,14 +45,14 @@ class Rule:
     ----------
     torch, flax
         A pattern, or several if one array on one side is several arrays on the other; see
-        `lccodec.exchange.patterns`. None: what the other side's pattern matches is left out, and in
-        a target it is kept as it is.
+        `lccodec.exchange.patterns`. If None, what the pattern of the other side matches is left
+        out, and kept unchanged in a target.
     layout
-        One of `lccodec.exchange.LAYOUTS`, or ``"module"``: a module has another path on the other
-        side. The path that ``**`` stands for in other rules is translated by the first module rule
-        that matches it.
+        A name in `lccodec.exchange.LAYOUTS`, or ``"module"`` if the rule translates the path of a
+        module. The first such rule that matches translates the path that ``**`` stands for in other
+        rules.
     size
-        The number of heads for ``heads`` and ``heads-out``, unless a target shows it; the number of
+        The number of heads for ``heads`` and ``heads-out``, unless a target gives it; the number of
         channels for ``flattened``.
     rank
         Match only arrays with this number of dimensions in torch. The layout also has limits.
@@ -53,8 +60,8 @@ class Rule:
     Raises
     ------
     ArgumentError
-        If a pattern is ambiguous, the two sides have different wildcards, the layout does not
-        exist, or it does not take so many arrays.
+        If a pattern is ambiguous, the wildcards of the two sides differ, or the layout is unknown
+        or does not map that many arrays.
 
     Examples
     --------
@@ -96,17 +103,17 @@ class Rule:
                     return f"{pattern!r} {reason}"
         counts = [len(self.patterns(side)) for side in _SIDES]
         if not any(counts):
-            return "has no pattern"
+            return "needs a pattern for torch or flax"
         if self.layout not in (*LAYOUTS, MODULE):
-            return f"there is no layout {self.layout!r}; there are {', '.join((*LAYOUTS, MODULE))}"
+            return f"layout must be one of {', '.join((*LAYOUTS, MODULE))}; got {self.layout!r}"
         if self.size is None and self.form.sized == "always":
             return f"layout {self.layout!r} needs a size"
         if self.size is not None and (self.form.sized == "never" or self.size < 1):
-            return f"layout {self.layout!r} has no size {self.size}"
+            return f"layout {self.layout!r} does not take size {self.size}"
         if not all(counts):
-            return "what is left out has no layout" if self.layout != "same" else None
+            return "a rule that leaves entries out takes no layout" if self.layout != "same" else None
         if counts[0] not in self.form.torch or counts[1] not in self.form.flax:
-            return f"layout {self.layout!r} is not for {counts[0]} arrays in torch and {counts[1]} in Flax"
+            return f"layout {self.layout!r} does not map {counts[0]} arrays in torch to {counts[1]} in Flax"
         kinds = {wildcards(pattern, side) for side in _SIDES for pattern in self.patterns(side)}
         if len(kinds) > 1 or max(kinds)[0] > 1:
             return "all patterns must have the same wildcards, and ** at most once"
@@ -158,20 +165,20 @@ def load_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:
         raise ArgumentError(f"{path}: {error}") from None
     entries = document.get("rule") if isinstance(document, dict) and set(document) == {"rule"} else None
     if not isinstance(entries, list):
-        raise ArgumentError(f"{path}: not a list 'rule' of tables, and nothing else")
+        raise ArgumentError(f"{path}: must hold a list of tables 'rule' and nothing else")
     return tuple(_rule(entry, f"{path}: rule {number}") for number, entry in enumerate(entries, 1))
 
 
 def _rule(entry: Any, where: str) -> Rule:
-    known = {field.name for field in fields(Rule)}
-    if not isinstance(entry, dict) or not entry or not set(entry) <= known:
-        raise ArgumentError(f"{where}: not a table of {', '.join(sorted(known))}")
+    if not isinstance(entry, dict) or not entry or not set(entry) <= set(_KINDS):
+        keys = ", ".join(_KINDS)
+        raise ArgumentError(f"{where}: must be a table with keys from {keys}; got {reprlib.repr(entry)}")
     values: dict[str, Any] = {"torch": None, "flax": None}
     for key, value in entry.items():
         values[key] = tuple(value) if isinstance(value, list) and key in _SIDES else value
         items = values[key] if isinstance(values[key], tuple) else [value]
-        if any(type(item) is not (int if key in ("size", "rank") else str) for item in items):
-            raise ArgumentError(f"{where}: {key} is {value!r}")
+        if any(type(item) is not (int if _KINDS[key] == "an integer" else str) for item in items):
+            raise ArgumentError(f"{where}: {key} must be {_KINDS[key]}; got {value!r}")
     try:
         return Rule(**values)
     except ArgumentError as error:

@@ -24,11 +24,6 @@ def children(node: Any) -> list[tuple[str, Any]] | None:
 def leaves(tree: Any, separator: str) -> dict[str, Any]:
     """Return the leaves of nested containers by name; None is not a leaf.
 
-    Raises
-    ------
-    ArgumentError
-        If two leaves have the same name, or the nesting is endless.
-
     Examples
     --------
     >>> leaves({"a": {0: 1, "b/c": 2}, "d": None}, "/")
@@ -37,7 +32,7 @@ def leaves(tree: Any, separator: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for keys, leaf in _walk(tree, ()):
         if (name := separator.join(keys)) in found:
-            raise ArgumentError(f"two entries of the state are named {name!r}")
+            raise ArgumentError(f"two entries of the state have the name {name!r}")
         found[name] = leaf
     return found
 
@@ -57,11 +52,6 @@ def _walk(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], A
 def nested(found: Mapping[str, Any], separator: str) -> dict[str, Any]:
     """Return leaves by name as nested dicts.
 
-    Raises
-    ------
-    ArgumentError
-        If a leaf and a container have the same name.
-
     Examples
     --------
     >>> nested({"a/b": 1, "a/c": 2}, "/")
@@ -74,7 +64,7 @@ def nested(found: Mapping[str, Any], separator: str) -> dict[str, Any]:
         for key in path:
             node = node.setdefault(key, {}) if isinstance(node, dict) else None
         if not isinstance(node, dict) or last in node:
-            raise ArgumentError(f"{name!r} is the name of an array and the path of others")
+            raise ArgumentError(f"{name!r} is the name of an array, and also the path of others")
         node[last] = leaf
     return tree
 

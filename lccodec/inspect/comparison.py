@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..chain.read.exact import open_path
 from ..policy.roles import Role
-from .difference import ArrayChange, Leaves, compare_states
-from .report import Compared, Comparison, Swapped
+from .difference import ArrayChange, Leaves, Replacement, compare_states
+from .report import Compared, Comparison
 
 
 def compare(
@@ -16,13 +16,7 @@ def compare(
     right: tuple[Path, int | None],
     progress: Callable[[int, int], object] | None = None,
 ) -> Comparison:
-    """Compare two states, each given by its path and its step there.
-
-    Raises
-    ------
-    ArgumentError, ChainError, DataError, StorageError
-        If one of them cannot be opened or decoded.
-    """
+    """Compare two states, each given by its path and its step there."""
     (old, old_step), (new, new_step) = left, right
     with (
         open_path(old, step=old_step, exact=False) as before,
@@ -38,8 +32,8 @@ def compare(
         unchanged=difference.unchanged,
         appeared=difference.appeared,
         disappeared=difference.disappeared,
-        replaced=[Swapped(each.name, each.old, each.new) for each in difference.replaced],
-        scalars=[Swapped(each.name, repr(each.old), repr(each.new)) for each in difference.scalars],
+        replaced=difference.replaced,
+        scalars=[Replacement(each.name, repr(each.old), repr(each.new)) for each in difference.scalars],
     )
 
 

@@ -42,7 +42,7 @@ class ArrayChange:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A leaf that has another kind, dtype or shape now, which `old` and `new` say."""
+    """A leaf with another kind, dtype or shape, or a scalar with another value, as texts."""
 
     name: str
     old: str
@@ -116,12 +116,7 @@ def compare_states(
 ) -> Difference:
     """Return how two states differ.
 
-    Parameters
-    ----------
-    old, new
-        Arrays and scalars by name: `Leaves` of a checkpoint, or dicts.
-    progress
-        Called as ``progress(done, total)`` after every leaf of `new`.
+    States are arrays and scalars by name: `Leaves` of a checkpoint, or dicts.
 
     Examples
     --------

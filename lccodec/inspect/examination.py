@@ -25,10 +25,10 @@ from .inventory import Inventory, shortened
 from .measures.originals import ChainOriginals, ExactOriginals, Originals
 from .measures.trajectory import Trajectory
 from .report import Checkpoint, Comparison, Report, Run
+from .selection import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
 from .source import Source, open_source
-from .thinning import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
 
-_NOTE: Final = "Movement is not quality: an array that moves much may learn well, or diverge."
+_NOTE: Final = "Movement is not quality: an array that moves a lot may learn well, or diverge."
 _MAX_PROBLEMS: Final = 5  # of one checkpoint
 
 #: A function that is told how many steps are done, and how many there are.
@@ -82,7 +82,7 @@ def examine(
     """
     paths = [checked_path(each) for each in (path, other) if each is not None]
     if against is not None and len(paths) > 1:
-        raise ArgumentError("originals= needs exactly one path")
+        raise ArgumentError("against= needs exactly one path; got two")
     with ExitStack() as opened:
         sources = [opened.enter_context(closing(open_source(each))) for each in paths]
         total, done = sum(len(source.steps) for source in sources), 0
@@ -158,8 +158,8 @@ def _shown_steps(
     readable = [number for number, each in found.checkpoints.items() if each.kind != "unreadable"]
     chosen = [number for number in readable if wanted is None or number in wanted]
     if wanted is not None and not chosen:
-        ends = f"; it has {readable[0]} to {readable[-1]}" if readable else ""
-        raise ArgumentError(f"{source.path} has none of the steps{ends}")
+        ends = f"; it has steps {readable[0]} to {readable[-1]}" if readable else ""
+        raise ArgumentError(f"{source.path} has none of the given steps{ends}")
     shown = evenly_spaced(chosen, limit)
     if len(shown) < len(readable):
         how = "as asked for" if len(shown) == len(chosen) else "evenly spaced ones"

@@ -51,7 +51,7 @@ def checkpoint_flags(
         where = "The file" if first is None else f"Step {first}"
         more = f" Nor can {_count(len(others), 'later step')}." if others else ""
         kind: Literal["missing", "damaged"] = "missing" if first in lacking else "damaged"
-        flags.append(Flag("error", kind, None, first, f"{where} cannot be restored whole: {problem}.{more}"))
+        flags.append(Flag("error", kind, None, first, f"{where} cannot be fully restored: {problem}.{more}"))
     return flags
 
 
@@ -64,7 +64,7 @@ def coarse_flags(checkpoints: Sequence[Checkpoint]) -> list[Flag]:
     first, error = coarse[0]
     more = f" The same at {_count(len(coarse) - 1, 'later step')}." if len(coarse) > 1 else ""
     sentence = (
-        f"The error is a third of the weights' spread or more at step {first}: {error:.2g} of it.{more}"
+        f"At step {first} the error is {error:.2g} of the weights' spread; it should be below a third.{more}"
     )
     return [Flag("warning", "coarse", None, first, sentence)]
 

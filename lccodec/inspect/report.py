@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from ..container.figures import Figures
 from ..policy.roles import Role
+from .difference import Replacement
 
 #: One number for each shown step; ``None`` where it is not defined or not finite.
 Series: TypeAlias = Sequence[float | None]
@@ -207,17 +208,8 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Swapped:
-    """A scalar with another value, or a leaf of another kind, as texts."""
-
-    name: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True)
 class Comparison:
-    """Two states beside each other. `rows` has the arrays that differ, the most moved one first."""
+    """Two states side by side. `rows` has the arrays that differ, the most moved one first."""
 
     left: str
     right: str
@@ -225,8 +217,8 @@ class Comparison:
     unchanged: int
     appeared: Sequence[str]
     disappeared: Sequence[str]
-    replaced: Sequence[Swapped]
-    scalars: Sequence[Swapped]
+    replaced: Sequence[Replacement]
+    scalars: Sequence[Replacement]
 
 
 @dataclass(frozen=True)

@@ -62,17 +62,8 @@ class ArraySummary:
 def summarize(array: Array, bins: int = _DEFAULT_BINS) -> ArraySummary:
     """Return figures of an array.
 
-    Parameters
-    ----------
-    array
-        Any shape, of a dtype that a checkpoint can hold.
-    bins
-        Bars of the histogram. Integers of a narrower range get one bar for each value.
-
-    Raises
-    ------
-    ArgumentError
-        For any other dtype.
+    Integers of a range narrower than `bins` get one bar for each value. Raise ``ArgumentError`` for
+    a dtype that a checkpoint cannot hold.
 
     Examples
     --------

@@ -46,16 +46,14 @@ _FILE_OVERHEAD_BYTES: Final = 1000  # metadata, trailer, and the manifest withou
 
 @dataclass(frozen=True)
 class Balanced(Policy):
-    """Chooses the steps of all arrays of a delta together, for one target.
+    """Policy that chooses the steps of all arrays of a delta together, for at most one target.
 
-    The target sets one factor for the relative steps of all roles. The step of each weight is also
-    multiplied by a factor of its own, so that bytes go where they lower the expected damage most.
-    The damage is the squared error times the root of the second moment, divided by the movement.
-    This lies halfway between an error relative to the movement, and one weighted by the curvature
-    that a second moment estimates. Without second moments, the damage is relative to the movement.
-
-    At most one of `ratio`, `max_bytes`, `error` and `intervals` may be given. Without a target, the
-    factor is 1.
+    The target (`ratio`, `max_bytes`, `error` or `intervals`) sets one factor for the relative steps
+    of all roles; without a target it is 1. The step of each weight is also multiplied by a factor
+    of its own, so that bytes are spent where they reduce the expected damage most. The damage is
+    the squared error times the square root of the second moment, divided by the movement. This lies
+    halfway between an error relative to the movement and one weighted by the curvature that a
+    second moment estimates. Without second moments, the damage is relative to the movement.
 
     The step of a first moment follows from how much of the movement it explains: it is finer where
     checkpoints are a few iterations apart (:mod:`lccodec.policy.momentum`).
@@ -65,41 +63,42 @@ class Balanced(Policy):
     name, patterns, smallest, effort
         As in `Policy`.
     roles
-        As in `Policy`. Only the `relative_step` or `share` of a `UniformDeadzone` is changed. The
-        width of `LogSteps` stays: a narrower dead zone would code at once all that waited in a
-        wider one. `Triggered` arrays that wait take no bytes, and their error is not counted.
+        As in `Policy`. The factors change only the `relative_step` or `share` of a
+        `UniformDeadzone`. The width of `LogSteps` stays, because a narrower dead zone would store
+        at once all that waited in a wider one. `Triggered` arrays that wait take no bytes, and
+        their error is not counted.
     keyframes
         As in `Policy`; lossy unless it is ``"exact"``.
     ratio
-        Bytes of all arrays over the bytes of a delta's file, at least. This is an estimate: within
-        about a tenth for files of 100,000 bytes or more, and less exact for smaller files. If a
-        target (this one or another) cannot be met, the nearest steps are used.
+        Minimum ratio of the bytes of all arrays to those of a delta's file. It is met to within
+        about a tenth for files of 100,000 bytes or more, and less exactly for smaller files. If any
+        target cannot be met, the nearest possible steps are used.
     max_bytes
-        Bytes of a delta's file, at most; estimated in the same way.
+        Maximum number of bytes of a delta's file, met as exactly as `ratio`.
     error
-        Error of the weights relative to their movement since the parent: the root of the mean
-        squares, weighted as the damage is.
+        Error of the weights relative to their movement since the parent: the root mean square,
+        weighted like the damage.
     intervals
         What resuming from a restored state may cost, in intervals between checkpoints: 1 is the
-        cost of the exact state of the checkpoint before. It sets the steps of first moments. Those
-        of weights follow from `loss` during the run (:mod:`lccodec.chain.save.judge`); without it
-        they stay as they are without a target.
+        cost of resuming from the exact checkpoint before. It sets the steps of first moments. The
+        steps of weights are adjusted by `loss` during the run (:mod:`lccodec.chain.save.judge`);
+        without it they are those without a target.
     loss
-        A function of a state, in the form that `Chain.save` takes, that returns its loss, best on
-        data that is always the same. `Chain` calls it at a few saves, then in at most 1 % of the
-        time. It is not part of what a chain records: give it again when a run resumes.
+        A function that takes a state, in the form that `Chain.save` takes, and returns its loss,
+        ideally always on the same data. `Chain` calls it at the first few saves, then for at most
+        1 % of the time. A chain does not record it: pass it again when a run resumes.
     width
-        Factor of the steps of weights, as `loss` has judged them so far. A chain records it.
+        Factor for the steps of weights that `loss` has led to so far. A chain records it.
     joint
-        Whether second moments also set the dead zone of every weight of a large array. The zone is
-        wider where the moment is small compared with others of the array, and narrower where it is
-        large. The estimates above do not take this into account.
+        Whether second moments also set the dead zone of every weight in a large array: wider where
+        the moment is small compared with the others, and narrower where it is large. `ratio` and
+        `max_bytes` do not take this into account.
 
     Raises
     ------
     ArgumentError
-        Unless at most one target is given, positive and finite, and `joint` is True or False; and
-        for a `loss` without `intervals`.
+        If more than one target is given, or one that is not positive and finite; if `joint` is not
+        True or False; or for a `loss` without `intervals`.
 
     Examples
     --------

@@ -60,19 +60,13 @@ def write_page(document: Mapping[str, Any], path: str | os.PathLike[str]) -> int
 
 
 def drawing_library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script.
-
-    Raises
-    ------
-    DependencyError
-        If the extra ``report`` is not installed.
-    """
+    """Return Vega, Vega-Lite and Vega-Embed as one script."""
     try:
         import vl_convert  # noqa: F401  # only whether it is there
     except ImportError:
         raise DependencyError("a report needs vl-convert: pip install 'lccodec[report]'") from None
     if not sys.executable:  # of a program that embeds Python
-        raise DependencyError("a report needs a process of its own: sys.executable names no interpreter")
+        raise DependencyError("a report needs a second process, and sys.executable names no interpreter")
     command = [sys.executable, "-P", "-c", _BUNDLE_PROGRAM]  # -P: nothing of the working directory
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(command, capture_output=True, check=False, env=environment)  # noqa: S603

@@ -81,7 +81,7 @@ def pack(document: Mapping[str, Any]) -> bytes:
     """Return the bytes of a document; the same document gives the same bytes."""
     planes = Planes()
     small = {**document, "runs": [_pack_run(run, planes) for run in document["runs"]]}
-    text = json.dumps(_finite(small), allow_nan=False, separators=(",", ":")).encode()
+    text = json.dumps(small, allow_nan=False, separators=(",", ":")).encode()
     return len(text).to_bytes(4, "little") + text + planes.join()
 
 
@@ -104,14 +104,3 @@ def _pack_histogram(histogram: Mapping[str, Any] | None, planes: Planes) -> dict
     table = table.reshape(len(histogram["counts"]), bins)
     peaks = [int(peak) for peak in table.max(axis=1, initial=0)]
     return {**histogram, "counts": planes.bars(table), "peaks": peaks}
-
-
-def _finite(value: Any) -> Any:
-    """Return a document for JSON, with null for what is not finite: browsers refuse the rest."""
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

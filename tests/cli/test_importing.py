@@ -25,11 +25,11 @@ def files(tmp_path):
 def test_the_mapping_is_printed_first_and_nothing_is_written(files, tmp_path):
     stdout, _ = run("save", tmp_path / "run", files, "--dry-run")
     lines = stdout.splitlines()
-    assert lines[0] == "steps, by the numbers in the names of the folders:"
+    assert lines[0] == "steps, from the numbers in the folder names:"
     assert lines[1] == f"   500  {files}/checkpoint-500/model.npz"
     assert [int(line.split()[0]) for line in lines[1:5]] == [500, 1000, 1500, 2000]
     assert lines[6].endswith("--policy lossless")
-    assert lines[7].endswith("--policy balanced, the newest state exact too")
+    assert lines[7].endswith("--policy balanced, with the newest state exact")
     assert not (tmp_path / "run").exists()
 
 
@@ -40,13 +40,15 @@ def test_a_directory_and_its_files_are_the_same(files, tmp_path):
     assert lccodec.Chain(tmp_path / "one").steps == [500, 1000, 1500, 2000]
     left, right = (sorted(path.read_bytes() for path in (tmp_path / n).iterdir()) for n in ("one", "other"))
     assert left == right
-    assert stdout.index("steps, by") < stdout.index("--policy balanced") < stdout.index("step 500, keyframe")
+    assert (
+        stdout.index("steps, from") < stdout.index("--policy balanced") < stdout.index("step 500, keyframe")
+    )
 
 
 @pytest.mark.parametrize("newest", ["exact", "history"])
 def test_what_a_dry_run_forecasts_comes_true(files, tmp_path, newest):
     words = ("save", tmp_path / "run", files, "--policy", "balanced", "--newest", newest)
-    assert ("the newest state exact too" in run(*words, "--dry-run")[0]) == (newest == "exact")
+    assert ("with the newest state exact" in run(*words, "--dry-run")[0]) == (newest == "exact")
     forecasts = run_json(*words, "--dry-run")["forecasts"]
     assert [each["policy"] for each in forecasts] == ["lossless", "balanced"]
     run(*words)
@@ -59,12 +61,12 @@ def test_an_import_goes_on_after_an_interruption(files, tmp_path):
     run("save", tmp_path / "run", *paths[-1:], *paths[:1])  # 500 and 1000
     _, stderr = run("save", tmp_path / "run", files, code=2)
     assert "step 500 exists already" in stderr
-    assert "--skip-existing leaves out what is there" in stderr
+    assert "--skip-existing skips it" in stderr
     stdout, _ = run("save", tmp_path / "run", files, "--skip-existing")
-    assert "2 steps are there already" in stdout
+    assert "skipped 2 steps that exist already" in stdout
     assert lccodec.Chain(tmp_path / "run").steps == [500, 1000, 1500, 2000]
     stdout, _ = run("save", tmp_path / "run", files, "--skip-existing")
-    assert stdout.splitlines() == ["nothing to save", "4 steps are there already"]
+    assert stdout.splitlines() == ["nothing to save", "skipped 4 steps that exist already"]
     assert run_json("save", tmp_path / "run", files, "--skip-existing")["skipped"] == [500, 1000, 1500, 2000]
 
 
@@ -95,7 +97,7 @@ def test_a_lossy_import_says_what_it_lost(files, tmp_path):
 def test_one_lossy_file_does_not_count_as_one_that_lost_nothing(files, tmp_path):
     (file,) = files.glob("checkpoint-500/model.npz")
     words = "save", tmp_path / "run", file, "--policy", "balanced"
-    assert "1 times an array lost something where no movement is known" in run(*words)[0]
+    assert "1 times an array with unknown movement lost something" in run(*words)[0]
     exact = lccodec.Chain(tmp_path / "run").restore()["model.weight"]
     history = lccodec.Chain(tmp_path / "run").restore(exact=False)["model.weight"]
     assert (exact != history).any()
@@ -126,12 +128,12 @@ def test_nothing_is_offered_that_takes_no_less(tmp_path):
         (
             ["step100", "step900", "final"],
             [],
-            "final.npz has none: all files need one; say the steps: --steps 100,200",
+            "final.npz has none: all files need one; give the steps: --steps 100,200",
         ),
         (["step-1.5"], [], "a step must be a whole number; got 1.5"),
         (["2024-01-01", "2024-01-02"], [], "a step must be a whole number; got 2024-01-01"),
-        (["1", "2"], ["--steps", "5"], "--steps has 1 different steps for 2 files"),
-        (["1", "2"], ["--steps", "5,5"], "--steps has 1 different steps for 2 files"),
+        (["1", "2"], ["--steps", "5"], "--steps must have a different step for each of 2 files; got 1"),
+        (["1", "2"], ["--steps", "5,5"], "--steps must have a different step for each of 2 files; got 1"),
         (["1"], ["--steps", "5,x"], "'x' is not a valid integer"),
         (["1"], ["--steps", "-5"], "-5 is not in the range"),
         (["1"], ["--steps", "5", "--step", "1"], "--step or --steps, not both"),

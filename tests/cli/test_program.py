@@ -15,13 +15,13 @@ from ..support.commands import damage, run, run_json, step_file
 # The command, its exit code, the error's type, the start of its rule, and what its line says.
 ERRORS = {
     "no directory": ("ls {tmp}/none", 2, "BadParameter", None, "does not exist"),
-    "a file for a directory": ("ls {tmp}/a.pt", 2, "BadParameter", None, "is a file"),
+    "a file for a directory": ("ls {tmp}/a.pt", 2, "BadParameter", None, "must be a directory or a bundle"),
     "a directory for a file": (
         "save {tmp}/new {chain}",
         2,
         "ArgumentError",
         None,
-        "is a directory that is a chain",
+        "is already a chain",
     ),
     "unknown verb": ("lsx", 2, "NoSuchCommand|UsageError", None, "lsx"),
     "unknown option": ("ls --all", 2, "NoSuchOption", None, "see 'lccodec ls --help'"),

@@ -243,7 +243,8 @@ def test_a_simple_recurrent_layer_by_a_rule():
 def test_a_gru_that_flax_cannot_hold():
     ours, theirs = filled(nn.GRU(3, 4)), Named(nnx.RNN(nnx.GRUCell(3, 4, rngs=nnx.Rngs(0))))
     with pytest.raises(
-        ArgumentError, match="no bias inside the reset gate: the last third of bias_hh must be 0"
+        ArgumentError,
+        match="the last third of bias_hh must be 0, because Flax's GRU has no bias inside the reset gate",
     ):
         to_flax(torch_state(nn.ModuleDict({"rnn": ours})), like=flax_state(theirs))
 
@@ -328,15 +329,39 @@ def test_bfloat16_as_bits_keeps_its_dtype():
 @pytest.mark.parametrize(
     ("name", "arrays", "number", "size", "message"),
     [
-        ("tied", [np.zeros(2, F4), -np.zeros(2, F4)], 1, None, "one array in Flax, and differ"),
-        ("tied", [np.zeros(2), np.zeros(2, F4)], 1, None, "one array in Flax, and differ"),
+        (
+            "tied",
+            [np.zeros(2, F4), -np.zeros(2, F4)],
+            1,
+            None,
+            "must be equal, because they are one array in Flax",
+        ),
+        (
+            "tied",
+            [np.zeros(2), np.zeros(2, F4)],
+            1,
+            None,
+            "must be equal, because they are one array in Flax",
+        ),
         ("linear", [np.zeros((4, 2))], 3, None, "4 cannot be split into 3 arrays"),
         ("flattened", [np.zeros((4, 10))], 1, 4, "10 cannot be split into 4 channels"),
         ("heads", [np.zeros((6, 4))], 3, 4, "2 cannot be split into 4 heads"),
-        ("heads", [np.zeros((6, 4))], 3, None, "how many heads is not known"),
+        ("heads", [np.zeros((6, 4))], 3, None, "the number of heads is not known"),
         ("heads-out", [np.zeros((4, 6))], 1, 4, "6 cannot be split into 4 heads"),
-        ("summed", [np.zeros(4), np.zeros(8)], 1, None, "shapes or dtypes differ"),
-        ("summed", [np.zeros(4, np.int64)] * 2, 1, None, "of dtype int64"),
+        (
+            "summed",
+            [np.zeros(4), np.zeros(8)],
+            1,
+            None,
+            "must have the same shape and dtype, because Flax has their sum",
+        ),
+        (
+            "summed",
+            [np.zeros(4, np.int64)] * 2,
+            1,
+            None,
+            "must be floating point, because Flax has their sum, not int64",
+        ),
         ("summed", [np.zeros(4, ml_dtypes.float8_e5m2)] * 2, 1, None, "float8_e5m2"),
         ("summed-gru", [np.zeros(4)] * 2, 1, None, "4 cannot be split into 3 gates"),
     ],
@@ -348,12 +373,14 @@ def test_arrays_of_another_form(name, arrays, number, size, message):
 
 def test_blocks_that_are_not_alike():
     for name in ("linear", "heads"):
-        with pytest.raises(ArgumentError, match="one array in torch, and their shapes or dtypes differ"):
+        with pytest.raises(
+            ArgumentError, match="must have the same shape and dtype, because they are one array in torch"
+        ):
             LAYOUTS[name].to_torch([np.zeros((2, 3, 4)), np.zeros((2, 3, 5))], [None], None)
     with pytest.raises(ArgumentError, match="10 cannot be split into 4 channels"):
         LAYOUTS["flattened"].to_torch([np.zeros((10, 4))], [None], 4)
 
 
 def test_jax_arrays_are_no_numpy_arrays():
-    with pytest.raises(ArgumentError, match="is not a NumPy array"):
+    with pytest.raises(ArgumentError, match="must be a NumPy array"):
         to_torch({"norm": {"scale": jnp.ones(3)}})

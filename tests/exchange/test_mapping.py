@@ -43,14 +43,15 @@ def test_everything_that_does_not_fit_is_listed_at_once_and_the_target_stays():
     with pytest.raises(ArgumentError) as error:
         to_flax(state, like=like)
     assert problems(error) == [
-        "'fc9.weight' (float32 [2, 2]) would be 'fc9/kernel' (linear) or 'fc9/embedding' (same), "
+        "'fc9.weight' (float32 [2, 2]) would become 'fc9/kernel' (linear) or 'fc9/embedding' (same), "
         "which the target does not have",
-        "'extra' (float32 [3]) matches no rule",
-        "'fc1.weight' (float32 [3, 4]) would be 'fc1/kernel' as float32 [4, 3], "
-        "the target's is float32 [4, 5]",
-        "'norm.weight' (float64 [3]) would be 'norm/scale' as float64 [3], the target's is float32 [3]",
-        "'norm.bias' (float32 [3]) to 'norm/bias' (same): a torch.Tensor is not a NumPy array",
-        "nothing would be 'fc2/bias', which the target has",
+        "'extra' (float32 [3]) matches no rule: give one",
+        "'fc1.weight' (float32 [3, 4]) would become 'fc1/kernel' as float32 [4, 3], "
+        "but the target has float32 [4, 5]",
+        "'norm.weight' (float64 [3]) would become 'norm/scale' as float64 [3], "
+        "but the target has float32 [3]",
+        "'norm.bias' (float32 [3]) to 'norm/bias' (same): must be a NumPy array, not a torch.Tensor",
+        "nothing would become 'fc2/bias', which the target has",
     ]
     assert bits(like) == before
 
@@ -74,14 +75,14 @@ def test_what_names_and_ranks_do_not_tell_is_an_error_and_a_rule_or_a_target_tel
     with pytest.raises(ArgumentError) as error:
         to_flax(state)
     assert problems(error) == [
-        "'x.weight' (float64 [2, 3]) could be 'x/kernel' (linear) or 'x/embedding' (same): "
+        "'x.weight' (float64 [2, 3]) could become 'x/kernel' (linear) or 'x/embedding' (same): "
         "give a rule or a target"
     ]
     kernel, embedding = {"x": {"kernel": np.zeros((3, 2))}}, {"x": {"embedding": np.zeros((2, 3))}}
     assert bits(to_flax(state, like=kernel)) == bits(to_flax(state, [LINEAR])) == bits(state["x.weight"].T)
     assert bits(to_flax(state, like=embedding)) == bits(state)
     # A Linear and an Embedding of the same name and shape.
-    with pytest.raises(ArgumentError, match="could be 'x/kernel'"):
+    with pytest.raises(ArgumentError, match="could become 'x/kernel'"):
         to_flax({"x.weight": np.eye(2)}, like={"x": {"kernel": np.eye(2), "embedding": np.eye(2)}})
 
 
@@ -94,8 +95,8 @@ def test_the_first_rule_that_matches_counts_and_comes_before_the_common_ones():
     with pytest.raises(ArgumentError) as error:
         to_flax(state, rules, like={"a": {"kernel": np.zeros((3, 2))}})
     assert problems(error) == [
-        "'a.weight' would be 'b/weight' (same), which the target does not have",
-        "nothing would be 'a/kernel', which the target has",
+        "'a.weight' would become 'b/weight' (same), which the target does not have",
+        "nothing would become 'a/kernel', which the target has",
     ]
     # A rule is for the ranks of its layout.
     convolution = {"a.weight": np.zeros((2, 3, 4))}
@@ -132,7 +133,7 @@ def test_two_names_that_become_one():
     state = {"a.weight": np.zeros((2, 3)), "b.weight": np.zeros((2, 3))}
     with pytest.raises(ArgumentError) as error:
         to_flax(state, [Rule("b.**", "a/**", "module"), LINEAR])
-    assert problems(error) == ["2 arrays would be 'a/kernel'"]
+    assert problems(error) == ["2 arrays would become 'a/kernel'"]
 
 
 def test_rules_that_take_one_of_several_apart():
@@ -144,7 +145,7 @@ def test_rules_that_take_one_of_several_apart():
     with pytest.raises(ArgumentError) as error:
         to_torch(state, rules)
     assert (
-        "'x/query/kernel', 'x/key/kernel', 'x/value/kernel': one rule is for all, another for one of them"
+        "'x/query/kernel', 'x/key/kernel', 'x/value/kernel': one rule maps all of them, another only one"
         in problems(error)
     )
 
@@ -152,7 +153,7 @@ def test_rules_that_take_one_of_several_apart():
 def test_several_arrays_of_which_one_is_missing_or_of_another_rank():
     rule = Rule("x.weight", ("x/a/kernel", "x/b/kernel"), "linear")
     for b in ({}, {"kernel": np.zeros(3)}, {"kernel": 1}):
-        with pytest.raises(ArgumentError, match=r"'x/b/kernel'|'x\.a\.weight'|matches no rule"):
+        with pytest.raises(ArgumentError, match=r"'x/b/kernel'|'x\.a\.weight'|matches no rule: give one"):
             to_torch({"x": {"a": {"kernel": np.zeros((3, 2, 2, 2, 2, 2))}, "b": b}}, [rule])
     assert to_torch({"x": {name: {"kernel": np.zeros((3, 2))} for name in "ab"}}, [rule])[
         "x.weight"
@@ -193,9 +194,9 @@ def test_tied_arrays():
         assert bits(to_torch({"a": {"embedding": weight}}, rules, state)) == bits(state)
     made = to_torch({"a": {"embedding": weight}}, rules)
     assert made["a.weight"] is made["b.weight"]
-    with pytest.raises(ArgumentError, match="one array in Flax, and differ"):
+    with pytest.raises(ArgumentError, match="must be equal, because they are one array in Flax"):
         to_flax({**both, "b.weight": weight + 1}, rules)
-    with pytest.raises(ArgumentError, match=r"'a/embedding' would be 'a\.weight', 'b\.weight'"):
+    with pytest.raises(ArgumentError, match=r"'a/embedding' would become 'a\.weight', 'b\.weight'"):
         to_torch({"a": {"embedding": weight}}, rules, like={"c.weight": weight})
 
 
@@ -235,17 +236,17 @@ def test_abstract_targets():
     assert bits(to_flax(state, like=nnx.to_pure_dict(nnx.state(graph)))) == bits(to_flax(state, [LINEAR]))
     with torch.device("meta"):
         like = torch.nn.Linear(2, 3, dtype=torch.bfloat16).state_dict()
-    with pytest.raises(ArgumentError, match=r"as float32 \[3, 2\], the target's is bfloat16 \[3, 2\]"):
+    with pytest.raises(ArgumentError, match=r"as float32 \[3, 2\], but the target has bfloat16 \[3, 2\]"):
         to_torch(to_flax(state, [LINEAR]), like=like)
 
 
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ({"a": {"b": np.ones(1)}, "a.b": np.ones(1)}, "two entries of the state are named 'a.b'"),
-        (np.ones(3), "'' .* matches no rule"),
-        ({"norm.weight": [np.ones(3)]}, r"'norm\.weight\.0' .* matches no rule"),
-        ({"x.running_mean": {1, 2}}, "a builtins.set is not a NumPy array"),
+        ({"a": {"b": np.ones(1)}, "a.b": np.ones(1)}, "two entries of the state have the name 'a.b'"),
+        (np.ones(3), "'' .* matches no rule: give one"),
+        ({"norm.weight": [np.ones(3)]}, r"'norm\.weight\.0' .* matches no rule: give one"),
+        ({"x.running_mean": {1, 2}}, "must be a NumPy array, not a builtins.set"),
     ],
 )
 def test_states_that_are_none(state, message):
@@ -256,7 +257,7 @@ def test_states_that_are_none(state, message):
 def test_a_name_that_is_an_array_and_a_path():
     rules = [Rule("a", "x"), Rule("b", "x/y"), Rule("c", "x/y/z")]
     for names in ("ab", "ba", "ac"):
-        with pytest.raises(ArgumentError, match="the name of an array and the path of others"):
+        with pytest.raises(ArgumentError, match="the name of an array, and also the path of others"):
             to_flax({name: np.ones(1) for name in names}, rules)
 
 

@@ -73,13 +73,13 @@ def test_a_mapping_is_rebuilt_as_a_dict():
 
 @pytest.mark.parametrize("tree", [{"a": {"b": 1}, "a/b": 2}, {0: 1, "0": 2}])
 def test_two_leaves_of_one_name_are_refused(tree):
-    with pytest.raises(ArgumentError, match="two entries of the state are named"):
+    with pytest.raises(ArgumentError, match="two entries of the state have the name"):
         leaves(tree, "/")
 
 
 @pytest.mark.parametrize("found", [{"a": 1, "a/b": 2}, {"a/b": 1, "a": 2}, {"a": 1, "a/b/c": 2}])
 def test_a_name_that_is_a_leaf_and_a_path_is_refused(found):
-    with pytest.raises(ArgumentError, match="the name of an array and the path of others"):
+    with pytest.raises(ArgumentError, match="the name of an array, and also the path of others"):
         nested(found, "/")
 
 

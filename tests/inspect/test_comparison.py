@@ -5,7 +5,7 @@ import pytest
 
 import lccodec
 from lccodec.inspect.comparison import compare
-from lccodec.inspect.report import Swapped
+from lccodec.inspect.difference import Replacement
 
 OLD = {
     "weight": np.array([3.0, 4.0]),
@@ -33,8 +33,8 @@ def test_states_of_files(tmp_path):
     assert row.relative == pytest.approx(np.sqrt(50) / 5)
     assert row.cosine == 0.0
     assert (found.appeared, found.disappeared, found.unchanged) == (("came",), ("gone",), 1)
-    assert found.replaced == [Swapped("kind", "float64 (1,)", "float64 (2,)")]
-    assert found.scalars == [Swapped("epoch", "1", "2")]
+    assert found.replaced == (Replacement("kind", "float64 (1,)", "float64 (2,)"),)
+    assert found.scalars == [Replacement("epoch", "1", "2")]
 
 
 def test_steps_of_a_chain_and_a_bundle(tmp_path):

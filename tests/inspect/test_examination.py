@@ -11,7 +11,7 @@ from lccodec.chain.life.pins import pin
 from lccodec.chain.read.exact import open_path
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.frame.decode import decode_components
-from lccodec.inspect import examination, thinning
+from lccodec.inspect import examination, selection
 from lccodec.inspect.examination import examine
 from lccodec.inspect.measures.rank import effective_rank
 from lccodec.inspect.report import document
@@ -146,7 +146,7 @@ def test_a_chain_of_which_nothing_can_be_read(tmp_path):
     assert (run.arrays, run.steps, run.histograms, run.loss) == ([], [], [], None)
     assert [each.kind for each in run.checkpoints] == ["unreadable"] * 3
     assert run.notes == ["3 of 3 checkpoints cannot be read, and have no figures."]
-    with pytest.raises(lccodec.ArgumentError, match=r"has none of the steps$"):
+    with pytest.raises(lccodec.ArgumentError, match=r"has none of the given steps$"):
         examine(chain.directory, steps=[0])
 
 
@@ -193,13 +193,13 @@ def test_a_step_that_is_pruned_meanwhile_is_left_out(tmp_path):
     assert run.flags == []
 
 
-# --- thinning -------------------------------------------------------------------------------------
+# --- selection ------------------------------------------------------------------------------------
 
 
-def test_steps_and_arrays_are_thinned_out(tmp_path, monkeypatch):
+def test_steps_and_arrays_are_chosen(tmp_path, monkeypatch):
     chain = save_run(tmp_path / "run", run_states(8))
-    monkeypatch.setattr(thinning, "MAX_CELLS", 12)
-    monkeypatch.setattr(examination, "largest", lambda rows: thinning.largest(rows, 4))
+    monkeypatch.setattr(selection, "MAX_CELLS", 12)
+    monkeypatch.setattr(examination, "largest", lambda rows: selection.largest(rows, 4))
     monkeypatch.setattr(examination, "MAX_CHECKPOINTS", 5)
     run = only_run(chain.directory)
     assert run.steps == [0, 40, 70]
@@ -222,7 +222,7 @@ def test_chosen_steps(tmp_path):
     change = restored[1].astype(np.float64) - restored[0]
     index = row_of(run, "model/fc1.weight")
     assert run.figures["movement"][index] == [None, pytest.approx(rms(change) / rms(restored[0]))]
-    with pytest.raises(lccodec.ArgumentError, match="none of the steps; it has 0 to 70"):
+    with pytest.raises(lccodec.ArgumentError, match="none of the given steps; it has steps 0 to 70"):
         examine(chain.directory, steps=[5])
 
 

@@ -105,9 +105,9 @@ def test_checkpoints():
     ]
     flags = checkpoint_flags(checkpoints, {9})
     assert described(flags) == [("error", "damaged", None, 2), ("error", "missing", None, 9)]
-    assert flags[0].sentence == "Step 2 cannot be restored whole: it is cut off. Nor can 1 later step."
+    assert flags[0].sentence == "Step 2 cannot be fully restored: it is cut off. Nor can 1 later step."
     (flag,) = checkpoint_flags([Checkpoint(None, "unreadable", problems=["no"])])
-    assert flag.sentence == "The file cannot be restored whole: no."
+    assert flag.sentence == "The file cannot be fully restored: no."
 
 
 def of_errors(*errors):
@@ -123,9 +123,9 @@ def test_errors_of_a_third_of_the_spread():
     assert coarse_flags(of_errors(None, 0.33, 0.1)) == []
     flags = coarse_flags(of_errors(0.1, 0.41, None, 0.5, 0.2))
     assert described(flags) == [("warning", "coarse", None, 10)]
-    sentence = "The error is a third of the weights' spread or more at step 10: 0.41 of it."
+    sentence = "At step 10 the error is 0.41 of the weights' spread; it should be below a third."
     assert flags[0].sentence == f"{sentence} The same at 1 later step."
-    assert coarse_flags(of_errors(1 / 3))[0].sentence.endswith("at step 0: 0.33 of it.")
+    assert coarse_flags(of_errors(1 / 3))[0].sentence.startswith("At step 0 the error is 0.33 of")
     assert coarse_flags([Checkpoint(0, "keyframe")]) == []
 
 

@@ -85,9 +85,3 @@ def test_a_step_without_values_has_no_bars() -> None:
 @pytest.mark.parametrize("make", [one_run, hostile])
 def test_the_same_document_gives_the_same_bytes(make) -> None:
     assert pack(make()) == pack(make())
-
-
-def test_other_numbers_that_are_not_finite_are_null() -> None:
-    document = one_run(steps=1)
-    document["runs"][0]["streams"] = {"raw": math.nan}
-    assert unpack(pack(document))[0]["runs"][0]["streams"] == {"raw": None}

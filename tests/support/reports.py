@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lccodec.container.figures import Figures
+from lccodec.inspect.difference import Replacement
 from lccodec.inspect.report import (
     FIGURES,
     ArrayRow,
@@ -17,7 +18,6 @@ from lccodec.inspect.report import (
     Report,
     RoleLoss,
     Run,
-    Swapped,
 )
 
 ROLES = ("weight", "first_moment", "second_moment", "other")
@@ -145,8 +145,8 @@ def made_up_report(**sizes: int) -> Report:
         7,
         ["model/new"],
         ["model/old"],
-        [Swapped("model/head", "float32 (3,)", "float32 (4,)")],
-        [Swapped("epoch", "3", "4")],
+        [Replacement("model/head", "float32 (3,)", "float32 (4,)")],
+        [Replacement("epoch", "3", "4")],
     )
     notes = ["Movement is not quality: what moves much may be learning well, or badly."]
     return Report("0.0", notes, [made_up_run("run-a", **sizes), made_up_run("run-b", **sizes)], comparison)

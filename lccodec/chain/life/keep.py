@@ -1,7 +1,7 @@
-"""Which steps of a chain are to stay: a rule in the words of Orbax, restic and Lightning.
+"""Which steps of a chain to keep: a rule in the words of Orbax, restic and Lightning.
 
-A step stays if any part of the rule wants it. What it needs stays with it, and so do the newest
-step and pinned ones: that is up to :mod:`lccodec.chain.life.prune`.
+A step is kept if any part of the rule matches. :mod:`lccodec.chain.life.prune` also keeps what such
+a step needs, the newest step and pinned steps.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ _BEST_PARTS: Final = 3  # how many, of what, and of which end
 
 @dataclass(frozen=True)
 class Keep:
-    """Which steps `prune` keeps: those that any of these rules names.
+    """Which steps to keep when a chain is pruned. A step is kept if any part matches.
 
     Parameters
     ----------
     latest
         Number of newest steps to keep.
     every
-        Keep the steps that are a multiple of this number.
+        Keep steps that are a multiple of this number.
     best
-        Keep the best steps by a metric: how many, the key of the metric in the metadata, and
-        ``"min"`` or ``"max"``, as in ``(3, "loss", "min")``. On a tie the later step is kept. A
-        step whose value is missing, NaN or not a number is never among the best.
+        How many steps to keep, the metadata key to rank them by, and whether the ``"min"`` or the
+        ``"max"`` is best, as in ``(3, "loss", "min")``. Among equal values, later steps are kept.
+        Steps without a numeric value are not ranked.
     steps
-        Keep these steps.
+        Steps to keep.
     newer_than
-        Keep the steps whose files were written within this `timedelta`, or after this `datetime`. A
-        file dated in the future, because the clock was set back, counts as newer.
+        Keep steps whose files were written after this `datetime`, or within this `timedelta`
+        before now. Files with a time in the future count as newer.
 
     Raises
     ------
     ArgumentError
-        For a value of another form, or without any rule.
+        If a parameter is invalid, or if none is given.
 
     Examples
     --------
@@ -82,17 +82,17 @@ class Keep:
         metadata: Callable[[int], Mapping[str, str]],
         written: Callable[[int], float],
     ) -> dict[int, str]:
-        """Return the steps that stay, in rising order, and with each what wants it.
+        """Return the steps to keep, in rising order, each with the reason.
 
         Parameters
         ----------
         there
             The steps of a chain, rising.
         metadata
-            Returns the metadata of a step. It is called only for `best`.
+            Returns the metadata of a step. Called only if `best` is given.
         written
-            Returns when the file of a step was written, in seconds since 1970. It is called only
-            for `newer_than`.
+            Returns when the file of a step was written, in seconds since 1970. Called only if
+            `newer_than` is given.
         """
         found: dict[int, str] = {}
         if self.latest is not None:
@@ -124,7 +124,7 @@ class Keep:
 
 
 def check_keep(keep: Keep | None) -> Keep | None:
-    """Return the parameter `keep` of a chain; raise ``ArgumentError`` if it is something else."""
+    """Return `keep`; raise ``ArgumentError`` if it is neither None nor a `Keep`."""
     if keep is not None and not isinstance(keep, Keep):
         raise ArgumentError(f"keep must be an lccodec.Keep; got {keep!r}")
     return keep
@@ -154,7 +154,7 @@ def _checked_best(best: object) -> tuple[int, str, str]:
 
 
 def _number(text: str | None) -> float:
-    """Return a value of the metadata as a number; NaN for others."""
+    """Return a metadata value as a number; NaN if it is none."""
     try:
         return math.nan if text is None else float(text)
     except ValueError:

@@ -1,8 +1,7 @@
 """The methods of `Chain` beside saving and restoring.
 
-They are the end of saves in the background, and what takes checkpoints out of a chain, or into
-another. Each of the latter passes its directory to a function of a module of its own, while no save
-of the same `Chain` runs.
+They wait for saves in the background, and remove checkpoints from a chain or copy them to another.
+Each of the latter calls a function of its own module while no save of the same `Chain` runs.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Lifetime(History):
 
     @property
     def newest(self) -> Kept:
-        """Whether saves also keep the newest state exactly: ``"exact"`` or ``"history"``."""
+        """``"exact"`` if saves also keep the newest state exactly, else ``"history"``."""
         return self._writer.settings.record.newest
 
     def _resumes(self) -> None:
@@ -77,8 +76,7 @@ class Lifetime(History):
     def abort(self) -> None:
         """Abort all saves in the background that are not finished.
 
-        Files that are on the disk already stay: the exact file of such a save is a step of the
-        chain.
+        Files that are already on disk stay: the exact file of such a save is a step of the chain.
         """
         self._writer.abort()
 
@@ -93,8 +91,8 @@ class Lifetime(History):
     def rollback(self, step: int, *, delete: bool = False) -> RolledBack:
         """Take all later steps out of the chain, which then continues from `step`.
 
-        They are set aside in ``.rolled-back`` in the directory, or removed with `delete`. So is an
-        exact file of a later step; the next save writes one. Errors are those of
+        They are set aside in ``.rolled-back`` in the directory, or removed with `delete`, together
+        with an exact file of a later step; the next save writes a new one. Errors are those of
         `lccodec.chain.life.rollback.rollback`.
         """
         with self._writer.at_rest() as claim:
@@ -134,10 +132,9 @@ class Lifetime(History):
     def prune(self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False) -> Pruning:
         """Remove the checkpoints that `keep` does not keep and that no kept checkpoint needs.
 
-        The newest step and pinned steps stay. With `rewrite`, kept checkpoints are
-        rewritten with the same state, so that they need only kept ones. With `dry_run` nothing is
-        changed.
-        Errors are those of `lccodec.chain.life.prune.prune`.
+        The newest step and pinned steps stay. With `rewrite`, kept checkpoints are rewritten with
+        the same state, so that they need only kept ones. With `dry_run`, nothing is changed. Errors
+        are those of `lccodec.chain.life.prune.prune`.
         """
         changes = rewrite and not dry_run
         with self._writer.at_rest() if changes else self._writer.turn:
@@ -224,7 +221,7 @@ def check_every(keyframe_every: object) -> int:
 
 
 def thin_out(store: WritableStore, keep: Keep | None, ancestry: Ancestry) -> None:
-    """Prune after a save, if `Chain` was told what to keep. The save stands in any case."""
+    """Prune after a save if `Chain` has a `keep`. An error is only a warning: the save is done."""
     if keep is None:
         return
     try:

@@ -1,8 +1,8 @@
-"""Thinning out a chain: what nobody keeps and nothing that is kept needs is removed.
+"""Pruning a chain: steps that are not kept, and that no kept step needs, are removed.
 
-Kept are the steps that a `Keep` wants, the newest step, since the next delta is taken against it,
-and pinned steps. A kept file never changes, and what it needs stays until nothing needs it. Or it
-is rewritten with the same state, and needs only what is kept.
+Kept are the steps that match a `Keep`, pinned steps, and the newest step, because the next delta is
+taken against it. Kept files do not change, and what they need stays until nothing needs it. With
+`rewrite`, they are rewritten with the same state, so that they need only kept steps.
 
 Source: SPEC 9 (LCC-CHN-07, LCC-CHN-09, LCC-CHN-10).
 """
@@ -24,20 +24,20 @@ from .rewrite_step import rewrite as rewrite_step
 
 @dataclass(frozen=True)
 class Pruning:
-    """The result of a prune, or of a dry run.
+    """What `Chain.prune` removed and kept, or would with ``dry_run=True``.
 
     Parameters
     ----------
     removed
-        Steps that were removed.
+        The steps that are removed.
     freed
         Size of their files in bytes.
     kept
         Steps that were kept, each with the reason.
     needed
-        Steps that stay only because a kept step depends on them, each with the lowest such step.
+        The steps that stay only because a kept step needs them, each with the first such step.
     rewritten
-        Kept checkpoints that were rewritten, so that they depend only on kept ones.
+        The kept checkpoints that are rewritten, so that they need only kept ones.
     """
 
     removed: tuple[int, ...]
@@ -48,12 +48,12 @@ class Pruning:
 
     @property
     def cost(self) -> int:
-        """Bytes that the rewritten checkpoints take in addition."""
+        """By how many bytes the rewritten checkpoints grow."""
         return sum(each.after - each.before for each in self.rewritten)
 
     @property
     def net(self) -> int:
-        """Change of the size of the chain in bytes; negative if it shrinks."""
+        """By how many bytes the chain grows; negative if it shrinks."""
         return self.cost - self.freed
 
 
@@ -66,29 +66,30 @@ def prune(
     wait: bool = True,
     ancestry: Ancestry | None = None,
 ) -> Pruning:
-    """Remove the checkpoints that are not kept, and that no kept one needs.
+    """Remove the checkpoints that are not kept and that no kept one needs.
 
     Parameters
     ----------
     keep
         What to keep.
     rewrite
-        Whether to write kept checkpoints anew, so that they need nothing that is not kept.
+        Whether to rewrite kept checkpoints, so that they need only kept ones.
     dry_run
-        Whether only to say what would be done.
+        Return what would be done, and do nothing.
     wait
-        Whether to wait for others that pin or remove; if not, nothing is removed beside them.
+        Whether to wait for other processes that pin or remove steps; if not, and there are any,
+        nothing is removed.
     ancestry
-        What is known of the files, from an earlier prune.
+        What an earlier prune has learned about the files.
 
     Raises
     ------
     ArgumentError
-        If `keep` wants no step that is there. Nothing is removed.
+        If `keep` matches no step. Nothing is removed.
     ChainError
         If there is no checkpoint.
     StorageError
-        If the operating system refuses. What is there can be restored.
+        If the operating system reports an error. Every checkpoint that is left can be restored.
     """
     check_keep(keep)
     ancestry = Ancestry(store) if ancestry is None else ancestry

@@ -246,7 +246,7 @@ def open_path(path: str | os.PathLike[str], *, step: int | None = None, exact: b
                 if not is_bundle(checked):
                     raise
         elif not is_bundle(checked):
-            raise ArgumentError(f"a step needs a chain or a bundle; {checked} is a checkpoint file")
+            raise ArgumentError(f"a step needs a chain or a bundle; {checked} is a file")
     store = open_store(checked)
     try:
         file = (open_newest if exact else open_step)(store, step)

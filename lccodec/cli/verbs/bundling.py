@@ -10,8 +10,8 @@ from ...chain.life.bundle import bundle as bundle_chain
 from ...chain.life.bundle import unbundle as unbundle_chain
 from ...container.bundle.bundle import Bundle
 from ...printable import printable
-from .. import render
-from ..program import say, verb
+from ..program import say_result, verb
+from ..render import steps_text
 from .parameters import FILE, NEW, STEP, chain_argument
 
 
@@ -34,14 +34,10 @@ def bundle(directory: Path, output: Path, steps: tuple[int, ...], as_json: bool)
     size = bundle_chain(directory, output, steps or None)
     with Bundle(output) as written:
         found, root, exact = written.steps, written.root.hex(), written.index.exact is not None
-    if as_json:
-        document = {"directory": str(directory), "bundle": str(output), "bytes": size, "root": root}
-        say(render.dump_json({**document, "steps": found, "exact": exact}))
-        return
-    what = f"{len(found)} checkpoints, steps {found[0]} to {found[-1]}" + (
-        ", the exact file" if exact else ""
-    )
-    say(f"{printable(output)}: {what}, {size:,} bytes")
+    document = {"directory": str(directory), "bundle": str(output), "bytes": size, "root": root}
+    what = steps_text(found) + (", the exact file" if exact else "")
+    text = f"{printable(output)}: {what}, {size:,} bytes"
+    say_result(as_json, {**document, "steps": found, "exact": exact}, text)
 
 
 @verb
@@ -53,7 +49,5 @@ def unbundle(path: Path, directory: Path, as_json: bool) -> None:
     DIR is new, or has some of these checkpoints and no others: then the rest is added.
     """
     steps = unbundle_chain(path, directory)
-    if as_json:
-        say(render.dump_json({"bundle": str(path), "directory": str(directory), "steps": steps}))
-        return
-    say(f"{printable(directory)}: {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}")
+    document = {"bundle": str(path), "directory": str(directory), "steps": steps}
+    say_result(as_json, document, f"{printable(directory)}: {steps_text(steps)}")

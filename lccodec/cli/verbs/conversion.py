@@ -12,11 +12,9 @@ from ...adapters.files.conversion import convert as convert_state
 from ...adapters.files.formats import check_suffix, load_file
 from ...chain.read.exact import open_path
 from ...container.bundle.bundle import is_bundle
-from ...errors import ArgumentError
 from ...exchange import load_rules
 from ...printable import printable
-from .. import render
-from ..program import say, tell, verb
+from ..program import say_result, tell, verb
 from .output import save_output, shard_option
 from .parameters import CHAIN_OR_FILE, FILE, NEW, STEP
 
@@ -68,23 +66,21 @@ def convert(  # one parameter for each option: click passes them by name
         own = () if rules is None else load_rules(rules)
         exchange = Exchange(source_framework, own, like, model, optimizer)
     elif any((source_framework, output_framework, rules, like, model, optimizer)):
-        raise click.UsageError("an exchange needs both --from and --to")
+        raise click.UsageError("conversion between frameworks needs --from and --to, and they must differ")
     state, metadata = _load(source, step)
     if exchange is not None:
         state, metadata, left_out = convert_state(state, metadata, exchange)
         if left_out:
-            tell("note", f"only the model and its optimizer, left out: {', '.join(left_out)}")
+            tell("note", f"only the model and its optimizer are converted; left out: {', '.join(left_out)}")
     written = save_output(state, output, metadata, shard_bytes)
     document = {"source": str(source), **written, "left_out": left_out}
     text = f"{printable(source)}: {written['bytes']:,} bytes  {printable(output)}"
-    say(render.dump_json(document) if as_json else text)
+    say_result(as_json, document, text)
 
 
 def _load(source: Path, step: int | None) -> tuple[Any, dict[str, str]]:
     """Return the state of a file or of a step, and its metadata; bfloat16 as bits."""
-    if not source.is_dir() and not is_bundle(source):
-        if step is not None:
-            raise ArgumentError(f"--step needs a chain; {source} is a file")
+    if step is None and not source.is_dir() and not is_bundle(source):
         return load_file(source)
     with open_path(source, step=step) as file:
         return file.state(dtype="bits"), file.metadata()

@@ -22,7 +22,7 @@ from .parameters import NEW
 
 @verb
 @click.option(
-    "--directory", type=NEW, help="Where to put the chain  [default: ./lccodec-demo, or -2, -3 ...]"
+    "--directory", type=NEW, help="Directory of the chain.  [default: ./lccodec-demo, or -2, -3 ...]"
 )
 def demo(directory: Path | None, as_json: bool) -> None:
     """Train a small network, lose its state, restore it from a chain, and continue (under 30 s)."""
@@ -47,9 +47,9 @@ def demo(directory: Path | None, as_json: bool) -> None:
     ]
     if page is None:
         commands.append(("report", report.directory))
-        ending = "A page shows all of it: pip install 'lccodec[report]', and the last of these commands."
+        ending = "For a page with all of it: pip install 'lccodec[report]', then the last of these commands."
     else:
-        ending = f"A page shows all of it. Open it in a browser: {printable(page)}"
+        ending = f"For all of it on one page, open this file in a browser: {printable(page)}"
     say(f"{render.demo_text(report, commands)}\n\n{ending}")
 
 

@@ -11,14 +11,7 @@ from ...printable import printable
 
 
 def describe_foreign(path: Path) -> dict[str, Any] | None:
-    """Return what is known of a file that is not a checkpoint; None if its kind is not known.
-
-    Returns
-    -------
-    dict or None
-        ``kind`` and ``title`` of the file, its ``bytes``, ``commands`` that read it, and ``advice``
-        where none does.
-    """
+    """Return what is known of a file that is not a checkpoint; None if its kind is not known."""
     kind = recognize(path)
     if kind is None or kind.name in ("checkpoint", "bundle"):  # damaged: the reader's error says how
         return None

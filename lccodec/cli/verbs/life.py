@@ -23,9 +23,8 @@ from ...chain.store.directory import DirectoryStore
 from ...errors import ArgumentError
 from ...policy.presets import POLICIES
 from ...printable import printable
-from .. import render
-from ..program import say, verb
-from ..thinning import compaction_text, net_text, pruning_text
+from ..program import say, say_result, verb
+from ..pruning import compaction_text, net_text, pruning_text
 from .parameters import CHAIN_OR_FILE, NEW, STEP, chain_argument
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -36,30 +35,30 @@ _steps_argument = click.argument("steps", metavar="STEP...", type=STEP, nargs=-1
 @verb
 @chain_argument
 @click.argument("step", metavar="STEP", type=STEP)
-@click.option("--delete", is_flag=True, help="Remove the later steps at once, instead of setting them aside.")
+@click.option("--delete", is_flag=True, help="Delete the later steps instead of setting them aside.")
 def rollback(directory: Path, step: int, delete: bool, as_json: bool) -> None:
-    """Take all steps after STEP out of a chain, which then goes on from STEP.
+    """Roll a chain back to STEP, from which it then continues.
 
-    They are set aside, whole, in DIR/.rolled-back: see rolled-back. An exact file goes with them.
+    All later steps are set aside in DIR/.rolled-back, with the exact file: see rolled-back.
     """
     gone = roll_back(DirectoryStore(directory), step, delete=delete)
-    if as_json:
-        say(render.dump_json({"directory": str(directory), "deleted": delete, **asdict(gone)}))
-        return
-    done = "nothing to take out" if not gone.bytes else "removed" if delete else f"set aside as {gone.name}"
-    say(f"step {step} is the newest; {done}{_content(gone)}")
+    done = (
+        "there are no later steps" if not gone.bytes else "removed" if delete else f"set aside as {gone.name}"
+    )
+    document = {"directory": str(directory), "deleted": delete, **asdict(gone)}
+    say_result(as_json, document, f"step {step} is the newest; {done}{_content(gone)}")
 
 
 @verb
 @chain_argument
-@click.option("--name", help="Which of them.  [default: the last; with --delete, all]")
-@click.option("--undo", is_flag=True, help="Put the steps into the chain again.")
-@click.option("--delete", is_flag=True, help="Remove them for good.")
-@click.option("--pinned", is_flag=True, help="With --delete: pinned steps, too.")
+@click.option("--name", help="Which rollback.  [default: the last; with --delete, all]")
+@click.option("--undo", is_flag=True, help="Put the steps back into the chain.")
+@click.option("--delete", is_flag=True, help="Delete the steps for good.")
+@click.option("--pinned", is_flag=True, help="With --delete: also pinned steps.")
 def rolled_back(  # one parameter for each option
     directory: Path, name: str | None, undo: bool, delete: bool, pinned: bool, as_json: bool
 ) -> None:
-    """List what rollback has set aside; put it back, or remove it for good."""
+    """List the steps that rollbacks have set aside, put them back, or delete them for good."""
     if undo and delete:
         raise click.UsageError("give --undo or --delete, not both")
     if pinned and not delete:
@@ -71,19 +70,14 @@ def rolled_back(  # one parameter for each option
         found = delete_rolled_back(store, name, pinned=pinned)
     else:
         found = [each for each in list_rolled_back(store) if name in (None, each.name)]
-    if as_json:
-        done = "undone" if undo else "deleted" if delete else None
-        say(render.dump_json({"directory": str(directory), "done": done, "rolled_back": found}))
-        return
-    did = "put back " if undo else "removed " if delete else ""
-    for each in found:
-        say(f"{did}{each.name}{_content(each)}")
-    if not found:
-        say("nothing is rolled back")
+    done, did = ("undone", "put back ") if undo else ("deleted", "removed ") if delete else (None, "")
+    lines = [f"{did}{each.name}{_content(each)}" for each in found] or ["no steps are set aside"]
+    document = {"directory": str(directory), "done": done, "rolled_back": found}
+    say_result(as_json, document, "\n".join(lines))
 
 
 def _content(gone: RolledBack) -> str:
-    """Return what was taken out, in a few words."""
+    """Return what was set aside, in a few words."""
     if not gone.bytes:
         return ""
     steps = f"steps {gone.steps[0]} to {gone.steps[-1]}" if gone.steps else "no steps"
@@ -99,12 +93,11 @@ def _content(gone: RolledBack) -> str:
 def fork(directory: Path, step: int, target: Path, as_json: bool) -> None:
     """Start a new chain in the directory NEW from a step of DIR, which stays as it is.
 
-    NEW gets the step and what it needs, by hard links where the file system has them.
+    NEW gets the step and its parents, as hard links where the file system supports them.
     """
     steps = fork_chain(DirectoryStore(directory), DirectoryStore(target), step)
     document = {"directory": str(directory), "fork": str(target), "steps": steps}
-    text = f"{printable(target)}: {len(steps)} checkpoints, the newest is step {step}"
-    say(render.dump_json(document) if as_json else text)
+    say_result(as_json, document, f"{printable(target)}: {len(steps)} checkpoints, the newest is step {step}")
 
 
 def _age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> timedelta | None:
@@ -113,7 +106,7 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
         return None if text is None else timedelta(**{_UNITS[text[-1:]]: float(text[:-1])})
     except (KeyError, ValueError, OverflowError):
         raise click.BadParameter(
-            f"{text!r} is not a number and one of {', '.join(_UNITS)}, as in 7d"
+            f"must be a number and one of {', '.join(_UNITS)}, as in 7d; got {text!r}"
         ) from None
 
 
@@ -134,13 +127,17 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
     metavar="PATH",
     type=CHAIN_OR_FILE,
     multiple=True,
-    help="Keep what links and records of DCP at or below PATH name, and nothing else; repeatable.",
+    help="Keep only what links and DCP records at or below PATH name; repeatable.",
 )
 @click.option(
-    "--rewrite", is_flag=True, help="Write kept checkpoints anew, with the same state, so that more can go."
+    "--rewrite",
+    is_flag=True,
+    help="Rewrite kept checkpoints, with the same state, so that more can be removed.",
 )
-@click.option("--grow", is_flag=True, help="With --rewrite, even if the chain takes more bytes then.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go, and what that frees and costs.")
+@click.option("--grow", is_flag=True, help="With --rewrite: even if the chain grows.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only show what would be removed, and what that frees and costs."
+)
 def prune(  # one parameter for each option: click passes them by name
     directory: Path,
     latest: int | None,
@@ -156,12 +153,11 @@ def prune(  # one parameter for each option: click passes them by name
 ) -> None:
     """Remove the checkpoints that no option keeps, and that nothing kept needs.
 
-    The newest step and pinned steps are always kept. With --rewrite it is first computed what that
-    frees and costs; if the chain would take more bytes than before, nothing is done. With
-    --named-by, DIR may hold the chains of several ranks.
+    The newest step and pinned steps are always kept. With --rewrite, nothing is done if the chain
+    would grow. With --named-by, DIR may hold the chains of several ranks.
     """
     if places and (latest or every or best or steps or newer_than):
-        raise click.UsageError("--named-by alone says what to keep")
+        raise click.UsageError("--named-by cannot be combined with other options that say what to keep")
     if grow and not rewrite:
         raise click.UsageError("--grow needs --rewrite")
     keep = None if places else Keep(latest, every, best, steps, newer_than)
@@ -176,7 +172,7 @@ def prune(  # one parameter for each option: click passes them by name
         net = sum(found.net for found in pruned_chains(True).values())
         if net > 0 and not grow:
             raise ArgumentError(
-                f"{directory}: nothing was pruned: rewritten, {net_text(net)};"
+                f"{directory}: nothing was pruned, because with --rewrite {net_text(net)};"
                 " --dry-run shows what would change, --grow prunes anyway"
             )
         if not as_json:
@@ -192,12 +188,12 @@ def prune(  # one parameter for each option: click passes them by name
         }
         for chain, found in pruned.items()
     ]
-    if as_json:
-        say(render.dump_json({"chains": documents} if places or documents[1:] else documents[0]))
-        return
-    for chain, found in pruned.items():
-        head = f"{printable(chain)}: " if places or documents[1:] else ""
-        say(head + pruning_text(found, dry_run))
+    several = bool(places) or len(pruned) > 1
+    texts = (
+        (f"{printable(chain)}: " if several else "") + pruning_text(found, dry_run)
+        for chain, found in pruned.items()
+    )
+    say_result(as_json, {"chains": documents} if several else documents[0], "\n".join(texts))
 
 
 @verb
@@ -205,15 +201,15 @@ def prune(  # one parameter for each option: click passes them by name
 @click.option(
     "-o", "--output", "target", metavar="NEW", type=NEW, help="A new directory.  [default: in place]"
 )
-@click.option("--policy", type=click.Choice(list(POLICIES)), help="Code the states anew; needs -o.")
+@click.option("--policy", type=click.Choice(list(POLICIES)), help="Encode the states again; needs -o.")
 @click.option(
     "--keyframe-every",
     type=click.IntRange(0),
     default=KEYFRAME_EVERY,
     show_default=True,
-    help="The most deltas that a restore may replay.",
+    help="Maximum number of deltas that a restore replays.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what it brings.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def compact(
     directory: Path,
     target: Path | None,
@@ -222,14 +218,14 @@ def compact(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Write the checkpoints of a finished run anew, for fewer bytes or shallower restores.
+    """Rewrite the checkpoints of a finished run, for fewer bytes or faster restores.
 
     Without --policy every state stays as it is, bit for bit.
     """
     chain = Chain(directory)
     found = chain.compact(policy, keyframe_every=keyframe_every, directory=target, dry_run=dry_run)
     document = {"directory": str(target or directory), "dry_run": dry_run, **asdict(found)}
-    say(render.dump_json(document) if as_json else compaction_text(found))
+    say_result(as_json, document, compaction_text(found))
 
 
 @verb
@@ -256,7 +252,5 @@ def unpin(directory: Path, steps: tuple[int, ...], as_json: bool) -> None:
 
 def _tell_pins(store: DirectoryStore, as_json: bool) -> None:
     pins = store.pins()
-    if as_json:
-        say(render.dump_json({"directory": str(store.path), "pins": pins}))
-    else:
-        say(f"pinned: {', '.join(map(str, pins))}" if pins else "no pins")
+    text = f"pinned: {', '.join(map(str, pins))}" if pins else "no pins"
+    say_result(as_json, {"directory": str(store.path), "pins": pins}, text)

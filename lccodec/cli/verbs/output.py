@@ -27,7 +27,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             return value
         match = _SIZE.fullmatch(str(value))
         if match is None or not int(match[1]):
-            self.fail(f"{value!r} is not a size such as 5GB or 512MiB", param, ctx)
+            self.fail(f"must be a size such as 5GB or 512MiB; got {value!r}", param, ctx)
         unit: int = (1024 if match[3] else 1000) ** _POWERS[match[2]]
         return int(match[1]) * unit
 
@@ -38,7 +38,7 @@ shard_option = click.option(
     type=Size(),
     default=SHARD_BYTES,
     metavar="SIZE",
-    help="Of a shard, if the file is a .safetensors.index.json.  [default: 5GB]",
+    help="Maximum size of a shard of a .safetensors.index.json.  [default: 5GB]",
 )
 
 
@@ -48,6 +48,6 @@ def save_output(
     """Write a file; return its name, size and metadata; print a note about metadata left out."""
     kept = save_file(state, output, metadata, shard_bytes)
     if left := [key for key in metadata if key not in kept]:
-        tell("note", f"{output.suffix} has no place for metadata, left out: {', '.join(left)}")
+        tell("note", f"{output.suffix} files cannot hold metadata; left out: {', '.join(left)}")
     files = [output, *(read_index(output)[0] if is_index(output) else ())]
     return {"file": str(output), "bytes": sum(file.stat().st_size for file in files), "metadata": kept}

@@ -10,6 +10,7 @@ import click
 from ...chain.store.bundle import open_store
 from ...container.bundle.bundle import is_bundle
 from ...container.disk.system import checked_path
+from ...policy.presets import POLICIES
 
 
 class _Path(click.Path):
@@ -33,19 +34,24 @@ class _Chain(_Path):
         """Return the path."""
         path = super().convert(value, param, ctx)
         if not path.is_dir() and not is_bundle(path):
-            self.fail(f"{value!r} is a file, and not a bundle", param, ctx)
+            self.fail(f"must be a directory or a bundle; got {value!r}", param, ctx)
         return path
 
 
 chain_argument = click.argument("directory", metavar="DIR", type=_Path(exists=True, file_okay=False))
 place_argument = click.argument("place", metavar="DIR|BUNDLE", type=_Chain(exists=True))
-step_option = click.option("--step", type=STEP, help="[default: the latest]")
+step_option = click.option("--step", type=STEP, help="The step.  [default: the latest]")
+policy_option = click.option(
+    "--policy",
+    type=click.Choice(list(POLICIES)),
+    help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
+)
 workers_option = click.option(
-    "-j", "--workers", type=click.IntRange(0), help="Worker processes; 0: one per core, less one."
+    "-j", "--workers", type=click.IntRange(0), help="Worker processes; 0 for one per core, minus one."
 )
 
 history_option = click.option(
-    "--history", is_flag=True, help="The newest state as the chain has it, not that of the exact file."
+    "--history", is_flag=True, help="Take the newest state from the history, not from the exact file."
 )
 
 

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ...adapters.files.formats import check_suffix, load_with_roles
 from ...chain.chain import Chain
 from ...chain.read.info import CheckpointInfo
+from ...chain.save.planned import ArrayPlan, Estimate, Plan
 from ...chain.store.directory import DirectoryStore
 from ...errors import LccodecError
-from ...policy.presets import POLICIES
-from .. import render
-from ..planning import plan_document, plan_text
-from ..program import say, verb
-from .parameters import FILE, NEW
+from ...printable import printable
+from ..program import say_result, verb
+from ..quality import figures_words, quality_document, role_words
+from ..render import quantizer_words, ratio, shape_text, size_text
+from ..table import Table
+from .parameters import FILE, NEW, policy_option
 
 
 @verb
 @click.argument("directory", metavar="DIR", type=NEW)
 @click.argument("file", metavar="STATE", type=FILE)
-@click.option(
-    "--policy",
-    type=click.Choice(list(POLICIES)),
-    help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
-)
+@policy_option
 def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None:
     """Show what a save of STATE into the chain DIR would do with each array. Nothing is written.
 
@@ -40,11 +41,8 @@ def plan(directory: Path, file: Path, policy: str | None, as_json: bool) -> None
         found = chain.plan(state, roles=known)
         estimates = found.estimates()
         last = _last(chain)
-    if as_json:
-        document = {"directory": str(directory), "file": str(file), **plan_document(found, estimates, last)}
-        say(render.dump_json(document))
-    else:
-        say(plan_text(found, estimates, last))
+    document = {"directory": str(directory), "file": str(file), **plan_document(found, estimates, last)}
+    say_result(as_json, document, plan_text(found, estimates, last))
 
 
 def _last(chain: Chain) -> CheckpointInfo | None:
@@ -53,3 +51,70 @@ def _last(chain: Chain) -> CheckpointInfo | None:
         return None if chain.latest is None else chain.info()
     except LccodecError:  # the save would begin with a keyframe
         return None
+
+
+def plan_document(
+    plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | None = None
+) -> dict[str, Any]:
+    """Return a plan with its estimates, and what the last save lost, for JSON."""
+    arrays = [
+        {
+            **asdict(array),
+            "estimated_bytes": found.stored_bytes,
+            "estimated_error": found.error,
+            "sampled": found.sampled,
+        }
+        for array, found in zip(plan, estimates, strict=True)
+    ]
+    stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
+    totals = {
+        "arrays": len(plan),
+        "estimated_bytes": stored,
+        "nbytes": nbytes,
+        "ratio": ratio(nbytes, stored),
+    }
+    before = None if last is None else {"step": last.step, **quality_document(last)}
+    return {
+        "parent": plan.parent,
+        "arrays": arrays,
+        "totals": totals,
+        "shortfall": plan.shortfall,
+        "last": before,
+    }
+
+
+def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | None = None) -> str:
+    """Return a table of a plan, with estimated bytes and errors, and what the last save lost."""
+    table = Table("name", "shape", "role", "because", "in deltas", "stored", "about bytes", "ratio", "error")
+    for array, found in zip(plan, estimates, strict=True):
+        times = ratio(array.nbytes, found.stored_bytes)
+        table.row(
+            array.name,
+            shape_text(array),
+            array.role,
+            array.why,
+            quantizer_words(array.quantizer),
+            array.stored,
+            f"{found.stored_bytes:,}",
+            "-" if times is None else f"{times:.1f}x",
+            _error_text(array, found),
+        )
+    stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
+    kind = "a keyframe" if plan.parent is None else f"a delta to step {plan.parent}"
+    sampled = sum(each.sampled for each in estimates)
+    how = f"; {sampled} large arrays estimated from a sample" if sampled else ""
+    lines = [
+        f"This would be {kind}: about {size_text(nbytes, stored)} in frames{how}.",
+        "Errors are multiples of the movement since the last checkpoint; without one, of the values.",
+        *([plan.shortfall] if plan.shortfall else []),
+    ]
+    if last is not None and last.figures:
+        lines.append(f"The last save, of step {last.step}, lost:")
+        lines += [f"  {role_words(role)}: {figures_words(each)}" for role, each in last.figures.items()]
+    shown = [table.text()] if len(plan) else []
+    return "\n\n".join([*shown, "\n".join(map(printable, lines))])
+
+
+def _error_text(array: ArrayPlan, found: Estimate) -> str:
+    error = "-" if found.error is None else "exact" if found.error == 0 else f"{found.error:.2g}"
+    return f"{error}, {array.guarantee}" if array.guarantee not in ("", "exact") else error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -16,14 +16,17 @@ import lccodec
 from ...adapters.files.originals import open_originals
 from ...errors import ArgumentError, DependencyError
 from ...inspect.examination import examine
-from ...inspect.report import document
+from ...inspect.report import Report, Run, document
+from ...printable import printable
 from .. import render
 from ..program import say, verb
-from ..reporting import report_text
+from ..quality import figures_words, role_words
+from ..sparkline import sparkline
 from .parameters import CHAIN_OR_FILE, NEW
 
 _RANGE: Final = re.compile(r"([0-9]{0,16}):([0-9]{0,16})(?::([0-9]{1,16}))?|([0-9]{1,16})")
 _LAST: Final = 1 << 62
+_MAX_FLAGS: Final = 12  # that the shell shows of a run
 
 
 class _Steps:
@@ -43,7 +46,7 @@ def _steps(context: click.Context, parameter: click.Parameter, text: str | None)
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None or match[3] == "0":
-            message = f"{text!r} is not steps such as 100,200 or 0:1000 or 0:1000:50"
+            message = f"must be steps such as 100,200 or 0:1000 or 0:1000:50; got {text!r}"
             raise click.BadParameter(message, context, parameter)
         if match[4] is not None:
             ranges.append(range(int(match[4]), int(match[4]) + 1))
@@ -58,7 +61,7 @@ def _steps(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option(
     "--steps",
     callback=_steps,
-    help="Steps that have figures: 100,200 or 0:1000 or 0:1000:50.  [default: all, or evenly spaced ones]",
+    help="Steps to show: 100,200 or 0:1000 or 0:1000:50.  [default: all, or evenly spaced ones]",
 )
 @click.option(
     "--against",
@@ -76,10 +79,11 @@ def report(
     logdir: Path | None,
     as_json: bool,
 ) -> None:
-    """Make a page that shows a chain, a bundle or a file; or two of them beside each other.
+    """Write a page about a chain, a bundle or a file, or about two of them side by side.
 
-    It shows which checkpoints are whole, where the bytes go, how every array moved, and, beside
-    originals or an exact file, what was lost. With --json or --tensorboard alone there is no page.
+    It shows which checkpoints are intact, where the bytes go, how every array moved, and, given
+    originals or an exact file, what was lost. With only --json or --tensorboard, no page is
+    written.
     """
     wants_page = output is not None or not (as_json or logdir)
     target = output or Path("report.html")
@@ -114,3 +118,61 @@ def _check_page(target: Path) -> None:
         raise ArgumentError(f"{target}: {why}; give a file with -o")
     if find_spec("vl_convert") is None:
         raise DependencyError("a page needs vl-convert: pip install 'lccodec[report]', or ask for --json")
+
+
+def report_text(report: Report, written: Mapping[str, str]) -> str:
+    """Return the main figures of a report; `written` says what was written, in words."""
+    parts = [_run_text(run) for run in report.runs]
+    if report.comparison is not None:
+        found = report.comparison
+        lines = [f"{found.left} beside {found.right}: {len(found.rows)} arrays differ"]
+        for row in found.rows[:3]:
+            relative = "-" if row.relative is None else f"{row.relative:.3g}"
+            cosine = "-" if row.cosine is None else f"{row.cosine:.4f}"
+            lines.append(f"  {row.name}: relative difference {relative}, cosine {cosine}")
+        parts.append("\n".join(map(printable, lines)))
+    lines = [*report.notes, *(f"{what}: {where}" for what, where in written.items())]
+    return "\n\n".join([*parts, "\n".join(map(printable, lines))])
+
+
+def _run_text(run: Run) -> str:
+    stored = sum(each.bytes for each in run.checkpoints)
+    nbytes = sum(each.nbytes for each in run.checkpoints)
+    unsound = sum(not each.sound for each in run.checkpoints)
+    keyframes = sum(each.kind == "keyframe" for each in run.checkpoints)
+    sound = f"{unsound} of them damaged" if unsound else "all sound"
+    lines = [
+        f"{run.path}: {len(run.checkpoints)} checkpoints, {sound}, {keyframes} keyframes: "
+        f"{render.size_text(nbytes, stored)}",
+        f"bytes     {sparkline([each.bytes for each in run.checkpoints], logarithmic=True)}",
+    ]
+    if len(run.steps) > 1:
+        lines.append(f"movement  {sparkline(_movement(run), logarithmic=True)}  weights, from step to step")
+    measured = [each for each in run.checkpoints if each.figures][-1:]
+    for role, figures in measured[0].figures.items() if measured else ():
+        lines.append(f"measured  {role_words(role)}, step {measured[0].step}: {figures_words(figures)}")
+    if run.loss is not None:
+        for role, means in run.loss.roles.items():
+            if means.error is not None:
+                bias = "" if means.bias is None else f", bias {means.bias:+.3f}"
+                error = f"error {means.error:.3g} of the movement{bias}"
+                lines.append(f"lost      {role_words(role)}, mean of arrays: {error}")
+    lines += [_flag_text(flag.severity, flag.array, flag.sentence) for flag in run.flags[:_MAX_FLAGS]]
+    if len(run.flags) > _MAX_FLAGS:
+        lines.append(f"and {len(run.flags) - _MAX_FLAGS} flags more")
+    return "\n".join(map(printable, [*lines, *run.notes]))
+
+
+def _flag_text(severity: str, array: str | None, sentence: str) -> str:
+    return f"{severity}: " + (f"{array}: " if array is not None else "") + sentence
+
+
+def _movement(run: Run) -> list[float | None]:
+    """Return the mean movement of the weights at each step; of all arrays if there are none."""
+    weights = [i for i, row in enumerate(run.arrays) if row.role == "weight"] or range(len(run.arrays))
+    rows = [run.figures["movement"][i] for i in weights]
+    found: list[float | None] = []
+    for column in zip(*rows, strict=True):
+        values = [value for value in column if value is not None]
+        found.append(sum(values) / len(values) if values else None)
+    return found

@@ -18,13 +18,12 @@ from ...chain.read.exact import open_path
 from ...chain.read.history import select_shares
 from ...chain.read.info import CheckpointInfo
 from ...chain.store.directory import DirectoryStore
-from ...policy.presets import POLICIES
 from ...policy.record import Kept
 from ...policy.roles import ROLES, Role
 from ...printable import printable
 from .. import render
 from ..importing import Loader, forecasts_text, loss_text, map_files, mapping_text, measured_loss, offered
-from ..program import say, verb
+from ..program import say, say_result, verb
 from .output import save_output, shard_option
 from .parameters import (
     CHAIN_OR_FILE,
@@ -33,6 +32,7 @@ from .parameters import (
     chain_argument,
     history_option,
     place_argument,
+    policy_option,
     step_option,
     steps_of,
     workers_option,
@@ -61,23 +61,14 @@ _dtype_option = click.option(
 )
 
 
-def _step(text: Any, parameter: click.Parameter, context: click.Context) -> int:
-    return STEP.convert(text, parameter, context)
-
-
 def _step_list(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[int, ...] | None:
     """Return steps that are given as ``100,200``."""
     if text is None:
         return None
-    return tuple(_step(part.strip(), parameter, context) for part in text.split(","))
-
-
-def _say_any(text: str) -> None:
-    """Print a text, if there is one."""
-    if text:
-        say(text)
+    parts: list[Any] = text.split(",")
+    return tuple(STEP.convert(part.strip(), parameter, context) for part in parts)
 
 
 @verb
@@ -87,17 +78,15 @@ def _say_any(text: str) -> None:
 @click.option(
     "--steps", metavar="STEP,...", callback=_step_list, help="A step for each file, as in: 100,200,500"
 )
-@click.option("--skip-existing", is_flag=True, help="Leave out steps that the chain has, and go on.")
-@click.option("--dry-run", is_flag=True, help="Only say which file becomes which step, and about which size.")
+@click.option("--skip-existing", is_flag=True, help="Skip steps that the chain already has.")
 @click.option(
-    "--policy",
-    type=click.Choice(list(POLICIES)),
-    help="How lossy checkpoints may be.  [default: the policy of the chain, or lossless for a new one]",
+    "--dry-run", is_flag=True, help="Only show which file becomes which step, and the estimated size."
 )
+@policy_option
 @click.option(
     "--newest",
     type=click.Choice(["exact", "history"]),
-    help="Whether to keep the newest state bit for bit in one more file, where something is lost."
+    help="Whether to keep the newest state bit for bit in an extra file, if anything may be lost."
     "  [default: as the chain was saved before; exact for a new one]",
 )
 @workers_option
@@ -115,8 +104,8 @@ def save(  # one parameter for each option: click passes them by name
 ) -> None:
     """Save files (.npz, .safetensors, .pt, .h5, .lcc.h5, ...) into a chain, each as one step.
 
-    Also an index of shards (.safetensors.index.json), .pth, .ckpt and .hdf5. Files of torch.save
-    are read by torch's weights-only loader. Of a FOLDER, the files in it are saved, or the only
+    Other formats are .safetensors.index.json (shards), .pth, .ckpt and .hdf5. Files of torch.save
+    are read by torch's weights-only loader. A FOLDER stands for the files in it, or for the only
     file of each of its folders.
 
     The step of a file is the number in its name, or in that of its folder, as in
@@ -145,13 +134,13 @@ def save(  # one parameter for each option: click passes them by name
         asked = () if policy is None else (policy,)
         forecasts = loader.forecasts(("lossless", "balanced", *asked)) if is_new else []
         told = [{**asdict(each), "chain_bytes": each.chain_bytes(count, exact)} for each in forecasts]
-        text = forecasts_text(forecasts, count, exact)
-        _say_any(render.dump_json({**document, "forecasts": told}) if as_json else text)
+        if forecasts or as_json:
+            say_result(as_json, {**document, "forecasts": told}, forecasts_text(forecasts, count, exact))
         return
     if is_new and policy is None:
         policy = "lossless"  # nobody has allowed these files to lose anything
-        if count > 1 and not as_json:
-            _say_any(forecasts_text(offered(loader, count, exact), count, exact))
+        if count > 1 and not as_json and (found := offered(loader, count, exact)):
+            say(forecasts_text(found, count, exact))
     saved = []
     chain = Chain(directory, policy=policy, workers=workers, newest=newest)
     with chain, render.progress("saving") as update:
@@ -171,16 +160,14 @@ def save(  # one parameter for each option: click passes them by name
                 say(f"step {info.step}, {kind}: {size}  {printable(file)}")
     last = saved[-1][1]
     loss = measured_loss(directory, mapped) if any(info.lossy for _, info in saved) else None
-    if as_json:
-        results = [{"file": str(file), **render.checkpoint_document(info)} for file, info in saved]
-        lost = None if loss is None else asdict(loss)
-        say(render.dump_json({**document, "saved": results, "loss": lost}))
-        return
-    if loss is not None:
-        say(loss_text(loss))
-    say(f"policy {printable(chain.policy.name)}: {render.roles_text(last)}")
-    if last.exact:
-        say(f"the newest state, step {last.step}, is also there bit for bit")
+    results = [{"file": str(file), **render.checkpoint_document(info)} for file, info in saved]
+    lines = [
+        *([] if loss is None else [loss_text(loss)]),
+        f"policy {printable(chain.policy.name)}: {render.roles_text(last)}",
+        *([f"the newest state, step {last.step}, is also kept bit for bit"] if last.exact else []),
+    ]
+    lost = None if loss is None else asdict(loss)
+    say_result(as_json, {**document, "saved": results, "loss": lost}, "\n".join(lines))
 
 
 @verb
@@ -192,7 +179,7 @@ def save(  # one parameter for each option: click passes them by name
 @_dtype_option
 @history_option
 @click.option(
-    "--fallback", is_flag=True, help="If the step is damaged, restore the newest one before it that is whole."
+    "--fallback", is_flag=True, help="If the step is damaged, restore the newest intact step before it."
 )
 @shard_option
 def restore(  # one parameter for each option: click passes them by name
@@ -234,8 +221,7 @@ def restore(  # one parameter for each option: click passes them by name
     written = save_output(state, output, metadata, shard_bytes)
     document = {"directory": str(place), "step": info.step, "exact": info.exact, **written}
     kind = ", exact" if info.exact else ""
-    text = f"step {info.step}{kind}: {written['bytes']:,} bytes  {printable(output)}"
-    say(render.dump_json(document) if as_json else text)
+    say_result(as_json, document, f"step {info.step}{kind}: {written['bytes']:,} bytes  {printable(output)}")
 
 
 @verb
@@ -245,7 +231,7 @@ def restore(  # one parameter for each option: click passes them by name
 @click.option(
     "--decay",
     type=float,
-    help="For an exponential average: each step counts this much of the next. [default: all the same]",
+    help="For an exponential average: how much each step counts relative to the next.  [default: 1]",
 )
 @click.option(
     "--role",
@@ -289,13 +275,11 @@ def average(  # one parameter for each option: click passes them by name
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())
     written = save_output(state, output, metadata)
-    if as_json:
-        document = {"directory": str(directory), "steps": list(shares), "shares": list(shares.values())}
-        say(render.dump_json({**document, "averaged": found.arrays, **written}))
-        return
+    document = {"directory": str(directory), "steps": list(shares), "shares": list(shares.values())}
     what = f"mean of {len(shares)} steps, {min(shares)} to {newest}" if len(shares) > 1 else f"step {newest}"
     count = f"arrays averaged: {len(found.arrays)}, others of step {newest}"
-    say(f"{what}: {written['bytes']:,} bytes, {count}  {printable(output)}")
+    text = f"{what}: {written['bytes']:,} bytes, {count}  {printable(output)}"
+    say_result(as_json, {**document, "averaged": found.arrays, **written}, text)
 
 
 def _check_output(output: Path, keys: tuple[str, ...], strip: bool) -> None:

@@ -1,15 +1,16 @@
 """What was lost: decoded arrays beside their originals, and beside how far these have moved.
 
 The error of an element is ``decoded - original``. Its movement is how far the original has moved
-since the step shown before. If there is no original of that step, it is the distance from what was
-decoded there: the difference that a delta codes, which has the error of the step before in it. The
-bias is the sum of their products, over the root of the product of their sums of squares: the
+since the previous shown step. If there is no original of that step, it is the distance from what
+was decoded there: the difference that a delta codes, which has the error of the step before in it.
+The bias is the sum of their products, over the root of the product of their sums of squares: the
 correlation about 0. A codec whose errors point back in time has a negative one, and training that
 resumes from it is set back.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ import numpy as np
 
 from ...element_types import ELEMENT_TYPES, Array, ElementType
 from ...errors import ArgumentError
-from ...parallel import WIDE_PIECE
 from ...policy.policy import Policy
 from ...policy.record import read_record
 from ...quantizers.base import Quantizer
@@ -41,14 +41,7 @@ NOTHING_KNOWN = Lost(None, None, None)
 
 
 def measure_loss(bits: Array, original: Array, before: Array | None, kind: ElementType) -> Lost:
-    """Return what an array lost, given by its components.
-
-    Parameters
-    ----------
-    bits, original
-        The array as decoded and as it was.
-    before
-        What the array has moved from; ``None`` if that is not known.
+    """Return what an array lost, given by its components; `before` is what it has moved from.
 
     Examples
     --------
@@ -59,7 +52,7 @@ def measure_loss(bits: Array, original: Array, before: Array | None, kind: Eleme
     0.5
     """
     largest, count, sums = 0.0, 0, np.zeros(3)
-    earlier: Iterable[Array | None] = _every_none(original) if before is None else _wide(before, kind)
+    earlier: Iterable[Array | None] = itertools.repeat(None) if before is None else _wide(before, kind)
     with np.errstate(all="ignore"):
         for decoded, exact, old in zip(_wide(bits, kind), _wide(original, kind), earlier, strict=False):
             errors = decoded - exact
@@ -86,24 +79,12 @@ def _wide(bits: Array, kind: ElementType) -> Iterable[Array]:
         yield values.astype(np.float64) if values.dtype.kind in "iu" else values
 
 
-def _every_none(bits: Array) -> Iterable[None]:
-    return (None for _ in range(0, bits.size, WIDE_PIECE))
-
-
 def _product(left: Array, right: Array) -> float:
     return float(np.einsum("i,i->", left.conj(), right).real)
 
 
 class LossTable:
-    """Collects what the arrays of a run lose.
-
-    Parameters
-    ----------
-    against
-        Which originals, in words.
-    rows
-        The arrays that are shown.
-    """
+    """Collects what the shown arrays of a run lose; `against` says which originals, in words."""
 
     def __init__(self, against: str, rows: Sequence[ArrayRow]) -> None:
         self._against = against

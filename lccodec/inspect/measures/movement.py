@@ -55,14 +55,8 @@ class _Sums:
 def measure(bits: Array, before: Array | None, kind: ElementType, bins: Bins | None = None) -> Measures:
     """Return the figures of an array, given by its components.
 
-    Parameters
-    ----------
-    bits
-        Components of the array, as :func:`lccodec.element_types.components` returns them.
-    before
-        Those of the step before; ``None`` if there is none of this type and shape.
-    bins
-        Counts the values in its last row.
+    `before` has those of the step before, if it has an array of this type and shape. `bins` counts
+    the values in its last row.
 
     Examples
     --------

@@ -31,21 +31,7 @@ _MEASURED = ("movement", "rms", "zeros", "minimum", "maximum", _COUNT)
 class Trajectory:
     """What is measured of the shown arrays at the shown steps.
 
-    Parameters
-    ----------
-    rows
-        The arrays.
-    originals
-        To measure what was lost; ``None`` if there are none.
-
-    Attributes
-    ----------
-    steps
-        The steps that were added.
-    losses
-        What was lost.
-    problems
-        Why originals could not be read, in words.
+    With `originals`, `losses` has what was lost, and `problems` why originals could not be read.
     """
 
     def __init__(self, rows: Sequence[ArrayRow], originals: Originals | None = None) -> None:

@@ -97,7 +97,7 @@ function arrayView(run, index, step) {
   };
   if (histogram && run.steps.length) {
     const one = figure("Values at the chosen step.", "");
-    const over = figure("Histogram over time.", "Stronger is more; the line is the chosen step.");
+    const over = figure("Histogram over time.", "Stronger colours mean more; the line is the chosen step.");
     body.append(element("div", { class: run.steps.length > 1 ? "pair" : null }, one.node, run.steps.length > 1 ? over.node : null));
     const rows = () => histogramRows(histogram, step());
     barsAt = () => setData(one, "bars", rows());

@@ -8,11 +8,11 @@ function lossSection(id, run) {
     result.append(paragraph("There are no originals beside these checkpoints to compare with.", "empty"));
     return { node: result, drawings: measured.drawings };
   }
-  if (measured.nodes.length) result.append(element("h3", {}, "Beside originals"));
+  if (measured.nodes.length) result.append(element("h3", {}, "Compared with originals"));
   result.append(paragraph(`Originals: ${visible(loss.against)}.`),
-    paragraph("Error is the root mean square of restored less original, over that of the movement since the step shown before. Bias "
+    paragraph("Error is the root mean square of restored minus original, over that of the movement since the previous shown step. Bias "
       + "is the correlation of error and movement: below 0 the restored state trails behind. A run that resumes feels bias more. "
-      + "Each array counts alike here. Where the step before has no original, movement begins at what was decoded there."));
+      + "Each array counts equally here. If the step before has no original, movement is measured from what was decoded there."));
   const roles = Object.keys(loss.roles);
   if (roles.length) {
     result.append(table("Error and bias by role", [{ title: "role" }, { title: "error over movement", number: true }, { title: "bias", number: true }],

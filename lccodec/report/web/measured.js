@@ -21,7 +21,7 @@ function measuredPart(run) {
   ]);
   return {
     nodes: [
-      paragraph("Each save measured its error, the root mean square of restored less saved values, and its lag: how far restored "
+      paragraph("Each save measured its error, the root mean square of restored minus saved values, and its lag: how far restored "
         + "values lie behind, along the last movement. A dash is not known: a first save has no movement."),
       ...(charts.length ? [element("div", { class: "pair" }, ...charts.map(({ made }) => made.node))] : []),
       foldedTable("What each save measured, as a table", () => table("Error and lag of each save",

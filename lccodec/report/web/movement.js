@@ -4,7 +4,7 @@ const ROWS_AT_ONCE = 40;
 
 function movementSection(id, run, cautions, showArray) {
   const result = section(id, "Movement",
-    paragraph("How far each array moved since the step shown before: the root mean square of its difference over that of the array."),
+    paragraph("How far each array moved since the previous shown step: the root mean square of its difference over that of the array."),
     ...cautions.map((note) => paragraph(visible(note), "caution")));
   const movement = run.figures.movement ?? [];
   const moving = run.arrays.map((_, index) => index).filter((index) => present(movement[index] ?? []).length);
@@ -18,7 +18,7 @@ function movementSection(id, run, cautions, showArray) {
   let role = order[0];
   let first = 0;
   const members = () => moving.filter((index) => run.arrays[index].role === role);
-  const chart = figure("Relative movement of arrays over steps.", "Stronger is more; empty is not defined. Choose a row to see its array.");
+  const chart = figure("Relative movement of arrays over steps.", "Stronger colours mean more; empty cells are undefined. Choose a row to see its array.");
   const data = element("div");
   const status = element("span", { role: "status" });
   const turn = (by) => element("button", { type: "button", onclick: () => show(first + by) }, by < 0 ? "Earlier rows" : "Later rows");

@@ -48,7 +48,7 @@ def test_a_network_and_its_optimizer_to_flax_and_back(gpt, tmp_path):
     there = ["--from", "torch", "--to", "flax", "--like", directory / "like.lcc.h5"]
     stdout, stderr = run("convert", source, flax, *there, *words)
     assert stdout.endswith("flax.lcc.h5\n")
-    assert stderr == "lccodec: note: only the model and its optimizer, left out: epoch\n"
+    assert stderr == "lccodec: note: only the model and its optimizer are converted; left out: epoch\n"
     found = jax_adapter.load_file(flax)
     assert bits(found) == bits(expected)
     assert jax.tree.structure(found) == jax.tree.structure(expected)
@@ -107,9 +107,9 @@ def test_what_does_not_fit_leaves_no_file(gpt, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--from", "torch"], "needs both --from and --to"),
-        (["--from", "torch", "--to", "torch"], "needs both --from and --to"),
-        (["--rules", "rules.json"], "needs both --from and --to"),
+        (["--from", "torch"], "needs --from and --to, and they must differ"),
+        (["--from", "torch", "--to", "torch"], "needs --from and --to, and they must differ"),
+        (["--rules", "rules.json"], "needs --from and --to, and they must differ"),
         (["--from", "torch", "--to", "flax", "--optimizer", "o"], "needs the model's entry"),
         (["--from", "torch", "--to", "flax", "--model", "modell"], "the state has no entry 'modell'"),
         (

@@ -80,7 +80,7 @@ def test_check(bundled):
 
 def test_what_is_not_a_bundle(chain, bundled, tmp_path):
     npz.save_file({"x": np.ones(2)}, tmp_path / "a.npz")
-    assert "is a file, and not a bundle" in run("ls", tmp_path / "a.npz", code=2)[1]
+    assert "must be a directory or a bundle" in run("ls", tmp_path / "a.npz", code=2)[1]
     assert "not a bundle" in run("unbundle", tmp_path / "a.npz", tmp_path / "new", code=1)[1]
     assert "has no step 15; the nearest is" in run("info", bundled, "--step", 15, code=1)[1]
     assert "not a directory" in run("save", bundled, tmp_path / "a.npz", code=1)[1]

@@ -38,7 +38,7 @@ def test_convert_of_an_index_and_to_npz(tmp_path):
     with lccodec.open(tmp_path / "m.lcc.h5") as file:
         assert (file.keys(), file.metadata()) == (["w"], {"format": "pt"})
     _, stderr = run("convert", tmp_path / "m.lcc.h5", tmp_path / "m.npz")
-    assert stderr == "lccodec: note: .npz has no place for metadata, left out: format\n"
+    assert stderr == "lccodec: note: .npz files cannot hold metadata; left out: format\n"
     assert np.load(tmp_path / "m.npz")["w"].tolist() == [0, 1, 2]
     (tmp_path / "m-1.safetensors").unlink()
     _, stderr = run("convert", index, tmp_path / "n.lcc.h5", code=1)
@@ -73,7 +73,7 @@ def test_a_step_of_a_chain_to_plain_hdf5(chain, tmp_path):
 def test_a_step_is_of_a_chain(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones(2))
     _, stderr = run("convert", tmp_path / "a.npz", tmp_path / "b.npz", "--step", 3, code=2)
-    assert "--step needs a chain" in stderr
+    assert "a step needs a chain or a bundle" in stderr
 
 
 def test_shards_of_a_size(tmp_path):

@@ -20,7 +20,7 @@ def quick_demo(directory, *, progress):
     outcome = demo.Outcome("chain", 4, 1000, 11.5, 2, 0.918, 0.36, 3)
     never = dataclasses.replace(outcome, scheme="SCAR, same bytes", rework_iterations=None)
     figures = (2005, 8020, 30, 10, 22, 0.91, 0.35)
-    return demo.Report(str(directory), "lc-3", *figures, (outcome, never), 3, 9000, 2.67, 0.93, 0.94)
+    return demo.DemoResult(str(directory), "lc-3", *figures, (outcome, never), 3, 9000, 2.67, 0.93, 0.94)
 
 
 def test_demo(tmp_path, monkeypatch):
@@ -35,7 +35,7 @@ def test_demo(tmp_path, monkeypatch):
     for words in commands[:5]:
         run(*words)
     if find_spec("vl_convert"):
-        assert stdout.endswith("Open it in a browser: lccodec-demo-report.html\n")
+        assert stdout.endswith("open this file in a browser: lccodec-demo-report.html\n")
         assert (tmp_path / "lccodec-demo-report.html").read_bytes().startswith(b"<!doctype html>")
     monkeypatch.setattr("lccodec.cli.verbs.demonstration.find_spec", lambda _: None)
     document = run_json("demo")

@@ -258,7 +258,7 @@ def test_what_the_exact_file_is(chain):
     path = chain / "exact.lcc.h5"
     assert run("ls", chain)[0].splitlines()[-1] == f"exact file: step 40, {path.stat().st_size:,} bytes"
     assert run_json("ls", chain)["exact"] == {"step": 40, "bytes": path.stat().st_size, "problem": None}
-    assert re.search(r"^exact +an exact file holds its state", run("info", chain)[0], re.MULTILINE)
+    assert re.search(r"^exact +the exact file holds this state", run("info", chain)[0], re.MULTILINE)
     assert not run_json("info", chain, "--step", 30)["exact"]
     assert run_json("info", path)["exact"]
     name = run_json("info", chain)["arrays"][0]["name"]

@@ -22,8 +22,8 @@ def test_rollback_and_back(chain):
     assert document["rolled_back"][0]["steps"] == [20, 30]
     assert run("rolled-back", chain, "--undo")[0] == f"put back {listed}"
     assert lccodec.Chain(chain).steps == [10, 20, 30]
-    assert run("rolled-back", chain)[0] == "nothing is rolled back\n"
-    assert run("rollback", chain, 30)[0] == "step 30 is the newest; nothing to take out\n"
+    assert run("rolled-back", chain)[0] == "no steps are set aside\n"
+    assert run("rollback", chain, 30)[0] == "step 30 is the newest; there are no later steps\n"
 
 
 def test_purges(chain):
@@ -95,8 +95,8 @@ def test_prune_and_write_anew(chain):
     assert document["net"] == document["cost"] - document["freed"]
     document = run_json("prune", chain, "--latest", 1, "--rewrite")
     assert document["rewritten"][0] | {"after": 0} == {"step": 30, "parent": None, "before": size, "after": 0}
-    takes = f"the chain takes {-document['net']:,} bytes less than before"
-    assert lines[4] == f"that takes {document['cost']:,} bytes more; {takes}"
+    takes = f"the chain takes {-document['net']:,} fewer bytes than before"
+    assert lines[4] == f"that takes {document['cost']:,} more bytes; {takes}"
     assert step_file(chain, 30).stat().st_size == size + document["cost"]
     assert lccodec.Chain(chain).steps == [30]
     assert run("ls", chain)[0].splitlines()[1].split()[:3] == ["30", "key", "lossy"]
@@ -117,14 +117,14 @@ def lossy(tmp_path):
 def test_a_prune_that_makes_the_chain_larger_is_refused(lossy):
     before = {path.name: path.read_bytes() for path in entries(lossy)}
     _, stderr = run("prune", lossy, "--latest", 3, "--rewrite", code=2)
-    assert "nothing was pruned: rewritten, the chain takes" in stderr
+    assert "nothing was pruned, because with --rewrite the chain takes" in stderr
     assert "--grow prunes anyway" in stderr
     run_json("prune", lossy, "--latest", 3, "--rewrite", code=2)
     run("prune", lossy, "--latest", 3, "--rewrite", "--dry-run")
     assert {path.name: path.read_bytes() for path in entries(lossy)} == before
     stdout, _ = run("prune", lossy, "--latest", 3, "--rewrite", "--grow")
     more = sum(path.stat().st_size for path in entries(lossy)) - sum(map(len, before.values()))
-    assert stdout.splitlines()[0] == f"the chain takes {more:,} bytes more than before"
+    assert stdout.splitlines()[0] == f"the chain takes {more:,} more bytes than before"
     assert stdout.count("than before") == 1
     assert lccodec.Chain(lossy).steps == [400, 500, 600]
 
@@ -140,11 +140,11 @@ def test_a_prune_that_removes_nothing_says_why(lossy):
         "removed 0 of 6 checkpoints, 0 bytes",
         "kept (latest): 400 to 600",
         "needed by 400: 100 to 300",
-        "nothing goes: a delta needs all steps back to its keyframe; 400 needs those",
-        "they can go when what is kept begins with a keyframe, after more saves",
-        "or now, with --rewrite: --rewrite --dry-run says what that takes",
+        "nothing to remove: all steps back to a keyframe are needed by 400",
+        "they can be removed after more saves, when the kept steps begin with a keyframe",
+        "or now, with --rewrite; --rewrite --dry-run shows the cost",
     ]
-    assert run("prune", lossy, "--latest", 9)[0].splitlines()[-1] == "nothing goes: every step is kept"
+    assert run("prune", lossy, "--latest", 9)[0].splitlines()[-1] == "nothing to remove: every step is kept"
 
 
 def test_compact(chain, tmp_path):
@@ -158,7 +158,7 @@ def test_compact(chain, tmp_path):
     assert document["after"] == sum(path.stat().st_size for path in entries(tmp_path / "new"))
     assert sum(path.stat().st_size for path in entries(chain)) == before
     text, _ = run("compact", chain, "--policy", "lc-2", "-o", tmp_path / "lossy")
-    assert "lost more, weight: " in text
+    assert "additional loss, weight: " in text
     assert "needs" not in text
     run("compact", chain, "--policy", "lc-2", code=2)
     assert run("compact", chain)[0] == f"3 checkpoints: {before:,} bytes, before {before:,}\n"
@@ -175,6 +175,6 @@ def test_pins(chain):
     run("rolled-back", chain, "--undo")
     run("rollback", chain, 20)
     assert run("rolled-back", chain, "--delete", "--pinned")[0].startswith("removed 0001-to-20: ")
-    assert run("rolled-back", chain)[0] == "nothing is rolled back\n"
+    assert run("rolled-back", chain)[0] == "no steps are set aside\n"
     assert run_json("unpin", chain, 30) == {"directory": str(chain), "pins": [10]}
     assert run("unpin", chain, 10, 20)[0] == "no pins\n"

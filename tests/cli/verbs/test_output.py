@@ -17,7 +17,7 @@ def test_sizes(text, size):
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5GB", "GB", "1XB", "1e9", "9" * 40])
 def test_what_is_not_a_size(text):
-    with pytest.raises(click.BadParameter, match="is not a size such as 5GB"):
+    with pytest.raises(click.BadParameter, match="must be a size such as 5GB"):
         Size().convert(text, None, None)
 
 

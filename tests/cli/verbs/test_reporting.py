@@ -1,17 +1,20 @@
-"""The verb report: its page, its document, events, and what it refuses."""
+"""The verb report: its page, its document, its text, events, and what it refuses."""
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import lccodec
 from lccodec.adapters.files.formats import save_file
+from lccodec.cli.verbs.reporting import report_text
 from lccodec.inspect.examination import examine
-from lccodec.inspect.report import document
+from lccodec.inspect.report import Compared, Flag, document
 
 from ...support.commands import damage, run, run_json, step_file
+from ...support.reports import made_up_report
 from ...support.runs import arrays_of, run_states, save_run
 
 STATES = run_states(6)
@@ -37,8 +40,8 @@ def test_steps(directory):
     ):
         assert run_json("report", directory, "--steps", text)["runs"][0]["steps"] == expected
     for text in ("x", "1:2:0", "", "-3", "1;2"):
-        assert "is not steps such as" in run("report", directory, "--steps", text, code=2)[1]
-    assert "has none of the steps" in run("report", directory, "--json", "--steps", "7", code=2)[1]
+        assert "must be steps such as" in run("report", directory, "--steps", text, code=2)[1]
+    assert "has none of the given steps" in run("report", directory, "--json", "--steps", "7", code=2)[1]
 
 
 def test_against_files(directory, tmp_path):
@@ -131,3 +134,41 @@ def test_hostile_names_and_metadata_are_escaped(tmp_path):
             chain.save(step, {evil: array, "zero": np.zeros(2)}, {"note\x1b[1m": "a\x1b]0;title\x07"})
     stdout, stderr = run("report", tmp_path / "run", "--json")
     assert not {"\x1b", "\x07", "\u202e"} & set(stdout + stderr)
+
+
+# --- the text -------------------------------------------------------------------------------------
+
+
+def test_the_main_figures():
+    report = made_up_report()
+    text = report_text(report, {"page": "report.html, 5 bytes"})
+    assert text.count("13 checkpoints, 1 of them damaged, 1 keyframes") == 2
+    assert "measured  first moments, step 1100: error 0.625 movements, 1.4 % of the spread; lag 0.12" in text
+    assert "error: m/layers.1.weight" not in text
+    assert "not finite" not in text.splitlines()[0]
+    assert "run-a step 1100 beside run-b step 1100: 2 arrays differ" in text
+    assert "  model/layers.0.weight: relative difference 0.31, cosine 0.9500" in text
+    assert "  v/layers.0.weight: relative difference -, cosine -" in text
+    assert text.endswith("\npage: report.html, 5 bytes")
+
+
+def test_nothing_reaches_the_terminal_unescaped():
+    report = made_up_report()
+    evil = "\x1b[2J\u202e\n"
+    flags = [Flag("error", "dead", evil, 1, evil)] * 20
+    run = replace(report.runs[0], path=evil, flags=flags, notes=[evil])
+    rows = [Compared(evil, "weight", 1.0, 1.0, 1.0, 1.0)]
+    comparison = replace(report.comparison, left=evil, right=evil, rows=rows)
+    text = report_text(replace(report, runs=[run], comparison=comparison, notes=[evil]), {"page": evil})
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert "and 8 flags more" in text
+
+
+def test_a_run_of_one_step_has_no_movement():
+    run = replace(made_up_report().runs[0], steps=[0], loss=None)
+    assert "\nmovement" not in report_text(replace(made_up_report(), runs=[run]), {})
+
+
+def test_a_run_of_which_nothing_can_be_read():
+    run = replace(made_up_report().runs[0], arrays=[], steps=[], figures={"movement": []}, loss=None)
+    assert "\nmovement" not in report_text(replace(made_up_report(), runs=[run]), {})

@@ -63,7 +63,7 @@ def test_two_files_of_one_step_are_refused_before_anything_is_written(tmp_path):
     for file in files:
         npz.save_file({"x": np.ones(2)}, file)
     _, stderr = run("save", tmp_path / "run", *files, code=2)
-    assert "both of step 2; say the steps: --steps" in stderr
+    assert "both of step 2; give the steps: --steps" in stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -95,7 +95,7 @@ def test_save_and_info_say_what_is_lossy(tmp_path, caplog):
     )
     assert stdout.splitlines()[-2:] == [
         f"policy lc-3: {line}",
-        "the newest state, step 2, is also there bit for bit",
+        "the newest state, step 2, is also kept bit for bit",
     ]
     stdout, _ = run("info", tmp_path / "run")
     assert re.search(rf"^arrays +{line}$", stdout, re.MULTILINE)
@@ -196,7 +196,7 @@ def test_the_newest_state_is_kept_exact(tmp_path):
     stdout, _ = run(
         "save", chain, tmp_path / "0.npz", tmp_path / "1.npz", "--policy", "lc-2", "--newest", "exact"
     )
-    assert stdout.splitlines()[-1] == "the newest state, step 1, is also there bit for bit"
+    assert stdout.splitlines()[-1] == "the newest state, step 1, is also kept bit for bit"
     document = run_json("save", chain, tmp_path / "2.npz")  # goes on
     assert [saved["exact"] for saved in document["saved"]] == [True]
 

@@ -26,7 +26,7 @@ def pruning_text(found: Pruning, dry_run: bool) -> str:
     lines += map(_rewriting_text, found.rewritten)
     if found.rewritten:
         net = f"; {net_text(found.net)}" if dry_run else ""  # which is printed before anything is done
-        lines.append(f"that takes {found.cost:,} bytes more{net}")
+        lines.append(f"that takes {found.cost:,} more bytes{net}")
     if not found.removed:
         lines += _why_nothing_goes(found, steps)
     return "\n".join(lines)
@@ -38,21 +38,21 @@ def net_text(net: int) -> str:
     Examples
     --------
     >>> net_text(-1200)
-    'the chain takes 1,200 bytes less than before'
+    'the chain takes 1,200 fewer bytes than before'
     """
-    return f"the chain takes {abs(net):,} bytes {'more' if net > 0 else 'less'} than before"
+    return f"the chain takes {abs(net):,} {'more' if net > 0 else 'fewer'} bytes than before"
 
 
 def _why_nothing_goes(found: Pruning, steps: Sequence[int]) -> list[str]:
     if not found.needed:
-        return ["nothing goes: every step is kept"]
+        return ["nothing to remove: every step is kept"]
     children = sorted(set(found.needed.values()))
     lines = [
-        f"nothing goes: a delta needs all steps back to its keyframe; {_ranges(children, steps)} needs those",
-        "they can go when what is kept begins with a keyframe, after more saves",
+        f"nothing to remove: all steps back to a keyframe are needed by {_ranges(children, steps)}",
+        "they can be removed after more saves, when the kept steps begin with a keyframe",
     ]
     if not found.rewritten:
-        lines.append("or now, with --rewrite: --rewrite --dry-run says what that takes")
+        lines.append("or now, with --rewrite; --rewrite --dry-run shows the cost")
     return lines
 
 
@@ -60,7 +60,9 @@ def compaction_text(found: Compaction) -> str:
     """Return what a compaction wrote anew, or would, and what it brings and loses."""
     lines = [*map(_rewriting_text, found.rewritten)]
     lines.append(f"{found.steps} checkpoints: {found.after:,} bytes, before {found.before:,}")
-    lines += (f"lost more, {role}: {error:.3g} of the values (rms)" for role, error in found.errors.items())
+    lines += (
+        f"additional loss, {role}: {error:.3g} of the values (rms)" for role, error in found.errors.items()
+    )
     return "\n".join(lines)
 
 

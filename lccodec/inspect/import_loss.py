@@ -49,14 +49,9 @@ class ImportLoss:
 def import_loss(
     directory: Path, originals: Originals, update: Callable[[int, int], object] | None = None
 ) -> ImportLoss:
-    """Return what the steps of a chain have lost that have an original.
+    """Return what the steps of a chain that have an original have lost.
 
     Each checkpoint is decoded once. In memory are one state as decoded and two originals.
-
-    Parameters
-    ----------
-    update
-        Called as ``update(done, total)`` after every checkpoint.
     """
     errors: list[tuple[float, str, int]] = []
     unmoved = unmeasured = 0
