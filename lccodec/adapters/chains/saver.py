@@ -12,7 +12,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from functools import partial
@@ -80,8 +80,8 @@ class LinkSaver:
         self._chain: Chain | None = None
         self._ancestry: Ancestry | None = None  # of the chain, once it is thinned out
         self._last: Begun | None = None
-        self._running: deque[Future[None]] = deque()  # links, and what waits for them, in order
-        self._failed: deque[BaseException] = deque()  # of these, and not raised yet
+        self._pool: ThreadPoolExecutor | None = None  # writes links, and does what waits for them
+        self._running: deque[Future[object]] = deque()  # these, in order, until their failures are raised
         self.process = os.getpid()
         _open.add(self)
 
@@ -116,10 +116,7 @@ class LinkSaver:
             saved. A failure of this save is raised by the next call.
         """
         if self._options.background:
-            begun = self.begin(state, metadata, roles, step)
-            done: Future[None] = Future()
-            self._running.append(done)
-            begun.future.add_done_callback(partial(self._finish, begun, path, then, done))
+            self._submit(partial(_link, self.begin(state, metadata, roles, step), path, then))
             return
         strings = dict(metadata or {})
         if self._options.chain is None and self._adapter is not None:
@@ -155,21 +152,18 @@ class LinkSaver:
         at once if no save runs. It is not called either while a failure is still to be raised.
         """
         self._leave_parent()
-        if self._failed or (self._chain is not None and self._chain.failure is not None):
+        failed = any(future.done() and future.exception() for future in self._running)
+        if failed or (self._chain is not None and self._chain.failure is not None):
             return
-        last = self._running[-1] if self._running else None
-        if last is None:
+        if self._running:
+            self._submit(partial(_act, action, self._running[-1]))
+        else:
             action()
-            return
-        done: Future[None] = Future()
-        self._running.append(done)
-        last.add_done_callback(partial(self._act, action, done))
 
     def settle(self) -> None:
         """Wait until no save runs. Failures are kept for the next call."""
         self._leave_parent()
         wait_for(list(self._running))
-        self._running.clear()
 
     def wait(self) -> None:
         """Wait until no save runs; raise the failure of one that failed."""
@@ -185,7 +179,10 @@ class LinkSaver:
         """
         self.settle()
         self._thin_out()
+        pool, self._pool = self._pool, None
         chain, self._chain = self._chain, None
+        if pool is not None:
+            pool.shutdown()
         try:
             if chain is not None:
                 chain.close()
@@ -195,9 +192,8 @@ class LinkSaver:
     def _leave_parent(self) -> None:
         """After a fork, forget all that runs: it is the parent's, and never ends here."""
         if self.process != os.getpid():
-            self.process, self._chain, self._last = os.getpid(), None, None
+            self.process, self._chain, self._last, self._pool = os.getpid(), None, None, None
             self._running.clear()
-            self._failed.clear()
 
     def _opened(self) -> Chain | None:
         self._leave_parent()
@@ -213,42 +209,24 @@ class LinkSaver:
             self._ancestry = self._ancestry or Ancestry(store)
             thin_out(store, keep, self._ancestry)
 
+    def _submit(self, action: Callable[[], object]) -> None:
+        """Do something after all that was submitted before."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "lccodec-link")
+        self._running.append(self._pool.submit(action))
+
     def _raise_failure(self) -> None:
         while self._running and self._running[0].done():
-            self._running.popleft()
-        if self._failed:
-            raise self._failed.popleft()
-
-    # Whatever these two are called with, they must not raise: the thread that calls them only logs.
-
-    def _finish(
-        self,
-        begun: Begun,
-        path: Path,
-        then: Callable[[], object] | None,
-        done: Future[None],
-        saved: Future[int | None],
-    ) -> None:
-        """Write the link of a checkpoint that was saved. The chain keeps the failure of a save."""
-        if (error := _error_of(saved)) is None:
-            error = self._attempt(partial(_link, begun, path, then))
-        _settle(done, error)
-
-    def _act(self, action: Callable[[], object], done: Future[None], last: Future[None]) -> None:
-        if (error := _error_of(last)) is None:
-            error = self._attempt(action)
-        _settle(done, error)
-
-    def _attempt(self, action: Callable[[], object]) -> BaseException | None:
-        try:
-            action()
-        except BaseException as error:
-            self._failed.append(error)
-            return error
-        return None
+            error = self._running.popleft().exception()
+            if error is not None and not isinstance(error, CancelledError):
+                raise error
 
 
 def _link(begun: Begun, path: Path, then: Callable[[], object] | None) -> None:
+    """Write the link of a checkpoint when it is saved. The chain keeps the failure of a save."""
+    wait_for([begun.future])
+    if begun.future.cancelled() or begun.future.exception() is not None:
+        raise CancelledError
     if not path.parent.is_dir():  # frameworks delete old checkpoints, folder and all
         LOG.warning("%s: the folder was deleted before its checkpoint was saved", path)
         return
@@ -257,15 +235,11 @@ def _link(begun: Begun, path: Path, then: Callable[[], object] | None) -> None:
         then()
 
 
-def _error_of(future: Future[Any]) -> BaseException | None:
-    return CancelledError() if future.cancelled() else future.exception()
-
-
-def _settle(future: Future[None], error: BaseException | None) -> None:
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
+def _act(action: Callable[[], object], last: Future[object]) -> None:
+    """Do something unless what comes before it has failed."""
+    if last.exception() is not None:
+        raise CancelledError
+    action()
 
 
 @atexit.register
