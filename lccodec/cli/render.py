@@ -9,10 +9,9 @@ import base64
 import json
 import math
 import re
-import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -25,7 +24,6 @@ from ..inspect.inventory import policy_name
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import EXACT_BY_DEFAULT
 from ..printable import printable
-from .demo import DemoResult
 from .quality import quality_facts
 from .sparkline import sparkline
 from .table import Table
@@ -255,33 +253,6 @@ def difference_text(difference: Difference, roles: Mapping[str, str]) -> str:
             parts.append("\n".join([f"{label}:", *(f"  {printable(name)}" for name in names)]))
     parts.append(f"unchanged: {difference.unchanged} arrays, {difference.unchanged_scalars} scalars")
     return "\n\n".join(parts)
-
-
-def demo_text(report: DemoResult, commands: Iterable[Sequence[object]]) -> str:
-    """Return the figures of the demo, and which commands to try on the chain it left."""
-    table = Table("checkpoints", "every", "bytes", "ratio", "lost", "loss", "accuracy", "rework")
-    loss, accuracy = f"{report.loss_before:.4f}", f"{100 * report.accuracy_before:.2f} %"
-    table.row("(at the failure)", "", "", "", "", loss, accuracy, "")
-    for o in report.outcomes:
-        rework = "-" if o.rework_iterations is None else o.rework_iterations
-        loss, accuracy = f"{o.loss:.4f}", f"{100 * o.accuracy:.2f} %"
-        numbers = (f"{o.interval:.3g}", f"{o.bytes_on_disk:,}", f"{o.ratio:.1f}x", o.lost_iterations)
-        table.row(o.scheme, *numbers, loss, accuracy, rework)
-    full = report.full_bytes * report.checkpoints
-    return "\n\n".join(
-        [
-            f"A network of {report.parameters:,} parameters was trained for {report.iterations} iterations; "
-            f"its state was lost after {report.failure_iteration},\nrestored from the last checkpoint, and "
-            "trained further. Rework: iterations until the training loss was back.",
-            table.text(),
-            f"{report.checkpoints} checkpoints, policy {report.policy}, and the newest exact: "
-            f"{size_text(full, report.chain_bytes)}\n"
-            f"accuracy at the end: {100 * report.accuracy_resumed:.2f} %, "
-            f"without the failure {100 * report.accuracy_uninterrupted:.2f} %",
-            f"The chain is in {printable(report.directory)}. Try:",
-            "\n".join("  lccodec " + shlex.join(map(str, command)) for command in commands),
-        ]
-    )
 
 
 def _facts(facts: dict[str, object]) -> str:
