@@ -107,7 +107,7 @@ def test_encode_takes_the_names_that_the_documentation_lists(name: str) -> None:
     """They are those of policies with one quantizer for weights."""
     page = (Path(__file__).parents[2] / "docs" / "choosing.md").read_text()
     array = np.random.default_rng(0).normal(size=2000).astype(np.float32)
-    listed = page[page.index("also takes the names") :].partition(": ")[0]
+    listed = page[page.index("also accepts the names") :].partition(", which")[0]
     if f'"{name}"' in listed:
         assert encode(array, name) == encode(array, POLICIES[name].roles.get("weight", Lossless()))
         assert f'``"{name}"``' in (encode.__doc__ or "")
