@@ -6,12 +6,11 @@ Source: :mod:`lccodec.policy.rate_distortion`. The measurements are in
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from ..arguments import as_number
+from ..arguments import check_bool, positive
 from ..element_types import ElementType
 from ..errors import ArgumentError
 from ..quantizers.base import Quantizer
@@ -134,14 +133,8 @@ class Balanced(Policy):
         if len(self._given) > 1:
             raise ArgumentError(f"policy {self.name!r}: give at most one of {', '.join(TARGETS)}")
         for target, value in {**self._given, "width": self.width}.items():
-            number = as_number(value)
-            if number is None or not math.isfinite(number) or number <= 0:
-                raise ArgumentError(
-                    f"policy {self.name!r}: {target} must be a positive finite number; got {value!r}"
-                )
-            object.__setattr__(self, target, number)
-        if not isinstance(self.joint, bool):
-            raise ArgumentError(f"policy {self.name!r}: joint must be True or False; got {self.joint!r}")
+            object.__setattr__(self, target, positive(f"policy {self.name!r}: {target}", value))
+        check_bool(f"policy {self.name!r}: joint", self.joint)
         if self.loss is not None and self.intervals is None:
             raise ArgumentError(f"policy {self.name!r}: loss= needs intervals=")
         if self.loss is not None and not callable(self.loss):
@@ -164,6 +157,11 @@ class Balanced(Policy):
         told = {} if self._given and not self.joint else {"joint": self.joint}  # it tells what class this is
         judged = {} if self.width == 1 else {"width": self.width}
         return {**super().to_json(), **self._given, **judged, **told}
+
+    @property
+    def promise(self) -> tuple[Callable[[Any], Any], float] | None:
+        """The `loss`, and the `intervals`."""
+        return None if self.loss is None or self.intervals is None else (self.loss, self.intervals)
 
     def widened(self, width: float | None) -> Policy:
         """Return the policy with another `width`, unless that is None."""

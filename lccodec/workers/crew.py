@@ -16,9 +16,9 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ..arguments import as_integer
+from ..arguments import integer
 from ..element_types import Array
-from ..errors import ArgumentError, StorageError, WorkerError
+from ..errors import StorageError, WorkerError
 from ..parallel import ordered
 from .memory import place_of, shared_empty
 from .peer import Peer
@@ -123,9 +123,7 @@ def has_lock() -> bool:
 
 def member_count(workers: int) -> int:
     """Return the number of workers to use: `workers`, or for 0 the cores but one, at least one."""
-    count = as_integer(workers)
-    if count is None or count < 0:
-        raise ArgumentError(f"workers must be a non-negative integer; got {workers!r}")
+    count = integer("workers", workers)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return count or max(cores - 1, 1)
 
