@@ -64,7 +64,7 @@ class CheckpointReader:
         self.name = name
         self.file_size = source.size
         try:
-            self.trailer = self._read_trailer(source)
+            self.trailer = _read_trailer(source, name)
             self.root = self.trailer.root
             self.manifest = self._read_manifest(source)
         except BaseException:
@@ -144,16 +144,6 @@ class CheckpointReader:
     def _read(self, offset: int, size: int) -> bytes:
         return self.source.read(offset, size)
 
-    def _read_trailer(self, source: Source) -> Trailer:
-        data = _last_bytes(source)
-        if not data.startswith(TRAILER_MAGIC):
-            raise _not_a_checkpoint(source, self.name)
-        trailer = parse_trailer(data, f"{self.name}: trailer")
-        if trailer.file_length != source.size:
-            message = f"says that the file has {trailer.file_length} bytes, but it has {source.size}"
-            raise FormatError("LCC-TRL-06", f"{self.name}: trailer", message)
-        return trailer
-
     def _read_manifest(self, source: Source) -> Manifest:
         trailer = self.trailer
         head = source.read(0, PAYLOAD_OFFSET)
@@ -194,11 +184,7 @@ def read_root(path: StrPath) -> tuple[bytes, int]:
         If the file cannot be read, or does not end in a trailer for its size.
     """
     with closing(FileSource(path)) as source:
-        where = f"{path}: trailer"
-        trailer = parse_trailer(source.read(max(0, source.size - TRAILER_SIZE), TRAILER_SIZE), where)
-        if trailer.file_length != source.size:
-            raise FormatError("LCC-TRL-06", where, f"not the trailer of a file of {source.size} bytes")
-        return trailer.root, source.size
+        return _read_trailer(source, str(path)).root, source.size
 
 
 def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
@@ -208,11 +194,7 @@ def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
 
 def peek_parent(path: StrPath) -> int | None:
     """Return the step that a file names as its parent's, or None. Nothing is verified."""
-    try:
-        with closing(FileSource(path)) as source:
-            return parent_step(source)
-    except LccodecError:
-        return None
+    return _peek(_DELTA, path)
 
 
 def parent_step(source: Source) -> int | None:
@@ -222,9 +204,13 @@ def parent_step(source: Source) -> int | None:
 
 def peek_exact(path: StrPath) -> int | None:
     """Return the step of an exact file; None for another file. Nothing is verified."""
+    return _peek(_EXACT, path)
+
+
+def _peek(pattern: re.Pattern[bytes], path: StrPath) -> int | None:
     try:
         with closing(FileSource(path)) as source:
-            return _number(_EXACT, source)
+            return _number(pattern, source)
     except LccodecError:
         return None
 
@@ -247,6 +233,17 @@ def check_skeleton(reader: CheckpointReader) -> FormatError | None:
         return None
     place = first_difference(found, expected)
     return FormatError("LCC-H5-05", f"{reader.name}: byte {place}", "not the byte that HDF5 has here")
+
+
+def _read_trailer(source: Source, name: str) -> Trailer:
+    data = _last_bytes(source)
+    if not data.startswith(TRAILER_MAGIC):
+        raise _not_a_checkpoint(source, name)
+    trailer = parse_trailer(data, f"{name}: trailer")
+    if trailer.file_length != source.size:
+        message = f"says that the file has {trailer.file_length} bytes, but it has {source.size}"
+        raise FormatError("LCC-TRL-06", f"{name}: trailer", message)
+    return trailer
 
 
 def _last_bytes(source: Source) -> bytes:

@@ -6,6 +6,7 @@ Source: :mod:`lccodec.policy.rate_distortion`. The measurements are in
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
@@ -193,20 +194,13 @@ class Balanced(Policy):
             own |= {"weight": self.width, "first_moment": moment_width(self.intervals)}
         elif self.error is not None:
             bound = self.error
-            low, high = 0, len(_STEP_FACTORS)  # the last factor that meets it is in low - 1 .. high - 1
-            while low < high:
-                middle = (low + high) // 2
-                meets = settled_error(judged, _STEP_FACTORS[middle]) <= bound
-                low, high = (middle + 1, high) if meets else (low, middle)
-            factor, met = _STEP_FACTORS[max(low - 1, 0)], low > 0
+            past = bisect_left(_STEP_FACTORS, True, key=lambda f: settled_error(judged, f) > bound)
+            factor, met = _STEP_FACTORS[max(past - 1, 0)], past > 0
             nearest = settled_error(judged, _STEP_FACTORS[0])
         else:
             most = self.max_bytes if self.max_bytes is not None else total / (self.ratio or 1.0)
-            low, high = 0, len(_STEP_FACTORS)  # the first factor that meets it is in low .. high
-            while low < high:
-                middle = (low + high) // 2
-                low, high = (low, middle) if bytes_of(_STEP_FACTORS[middle]) <= most else (middle + 1, high)
-            factor, met = _STEP_FACTORS[min(low, len(_STEP_FACTORS) - 1)], low < len(_STEP_FACTORS)
+            first = bisect_left(_STEP_FACTORS, True, key=lambda f: bytes_of(f) <= most)
+            factor, met = _STEP_FACTORS[min(first, len(_STEP_FACTORS) - 1)], first < len(_STEP_FACTORS)
             least = bytes_of(_STEP_FACTORS[-1])
             nearest = least if self.max_bytes is not None else total / least
         shortfall = None

@@ -23,8 +23,6 @@ _SECONDS_TO_BEGIN: Final = 60.0
 #: A worker that was told to end has so long to do it, in seconds.
 _SECONDS_TO_END: Final = 5.0
 
-_PACKAGE: Final = __name__.split(".", maxsplit=1)[0]
-
 #: Signals that a terminal or a scheduler sends to all processes of a job. The process that a worker
 #: works for decides what they mean: many save once more on SIGTERM.
 _SIGNALS_OF_A_JOB: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")

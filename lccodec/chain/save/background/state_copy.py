@@ -25,7 +25,7 @@ from ....element_types import (
 from ....errors import ArgumentError
 from ....policy.roles import Assignment, Role
 from ....quantizers.base import Quantizer
-from ....workers.memory import Arena, place_of
+from ....workers.memory import Arena, address_of, place_of
 
 _MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied
 _MAX_SMALL_BYTES: Final = 1 << 12  # of arrays that are copied by one call for all
@@ -112,12 +112,12 @@ class Staging:
         """Return a 1-D array of the arena; see `Arena.empty`."""
         array = self._arena.empty(count, dtype, more)
         if array.nbytes:
-            self._given[_address(array)] = array
+            self._given[address_of(array)] = array
         return array
 
     def _has(self, bits: Array) -> bool:
         """Whether components are the whole of an array that was given here."""
-        given = self._given.get(_address(bits))
+        given = self._given.get(address_of(bits))
         return given is not None and given.nbytes == bits.nbytes
 
     def snapshot(  # all that a save is told of a state
@@ -214,11 +214,6 @@ class Staging:
             places[index] = arena.place
             more -= bits.nbytes + arena.ALIGNMENT_BYTES
         _copy(copies)
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _copy(pairs: Sequence[tuple[Array, Array]]) -> None:
