@@ -15,6 +15,7 @@ import numpy as np
 from ..element_types import Array, ElementType
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
+from ..quantizers.bins.residual import root_mean_square
 from ..quantizers.logarithmic import logarithms
 from .momentum import correlations, moment_scale
 from .policy import Candidate, Policy
@@ -88,7 +89,7 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         if d.size == 0:
             continue
         pooled = c.bits.size <= MAX_SHARED_COMPONENTS
-        unit = 1.0 if quantizer.ordered else math.sqrt(np.add.reduce(np.square(d)) / d.size)
+        unit = 1.0 if quantizer.ordered else root_mean_square(d)
         moment = by_name.get(moments.get(c.name, ""))
         curvature = math.nan
         if moment is not None and moment.kind.is_float:

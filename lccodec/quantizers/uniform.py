@@ -20,7 +20,7 @@ from ..parallel import PIECE
 from .base import Quantizer
 from .bins.grid import Grid, fit_grid
 from .bins.representatives import DEAD_ZONE
-from .bins.residual import Residual, array_sums, finite
+from .bins.residual import Residual, array_sums, finite, root_mean_square
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")
 
@@ -101,7 +101,7 @@ class UniformDeadzone(Quantizer):
     def bin_width(self, differences: Array) -> float | None:
         """Return the step for differences like these, 0 if all are 0; ``None`` if it is fixed."""
         if self.relative_step is not None:
-            return self.relative_step * math.sqrt(float(np.mean(np.square(differences))))
+            return self.relative_step * root_mean_square(differences)
         if self.share is None:
             return None
         moved = np.abs(differences[differences != 0])
