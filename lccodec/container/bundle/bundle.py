@@ -86,8 +86,7 @@ class Bundle:
         DataError, StorageError
             As for a file of its own.
         """
-        entry = self._entry(step)
-        reader = self._reader(self._offsets[step], entry, self.path_of(step))
+        reader = self._reader(self.file(step), self.index.checkpoints[step], self.path_of(step))
         if reader.manifest.step != step:
             reader.close()
             raise FormatError("LCC-BUN-07", reader.name, f"holds step {reader.manifest.step}")
@@ -96,7 +95,7 @@ class Bundle:
     def open_exact(self) -> CheckpointReader | None:
         """Open the exact file; return None if there is none. Errors are as for `open`."""
         entry = self.index.exact
-        return None if entry is None else self._reader(self.index.offsets[-1], entry, self.path / EXACT_NAME)
+        return None if entry is None else self._reader(self.file(None), entry, self.path / EXACT_NAME)
 
     def peek_parent(self, step: int) -> int | None:
         """Return the step that a checkpoint names as its parent's, or None. Nothing is verified."""
@@ -107,25 +106,16 @@ class Bundle:
 
     def file(self, step: int | None) -> Section:
         """Return the bytes of a checkpoint file, or of the exact file for None, not verified."""
-        if step is None:
-            if self.index.exact is None:
-                raise ChainError(f"{self.path} has no exact file")
-            return self._section(self.index.offsets[-1], self.index.exact.length)
-        entry = self._entry(step)
-        return self._section(self._offsets[step], entry.length)
-
-    def _entry(self, step: int) -> BundledFile:
-        if step not in self.index.checkpoints:
-            raise ChainError(f"{self.path} has no step {step}")
-        return self.index.checkpoints[step]
-
-    def _section(self, offset: int, size: int) -> Section:
+        entry = self.index.exact if step is None else self.index.checkpoints.get(step)
+        if entry is None:
+            raise ChainError(f"{self.path} has no {'exact file' if step is None else f'step {step}'}")
         if self._source is None:
             raise ArgumentError(f"{self.path}: closed")
-        return Section(self._source, offset, size)
+        offset = self.index.offsets[-1] if step is None else self._offsets[step]
+        return Section(self._source, offset, entry.length)
 
-    def _reader(self, offset: int, entry: BundledFile, path: Path) -> CheckpointReader:
-        reader = CheckpointReader(self._section(offset, entry.length), str(path))
+    def _reader(self, file: Section, entry: BundledFile, path: Path) -> CheckpointReader:
+        reader = CheckpointReader(file, str(path))
         if reader.root != entry.root:
             reader.close()
             raise FormatError("LCC-BUN-07", reader.name, "not the file that the index names: another root")
