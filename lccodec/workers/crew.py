@@ -168,9 +168,8 @@ class Processes(Crew):
                             more = False
                             break
                         places.append(self._give(peer, task))
-                if places and (places[0] or not more):
-                    yield self._await(places.popleft()).value()
-                elif more and len(places) <= _TASKS_AT_A_TIME * self.members:
+                waits = not (places and places[0])  # for the result to be yielded next
+                if more and waits and len(places) <= _TASKS_AT_A_TIME * self.members:
                     if (task := next(coming, None)) is None:
                         more = False
                         continue
