@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Self
 
-from ..arguments import integer
+from ..arguments import check_choice, integer
 from ..element_types import Array, ElementType
 from ..errors import ArgumentError
 from ..frame.encode import Effort, check_effort
@@ -119,8 +119,7 @@ class Policy:
             )
         keyframes = {} if self.keyframes == "exact" else self.keyframes
         for role in [*self.roles, *keyframes]:
-            if role not in ROLES:
-                raise ArgumentError(f"{where}: a role must be one of {', '.join(ROLES)}; got {role!r}")
+            check_choice(f"{where}: a role", role, ROLES)
         for role, quantizer in keyframes.items():
             check_registered(quantizer, f"{where}: keyframes: {role!r}: ")
         second = keyframes.get("second_moment", Lossless())
