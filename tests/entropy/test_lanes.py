@@ -95,7 +95,7 @@ def test_every_prefix_is_truncated() -> None:
 
 
 def check_both(data: np.ndarray, damaged: int, name: str, ways: tuple[object, object]) -> None:
-    """Check that a run decodes alike, to data or an error, with both values of a name of `lanes`."""
+    """Check that a run decodes alike, to data or an error, whichever way `lanes` goes."""
     stored = bytearray(run(data))
     if damaged >= 0:  # half of all bits are codes, most others sizes
         stored[-1 - damaged % (len(stored) // 2)] ^= 1 << damaged % 8
