@@ -267,7 +267,7 @@ def finite(differences: Array, owner: Owner) -> tuple[Array, Owner]:
 
 def root_mean_square(d: Array) -> float:
     """Return the root mean square of finite numbers, at least one."""
-    return math.sqrt(float(np.mean(np.square(d))))
+    return math.sqrt(np.add.reduce(np.square(d)) / d.size)  # faster than np.mean
 
 
 def array_sums(values: Array, owner: Owner, arrays: int) -> Array:
