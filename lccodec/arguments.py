@@ -1,15 +1,19 @@
-"""Numbers among arguments: NumPy's and other numbers are accepted, ``True`` and ``False`` are not.
+"""Checks of arguments: numbers, choices, and what is True or False.
 
-They are converted to Python's own numbers, so that quantizers are equal if their numbers are, and
-JSON can hold them.
+NumPy's and other numbers are accepted as numbers, ``True`` and ``False`` are not. They become
+Python's own numbers, so that quantizers are equal if their numbers are, and JSON can hold them.
 """
 
 from __future__ import annotations
 
+import math
 import operator
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
+
+from .errors import ArgumentError
 
 
 def as_integer(value: Any) -> int | None:
@@ -32,7 +36,42 @@ def as_number(value: Any) -> int | float | None:
     if np.ndim(value) or not (hasattr(type(value), "__float__") or hasattr(type(value), "__index__")):
         return None
     try:
-        number = float(value)
+        converted = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return value if type(value) is int else number
+    return value if type(value) is int else converted
+
+
+def integer(what: str, value: object, least: int = 0, most: int | None = None) -> int:
+    """Return an integer that is in range; raise ``ArgumentError``, which calls it `what`."""
+    found = as_integer(value)
+    if found is None or found < least or (most is not None and found > most):
+        kind = "a positive integer" if least else "a non-negative integer"
+        wanted = kind if most is None else f"an integer from {least} to {most}"
+        raise ArgumentError(f"{what} must be {wanted}; got {value!r}")
+    return found
+
+
+def number(what: str, value: object, wanted: str, fits: Callable[[float], bool]) -> float:
+    """Return a number that fits; raise ``ArgumentError``, which says what is `wanted`."""
+    found = as_number(value)
+    if found is None or not fits(found):
+        raise ArgumentError(f"{what} must be {wanted}; got {value!r}")
+    return found
+
+
+def positive(what: str, value: object) -> float:
+    """Return a positive finite number; raise ``ArgumentError`` for anything else."""
+    return number(what, value, "a positive finite number", lambda found: 0 < found < math.inf)
+
+
+def check_choice(what: str, value: object, choices: Collection[str]) -> None:
+    """Raise ``ArgumentError`` unless a value is one of some names."""
+    if not isinstance(value, str) or value not in choices:
+        raise ArgumentError(f"{what} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def check_bool(what: str, value: object) -> None:
+    """Raise ``ArgumentError`` unless a value is ``True`` or ``False``."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{what} must be True or False; got {value!r}")

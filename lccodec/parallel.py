@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Self, TypeVar
 
-from .arguments import as_integer
-from .errors import ArgumentError
+from .arguments import integer
 
 #: Components handled at a time, so that they and all that is made of them stay in the cache.
 PIECE: Final = 1 << 17
@@ -28,10 +27,7 @@ Result = TypeVar("Result")
 
 def thread_count(threads: int) -> int:
     """Return the number of threads to use: `threads` itself, or one for each core if it is 0."""
-    count = as_integer(threads)
-    if count is None or count < 0:
-        raise ArgumentError(f"threads must be a non-negative integer; got {threads!r}")
-    return count or os.cpu_count() or 1
+    return integer("threads", threads) or os.cpu_count() or 1
 
 
 def slices(size: int, length: int = PIECE) -> Iterator[slice]:

@@ -7,8 +7,6 @@ the user. Whatever prints such text, or puts it into an error or a warning, esca
 
 from __future__ import annotations
 
-__all__ = ["printable"]
-
 
 def printable(text: object, *, lines: bool = False) -> str:
     r"""Return text for a terminal: characters that are not printable become escapes.

@@ -124,18 +124,11 @@ class Manifest:
             "arrays": list(self.arrays),
             "frames": [[entry.length, write_base64(entry.digest)] for entry in self.frames],
         }
-        if not self.replaces:
-            del document["replaces"]
-        if self.exact is None and not self.is_exact:
-            del document["exact"]
-        if self.figures is None:
-            del document["figures"]
-        if not self.metadata:
-            del document["metadata"]
+        for optional in ("replaces", "exact", "figures", "metadata", "scalars"):
+            if not document[optional]:
+                del document[optional]
         if self.tree is INHERITED:
             del document["tree"]
-        if not self.scalars:
-            del document["scalars"]
         try:
             return dump_json(document)
         except (TypeError, ValueError, RecursionError) as error:

@@ -63,7 +63,7 @@ class CheckpointReader:
         self.name = name
         self.file_size = source.size
         try:
-            self.trailer = self._read_trailer(source)
+            self.trailer = _read_trailer(source, name)
             self.root = self.trailer.root
             self.manifest = self._read_manifest(source)
         except BaseException:
@@ -143,16 +143,6 @@ class CheckpointReader:
     def _read(self, offset: int, size: int) -> bytes:
         return self.source.read(offset, size)
 
-    def _read_trailer(self, source: Source) -> Trailer:
-        data = _last_bytes(source)
-        if not data.startswith(TRAILER_MAGIC):
-            raise _not_a_checkpoint(source, self.name)
-        trailer = parse_trailer(data, f"{self.name}: trailer")
-        if trailer.file_length != source.size:
-            message = f"says that the file has {trailer.file_length} bytes, but it has {source.size}"
-            raise FormatError("LCC-TRL-06", f"{self.name}: trailer", message)
-        return trailer
-
     def _read_manifest(self, source: Source) -> Manifest:
         trailer = self.trailer
         head = source.read(0, PAYLOAD_OFFSET)
@@ -192,11 +182,7 @@ def read_root(source: Source, name: str) -> tuple[bytes, int]:
     StorageError, DataError
         If the file cannot be read, or does not end in a trailer for its size.
     """
-    where = f"{name}: trailer"
-    trailer = parse_trailer(source.read(max(0, source.size - TRAILER_SIZE), TRAILER_SIZE), where)
-    if trailer.file_length != source.size:
-        raise FormatError("LCC-TRL-06", where, f"not the trailer of a file of {source.size} bytes")
-    return trailer.root, source.size
+    return _read_trailer(source, name).root, source.size
 
 
 def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
@@ -232,6 +218,17 @@ def check_skeleton(reader: CheckpointReader) -> FormatError | None:
         return None
     place = first_difference(found, expected)
     return FormatError("LCC-H5-05", f"{reader.name}: byte {place}", "not the byte that HDF5 has here")
+
+
+def _read_trailer(source: Source, name: str) -> Trailer:
+    data = _last_bytes(source)
+    if not data.startswith(TRAILER_MAGIC):
+        raise _not_a_checkpoint(source, name)
+    trailer = parse_trailer(data, f"{name}: trailer")
+    if trailer.file_length != source.size:
+        message = f"says that the file has {trailer.file_length} bytes, but it has {source.size}"
+        raise FormatError("LCC-TRL-06", f"{name}: trailer", message)
+    return trailer
 
 
 def _last_bytes(source: Source) -> bytes:

@@ -11,13 +11,13 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
+from ..arguments import check_choice
 from ..byteorder import stored_bytes
 from ..constants import MAX_EXPANSION, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW
 from ..element_types import Array, components
 from ..entropy.classes import row_length
-from ..errors import ArgumentError
 from ..quantizers.base import Quantizer
 from ..quantizers.registry import resolve_quantizer
 from . import planes
@@ -28,7 +28,6 @@ from .symbols import SymbolCoder, fit_batches
 
 #: How much time the encoder spends: ``"high"`` codes symbols by the class of their row and column.
 Effort: TypeAlias = Literal["normal", "high"]
-_KNOWN_EFFORTS: Final = ("normal", "high")
 
 TAIL: Final = struct.Struct("<QI")
 _BLOCK_LOG2: Final = 22  # of components, the encoder's choice: enough symbols for many lanes, little memory
@@ -97,8 +96,7 @@ def encode(
 
 def check_effort(effort: object) -> None:
     """Raise ``ArgumentError`` for an unknown effort."""
-    if not isinstance(effort, str) or effort not in _KNOWN_EFFORTS:
-        raise ArgumentError(f"effort must be one of {', '.join(_KNOWN_EFFORTS)}; got {effort!r}")
+    check_choice("effort", effort, get_args(Effort))
 
 
 def encode_content(

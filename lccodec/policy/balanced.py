@@ -6,12 +6,12 @@ Source: :mod:`lccodec.policy.rate_distortion`. The measurements are in
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from ..arguments import as_number
+from ..arguments import check_bool, positive
 from ..element_types import ElementType
 from ..errors import ArgumentError
 from ..quantizers.base import Quantizer
@@ -133,14 +133,8 @@ class Balanced(Policy):
         if len(self._given) > 1:
             raise ArgumentError(f"policy {self.name!r}: give at most one of {', '.join(TARGETS)}")
         for target, value in {**self._given, "width": self.width}.items():
-            number = as_number(value)
-            if number is None or not math.isfinite(number) or number <= 0:
-                raise ArgumentError(
-                    f"policy {self.name!r}: {target} must be a positive finite number; got {value!r}"
-                )
-            object.__setattr__(self, target, number)
-        if not isinstance(self.joint, bool):
-            raise ArgumentError(f"policy {self.name!r}: joint must be True or False; got {self.joint!r}")
+            object.__setattr__(self, target, positive(f"policy {self.name!r}: {target}", value))
+        check_bool(f"policy {self.name!r}: joint", self.joint)
         if self.loss is not None and self.intervals is None:
             raise ArgumentError(f"policy {self.name!r}: loss= needs intervals=")
         if self.loss is not None and not callable(self.loss):
@@ -163,6 +157,11 @@ class Balanced(Policy):
         told = {} if self._given and not self.joint else {"joint": self.joint}  # it tells what class this is
         judged = {} if self.width == 1 else {"width": self.width}
         return {**super().to_json(), **self._given, **judged, **told}
+
+    @property
+    def promise(self) -> tuple[Callable[[Any], Any], float] | None:
+        """The `loss`, and the `intervals`."""
+        return None if self.loss is None or self.intervals is None else (self.loss, self.intervals)
 
     def widened(self, width: float | None) -> Policy:
         """Return the policy with another `width`, unless that is None."""
@@ -194,20 +193,13 @@ class Balanced(Policy):
             own |= {"weight": self.width, "first_moment": moment_width(self.intervals)}
         elif self.error is not None:
             bound = self.error
-            low, high = 0, len(_STEP_FACTORS)  # the last factor that meets it is in low - 1 .. high - 1
-            while low < high:
-                middle = (low + high) // 2
-                meets = settled_error(judged, _STEP_FACTORS[middle]) <= bound
-                low, high = (middle + 1, high) if meets else (low, middle)
-            factor, met = _STEP_FACTORS[max(low - 1, 0)], low > 0
+            past = bisect_left(_STEP_FACTORS, True, key=lambda f: settled_error(judged, f) > bound)
+            factor, met = _STEP_FACTORS[max(past - 1, 0)], past > 0
             nearest = settled_error(judged, _STEP_FACTORS[0])
         else:
             most = self.max_bytes if self.max_bytes is not None else total / (self.ratio or 1.0)
-            low, high = 0, len(_STEP_FACTORS)  # the first factor that meets it is in low .. high
-            while low < high:
-                middle = (low + high) // 2
-                low, high = (low, middle) if bytes_of(_STEP_FACTORS[middle]) <= most else (middle + 1, high)
-            factor, met = _STEP_FACTORS[min(low, len(_STEP_FACTORS) - 1)], low < len(_STEP_FACTORS)
+            first = bisect_left(_STEP_FACTORS, True, key=lambda f: bytes_of(f) <= most)
+            factor, met = _STEP_FACTORS[min(first, len(_STEP_FACTORS) - 1)], first < len(_STEP_FACTORS)
             least = bytes_of(_STEP_FACTORS[-1])
             nearest = least if self.max_bytes is not None else total / least
         shortfall = None

@@ -28,8 +28,6 @@ from typing import Final, TypeAlias
 
 from .vocabulary import ENTRIES, FAMILIES, MODELS, WRAPPERS, Role, Word, meaning
 
-__all__ = ["Optimizers", "Path", "as_many", "find_optimizers", "name_parts", "numbered", "path_of"]
-
 Path: TypeAlias = tuple[str, ...]
 Shape: TypeAlias = tuple[int, ...]
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..element_types import Array, ElementType
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
+from ..quantizers.bins.residual import root_mean_square
 from ..quantizers.logarithmic import logarithms
 from .momentum import correlations, moment_scale
 from .policy import Candidate, Policy
@@ -71,24 +72,21 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
     roles, shapes = {c.name: c.role for c in candidates}, {c.name: c.shape for c in candidates}
     moments = find_moments(roles, shapes, "second_moment")
     firsts = [c for c in candidates if c.role == "first_moment"]
-    chosen = {c.name: policy.choose(c.name, c.role, c.kind, c.bits.size).awake for c in firsts}
-    explained = correlations(candidates, chosen)
+    explained = correlations(candidates, {c.name: _coder(policy, c) for c in firsts})
     by_name = {c.name: c for c in candidates}
     pools: dict[object, list[tuple[Candidate, Array, float]]] = {}
     small = [c.bits.size for c in candidates if c.bits.size <= MAX_SHARED_COMPONENTS]
     thin = max(sum(min(size, SAMPLE) for size in small) // _POOL_SAMPLES, 1)
     weighing: dict[str, Moment] = {}
     for c in candidates:
-        quantizer = policy.choose(c.name, c.role, c.kind, c.bits.size).awake
-        if c.name in waiting or c.reference is None or c.bits.size == 0:
-            continue
-        if not quantizer.lossy:
+        quantizer = _coder(policy, c)
+        if c.name in waiting or c.reference is None or c.bits.size == 0 or not quantizer.lossy:
             continue
         d = _differences(c, quantizer)
         if d.size == 0:
             continue
         pooled = c.bits.size <= MAX_SHARED_COMPONENTS
-        unit = 1.0 if quantizer.ordered else math.sqrt(np.add.reduce(np.square(d)) / d.size)
+        unit = 1.0 if quantizer.ordered else root_mean_square(d)
         moment = by_name.get(moments.get(c.name, ""))
         curvature = math.nan
         if moment is not None and moment.kind.is_float:
@@ -106,7 +104,7 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         first = pool[0][0]
         curvature = _mean([(curvature, c.bits.size) for c, _, curvature in pool])
         harm = curvature / mean if mean > 0 and curvature > 0 else 1.0
-        quantizer = policy.choose(first.name, first.role, first.kind, first.bits.size).awake
+        quantizer = _coder(policy, first)
         d = np.concatenate([d for _, d, _ in pool])
         if quantizer.bin_width(d) is None:
             continue
@@ -117,6 +115,10 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         moment_of = weighing.get(first.name)
         parts.append(Part(names, first.role, count, d, quantizer, harm, abs(momentum), moment_of, most))
     return parts
+
+
+def _coder(policy: Policy, c: Candidate) -> Quantizer:
+    return policy.choose(c.name, c.role, c.kind, c.bits.size).awake
 
 
 def _differences(c: Candidate, quantizer: Quantizer) -> Array:

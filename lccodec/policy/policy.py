@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Self
 
-from ..arguments import as_integer
+from ..arguments import check_choice, integer
 from ..element_types import Array, ElementType
 from ..errors import ArgumentError
 from ..frame.encode import Effort, check_effort
@@ -107,6 +107,8 @@ class Policy:
     keyframes: Literal["exact"] | Mapping[Role, Quantizer] = field(default="exact", kw_only=True)
     effort: Effort = field(default="normal", kw_only=True)
 
+    width = 1.0  # factor of the steps of weights; another one only in `Balanced`
+
     def __post_init__(self) -> None:
         where = f"policy {self.name!r}"
         if not isinstance(self.roles, Mapping) or not isinstance(self.patterns, Mapping):
@@ -117,8 +119,7 @@ class Policy:
             )
         keyframes = {} if self.keyframes == "exact" else self.keyframes
         for role in [*self.roles, *keyframes]:
-            if role not in ROLES:
-                raise ArgumentError(f"{where}: a role must be one of {', '.join(ROLES)}; got {role!r}")
+            check_choice(f"{where}: a role", role, ROLES)
         for role, quantizer in keyframes.items():
             check_registered(quantizer, f"{where}: keyframes: {role!r}: ")
         second = keyframes.get("second_moment", Lossless())
@@ -131,10 +132,7 @@ class Policy:
                 raise ArgumentError(f"{where}: a name or pattern must be a string; got {place!r}")
             check_registered(quantizer, f"{where}: {place!r}: ")
         self._check_trigger("roles", "second_moment", self.roles.get("second_moment", Lossless()))
-        smallest = as_integer(self.smallest)
-        if smallest is None or smallest < 0:
-            raise ArgumentError(f"{where}: smallest must be a number of elements; got {self.smallest!r}")
-        object.__setattr__(self, "smallest", smallest)
+        object.__setattr__(self, "smallest", integer(f"{where}: smallest", self.smallest))
         check_effort(self.effort)
         object.__setattr__(self, "roles", {role: self.roles[role] for role in ROLES if role in self.roles})
         object.__setattr__(self, "patterns", dict(self.patterns))
@@ -198,6 +196,11 @@ class Policy:
         It is the policy itself, except in `Balanced`.
         """
         return self
+
+    @property
+    def promise(self) -> tuple[Callable[[Any], Any], float] | None:
+        """The loss that judges steps, and the intervals that a restore may cost; in `Balanced`."""
+        return None
 
     def __str__(self) -> str:
         rows = list(self.patterns.items())

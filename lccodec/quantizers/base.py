@@ -13,7 +13,7 @@ Source: SPEC 7.7.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -82,15 +82,16 @@ class Quantizer:
         7.6).
     lossy
         Whether a decoded value may differ from the original.
+    absolute
+        Whether the values themselves are quantized, without a reference.
+    max_error
+        Bound on the error of every value; ``None`` if there is none.
     """
 
     ordered: ClassVar[bool] = False
     lossy: ClassVar[bool] = True
-
-    @property
-    def absolute(self) -> bool:
-        """Whether the values themselves are quantized, without a reference."""
-        return False
+    absolute: bool = False
+    max_error: float | None = None
 
     def bin_width(self, differences: Array) -> float | None:  # noqa: ARG002
         """Return the width of the bins for differences like these; ``None`` if it is fixed."""
@@ -99,6 +100,8 @@ class Quantizer:
     @property
     def guarantee(self) -> str:
         """What holds for every decoded value, in words; empty if there is no guarantee."""
+        if self.max_error is not None:
+            return f"error at most {self.max_error:g}"
         return "" if self.lossy else "exact"
 
     @property
@@ -131,6 +134,10 @@ class Quantizer:
 
     def scaled(self, factor: float) -> Quantizer:  # noqa: ARG002
         """Return the quantizer with steps multiplied by a factor; itself if they are fixed."""
+        return self
+
+    def sampled(self, parts: Sequence[slice]) -> Quantizer:  # noqa: ARG002
+        """Return the quantizer for a sample of its array, made of these parts end to end."""
         return self
 
     def fit(self, batch: Residual) -> Partition | None:

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from ..arguments import as_integer, as_number
+from ..arguments import integer, number
 from ..element_types import Array
 from ..errors import ArgumentError
 from .base import Quantizer
@@ -55,16 +55,10 @@ class Clusters(Quantizer):
     sigma: float = 0.2
 
     def __post_init__(self) -> None:
-        centres = as_integer(self.centres)
-        if centres is None or not 2 <= centres <= 255:
-            raise ArgumentError(f"Clusters: centres must be an integer from 2 to 255; got {self.centres!r}")
-        object.__setattr__(self, "centres", centres)
+        object.__setattr__(self, "centres", integer("Clusters: centres", self.centres, 2, 255))
         for name in ("pruned", "protected", "sigma"):
-            share = as_number(getattr(self, name))
-            if share is None or not 0 <= share <= 1:
-                raise ArgumentError(
-                    f"Clusters: {name} must be a share from 0 to 1; got {getattr(self, name)!r}"
-                )
+            given = getattr(self, name)
+            share = number(f"Clusters: {name}", given, "a share from 0 to 1", lambda n: 0 <= n <= 1)
             object.__setattr__(self, name, share)
         if self.pruned + self.protected >= 1:
             raise ArgumentError("Clusters: pruned + protected must be below 1")

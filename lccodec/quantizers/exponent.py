@@ -12,9 +12,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from ..arguments import as_integer
+from ..arguments import check_choice, integer
 from ..element_types import Array
-from ..errors import ArgumentError
 from ..parallel import PIECE
 from .base import Quantizer
 from .bins.residual import Owner, Residual, Zone, finite
@@ -46,12 +45,8 @@ class ExponentBuckets(Quantizer):
     representative: Literal["midpoint", "mean"] = "midpoint"
 
     def __post_init__(self) -> None:
-        bits = as_integer(self.bits)
-        if bits is None or not 1 <= bits <= 8:
-            raise ArgumentError(f"ExponentBuckets: bits must be an integer from 1 to 8; got {self.bits!r}")
-        object.__setattr__(self, "bits", bits)
-        if self.representative not in ("midpoint", "mean"):
-            raise ArgumentError(f"ExponentBuckets: unknown representative {self.representative!r}")
+        object.__setattr__(self, "bits", integer("ExponentBuckets: bits", self.bits, 1, 8))
+        check_choice("ExponentBuckets: representative", self.representative, ("midpoint", "mean"))
 
     def fit(self, batch: Residual) -> _Partition:
         """Find the occupied buckets of each array and promote the largest (LCC-PRM-01)."""

@@ -16,9 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from ..arguments import as_number
+from ..arguments import positive
 from ..element_types import Array, ElementType
-from ..errors import ArgumentError
 from .base import Quantizer
 from .bins.grid import Grid, fit_grid
 from .bins.residual import Residual, array_sums
@@ -51,22 +50,14 @@ class KeyframeSteps(Quantizer):
         Unless both are positive and finite.
     """
 
+    absolute = True  # no reference is needed
+
     movements: float = 1.0
     first: float = 1 / 64
 
     def __post_init__(self) -> None:
         for name in ("movements", "first"):
-            number = as_number(getattr(self, name))
-            if number is None or not math.isfinite(number) or number <= 0:
-                raise ArgumentError(
-                    f"KeyframeSteps: {name} must be a positive finite number; got {getattr(self, name)!r}"
-                )
-            object.__setattr__(self, name, number)
-
-    @property
-    def absolute(self) -> bool:
-        """True: no reference is needed."""
-        return True
+            object.__setattr__(self, name, positive(f"KeyframeSteps: {name}", getattr(self, name)))
 
     def settled(self, bits: Array, reference: Array | None, kind: ElementType) -> Quantizer:
         """Return the quantizer with the step for an array; both arrays are components."""

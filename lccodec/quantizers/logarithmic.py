@@ -25,9 +25,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from ..arguments import as_number
+from ..arguments import number
 from ..element_types import Array, ElementType, work
-from ..errors import ArgumentError
 from .base import Partition, Quantizer, fit_each
 from .bins.grid import Grid, fit_grid
 from .bins.representatives import DEAD_ZONE
@@ -89,9 +88,8 @@ class LogSteps(Quantizer):
     step: float = 1.0
 
     def __post_init__(self) -> None:
-        step = as_number(self.step)
-        if step is None or not 1e-3 <= step <= 64:
-            raise ArgumentError(f"LogSteps: the step must be a number from 0.001 to 64; got {self.step!r}")
+        wanted = "a number from 0.001 to 64"
+        step = number("LogSteps: the step", self.step, wanted, lambda n: 1e-3 <= n <= 64)
         object.__setattr__(self, "step", step)
 
     @property

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arguments import as_number
+from ..arguments import number
 from ..element_types import Array, ElementType, subtract, work
 from ..errors import ArgumentError
 from ..parallel import slices
@@ -74,11 +74,8 @@ class Triggered(Quantizer):
             raise ArgumentError(
                 f"Triggered: then must code differences; got {self.then!r}, which codes values"
             )
-        threshold = as_number(self.threshold)
-        if threshold is None or not 0 < threshold < 1:
-            raise ArgumentError(
-                f"Triggered: threshold must be a number between 0 and 1; got {self.threshold!r}"
-            )
+        wanted = "a number between 0 and 1"
+        threshold = number("Triggered: threshold", self.threshold, wanted, lambda n: 0 < n < 1)
         object.__setattr__(self, "threshold", threshold)
 
     @property

@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from ..arguments import as_number
+from ..arguments import check_bool, positive
 from ..element_types import Array
 from ..errors import ArgumentError
 from ..parallel import PIECE
 from .base import Quantizer
 from .bins.grid import Grid, fit_grid
 from .bins.representatives import DEAD_ZONE
-from .bins.residual import Residual, array_sums, finite
+from .bins.residual import Residual, array_sums, finite, root_mean_square
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")
 
@@ -85,18 +85,13 @@ class UniformDeadzone(Quantizer):
         given = [value for value in map(self.__getattribute__, _SIZES) if value is not None]
         if len(given) != 1:
             raise ArgumentError(f"UniformDeadzone: give exactly one of {', '.join(_SIZES)}")
-        number = as_number(given[0])
-        if number is None or not math.isfinite(number) or number <= 0:
-            raise ArgumentError(
-                f"UniformDeadzone: the step or bound must be a positive finite number; got {given[0]!r}"
-            )
+        number = positive("UniformDeadzone: the step or bound", given[0])
         if self.share is not None and number >= 1:
             raise ArgumentError(f"UniformDeadzone: the share must be below 1; got {self.share!r}")
         for name in _SIZES:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number)
-        if not isinstance(self.absolute, bool):
-            raise ArgumentError(f"UniformDeadzone: absolute must be True or False; got {self.absolute!r}")
+        check_bool("UniformDeadzone: absolute", self.absolute)
 
     @property
     def is_relative(self) -> bool:
@@ -106,16 +101,11 @@ class UniformDeadzone(Quantizer):
     def bin_width(self, differences: Array) -> float | None:
         """Return the step for differences like these, 0 if all are 0; ``None`` if it is fixed."""
         if self.relative_step is not None:
-            return self.relative_step * math.sqrt(float(np.mean(np.square(differences))))
+            return self.relative_step * root_mean_square(differences)
         if self.share is None:
             return None
         moved = np.abs(differences[differences != 0])
         return float(np.quantile(moved, 1 - self.share)) / DEAD_ZONE if moved.size else 0.0
-
-    @property
-    def guarantee(self) -> str:
-        """The bound on the error, if `max_error` was given."""
-        return "" if self.max_error is None else f"error at most {self.max_error:g}"
 
     def scaled(self, factor: float) -> UniformDeadzone:
         """Return the quantizer with its relative step multiplied, or with a share that does it."""

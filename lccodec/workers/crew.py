@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
-from ..arguments import as_integer
+from ..arguments import integer
 from ..element_types import Array
-from ..errors import ArgumentError, StorageError, WorkerError
+from ..errors import StorageError, WorkerError
 from ..parallel import ordered
 from .memory import place_of, shared_empty
 from .peer import Peer
@@ -34,86 +35,69 @@ _RESULTS_AHEAD: Final = 4
 _BEAT_SECONDS: Final = 1.0
 
 
-class Crew(Protocol):
-    """Members that do tasks.
+class Crew(ABC):
+    """Members that do tasks; this process is one of them.
+
+    Parameters
+    ----------
+    members
+        Number of members.
+    between
+        A call that is made between two tasks. It may raise an error to end the work.
 
     Attributes
     ----------
-    members
-        Number of members; this process is one of them.
     bench
         What this process has on its bench.
     broken
         Whether a member is gone; then nothing works any more.
     """
 
-    members: int
-    bench: Bench
-    broken: bool
+    def __init__(self, members: int, between: Callable[[], None]) -> None:
+        self.members = members
+        self.between = between
+        self.bench: Bench = {}
+        self.broken = False
 
+    @abstractmethod
     def everywhere(self, task: Task, *, begun: bool = False) -> None:
         """Let every member do a task; of a crew that still begins, only those that have `begun`."""
 
+    @abstractmethod
     def ordered(self, tasks: Iterable[Task]) -> Generator[Any, None, None]:
         """Yield the results of tasks in their order; each task is done by one member."""
 
     def empty(self, count: int, dtype: np.dtype[Any]) -> Array:
         """Return a 1-D array with undefined values, in memory that all members see."""
+        return np.empty(count, dtype)
 
     def shared(self, array: Array) -> Array:
         """Return an array in memory that all members see: the array itself, or a copy."""
+        return array
 
-    def between(self) -> None:
-        """Do what is to be done between two tasks; it may raise an error to end the work."""
-
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - of threads, none is left
         """End what is not this process."""
 
 
-class Threads:
+class Threads(Crew):
     """A crew of threads of this process; of one thread by default.
 
     More than one makes sense only where the interpreter has no global lock.
-
-    Parameters
-    ----------
-    members
-        Number of threads.
-    between
-        A call that is made after each task.
     """
 
     def __init__(self, members: int = 1, between: Callable[[], None] = lambda: None) -> None:
-        self.members = members
-        self.bench: Bench = {}
-        self.broken = False
-        self._between = between
-
-    def between(self) -> None:
-        """Make the call that is made after each task."""
-        self._between()
-
-    def close(self) -> None:
-        """Do nothing: no thread is left."""
+        super().__init__(members, between)
 
     def everywhere(self, task: Task, *, begun: bool = False) -> None:  # noqa: ARG002 - all have
         """Do a task: the bench is the same for all threads."""
         task.run(self.bench)
-        self._between()
+        self.between()
 
     def ordered(self, tasks: Iterable[Task]) -> Generator[Any, None, None]:
         """Yield the results of tasks in their order."""
         for result in ordered(lambda task: task.run(self.bench), tasks, self.members):
-            self._between()
+            self.between()
             yield result
-
-    def empty(self, count: int, dtype: np.dtype[Any]) -> Array:
-        """Return a 1-D array with undefined values."""
-        return np.empty(count, dtype)
-
-    def shared(self, array: Array) -> Array:
-        """Return the array itself."""
-        return array
 
 
 def has_lock() -> bool:
@@ -123,14 +107,12 @@ def has_lock() -> bool:
 
 def member_count(workers: int) -> int:
     """Return the number of workers to use: `workers`, or for 0 the cores but one, at least one."""
-    count = as_integer(workers)
-    if count is None or count < 0:
-        raise ArgumentError(f"workers must be a non-negative integer; got {workers!r}")
+    count = integer("workers", workers)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return count or max(cores - 1, 1)
 
 
-class Processes:
+class Processes(Crew):
     """A crew of this process and some workers.
 
     Starting a worker takes a fifth to a third of a second. Until then the others do its tasks. A
@@ -141,23 +123,16 @@ class Processes:
     peers
         The workers.
     between
-        A call that is made between two tasks of this process, and while it waits.
+        As for `Crew`; it is also made while this process waits.
     timeout
         Seconds that a worker may take for a task before it counts as dead.
     """
 
     def __init__(self, peers: Sequence[Worker], between: Callable[[], None], timeout: float) -> None:
-        self.members = 1 + len(peers)
-        self.bench: Bench = {}
-        self.broken = False  # whether a worker is gone
-        self._between = between
+        super().__init__(1 + len(peers), between)
         self._timeout = timeout
         self._bell = threading.Semaphore(0)
         self._peers = [Peer(worker, self._bell) for worker in peers]
-
-    def between(self) -> None:
-        """Make the call that is made between two tasks."""
-        self._between()
 
     def close(self) -> None:
         """End the workers."""
@@ -172,7 +147,7 @@ class Processes:
         self._collect()
         while not begun and not all(peer.begun for peer in self._peers):
             self._bell.acquire(timeout=_BEAT_SECONDS)
-            self._between()
+            self.between()
             self._collect()
         places = [self._give(peer, task) for peer in self._peers if peer.begun]
         task.run(self.bench)
@@ -193,13 +168,12 @@ class Processes:
                             more = False
                             break
                         places.append(self._give(peer, task))
-                if places and (places[0] or not more):
-                    yield self._await(places.popleft()).value()
-                elif more and len(places) <= _TASKS_AT_A_TIME * self.members:
+                waits = not (places and places[0])  # for the result to be yielded next
+                if more and waits and len(places) <= _TASKS_AT_A_TIME * self.members:
                     if (task := next(coming, None)) is None:
                         more = False
                         continue
-                    self._between()
+                    self.between()
                     places.append([Done.of(task, self.bench)])
                     self._collect()
                 elif places:
@@ -266,6 +240,6 @@ class Processes:
                 self._collect()
                 if not place:
                     raise self._lost(f"a worker has not answered for {self._timeout:g} seconds")
-            self._between()
+            self.between()
             self._collect()
         return place[0]

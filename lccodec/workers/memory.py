@@ -64,7 +64,7 @@ class Segment(mmap.mmap):
         """Map the segment of a descriptor, which is then the segment's own."""
         segment = cls(descriptor, nbytes)
         segment.identity, segment.descriptor = identity, descriptor
-        segment.address = _address(np.frombuffer(segment, np.uint8))
+        segment.address = address_of(np.frombuffer(segment, np.uint8))
         return segment
 
     def __del__(self) -> None:
@@ -97,10 +97,11 @@ def place_of(array: Array) -> tuple[Segment, int] | None:
         owner = owner.base
     if not isinstance(owner, memoryview) or not isinstance(owner.obj, Segment):
         return None
-    return owner.obj, _address(array) - owner.obj.address
+    return owner.obj, address_of(array) - owner.obj.address
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
+    """Return where an array begins in the memory of this process."""
     address: int = array.__array_interface__["data"][0]
     return address
 

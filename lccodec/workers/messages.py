@@ -83,7 +83,9 @@ class Channel:
     def send(self, value: Any) -> None:
         """Send a value; raise ``EOFError`` if the other side is gone."""
         writing = _Writing(self)
-        text = json.dumps([writing.pack(value), writing.segments, self._take_dropped()]).encode()
+        packed = writing.pack(value)
+        dropped, self._dropped = self._dropped, []
+        text = json.dumps([packed, writing.segments, dropped]).encode()
         behind = sum(memoryview(piece).nbytes for piece in writing.behind)
         head = _HEAD.pack(len(text), behind, len(writing.descriptors))
         try:
@@ -120,7 +122,7 @@ class Channel:
         """Return whether a segment must be passed along now, because the other side lacks it."""
         if segment.identity in self._theirs or segment.identity in self._passed:
             return False
-        self._passed[segment.identity] = end = weakref.finalize(segment, self._drop, segment.identity)
+        self._passed[segment.identity] = end = weakref.finalize(segment, self.drop, segment.identity)
         end.atexit = False
         return True
 
@@ -129,14 +131,6 @@ class Channel:
         if (end := self._passed.pop(identity, None)) is not None:
             end.detach()
             self._dropped.append(identity)
-
-    def _drop(self, identity: tuple[int, int]) -> None:
-        if self._passed.pop(identity, None) is not None:
-            self._dropped.append(identity)
-
-    def _take_dropped(self) -> list[tuple[int, int]]:
-        dropped, self._dropped = self._dropped, []
-        return dropped
 
     def _receive_descriptors(self, count: int) -> tuple[bytes, list[int]]:
         found, descriptors = b"", []

@@ -23,8 +23,6 @@ _SECONDS_TO_BEGIN: Final = 60.0
 #: A worker that was told to end has so long to do it, in seconds.
 _SECONDS_TO_END: Final = 5.0
 
-_PACKAGE: Final = __name__.split(".", maxsplit=1)[0]
-
 #: Signals that a terminal or a scheduler sends to all processes of a job. The process that a worker
 #: works for decides what they mean: many save once more on SIGTERM.
 _SIGNALS_OF_A_JOB: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -58,36 +56,28 @@ class Worker:
         errors: Iterable[type[Exception]],
         inherited: Iterable[int] = (),
     ) -> None:
-        with _starting:
-            self._start(module, types, errors, inherited)
-
-    def _start(
-        self,
-        module: str,
-        types: Iterable[type],
-        errors: Iterable[type[Exception]],
-        inherited: Iterable[int],
-    ) -> None:
         if not sys.executable:  # of a program that embeds Python
             raise WorkerError("a worker cannot be started: sys.executable names no interpreter")
-        ours, theirs = socket.socketpair()
-        try:
-            # A worker must find this package, and nothing else of the program that starts it.
-            place = str(Path(__file__).parents[2])
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths(place))}
-            command = [sys.executable, "-P", "-c", f"from {module} import main; main()", str(theirs.fileno())]
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own module
-                command, pass_fds=[theirs.fileno(), *inherited], env=environment, stdin=subprocess.DEVNULL
-            )
-        except BaseException as error:
-            ours.close()
-            if isinstance(error, OSError | ValueError):  # a path may have a null character
-                raise WorkerError(f"a worker cannot be started: {error}") from error
-            raise
-        finally:
-            theirs.close()
-        self.channel = Channel(ours, types, errors)
-        _open.add(self)
+        # A worker must find this package, and nothing else of the program that starts it.
+        place = str(Path(__file__).parents[2])
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths(place))}
+        program = f"from {module} import main; main()"
+        with _starting:
+            ours, theirs = socket.socketpair()
+            try:
+                command = [sys.executable, "-P", "-c", program, str(theirs.fileno())]
+                self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own module
+                    command, pass_fds=[theirs.fileno(), *inherited], env=environment, stdin=subprocess.DEVNULL
+                )
+            except BaseException as error:
+                ours.close()
+                if isinstance(error, OSError | ValueError):  # a path may have a null character
+                    raise WorkerError(f"a worker cannot be started: {error}") from error
+                raise
+            finally:
+                theirs.close()
+            self.channel = Channel(ours, types, errors)
+            _open.add(self)
 
     @property
     def pid(self) -> int:

@@ -16,7 +16,6 @@ import pytest
 
 from lccodec.constants import ROOT_SIZE, TEMPORARY_PREFIX
 from lccodec.container.disk.folder import temporary_name
-from lccodec.container.disk.system import System
 from lccodec.container.disk.whole_file import remove_stale_temporaries
 from lccodec.container.manifest import INHERITED, FrameEntry, Manifest
 from lccodec.container.reader import check_skeleton, open_bytes, open_checkpoint
@@ -129,21 +128,6 @@ def test_an_error_of_one_of_them_leaves_nothing(tmp_path: Path, threads: int) ->
 # --- paths ----------------------------------------------------------------------------------------
 
 
-def test_an_existing_file_stays(tmp_path: Path) -> None:
-    path = tmp_path / "one.lcc.h5"
-    path.write_bytes(b"precious")
-    with pytest.raises(ArgumentError, match="already exists"), CheckpointWriter(path):
-        pass
-    path.unlink()
-    with pytest.raises(ArgumentError, match="already exists"), CheckpointWriter(path) as writer:
-        path.write_bytes(b"came in between")
-        writer.commit(EMPTY)
-    assert path.read_bytes() == b"came in between"
-    root = write(path, overwrite=True)
-    assert open_checkpoint(path).root == root
-    assert listing(tmp_path) == [path.name]
-
-
 def test_leaving_without_a_commit_leaves_nothing(tmp_path: Path) -> None:
     with CheckpointWriter(tmp_path / "one.lcc.h5") as writer:
         writer.write_frame(b"frame")
@@ -164,22 +148,6 @@ def test_stale_temporaries(tmp_path: Path) -> None:
         writer.commit(EMPTY)
     assert remove_stale_temporaries(tmp_path) == []
     assert listing(tmp_path) == [f"{TEMPORARY_PREFIX}directory", "one.lcc.h5", "unrelated"]
-
-
-def test_a_temporary_cleaned_up_before_it_was_locked_is_made_again(tmp_path: Path) -> None:
-    class Cleaned(System):
-        locks = 0
-
-        def lock(self, fd: int, wait: bool) -> None:
-            self.locks += 1
-            if self.locks == 1:
-                remove_stale_temporaries(tmp_path)
-            System.lock(fd, wait)
-
-    system = Cleaned()
-    write(tmp_path / "one.lcc.h5", system=system)
-    assert system.locks == 2
-    assert listing(tmp_path) == ["one.lcc.h5"]
 
 
 @pytest.mark.slow
@@ -302,19 +270,6 @@ def test_the_size_of_a_committed_file_is_known_without_asking_for_it(tmp_path: P
             assert writer.size == 0
             writer.commit(manifest)
         assert writer.size == path.stat().st_size
-
-
-@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
-def test_without_hard_links_the_file_is_renamed(tmp_path: Path, code: int) -> None:
-    path = tmp_path / "one.lcc.h5"
-    write(path, system=Faulty(code, lambda name, _: name == "link"))
-    assert committed(path)
-    assert listing(tmp_path) == [path.name]
-    writer = CheckpointWriter(tmp_path / "two", system=Faulty(code, lambda name, _: name == "link"))
-    with pytest.raises(ArgumentError, match="already exists"), writer:
-        (tmp_path / "two").write_bytes(b"came in between")
-        writer.commit(EMPTY)
-    assert (tmp_path / "two").read_bytes() == b"came in between"
 
 
 def test_directories_that_cannot_be_synced_are_passed_over(tmp_path: Path) -> None:

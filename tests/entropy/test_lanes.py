@@ -94,6 +94,24 @@ def test_every_prefix_is_truncated() -> None:
         assert caught.value.rule == "LCC-FRM-02"
 
 
+def check_both(data: np.ndarray, damaged: int, name: str, ways: tuple[object, object]) -> None:
+    """Check that a run decodes alike, to data or an error, whichever way `lanes` goes."""
+    stored = bytearray(run(data))
+    if damaged >= 0:  # half of all bits are codes, most others sizes
+        stored[-1 - damaged % (len(stored) // 2)] ^= 1 << damaged % 8
+    found: list[object] = []
+    for way in ways:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lanes, name, way)
+            try:
+                found.append(decode(Cursor(memoryview(stored), "run"), data.size).tobytes())
+            except DataError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
+    if damaged < 0:
+        assert found[0] == data.tobytes()
+
+
 @given(
     st.integers(2, 6000),
     st.integers(2, 256),
@@ -107,20 +125,7 @@ def test_both_ways_through_the_lanes_find_the_same(
     rng = np.random.default_rng(seed)
     data = np.minimum(rng.exponential(scale, count), alphabet - 1).astype(np.uint8)
     data[:2] = 0, alphabet - 1
-    stored = bytearray(run(data))
-    if damaged >= 0:  # half of all bits are codes, most others sizes
-        stored[-1 - damaged % (len(stored) // 2)] ^= 1 << damaged % 8
-    found: list[object] = []
-    for places in (0, 1 << 20):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lanes, "_STEP_COST_BITS", places)
-            try:
-                found.append(decode(Cursor(memoryview(stored), "run"), count).tobytes())
-            except DataError as error:
-                found.append(str(error))
-    assert found[0] == found[1]
-    if damaged < 0:
-        assert found[0] == data.tobytes()
+    check_both(data, damaged, "_STEP_COST_BITS", (0, 1 << 20))
 
 
 @given(
@@ -130,20 +135,7 @@ def test_symbols_of_one_bit(count: int, symbols: tuple[int, int], seed: int, dam
     """They are read without steps from code to code: the result, or the error, is that of steps."""
     data = np.array(symbols, np.uint8)[np.random.default_rng(seed).integers(0, 2, count)]
     data[:2] = symbols
-    stored = bytearray(run(data))
-    if damaged >= 0:
-        stored[-1 - damaged % (len(stored) // 2)] ^= 1 << damaged % 8
-    found: list[object] = []
-    for way in (lanes._bit_by_bit, lanes._jump):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lanes, "_bit_by_bit", way)
-            try:
-                found.append(decode(Cursor(memoryview(stored), "run"), count).tobytes())
-            except DataError as error:
-                found.append(str(error))
-    assert found[0] == found[1]
-    if damaged < 0:
-        assert found[0] == data.tobytes()
+    check_both(data, damaged, "_bit_by_bit", (lanes._bit_by_bit, lanes._jump))
 
 
 @pytest.mark.parametrize("lane", [b"\x00", b"\x80"])

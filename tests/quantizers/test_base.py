@@ -22,6 +22,7 @@ from lccodec import (
 )
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
+from lccodec.inspect.measures.loss import guaranteed_error
 from lccodec.quantizers import Centres, Partition, Quantizer, Residual, register, registry
 from lccodec.quantizers.base import check_quantizer
 from lccodec.quantizers.clusters import Clusters
@@ -191,3 +192,13 @@ def test_what_quantizers_guarantee() -> None:
     assert UniformDeadzone(max_error=0.25).guarantee == "error at most 0.25"
     assert LogSteps(1.0).guarantee == "at most 1.61 times too large or too small"
     assert ExponentBuckets().guarantee == ""
+
+
+def test_a_bound_of_a_quantizer_is_its_guarantee() -> None:
+    class Bounded(Quantizer):
+        max_error = 0.25
+
+    assert Bounded().guarantee == "error at most 0.25"
+    assert guaranteed_error(Bounded()) == 0.25
+    assert Quantizer().guarantee == ""
+    assert guaranteed_error(Quantizer()) is None

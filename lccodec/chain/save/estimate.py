@@ -21,7 +21,6 @@ from ...frame.decode import decode_components
 from ...frame.encode import Effort, encode_content
 from ...parallel import stretches
 from ...policy.policy import Candidate
-from ...quantizers.weighted import Weighted
 from .planned import Estimate, FramePlan
 
 _STRETCHES: Final = 256
@@ -85,9 +84,7 @@ def _coded(
     known = [each for each in references if each is not None] if frame.relative else []
     reference = np.concatenate(known) if known else None
     content = Content(np.concatenate(bits), kind, shapes, reference, run)
-    quantizer = frame.quantizer
-    if isinstance(quantizer, Weighted) and not whole:
-        quantizer = quantizer.sampled(parts)
+    quantizer = frame.quantizer if whole else frame.quantizer.sampled(parts)
     coded = b"".join(encode_content(content, quantizer, effort=effort))
     decoded = np.split(
         decode_components(memoryview(coded), reference), np.cumsum([piece.size for piece in bits])[:-1]

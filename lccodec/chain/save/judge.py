@@ -24,7 +24,7 @@ import numpy as np
 from ...container.tree import flatten, unflatten
 from ...element_types import Array, components, from_components
 from ...errors import reason_of, warn
-from ...policy.balanced import Balanced
+from ...policy.policy import Policy
 from ..adapter import Adapter, as_framework
 from ..read.checkpoint import open_step
 from ..store.names import step_index
@@ -87,10 +87,12 @@ class Judge:
         Settings of the chain, whose policy is widened.
     """
 
-    def __init__(self, store: Store, adapter: Adapter | None, policy: object, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, adapter: Adapter | None, policy: Policy | None, settings: Settings
+    ) -> None:
         self._store, self._adapter, self._settings = store, adapter, settings
-        self._loss: Callable[[Any], Any] | None = policy.loss if isinstance(policy, Balanced) else None
-        self._promise = (policy.intervals if isinstance(policy, Balanced) else None) or 0.0
+        self._loss: Callable[[Any], Any] | None
+        self._loss, self._promise = (policy and policy.promise) or (None, 0.0)
         self._exact: list[tuple[int, float]] = []  # steps and losses of exact states
         self._saves, self._first, self._judged = 0, 0, 0
         self._began, self._spent = 0.0, 0.0  # in seconds
@@ -158,7 +160,7 @@ class Judge:
         """Change the steps of weights for what was found of a step."""
         policy = self._settings.record.policy
         fall = self._fall((now - self._first) / max(self._saves - 1, 1))
-        if not isinstance(policy, Balanced) or not math.isfinite(rise) or fall <= 0:
+        if not math.isfinite(rise) or fall <= 0:
             return None
         behind = max(lag or 0.0, 0.0)
         cost = _COST_OF_LAG * behind + _COST_OF_RISE * max(rise, 0.0) / fall

@@ -23,7 +23,6 @@ from ...errors import ArgumentError
 from ...policy.policy import Policy
 from ...policy.record import read_record
 from ...quantizers.base import Quantizer
-from ...quantizers.uniform import UniformDeadzone
 from ..report import ArrayRow, Loss, RoleLoss, Series
 from ..summary import numbers
 
@@ -149,4 +148,4 @@ def guaranteed_error(quantizer: Quantizer) -> float | None:
         return None
     if not quantizer.lossy:
         return 0.0
-    return quantizer.max_error if isinstance(quantizer, UniformDeadzone) else None
+    return quantizer.max_error

@@ -14,6 +14,7 @@ Source: SPEC 7.7 (LCC-QNT-01).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -262,6 +263,11 @@ def finite(differences: Array, owner: Owner) -> tuple[Array, Owner]:
     if kept.all():
         return differences, owner
     return differences[kept], owner if isinstance(owner, int) else owner[kept]
+
+
+def root_mean_square(d: Array) -> float:
+    """Return the root mean square of finite numbers, at least one."""
+    return math.sqrt(np.add.reduce(np.square(d)) / d.size)  # faster than np.mean
 
 
 def array_sums(values: Array, owner: Owner, arrays: int) -> Array:

@@ -82,20 +82,19 @@ def test_a_temporary_cleaned_up_before_it_was_locked_is_made_again(tmp_path: Pat
     assert listing(tmp_path) == ["one"]
 
 
-def test_no_hard_links(tmp_path: Path) -> None:
-    class Without(System):
-        @staticmethod
-        def link(*_: object) -> None:
-            raise OSError(errno.EPERM, "no links")
-
-    write(tmp_path / "one", system=Without())
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_without_hard_links_the_file_is_renamed(tmp_path: Path, code: int) -> None:
+    system = Faulty(code, lambda name, _: name == "link")
+    write(tmp_path / "one", system=system)
+    assert (tmp_path / "one").read_bytes() == DATA
     assert listing(tmp_path) == ["one"]
     with (
         pytest.raises(ArgumentError, match="already exists"),
-        WholeFile(tmp_path / "two", system=Without()) as f,
+        WholeFile(tmp_path / "two", system=system) as f,
     ):
-        (tmp_path / "two").write_bytes(b"")
+        (tmp_path / "two").write_bytes(b"came in between")
         f.commit()
+    assert (tmp_path / "two").read_bytes() == b"came in between"
 
 
 @pytest.mark.parametrize("sticky", [False, True])

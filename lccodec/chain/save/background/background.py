@@ -16,9 +16,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
-from ....errors import ArgumentError, StorageError, WorkerError, warn
+from ....arguments import check_choice
+from ....errors import StorageError, WorkerError, warn
 from ....policy.policy import Policy
 from ....printable import printable
 from ....workers.crew import has_lock
@@ -35,17 +36,13 @@ from .worker import Opening, Report
 
 #: What a call does while as many saves run as may: it waits, or saves nothing.
 WhenBusy: TypeAlias = Literal["wait", "skip"]
-_KNOWN: Final = ("wait", "skip")
-
-_MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied
 
 _open: weakref.WeakSet[Background] = weakref.WeakSet()
 
 
 def check_when_busy(when_busy: object) -> None:
     """Raise ``ArgumentError`` for an unknown `when_busy`."""
-    if not isinstance(when_busy, str) or when_busy not in _KNOWN:
-        raise ArgumentError(f"when_busy must be one of {', '.join(_KNOWN)}; got {when_busy!r}")
+    check_choice("when_busy", when_busy, get_args(WhenBusy))
 
 
 class Background:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....arguments import as_integer, as_number
-from ....errors import ArgumentError, StorageError, WorkerError
+from ....arguments import integer, number
+from ....errors import StorageError, WorkerError
 from ....policy.policy import Policy
 from ....quantizers.registry import QUANTIZERS
 from ....workers.crew import Crew, Threads, has_lock, member_count
@@ -35,15 +35,8 @@ class WorkerOptions:
     worker_timeout: float = TIMEOUT_SECONDS
 
     def __post_init__(self) -> None:
-        count, seconds = as_integer(self.max_concurrent_saves), as_number(self.worker_timeout)
-        if count is None or count < 1:
-            raise ArgumentError(
-                f"max_concurrent_saves must be a positive integer; got {self.max_concurrent_saves!r}"
-            )
-        if seconds is None or not seconds > 0:
-            raise ArgumentError(
-                f"worker_timeout must be a number of seconds above 0; got {self.worker_timeout!r}"
-            )
+        integer("max_concurrent_saves", self.max_concurrent_saves, 1)
+        number("worker_timeout", self.worker_timeout, "a number of seconds above 0", lambda n: n > 0)
         if self.workers is not None:
             member_count(self.workers)
 

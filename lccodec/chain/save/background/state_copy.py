@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -25,7 +25,7 @@ from ....element_types import (
 from ....errors import ArgumentError
 from ....policy.roles import Assignment, Role
 from ....quantizers.base import Quantizer
-from ....workers.memory import Arena, place_of
+from ....workers.memory import Arena, address_of, place_of
 
 _MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied
 _MAX_SMALL_BYTES: Final = 1 << 12  # of arrays that are copied by one call for all
@@ -78,10 +78,10 @@ class Snapshot:
     metadata: dict[str, str]
     known: dict[str, tuple[Role, str]]
     resumed: bool
-    first: Mapping[str, Quantizer]
-    judged: float | None
-    watched: bool
-    question: Question
+    first: Mapping[str, Quantizer] = field(default_factory=dict)
+    judged: float | None = None
+    watched: bool = False
+    question: Question = "save"
 
     def flat(self) -> Flat:
         """Return the state as a saver takes it."""
@@ -112,28 +112,19 @@ class Staging:
         """Return a 1-D array of the arena; see `Arena.empty`."""
         array = self._arena.empty(count, dtype, more)
         if array.nbytes:
-            self._given[_address(array)] = array
+            self._given[address_of(array)] = array
         return array
 
     def _has(self, bits: Array) -> bool:
         """Whether components are the whole of an array that was given here."""
-        given = self._given.get(_address(bits))
+        given = self._given.get(address_of(bits))
         return given is not None and given.nbytes == bits.nbytes
 
-    def snapshot(  # all that a save is told of a state
-        self,
-        flat: Flat,
-        *,
-        step: int,
-        metadata: dict[str, str],
-        known: Mapping[str, Assignment],
-        resumed: bool,
-        first: Mapping[str, Quantizer] | None = None,
-        judged: float | None = None,
-        watched: bool = False,
-        question: Question = "save",
-    ) -> Snapshot:
-        """Copy a state into the arena, but for what is there; each value is read once."""
+    def snapshot(self, flat: Flat, *, known: Mapping[str, Assignment], **told: Any) -> Snapshot:
+        """Copy a state into the arena, but for what is there; each value is read once.
+
+        `told` are the parameters of `Snapshot` that are not of the arrays.
+        """
         codes, places = np.empty(len(flat.arrays), np.uint8), np.empty((len(flat.arrays), 2), np.int64)
         dtypes = [array.dtype for array in flat.arrays]
         numbers = {dtype: number for number, dtype in enumerate(dict.fromkeys(dtypes))}
@@ -155,22 +146,16 @@ class Staging:
         self._apart(flat, np.flatnonzero(~small).tolist(), codes, places)
         shapes = [array.shape for array in flat.arrays]
         return Snapshot(
-            step,
-            flat.tree,
-            flat.scalars,
-            flat.names,
-            codes,
-            np.fromiter(map(len, shapes), np.uint8, len(shapes)),
-            np.array(list(itertools.chain.from_iterable(shapes)), np.int64),
-            self._arena.memory(),
-            places.reshape(-1),
-            metadata,
-            {name: (assigned.role, assigned.why) for name, assigned in known.items()},
-            resumed,
-            first or {},
-            judged,
-            watched,
-            question,
+            tree=flat.tree,
+            scalars=flat.scalars,
+            names=flat.names,
+            codes=codes,
+            ranks=np.fromiter(map(len, shapes), np.uint8, len(shapes)),
+            sizes=np.array(list(itertools.chain.from_iterable(shapes)), np.int64),
+            memory=self._arena.memory(),
+            places=places.reshape(-1),
+            known={name: (assigned.role, assigned.why) for name, assigned in known.items()},
+            **told,
         )
 
     def _joined(self, arrays: Sequence[Array], nbytes: Array, kind: ElementType) -> Array:
@@ -214,11 +199,6 @@ class Staging:
             places[index] = arena.place
             more -= bits.nbytes + arena.ALIGNMENT_BYTES
         _copy(copies)
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _copy(pairs: Sequence[tuple[Array, Array]]) -> None:
