@@ -65,8 +65,8 @@ class UniformDeadzone(Quantizer):
     absolute
         Whether to quantize the values themselves, without a reference. This is for arrays that
         forget their past between two checkpoints, such as first moments. A value then decodes as 0,
-        or as a number of the same sign and at most 16/3 times its size. Without `max_error`, those
-        that are not 0 are larger by up to a factor of 2, and stand for those that are.
+        or as a number of the same sign and at most 16/3 times its size. With a relative step or a
+        share, those that are not 0 are larger by up to a factor of 2, and stand for those that are.
 
     Raises
     ------
@@ -114,7 +114,7 @@ class UniformDeadzone(Quantizer):
     def fit(self, batch: Residual) -> Grid | None:
         """Choose the representatives; ``None`` if exact storage is at least as small."""
         is_delta = batch.reference is not None
-        gains = self.absolute and self.max_error is None
+        gains = self.absolute and self.is_relative
         return fit_grid(batch, self.steps(batch), self.max_error, leads=is_delta, gains=gains)
 
     def steps(self, batch: Residual) -> Array:

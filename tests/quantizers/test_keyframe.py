@@ -99,6 +99,16 @@ def test_after_any_checkpoint(array: np.ndarray, other: np.ndarray) -> None:
         np.testing.assert_array_equal(bits_of(restored), bits_of(array))
 
 
+def test_weights_are_not_enlarged_for_those_in_the_zone() -> None:
+    """As first moments are: the coded ones keep their mean size, in an array with few large ones."""
+    rng = np.random.default_rng(0)
+    array = (100 * rng.standard_t(2, 5000)).astype(np.float32)
+    found = settled(KeyframeSteps(movements=4.0), array, array + rng.normal(0, 100, 5000).astype(np.float32))
+    restored = decode(encode(array, found))
+    coded = restored != 0
+    assert np.abs(restored[coded]).sum() == pytest.approx(np.abs(array[coded]).sum(), rel=1e-4)
+
+
 @pytest.mark.parametrize("before", [1e6, 1e-6])
 def test_an_array_in_the_place_of_another_keeps_its_values(before: float) -> None:
     """As after a run that diverged: what it moved says nothing of what matters now."""
