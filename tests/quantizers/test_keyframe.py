@@ -100,7 +100,7 @@ def test_after_any_checkpoint(array: np.ndarray, other: np.ndarray) -> None:
 
 
 def test_weights_are_not_enlarged_for_those_in_the_zone() -> None:
-    """As first moments are: the coded ones keep their mean size, in an array with few large ones."""
+    """Unlike first moments: the coded ones keep their mean size."""
     rng = np.random.default_rng(0)
     array = (100 * rng.standard_t(2, 5000)).astype(np.float32)
     found = settled(KeyframeSteps(movements=4.0), array, array + rng.normal(0, 100, 5000).astype(np.float32))
