@@ -30,15 +30,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from ..chain.life.keep import Keep
-from ..chain.save.settings import KEYFRAME_EVERY
 from ..container.disk.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
-from ..policy.record import Kept
-from .chains.options import ChainOptions
+from .chains.options import ChainOptions, OtherOptions
 
 try:
     import accelerate
@@ -55,12 +52,7 @@ def register(
     accelerator: accelerate.Accelerator,
     chain: str | os.PathLike[str] | None = None,
     policy: str | Policy = "lossless",
-    *,
-    keyframe_every: int = KEYFRAME_EVERY,
-    workers: int | None = None,
-    newest: Kept | None = None,
-    background: bool = False,
-    keep: Keep | None = None,
+    **options: Unpack[OtherOptions],
 ) -> None:
     """Pack what an accelerator saves from now on. It still loads folders that are not packed.
 
@@ -69,15 +61,13 @@ def register(
     chain, policy, keyframe_every, workers, newest, background, keep
         See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
     """
-    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, workers, newest, background, keep))
+    _Packer(accelerator, ChainOptions(chain, policy, **options))
 
 
 class _Packer:
     """Wraps three methods of an accelerator; its hooks learn the folder.
 
-    No object is registered: that would shift the numbers of the caller's objects, and older folders
-    would not load. The first versions did register one, so their folders hold one more object, with
-    an empty state.
+    No object is registered: that would shift the numbers of the caller's objects.
     """
 
     def __init__(self, accelerator: Any, options: ChainOptions) -> None:
@@ -110,10 +100,7 @@ class _Packer:
         return location
 
     def _before_load(self, models: Any, folder: str) -> None:  # noqa: ARG002 - accelerate passes it
-        packed = Path(folder, PACKED).exists()
-        if packed and len(list(Path(folder).glob("custom_checkpoint_*.pkl"))) == len(self._registered) + 1:
-            self._accelerator.register_for_checkpointing(self)
-        if packed and self._accelerator.is_main_process:
+        if self._accelerator.is_main_process and Path(folder, PACKED).exists():
             self._unpacked = unpack(folder)
         self._accelerator.wait_for_everyone()
 
@@ -123,8 +110,6 @@ class _Packer:
             return self._load(*args, **options)
         finally:
             self._accelerator.wait_for_everyone()
-            if self in self._registered:
-                self._registered.remove(self)
             for path in self._unpacked:
                 path.unlink()
             self._unpacked = []
@@ -134,15 +119,3 @@ class _Packer:
             self._end()
         finally:
             self._saver.close()
-
-    @property
-    def _registered(self) -> list[Any]:
-        objects: list[Any] = self._accelerator._custom_objects
-        return objects
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return an empty state: accelerate registers only objects with this method."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Ignore the empty state."""

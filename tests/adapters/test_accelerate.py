@@ -170,22 +170,6 @@ def test_a_folder_from_before_register_loads(tmp_path, registered, before):
     assert {path.name for path in (tmp_path / "new").iterdir()} == names
 
 
-def test_a_folder_with_the_object_that_once_was_registered_loads(tmp_path):
-    """The first versions registered an object behind the caller's, whose state was empty."""
-    accelerator, model, own = plain(1, 7)
-    register(accelerator)
-    folder = accelerator.save_state(str(tmp_path / "old"))
-    torch.save({}, tmp_path / "old" / "custom_checkpoint_1.pkl")
-    expected = model.weight.clone()
-    accelerator, model, own = plain(1, 1)
-    register(accelerator)
-    for _ in range(2):
-        accelerator.load_state(folder)
-        assert torch.equal(model.weight, expected)
-        assert own[0].value == 7
-    assert not (tmp_path / "old" / "model.safetensors").exists()
-
-
 def test_what_was_unpacked_goes_when_loading_fails(tmp_path):
     accelerator, _, _ = plain(0, 7)
     register(accelerator)
