@@ -30,15 +30,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from ..chain.life.keep import Keep
-from ..chain.save.settings import KEYFRAME_EVERY
 from ..container.disk.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
-from ..policy.record import Kept
-from .chains.options import ChainOptions
+from .chains.options import ChainOptions, OtherOptions
 
 try:
     import accelerate
@@ -55,12 +52,7 @@ def register(
     accelerator: accelerate.Accelerator,
     chain: str | os.PathLike[str] | None = None,
     policy: str | Policy = "lossless",
-    *,
-    keyframe_every: int = KEYFRAME_EVERY,
-    workers: int | None = None,
-    newest: Kept | None = None,
-    background: bool = False,
-    keep: Keep | None = None,
+    **options: Unpack[OtherOptions],
 ) -> None:
     """Pack what an accelerator saves from now on. It still loads folders that are not packed.
 
@@ -69,7 +61,7 @@ def register(
     chain, policy, keyframe_every, workers, newest, background, keep
         See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
     """
-    _Packer(accelerator, ChainOptions(chain, policy, keyframe_every, workers, newest, background, keep))
+    _Packer(accelerator, ChainOptions(chain, policy, **options))
 
 
 class _Packer:

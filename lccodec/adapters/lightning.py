@@ -37,16 +37,13 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ..arguments import as_integer
-from ..chain.life.keep import Keep
-from ..chain.save.settings import KEYFRAME_EVERY
 from ..container.disk.system import checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
-from ..policy.record import Kept
-from .chains.options import ChainOptions
+from .chains.options import ChainOptions, OtherOptions
 from .chains.saver import LinkSaver
 from .link import open_linked
 
@@ -93,15 +90,10 @@ class LCCheckpointIO(CheckpointIO):
         self,
         chain: str | os.PathLike[str] | None = None,
         policy: str | Policy = "lossless",
-        *,
-        keyframe_every: int = KEYFRAME_EVERY,
-        workers: int | None = None,
-        newest: Kept | None = None,
-        background: bool = False,
-        keep: Keep | None = None,
+        **options: Unpack[OtherOptions],
     ) -> None:
-        options = ChainOptions(chain, policy, keyframe_every, workers, newest, background, keep)
-        self._saver = LinkSaver(options, adapter.OnDevice("cpu"))  # trainers may pickle their plugins
+        chain_options = ChainOptions(chain, policy, **options)
+        self._saver = LinkSaver(chain_options, adapter.OnDevice("cpu"))  # trainers may pickle their plugins
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None

@@ -28,15 +28,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from ..chain.life.keep import Keep
-from ..chain.save.settings import KEYFRAME_EVERY
 from ..container.disk.system import checked_path
 from ..errors import DependencyError
 from ..policy.policy import Policy
-from ..policy.record import Kept
-from .chains.options import ChainOptions
+from .chains.options import ChainOptions, OtherOptions
 
 try:
     from transformers import TrainerCallback
@@ -62,15 +59,10 @@ class LCCallback(TrainerCallback):
         self,
         chain: str | os.PathLike[str] | None = None,
         policy: str | Policy = "lossless",
-        *,
-        keyframe_every: int = KEYFRAME_EVERY,
-        workers: int | None = None,
-        newest: Kept | None = None,
-        background: bool = False,
-        keep: Keep | None = None,
+        **options: Unpack[OtherOptions],
     ) -> None:
-        options = ChainOptions(chain, policy, keyframe_every, workers, newest, background, keep)
-        self._saver = LinkSaver(options)
+        chain_options = ChainOptions(chain, policy, **options)
+        self._saver = LinkSaver(chain_options)
 
     def on_save(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from ...chain.adapter import Adapter
 from ...chain.chain import Chain
@@ -17,7 +18,17 @@ from ...policy.policy import Policy
 from ...policy.presets import resolve_policy
 from ...policy.record import Kept
 
-__all__ = ["ChainOptions"]
+__all__ = ["ChainOptions", "OtherOptions"]
+
+
+class OtherOptions(TypedDict, total=False):
+    """The types of the options that adapters take by keyword and hand on to `ChainOptions`."""
+
+    keyframe_every: int
+    workers: int | None
+    newest: Kept | None
+    background: bool
+    keep: Keep | None
 
 
 @dataclass(frozen=True)

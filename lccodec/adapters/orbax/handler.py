@@ -7,19 +7,16 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Unpack
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from ...chain.life.keep import Keep
-from ...chain.save.settings import KEYFRAME_EVERY
 from ...container.disk.system import checked_path
 from ...errors import ArgumentError
 from ...policy.policy import Policy
-from ...policy.record import Kept
-from ..chains.options import ChainOptions
+from ..chains.options import ChainOptions, OtherOptions
 from ..chains.saver import LinkSaver
 from ..files.steps import number_files
 from .parts import part_path
@@ -45,14 +42,9 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         self,
         chain: str | os.PathLike[str] | None = None,
         policy: str | Policy = "lossless",
-        *,
-        keyframe_every: int = KEYFRAME_EVERY,
-        workers: int | None = None,
-        newest: Kept | None = None,
-        background: bool = False,
-        keep: Keep | None = None,
+        **options: Unpack[OtherOptions],
     ) -> None:
-        self._options = ChainOptions(chain, policy, keyframe_every, workers, newest, background, keep)
+        self._options = ChainOptions(chain, policy, **options)
         self._saver: LinkSaver | None = None
 
     async def async_save(self, directory: Any, args: LCSave) -> list[ocp.future.Future]:
