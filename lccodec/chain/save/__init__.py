@@ -1,6 +1,7 @@
 """From a state to files: plan, code, commit.
 
-- `saver`: one save after the other; `reference`: what the next delta is taken against.
+- `saver`: one save, and what is kept of it if a file cannot be written; `reference`: what the next
+  delta is taken against.
 - `settings`: the policy and roles that saves go by; `judge`: what a loss says of them.
 - `plan` and `planned`: what a save does with each array; `estimate`: in how many bytes; `forecast`:
   the same of a run that has not begun.

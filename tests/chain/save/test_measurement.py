@@ -62,11 +62,10 @@ def saved(directory: Path, states: Sequence, policy: str, how: str) -> Chain:
     return chain
 
 
-every_way = pytest.mark.parametrize("how", ["sync", "workers", "anew"])
-both_presets = pytest.mark.parametrize("policy", ["balanced", "small"])
+WAYS = [("balanced", "sync"), ("balanced", "workers"), ("balanced", "anew"), ("small", "sync")]
+every_way = pytest.mark.parametrize(("policy", "how"), WAYS)
 
 
-@both_presets
 @every_way
 def test_of_a_run(tmp_path: Path, policy: str, how: str) -> None:
     states = run_states(7)
@@ -81,7 +80,6 @@ def joined(state: dict, names: list[str]) -> np.ndarray:
     return np.concatenate([arrays[name].ravel().astype(np.float64) for name in names])
 
 
-@both_presets
 @every_way
 def test_of_a_network_that_learns(tmp_path: Path, policy: str, how: str) -> None:
     """Arrays of up to 173,056 elements, of which 8,192 at most are measured."""
