@@ -155,7 +155,7 @@ class LinkSaver:
         failed = any(future.done() and future.exception() for future in self._running)
         if failed or (self._chain is not None and self._chain.failure is not None):
             return
-        if self._running:
+        if self._running and not self._running[-1].done():
             self._submit(partial(_act, action, self._running[-1]))
         else:
             action()

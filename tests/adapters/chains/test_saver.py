@@ -229,6 +229,15 @@ def test_an_action_that_fails_is_told(beside: LinkSaver, gate: Gate, tmp_path: P
         beside.wait()
 
 
+def test_once_all_is_saved_an_action_is_done_at_once(beside: LinkSaver, tmp_path: Path) -> None:
+    """By the caller, whether it has waited or not; so a file is gone when the call returns."""
+    done: list[int] = []
+    beside.save(state(0), tmp_path / "a")
+    beside.settle()
+    beside.after(lambda: done.append(threading.get_ident()))
+    assert done == [threading.get_ident()]
+
+
 def test_a_folder_that_is_deleted_meanwhile(
     beside: LinkSaver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
