@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError
-from lccodec.chain.tuning import tune
+from lccodec.chain.tuning import Trial, tune
 
 from ..support.adam import State, adam_states
 from ..support.chains import HistoryChain
@@ -22,10 +23,16 @@ def off(state: State) -> float:
     return float(np.linalg.norm(state["model"]["large"] - last) / np.linalg.norm(last - before))
 
 
+@cache
+def tuned(bound: float) -> Trial:
+    """What is found for a bound: takes a second."""
+    return tune(STATES, off, bound)
+
+
 def test_a_bound_is_kept_and_used() -> None:
     ratios = []
     for bound in (0.15, 0.5):
-        best = tune(STATES, off, bound)
+        best = tuned(bound)
         assert best.loss <= bound
         ratios.append(best.ratio)
     assert 5 < ratios[0] < ratios[1]
@@ -36,7 +43,7 @@ def test_a_chain_as_well(tmp_path: Path) -> None:
         for step, state in enumerate(STATES):
             chain.save(step, state)
         before = entries(tmp_path)
-        assert tune(chain, off, 0.5) == tune(STATES, off, 0.5)
+        assert tune(chain, off, 0.5) == tuned(0.5)
         assert entries(tmp_path) == before
 
 
@@ -46,7 +53,7 @@ def test_evaluate_may_change_the_state() -> None:
         state["model"]["large"][:] = np.nan
         return value
 
-    assert tune(STATES, harsh, 0.5) == tune(STATES, off, 0.5)
+    assert tune(STATES, harsh, 0.5) == tuned(0.5)
 
 
 def test_what_no_policy_reaches() -> None:
@@ -76,7 +83,7 @@ def test_bad_arguments(states: Any, bound: Any) -> None:
 def test_a_bound_in_intervals() -> None:
     """The unit is what `evaluate` falls by: for `off`, about 1 for each state that is missing."""
     fall = (off(STATES[0]) - off(STATES[-1])) / (len(STATES) - 1)
-    assert tune(STATES, off, intervals=0.5) == tune(STATES, off, 0.5 * fall)
+    assert tune(STATES, off, intervals=0.5 / fall) == tuned(0.5)
     with pytest.raises(ArgumentError, match="evaluate must fall over the states"):
         tune(STATES, lambda state: -off(state), intervals=0.5)
     with pytest.raises(ArgumentError, match="intervals must be a number of at least 0"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError, ChainError, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.life.prune import prune
-from lccodec.chain.read import checkpoint as checkpoint_module
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.names import checkpoint_name
 from lccodec.container.disk.folder import Folder
+from lccodec.container.reader import CheckpointReader
 
 from ...support.chains import HistoryChain
 from ...support.directories import entries
@@ -120,20 +120,22 @@ def test_pins_of_another_process(tmp_path: Path) -> None:
     assert chain.steps == [0, 1, 6, 7, 8]
 
 
-def test_a_pin_that_comes_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pin_that_comes_in_between(tmp_path: Path) -> None:
     """Where there are no locks, pins are looked for again before each group of files goes."""
     chain = run_of(tmp_path)
-    removals = []
 
-    def pinning(folder: Folder, names: Iterable[str]) -> None:
-        removals.append(names)
-        real(folder, names)
-        if len(removals) == 1:
+    class Pinning(Folder):
+        def remove(self, names: Iterable[str]) -> None:
+            super().remove(names)
             (tmp_path / "000000000001.pin").touch()
 
-    real = Folder.remove
-    monkeypatch.setattr(Folder, "remove", pinning)
-    found = chain.prune(Keep(latest=1))
+    class Unlocked(DirectoryStore):
+        @contextmanager
+        def locked(self) -> Iterator[Folder]:
+            with Pinning(self.path, self.system) as folder:
+                yield folder
+
+    found = prune(Unlocked(tmp_path), Keep(latest=1))
     assert chain.steps == [0, 1, 6, 7, 8]
     assert found.removed == (2, 3, 4, 5)
     assert found.kept[1] == "pinned"
@@ -159,23 +161,20 @@ def test_a_reader_keeps_what_it_has_opened(tmp_path: Path) -> None:
         chain.restore(5)
 
 
-def test_what_is_pruned_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_pruned_while_it_is_opened(tmp_path: Path) -> None:
     """The file is opened, and before its parent is, a prune has written it anew."""
     chain = run_of(tmp_path)
     rules = iter([Keep(latest=3), Keep(latest=2), Keep(latest=1)])
-    real = checkpoint_module.open_parent
 
-    def prune_first(*arguments: Any) -> Any:
-        if (rule := next(rules, None)) is not None:
-            with monkeypatch.context() as inner:
-                inner.setattr(checkpoint_module, "open_parent", real)
+    class Pruned(DirectoryStore):
+        def open(self, name: str) -> CheckpointReader:
+            if name != checkpoint_name(8) and (rule := next(rules, None)):
                 prune(DirectoryStore(tmp_path), rule, rewrite=True)
-        return real(*arguments)
+            return super().open(name)
 
-    monkeypatch.setattr(checkpoint_module, "open_parent", prune_first)
-    assert_same(chain.restore(), STATES[8])
+    with open_step(Pruned(tmp_path)) as file:
+        assert_same(file.state(), STATES[8])
     assert chain.steps == [8]
-    monkeypatch.setattr(checkpoint_module, "open_parent", real)
 
     class Stale(DirectoryStore):
         """The first list of steps is an old one."""

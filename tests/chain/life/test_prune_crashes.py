@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from lccodec import Chain, Keep, LccodecWarning, StorageError, validate
-from lccodec.chain.life import prune as module
 from lccodec.chain.life.prune import prune
 from lccodec.chain.store.directory import DirectoryStore
 
 from ...support.crashes import broken
 from ...support.directories import entries
-from ...support.segments import all_restore, run_of
+from ...support.segments import Parentless, all_restore, run_of
 from ...support.systems import Faulty
 from ...support.walks import assert_same, walk
 
@@ -144,10 +143,9 @@ def test_no_crash_leaves_a_step_that_cannot_be_restored(tmp_path: Path, ignore: 
     assert (wrong > 0) == bool(ignore)
 
 
-def test_parents_that_go_first_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "waves", lambda _, steps: [[step] for step in sorted(steps)])
+def test_parents_that_go_with_their_children_are_found(tmp_path: Path) -> None:
     run_of(tmp_path / "run")
-    work = lambda system: prune(DirectoryStore(tmp_path / "run", system), Keep(latest=1))  # noqa: E731
+    work = lambda system: prune(Parentless(tmp_path / "run", system), Keep(latest=1))  # noqa: E731
     assert broken(tmp_path / "run", work, lambda _, place: all_restore(place))[1] > 0
 
 

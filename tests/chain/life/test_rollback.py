@@ -18,6 +18,7 @@ from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
 from ...support.crashes import Journal, broken
 from ...support.directories import entries
 from ...support.profiles import LONG
+from ...support.segments import Parentless
 from ...support.systems import Faulty
 from ...support.walks import assert_same, walk
 
@@ -193,13 +194,9 @@ def test_no_crash_loses_a_step(tmp_path: Path, exact_run: Path, ignore: str) -> 
     assert (wrong > 0) == bool(ignore)
 
 
-def test_parents_that_go_before_their_children_are_found(
-    tmp_path: Path, exact_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backwards = lambda _, steps: [[step] for step in sorted(steps)]  # noqa: E731
-    monkeypatch.setattr("lccodec.chain.store.parents.waves", backwards)
+def test_parents_that_go_with_their_children_are_found(tmp_path: Path, exact_run: Path) -> None:
     root = Path(shutil.copytree(exact_run, tmp_path / "run"))
-    work = lambda system: rollback(DirectoryStore(root, system), 3)  # noqa: E731
+    work = lambda system: rollback(Parentless(root, system), 3)  # noqa: E731
     assert broken(root, work, lambda _, place: all_restore(place))[1] > 0
 
 

@@ -14,7 +14,7 @@ from lccodec.chain.save import judge as judging
 from lccodec.element_types import Array
 from lccodec.policy.record import read_record
 
-SIZE = 20_000
+SIZE = 5_000
 SAVES = 14
 
 

@@ -328,13 +328,11 @@ def test_a_second_name_of_another_file_is_not_written_to(tmp_path: Path) -> None
     assert other.read_bytes() == b"mine"
 
 
-def test_a_second_name_of_what_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_name_of_what_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"mine")
     (tmp_path / WRITER_NAME).hardlink_to(tmp_path / "other")
-    refusing = Faulty(errno.EACCES, lambda *_: True)
-    monkeypatch.setattr(System, "open", staticmethod(refusing.open))
     with pytest.raises(ChainError, match=r"did not make, .*; remove it"):
-        Claim(tmp_path).take()
+        Claim(tmp_path, Faulty(errno.EACCES, lambda name, _: name == "open")).take()
 
 
 @pytest.mark.usefixtures("impatient")
@@ -363,19 +361,20 @@ def test_the_end_of_a_program_removes_the_file(tmp_path: Path) -> None:
     assert not (tmp_path / WRITER_NAME).exists()
 
 
-def test_a_file_that_another_removes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_another_removes_at_once(tmp_path: Path) -> None:
     """It was stale: between the two calls another process has cleaned up."""
-    count, lock = 0, System.lock
+    count = 0
 
-    def removed(fd: int, wait: bool) -> None:
-        nonlocal count
-        count += 1
-        if count == 1:
-            (tmp_path / WRITER_NAME).unlink()
-        lock(fd, wait)
+    class Removing(System):
+        @staticmethod
+        def lock(fd: int, wait: bool) -> None:
+            nonlocal count
+            count += 1
+            if count == 1:
+                (tmp_path / WRITER_NAME).unlink()
+            System.lock(fd, wait)
 
-    monkeypatch.setattr(System, "lock", staticmethod(removed))
-    with Claim(tmp_path).held():
+    with Claim(tmp_path, Removing()).held():
         assert count == 2
         assert (tmp_path / WRITER_NAME).exists()
     assert list(tmp_path.iterdir()) == []
