@@ -56,6 +56,8 @@ MAX_NESTING: Final = 64  # LCC-LIM-05: recursive readers must not run out of sta
 MAX_ARRAYS: Final = 1 << 20  # LCC-LIM-06
 MAX_INTEGER_DIGITS: Final = 4096  # LCC-LIM-07: parsing takes time quadratic in the digits
 MAX_NAME_CHARACTERS: Final = 1 << 24  # LCC-LIM-08: of all leaves; a key is in the name of each leaf below it
+MAX_INTERPOLATED: Final = 16  # LCC-LIM-10: each may have to wait in memory for those that need it
+MAX_WEIGHT: Final = 255  # LCC-INT-01: of the later parent, in 256ths
 MAX_STEP: Final = (1 << 53) - 1  # LCC-MAN-02: exact in every JSON reader
 
 # --- chain directory (SPEC section 9) -------------------------------------------------------------

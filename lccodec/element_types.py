@@ -239,6 +239,27 @@ def add_at(bits: Array, places: Array, representatives: Array, kind: ElementType
             np.add.at(bits.view(kind.work), places, representatives)
 
 
+def interpolate(low: Array, high: Array, weight: float, kind: ElementType, out: Array) -> None:
+    """Write ``l - (l - h) * w`` into `out`, or ``l`` where that is not finite (LCC-INT-04).
+
+    Each operation is rounded to the element type. `low`, `high` and `out` are components of one
+    floating-point type; `out` may be one of the two. The type has the number `weight`.
+    """
+    with np.errstate(all="ignore"):
+        first = work(low, kind)
+        r = _rounded(first - work(high, kind), kind)
+        r *= kind.work.type(weight)
+        r = _rounded(np.subtract(first, _rounded(r, kind), out=r), kind)
+    finite = np.isfinite(r)
+    found = unwork(r, kind)
+    out[:] = found if finite.all() else np.where(finite, found, low)
+
+
+def _rounded(values: Array, kind: ElementType) -> Array:
+    """Return what was computed in `kind.work` rounded to the element type."""
+    return widen(narrow(values)) if kind.name == "bfloat16" else values
+
+
 def to_ordered(bits: Array, kind: ElementType) -> Array:
     """Map floating point patterns to unsigned integers in the order of the numbers (LCC-PLN-02)."""
     keys: Array = (bits.view(f"i{kind.size}") >> (8 * kind.size - 1)).view(bits.dtype)  # all zeros or ones

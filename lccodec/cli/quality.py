@@ -14,6 +14,9 @@ from ..container.figures import UNKNOWN, Figures
 from ..policy.roles import Role
 from .table import Table
 
+#: What a table calls the kinds of checkpoints.
+KINDS: Final = {"keyframe": "key", "delta": "delta", "interpolated": "interp"}
+
 _UNITS: Final = (
     "Error (rms) in movements since the save before; lag in intervals between saves, 1 for the state "
     "of the\nsave before; of spread: error over the spread of the weights. -: not known."
@@ -41,7 +44,7 @@ def quality_text(infos: Sequence[CheckpointInfo]) -> str:
         weights, moments = found.get("weight", UNKNOWN), found.get("first_moment", UNKNOWN)
         table.row(
             info.step,
-            "key" if info.parent is None else "delta",
+            KINDS[info.kind],
             f"{info.file_bytes:,}",
             _error(weights.error_in_movements),
             _lag(weights.lag),

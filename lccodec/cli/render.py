@@ -24,7 +24,7 @@ from ..inspect.inventory import policy_name
 from ..inspect.summary import ArraySummary, Bin
 from ..policy.roles import EXACT_BY_DEFAULT
 from ..printable import printable
-from .quality import quality_facts
+from .quality import KINDS, quality_facts
 from .sparkline import sparkline
 from .table import Table
 
@@ -105,9 +105,10 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
     """Return a table of the checkpoints of a chain, and their totals."""
     table = Table("step", "kind", "values", "parent", "bytes", "ratio", "deltas")
     for info in infos:
-        kind, parent = ("key", "-") if info.parent is None else ("delta", info.parent)
+        parents = ", ".join(map(str, info.parents)) or "-"
         times = _times(info.nbytes, info.file_bytes)
-        table.row(info.step, kind, _loss(info.lossy), parent, f"{info.file_bytes:,}", times, info.deltas)
+        words = info.step, KINDS[info.kind], _loss(info.lossy), parents
+        table.row(*words, f"{info.file_bytes:,}", times, info.deltas)
     sums = totals(infos)
     size = size_text(sums["nbytes"], sums["file_bytes"])
     line = f"{sums['checkpoints']} checkpoints, {sums['keyframes']} of them keyframes: {size}"
@@ -157,7 +158,7 @@ def arrays_text(info: CheckpointInfo) -> str:
     """Return what is known about a checkpoint, and a table of its arrays."""
     facts: dict[str, object] = {
         "step": "-" if info.step is None else info.step,
-        "parent": "none, a keyframe" if info.parent is None else info.parent,
+        "parent": " and ".join(map(str, info.parents)) or "none, a keyframe",
         "deltas": f"{info.deltas} to replay",
         "root": info.root,
         "policy": policy_name(info.policy),

@@ -15,6 +15,7 @@ from ..constants import (
     FORMAT_MINOR,
     MAX_ARRAYS,
     MAX_STEP,
+    MAX_WEIGHT,
     ROOT_SIZE,
 )
 from ..errors import ArgumentError, FormatError, LimitError, UnsupportedError
@@ -27,7 +28,7 @@ from .tree import parse_tree
 
 @dataclass(frozen=True)
 class Parent:
-    """The checkpoint that a delta is taken against, by its step and its root (LCC-MAN-04)."""
+    """A checkpoint that another is taken against, by its step and its root (LCC-MAN-04)."""
 
     step: int
     root: bytes
@@ -46,7 +47,11 @@ class Manifest:
     step
         The training step, or None.
     parent
-        The checkpoint that a delta is taken against; None for a keyframe.
+        The earlier checkpoint that this one is taken against; None for a keyframe.
+    later
+        The later one, of an interpolated checkpoint (LCC-INT-01).
+    weight
+        How much the later one counts, in 256ths.
     policy
         A JSON value that says how the frames were made. Readers do not need it.
     metadata
@@ -56,7 +61,7 @@ class Manifest:
     scalars
         As `tree.flatten` returns them.
     arrays
-        For each array the number of its frame, from 1 on; 0 if it is the parent's, unchanged. The
+        For each array the number of its frame, from 1 on; 0 if it is its reference, unchanged. The
         arrays of one frame lie in it in the order of their indices.
     frames
         An entry for each frame, in the order of the payload.
@@ -81,8 +86,21 @@ class Manifest:
     minor: int = FORMAT_MINOR
     exact: bytes | None = None
     is_exact: bool = False
+    later: Parent | None = None
+    weight: int = 0
     replaces: tuple[bytes, ...] = ()
     figures: StoredFigures | None = None
+
+    @property
+    def parents(self) -> tuple[Parent, ...]:
+        """The checkpoints that this one is taken against, the earlier one first."""
+        return tuple(parent for parent in (self.parent, self.later) if parent is not None)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The steps of both parents of an interpolated checkpoint (LCC-INT-02)."""
+        low, high = self.parents
+        return low.step, high.step
 
     @property
     def payload_length(self) -> int:
@@ -106,14 +124,11 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Return the manifest as stored in the file (LCC-MAN-01, LCC-MAN-03)."""
-        parent: Json = None
-        if self.parent is not None:
-            step, root = self.parent.step, self.parent.root
-            parent = [step, write_base64(root)]
         document = {
             "lccodec": [FORMAT_MAJOR, self.minor],
             "step": self.step,
-            "parent": parent,
+            "parent": self.parent and _parent_json(self.parent),
+            "later": self.later and [*_parent_json(self.later), self.weight],
             "replaces": [write_base64(root) for root in self.replaces],
             "exact": self.is_exact or (self.exact and write_base64(self.exact)),
             "policy": self.policy,
@@ -124,7 +139,7 @@ class Manifest:
             "arrays": list(self.arrays),
             "frames": [[entry.length, write_base64(entry.digest)] for entry in self.frames],
         }
-        for optional in ("replaces", "exact", "figures", "metadata", "scalars"):
+        for optional in ("later", "replaces", "exact", "figures", "metadata", "scalars"):
             if not document[optional]:
                 del document[optional]
         if self.tree is INHERITED:
@@ -135,10 +150,14 @@ class Manifest:
             raise ArgumentError(f"the manifest cannot be written as JSON: {error}") from error
 
 
+def _parent_json(parent: Parent) -> list[Json]:
+    return [parent.step, write_base64(parent.root)]
+
+
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a frame: like a step, exact in every JSON reader
 # LCC-MAN-03: in this order
 _KEYS: Final = (
-    *("lccodec", "step", "parent", "replaces", "exact", "policy", "figures"),
+    *("lccodec", "step", "parent", "later", "replaces", "exact", "policy", "figures"),
     *("metadata", "tree", "scalars", "arrays", "frames"),
 )
 _REQUIRED_KEYS: Final = ("lccodec", "step", "parent", "policy", "arrays", "frames")
@@ -151,7 +170,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     ------
     FormatError
         If it is not canonical JSON (LCC-MAN-01), or a field has another form (LCC-MAN-02 to
-        LCC-MAN-12, LCC-EXA-02, LCC-FIG-01 to LCC-FIG-04, LCC-STA-01 to LCC-STA-06).
+        LCC-MAN-12, LCC-INT-01, LCC-EXA-02, LCC-FIG-01 to LCC-FIG-04, LCC-STA-01 to LCC-STA-06).
     UnsupportedError
         If it has a key that this version does not know (LCC-MAN-03, LCC-FIG-01), or a newer major
         version (LCC-MAN-09).
@@ -184,6 +203,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 
     # The specification fixes the order of these checks.
     named = None if parent is None else _parse_parent(parent, f"{where}: parent")
+    later, weight = _parse_later(document, named, f"{where}: later")
     replaces = _parse_replaces(document, f"{where}: replaces") if "replaces" in document else ()
     is_exact = document.get("exact") is True
     exact = parse_base64(document.get("exact"), ROOT_SIZE)
@@ -213,6 +233,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         minor=version[1],
         exact=exact,
         is_exact=is_exact,
+        later=later,
+        weight=weight,
         replaces=replaces,
         figures=figures,
     )
@@ -229,6 +251,19 @@ def _parse_parent(parent: Json, where: str) -> Parent:
     if root is None:
         raise FormatError("LCC-MAN-04", f"{where}: root", "not a root")
     return Parent(step, root)
+
+
+def _parse_later(document: dict[str, Json], parent: Parent | None, where: str) -> tuple[Parent | None, int]:
+    """Return the later parent, and how much it counts (LCC-INT-01)."""
+    if "later" not in document:
+        return None, 0
+    step, later = document["step"], document["later"]
+    if type(later) is list and len(later) == 3 and _is_integer(later[0], MAX_STEP):
+        root = parse_base64(later[1], ROOT_SIZE)
+        between = step is not None and parent is not None and parent.step < step < later[0]
+        if root is not None and between and _is_integer(later[2], MAX_WEIGHT):
+            return Parent(later[0], root), later[2]
+    raise FormatError("LCC-INT-01", where, "not a later step, a root and a weight, or not later")
 
 
 def _parse_replaces(document: dict[str, Json], where: str) -> tuple[bytes, ...]:

@@ -35,9 +35,12 @@ _HDF5_END, _HDF5_PAYLOAD_NAME = slice(28, 36), slice(94, 101)
 _HDF5_SUPERBLOCK_SIZE: Final = 48
 _MAX_WHOLE_BYTES: Final = 1 << 24  # largest frame that is read into memory whole
 # The first bytes of every manifest of a delta, and of an exact file (LCC-MAN-01, LCC-MAN-03).
-_DELTA: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":\[(\d{1,16}),')
+_PARENTS: Final = re.compile(
+    rb'\{"lccodec":\[\d+,\d+\],"step":(?:\d+|null),"parent":\[(\d{1,16}),"[\w-]*"\]'
+    rb'(?:,"later":\[(\d{1,16}),)?'
+)
 _EXACT: Final = re.compile(rb'\{"lccodec":\[\d+,\d+\],"step":(\d{1,16}),"parent":null,"exact":true,')
-_START_BYTES: Final = 128  # of a manifest, in which both of these lie
+_START_BYTES: Final = 256  # of a manifest, in which both of these lie
 
 
 class CheckpointReader:
@@ -190,22 +193,22 @@ def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
     return CheckpointReader(BytesSource(data), name)
 
 
-def parent_step(source: Source) -> int | None:
-    """Return the step that a file names as its parent's, or None; raise what the trailer breaks."""
-    return _number(_DELTA, source)
+def parent_steps(source: Source) -> tuple[int, ...]:
+    """Return the steps that a file names as its parents'; raise what the trailer breaks."""
+    return _numbers(_PARENTS, source)
 
 
 def exact_step(source: Source) -> int | None:
-    """Return the step of an exact file; None for another file. Errors are as for `parent_step`."""
-    return _number(_EXACT, source)
+    """Return the step of an exact file; None for another file. Errors are as for `parent_steps`."""
+    return next(iter(_numbers(_EXACT, source)), None)
 
 
-def _number(pattern: re.Pattern[bytes], source: Source) -> int | None:
-    """Return the number that a pattern finds at the start of a manifest, if it fits."""
+def _numbers(pattern: re.Pattern[bytes], source: Source) -> tuple[int, ...]:
+    """Return the numbers that a pattern finds at the start of a manifest, if it fits."""
     trailer = parse_trailer(_last_bytes(source), "")
     length = min(trailer.manifest_length, _START_BYTES)
     match = pattern.match(source.read(trailer.manifest_offset, length))
-    return None if match is None else int(match[1])
+    return () if match is None else tuple(int(number) for number in match.groups() if number)
 
 
 def check_skeleton(reader: CheckpointReader) -> FormatError | None:

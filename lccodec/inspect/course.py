@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..chain.read.checkpoint import OpenCheckpoint, open_step
+from ..chain.read.checkpoint import open_step
 from ..chain.read.replay import DecodedArray, replay_each
 from ..chain.store.store import Store
 from ..errors import LccodecError
@@ -32,7 +32,19 @@ def course(store: Store, row: ArrayRow, progress: Callable[[int, int], object] |
 
 def _arrays(store: Store, name: str) -> Iterator[tuple[int, DecodedArray]]:
     """Yield the array at every step. It is valid until the next one is asked for."""
-    left = set(store.steps())
+    steps = store.steps()
+    between = [step for step, file in steps.items() if len(store.parents_of(file)) == 2]
+    waiting = iter(between)
+    due = next(waiting, None)
+    for step, array in _lines(store, name, set(steps).difference(between)):
+        while due is not None and due < step:  # interpolated, with a walk of its own
+            yield from _line(store, due, {due}, name)
+            due = next(waiting, None)
+        yield step, array
+
+
+def _lines(store: Store, name: str, left: set[int]) -> Iterator[tuple[int, DecodedArray]]:
+    """Yield the array at the steps that are `left`, none of them interpolated."""
     lines: list[tuple[int, set[int]]] = []  # the newest step of a line, and its steps that no other has
     while left:
         newest = max(left)
@@ -46,18 +58,19 @@ def _arrays(store: Store, name: str) -> Iterator[tuple[int, DecodedArray]]:
             lines.append((newest, own & left))
         left -= own
     for newest, own in reversed(lines):
-        try:
-            with open_step(store, newest) as file:
-                yield from _line(file, own, name)
-        except LccodecError:  # what follows in this line cannot be decoded
-            continue
+        yield from _line(store, newest, own, name)
 
 
-def _line(file: OpenCheckpoint, steps: set[int], name: str) -> Iterator[tuple[int, DecodedArray]]:
-    wanted = {
-        position: [name]
-        for position, link in enumerate(file.links)
-        if (link.manifest.step or 0) in steps and name in link.names
-    }
-    for position, arrays in replay_each(file.links, wanted):
-        yield file.links[position].manifest.step or 0, arrays[name]
+def _line(store: Store, newest: int, steps: set[int], name: str) -> Iterator[tuple[int, DecodedArray]]:
+    """Yield the array at some of the steps that lead to one, until it cannot be decoded."""
+    try:
+        with open_step(store, newest) as file:
+            wanted = {
+                position: [name]
+                for position, link in enumerate(file.links)
+                if (link.manifest.step or 0) in steps and name in link.names
+            }
+            for position, arrays in replay_each(file.links, wanted):
+                yield file.links[position].manifest.step or 0, arrays[name]
+    except LccodecError:
+        return

@@ -67,7 +67,7 @@ class Inventory:
         self.policies.setdefault(json.dumps(info.policy), info.policy)
         self.checkpoints[number] = Checkpoint(
             step=info.step,
-            kind="keyframe" if info.parent is None else "delta",
+            kind=info.kind,
             parent=info.parent,
             depth=info.deltas,
             bytes=info.file_bytes,

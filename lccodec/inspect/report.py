@@ -38,7 +38,7 @@ class Checkpoint:
     step
         Its step; ``None`` for a single file without one.
     kind
-        ``"keyframe"``, ``"delta"``, or ``"unreadable"``.
+        ``"keyframe"``, ``"delta"``, ``"interpolated"``, or ``"unreadable"``.
     parent, depth
         Step of the parent, and number of deltas that a restore replays.
     bytes, nbytes
@@ -63,7 +63,7 @@ class Checkpoint:
     """
 
     step: int | None
-    kind: Literal["keyframe", "delta", "unreadable"]
+    kind: Literal["keyframe", "delta", "interpolated", "unreadable"]
     parent: int | None = None
     depth: int = 0
     bytes: int = 0

@@ -50,6 +50,11 @@ class Candidate:
     reference: Array | None  # the parent's as decoded; None if the parent has no such array
     past: Past | None = None  # if it is known
 
+    @property
+    def elements(self) -> int:
+        """How many elements it has; a complex one is two components."""
+        return self.bits.size // self.kind.components
+
 
 @dataclass(frozen=True)
 class Policy:

@@ -8,11 +8,12 @@ import os
 import re
 import stat
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .frames import counts_of, decode_frame, frame_header
+from .frames import ELEMENTS, counts_of, decode_frame, frame_header, interpolate
 from .manifests import check_manifest, check_tree, parse_json, scalar
 from .streams import Refused
 
@@ -43,8 +44,22 @@ class Checkpoint(NamedTuple):
     place: Place
     root: bytes
     step: int | None
-    parent: tuple[int, bytes] | None
+    parents: list[tuple[int, bytes]]
     manifest: dict[str, Any]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The steps of both parents of an interpolated checkpoint (LCC-INT-02)."""
+        (low, _), (high, _) = self.parents
+        return low, high
+
+
+class Link(NamedTuple):
+    """What is kept of a checkpoint while others are looked for; a manifest may be large."""
+
+    place: Place
+    root: bytes
+    parents: list[int]
 
 
 # 8: checkpoint files
@@ -102,14 +117,14 @@ def load(place: Place) -> Checkpoint:
     if hashlib.sha256(around).digest() != root:
         raise Refused("LCC-TRL-05", "the root does not match")
     manifest = parse_json(around[HEAD_SIZE:][:length])
-    step, parent = check_manifest(manifest)
+    step, parents = check_manifest(manifest)
     if "tree" in manifest:
         check_tree(manifest, manifest["tree"])
     if manifest["lccodec"] != [major, minor]:
         raise Refused("LCC-MAN-09", "the version is not that of the trailer")
     if sum(length for length, _ in manifest["frames"]) != payload:
         raise Refused("LCC-MAN-05", "the lengths of the frames do not sum to the payload")
-    return Checkpoint(place, root, step, parent, manifest)
+    return Checkpoint(place, root, step, parents, manifest)
 
 
 # 9: chains
@@ -185,30 +200,78 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Any:
 
 def replay(checkpoint: Checkpoint, find: Callable[[int], Checkpoint]) -> Any:
     """The state in a checkpoint; `find` loads the checkpoint of a step."""
-    # Only places and roots are kept on the way back, so memory does not grow with the manifests.
-    links = [(checkpoint.place, checkpoint.root)]
-    while checkpoint.parent:
-        step, root = checkpoint.parent
-        if checkpoint.step is None or step >= checkpoint.step:
+    links: dict[int | None, Link] = {}
+    order: list[tuple[int, int, int | None]] = []  # LCC-INT-02
+    left: list[Checkpoint] = [checkpoint]
+    while left:
+        child = left.pop()
+        if child.step in links:
+            continue
+        parents = [step for step, _ in child.parents]
+        links[child.step] = Link(child.place, child.root, parents)
+        low, high = child.span if len(parents) == 2 else (child.step or 0, 0)
+        order.append((len(parents) == 2, low - high, child.step))
+        if sum(is_interpolated for is_interpolated, *_ in order) > 16:
+            raise Refused("LCC-LIM-10", "more than 16 interpolated checkpoints are needed")
+        if parents and (child.step is None or parents[0] >= child.step):
             raise Refused("LCC-CHN-02", "the parent's step is not below the delta's")
-        try:
-            checkpoint = find(step)
-        except FileNotFoundError as error:
-            raise Refused("LCC-CHN-02", f"the parent of step {step} is missing") from error
-        if root not in roots_of(checkpoint):
-            raise Refused("LCC-CHN-02", "the parent is another checkpoint")
-        links.append((checkpoint.place, checkpoint.root))
-    tree: Any = None
+        for step, root in child.parents:
+            try:
+                parent = find(step)
+            except FileNotFoundError as error:
+                raise Refused("LCC-CHN-02", f"the parent of step {step} is missing") from error
+            if root not in roots_of(parent):
+                raise Refused("LCC-CHN-02", "the parent is another checkpoint")
+            check_span(child, parent)
+            left.append(parent)
+    users = Counter(above for link in links.values() for above in link.parents)
+    trees: dict[int | None, Any] = {}
     names: list[str] = []
-    arrays: dict[str, Array] = {}
-    for link, root in reversed(links):
-        checkpoint = load(link)
-        if checkpoint.root != root:
+    arrays: dict[int | None, dict[str, Array]] = {}
+    for *_, at in sorted(order, key=lambda each: each[:2]):
+        link = links[at]
+        found = load(link.place)
+        if found.root != link.root:
             raise Refused("LCC-CHN-02", "a checkpoint of the chain has changed")
-        tree = checkpoint.manifest.get("tree", tree)
-        names = check_tree(checkpoint.manifest, tree)
-        arrays = decode_arrays(checkpoint, names, arrays)
-    return build(tree, [arrays[name] for name in names], iter(checkpoint.manifest["scalars"]))
+        before = [arrays[above] for above in link.parents] or [{}]
+        trees[at] = found.manifest.get("tree", trees[link.parents[0]] if link.parents else None)
+        names = check_tree(found.manifest, trees[at])
+        arrays[at] = decode_arrays(found, names, interpolated(found, *before) if before[1:] else before[0])
+        for above in link.parents:
+            users[above] -= 1
+            if not users[above]:  # no other checkpoint needs it any more
+                del arrays[above]
+    last = arrays[checkpoint.step]
+    scalars = iter(checkpoint.manifest["scalars"])
+    return build(trees[checkpoint.step], [last[name] for name in names], scalars)
+
+
+def check_span(child: Checkpoint, parent: Checkpoint) -> None:
+    """Check that an interpolated parent may be one (LCC-INT-02)."""
+    if len(parent.parents) < 2:
+        return
+    if len(child.parents) < 2:
+        raise Refused("LCC-INT-02", "a delta has an interpolated parent")
+    (low, high), (start, stop) = parent.span, child.span
+    if not (low <= start and stop <= high):
+        raise Refused("LCC-INT-02", "the span of an interpolated parent does not hold that of its child")
+
+
+def interpolated(checkpoint: Checkpoint, low: dict[str, Array], high: dict[str, Array]) -> dict[str, Array]:
+    """The references of an interpolated checkpoint by name (LCC-INT-04)."""
+    weight = checkpoint.manifest["later"][2]
+    found = dict(low)
+    for name, (dtype, shape, data) in low.items():
+        element = next(each for each in ELEMENTS if each.name == dtype)
+        if name not in high or high[name][:2] != (dtype, shape) or not element.mantissa:
+            continue
+        out = bytearray()
+        for at in range(0, len(data), element.size):
+            parts = (each[at : at + element.size] for each in (data, high[name].data))
+            before, after = (int.from_bytes(part, "little") for part in parts)
+            out += interpolate(before, after, weight, element).to_bytes(element.size, "little")
+        found[name] = Array(dtype, shape, bytes(out))
+    return found
 
 
 def roots_of(checkpoint: Checkpoint) -> list[bytes]:

@@ -73,6 +73,40 @@ def add(r: int, c: int, element: ElementType) -> int:
     total = sum(significand << (exponent - unit) for significand, exponent in terms)
     if total == 0:
         return r & c & top  # -0.0 only if both are
+    return rounded(total, unit, element)
+
+
+def interpolate(low: int, high: int, weight: int, element: ElementType) -> int:
+    """l - ((l - h) * w) in the element type (LCC-INT-04); w is `weight` / 256."""
+    top, mantissa = 1 << (8 * element.size - 1), element.mantissa
+    special = (top - 1) >> mantissa
+    if is_special(low, element) or is_special(high, element):
+        return low
+    d = add(low, high ^ top, element)
+    if is_special(d, element):
+        return low
+    exponent, fraction = (d & (top - 1)) >> mantissa, d & ((1 << mantissa) - 1)
+    product = (fraction | (1 << mantissa if exponent else 0)) * weight
+    t = d & top
+    if product:
+        t = rounded(-product if t else product, max(exponent, 1) - 8, element)
+    r = add(low, t ^ top, element)
+    return low if (r & (top - 1)) >> mantissa == special else r
+
+
+def is_special(pattern: int, element: ElementType) -> bool:
+    """Whether a pattern is an infinity or a NaN."""
+    top = 1 << (8 * element.size - 1)
+    return (pattern & (top - 1)) >> element.mantissa == (top - 1) >> element.mantissa
+
+
+def rounded(total: int, unit: int, element: ElementType) -> int:
+    """The pattern of an exact number that is not 0, to nearest, ties to even.
+
+    `unit` is what the exponent would be if `total` was the significand.
+    """
+    mantissa, top = element.mantissa, 1 << (8 * element.size - 1)
+    special = (top - 1) >> mantissa
     sign, magnitude = (top if total < 0 else 0), abs(total)
     shift = max(magnitude.bit_length() - (mantissa + 1), 1 - unit)
     if shift > 0:

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 from .streams import Refused
 
-MEMBERS = ["lccodec", "step", "parent", "replaces", "exact", "policy", "figures"]
+MEMBERS = ["lccodec", "step", "parent", "later", "replaces", "exact", "policy", "figures"]
 MEMBERS += ["metadata", "tree", "scalars", "arrays", "frames"]
-OPTIONAL = {"replaces", "exact", "figures", "metadata", "tree", "scalars"}
+OPTIONAL = {"later", "replaces", "exact", "figures", "metadata", "tree", "scalars"}
 FIGURES = ["since", "spread", "movement", "error", "lag"]
 MAX_STEP = 2**53 - 1
 ROOT = "[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]"  # the last of 43 characters holds four bits, and two that are 0
@@ -84,6 +84,20 @@ def check_parent(parent: Any) -> tuple[int, bytes]:
     if not isinstance(root, str) or not re.fullmatch(ROOT, root):
         raise Refused("LCC-MAN-04", "the parent's root has another form")
     return step, base64.urlsafe_b64decode(root + "=")
+
+
+def check_later(manifest: dict[str, Any]) -> tuple[int, bytes]:
+    """Check what an interpolated checkpoint says of its later parent; return its step and root."""
+    step, parent, later = manifest["step"], manifest["parent"], manifest["later"]
+    if not isinstance(later, list) or len(later) != 3 or not is_integer(later[0], 0, MAX_STEP):
+        raise Refused("LCC-INT-01", "the later parent is not a step, a root and a weight")
+    if not is_integer(later[2], 0, 255):
+        raise Refused("LCC-INT-01", "the weight of the later parent is not an integer in 0..255")
+    if not isinstance(later[1], str) or not re.fullmatch(ROOT, later[1]):
+        raise Refused("LCC-INT-01", "the later parent's root has another form")
+    if step is None or parent is None or not parent[0] < step < later[0]:
+        raise Refused("LCC-INT-01", "the step is not between those of two parents")
+    return later[0], base64.urlsafe_b64decode(later[1] + "=")
 
 
 def check_frames(frames: Any) -> None:
@@ -161,8 +175,8 @@ def check_figures(manifest: dict[str, Any]) -> None:
             raise Refused("LCC-FIG-04", "a number is negative that is not a lag")
 
 
-def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]:
-    """Check a manifest without its tree, in the order of "Precedence"; return step and parent."""
+def check_manifest(manifest: Any) -> tuple[int | None, list[tuple[int, bytes]]]:
+    """Check a manifest without its tree, in the order of "Precedence"; return step and parents."""
     if not isinstance(manifest, dict):
         raise Refused("LCC-MAN-03", "the manifest is not an object")
     if list(manifest) != [m for m in MEMBERS if m in manifest or m not in OPTIONAL]:
@@ -179,7 +193,9 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
         raise Refused("LCC-MAN-06", "metadata are empty or not strings")
     if parent is None and "tree" not in manifest:
         raise Refused("LCC-MAN-07", "a keyframe has no tree")
-    link = None if parent is None else check_parent(parent)
+    parents = [] if parent is None else [check_parent(parent)]
+    if "later" in manifest:
+        parents.append(check_later(manifest))
     check_links(manifest)
     if manifest.get("scalars") == []:
         raise Refused("LCC-MAN-11", "the list of scalars is empty")
@@ -192,7 +208,7 @@ def check_manifest(manifest: Any) -> tuple[int | None, tuple[int, bytes] | None]
     check_arrays(manifest["arrays"], len(manifest["frames"]), 1 if parent is None else 0)
     if "figures" in manifest:
         check_figures(manifest)
-    return step, link
+    return step, parents
 
 
 def check_tree(manifest: dict[str, Any], tree: Any) -> list[str]:

@@ -7,6 +7,7 @@ decoder gets if it does not notice the fault and gets any values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ class Broken:
         Path of the file, where it is not the name of the vector.
     of_the_chain
         Whether the parent of a delta is needed to see the fault.
+    beside
+        Names of files that lie beside it and that it needs.
     reported_by
         ``"validator"`` where a reader does not look at the fault.
     """
@@ -49,6 +52,7 @@ class Broken:
     reference: bytes | None = field(default=None, repr=False)
     file: str | None = None
     of_the_chain: bool = False
+    beside: Sequence[str] = ()
     reported_by: str = "reader"
 
     @property
@@ -90,6 +94,7 @@ def write_broken_checkpoint(vector: Broken, parent: str, directory: Path) -> dic
         "kind": "checkpoint",
         "file": f"invalid/{file}",
         "parent": f"invalid/{parent}" if vector.of_the_chain else None,
+        **({"beside": [f"invalid/{name}" for name in vector.beside]} if vector.beside else {}),
         **_verdict(vector),
     }
 

@@ -27,16 +27,23 @@ from broken import Broken, write_broken_bundle, write_broken_checkpoint, write_b
 from broken_bundles import broken_bundles
 from broken_checkpoints import PARENT, SOUND, broken_checkpoints
 from broken_frames import broken_frames
+from broken_interpolations import HALVES, broken_interpolations
 from broken_manifests import broken_manifests
 from forms import frame_head, stream_forms
 from pieces import FLOATS, KINDS, METHODS, Frame
 
 import lccodec
+from lccodec.chain.life.anchors import AnchoredSave, Before, Task, anchor_of
 from lccodec.chain.life.rewrite_step import rewrite
+from lccodec.chain.read.links import value_or_raise
+from lccodec.chain.read.replay import interpolated
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten
 from lccodec.element_types import ELEMENT_TYPES, Array, ElementType, components, from_components, unwork
+from lccodec.policy.presets import POLICIES
+from lccodec.policy.record import Record
 from lccodec.policy.roles import Assignment
+from lccodec.workers.crew import Threads
 
 # --- values ---------------------------------------------------------------------------------------
 
@@ -290,6 +297,48 @@ def replaced_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
             yield name, description, saved[int(name) - 115]
 
 
+def interpolated_states() -> Iterator[Any]:
+    """Yield states of all types, with values that are easy to get wrong."""
+    for step in range(9):
+        state: dict[str, Any] = {}
+        for seed, kind in enumerate(ELEMENT_TYPES):
+            values = bell(40, seed) + step * bell(40, seed + 50)
+            bits = np.concatenate([hard(kind), numbers(kind, values)])
+            bits = np.roll(bits, step * kind.components) if kind.is_float else bits
+            state[kind.name] = elements(bits, kind)
+        state["still"] = np.array([1.5, -0.0, np.inf, np.nan])
+        state["late"] = np.arange(step + 1, dtype=np.float32)  # of another shape at each step
+        yield {**state, "step": step}
+
+
+def interpolated_checkpoints(directory: Path) -> Iterator[tuple[str, str, Any]]:
+    """Write two checkpoints and those between them; yield as `checkpoints`."""
+    saved = dict(enumerate(interpolated_states(), 160))
+    with tempfile.TemporaryDirectory() as own, lccodec.Chain(own, "lossless") as chain:
+        store = DirectoryStore(Path(own))
+        chain.save(160, saved[160])
+        chain.save(168, saved[168])
+        # Unevenly, as in a chain from which steps are missing.
+        weights = {165: 200, 161: 0, 164: 255, 167: 85}
+        for step, low, high in ((165, 160, 168), (161, 160, 165), (164, 161, 165), (167, 165, 168)):
+            anchors = (anchor_of(store, low), anchor_of(store, high))
+            if step == 164:  # just what lies between, so that no array has a frame
+                ends = anchors[0].decoded, anchors[1].decoded
+                between = interpolated(weights[step] / 256, *ends, list(saved[step])).arrays
+                for name, array in between.items():
+                    saved[step][name] = value_or_raise(array).array("bits")
+            task = Task(step, flatten(saved[step]), {}, {}, Before())
+            save = AnchoredSave(task, anchors, Record(POLICIES["lossless"]), weights[step])
+            save.write(store, POLICIES["lossless"], Threads())
+        for step in (160, 161, 164, 165, 167, 168):
+            (directory / f"{step:012d}.lcc.h5").write_bytes(Path(own, f"{step:012d}.lcc.h5").read_bytes())
+            info = chain.info(step)
+            role = "a keyframe" if info.parent is None else f"a delta against step {info.parent}"
+            if info.later is not None:
+                role = f"interpolated between the steps {info.parent} and {info.later}"
+            yield f"{step:012d}", role, chain.restore(step, dtype="bits")
+
+
 def expected_state(state: Any) -> dict[str, Any]:
     """Return what a state holds, as JSON: tree and scalars as in the specification, and arrays."""
     flat = flatten(state)
@@ -390,6 +439,7 @@ def broken_files() -> Iterator[Broken]:
     """Yield every invalid checkpoint file."""
     yield from broken_checkpoints()
     yield from broken_manifests()
+    yield from broken_interpolations()
 
 
 def make(directory: Path) -> None:
@@ -398,10 +448,12 @@ def make(directory: Path) -> None:
     valid.mkdir(parents=True, exist_ok=True)
     invalid.mkdir(exist_ok=True)
     entries = [write_frame(vector, valid) for vector in frames()]
-    vectors = (*checkpoints(valid), *replaced_checkpoints(valid))
+    vectors = (*checkpoints(valid), *replaced_checkpoints(valid), *interpolated_checkpoints(valid))
     entries += [write_expected(*vector, valid) for vector in vectors]
     entries += [write_bundle(name, valid) for name in BUNDLES]
     (invalid / PARENT).write_bytes(SOUND)
+    for step, data in HALVES.items():
+        (invalid / f"{step:012d}.lcc.h5").write_bytes(data)
     entries += [write_broken_frame(vector, invalid) for vector in broken_frames()]
     entries += [write_broken_checkpoint(vector, PARENT, invalid) for vector in broken_files()]
     entries += [write_broken_bundle(vector, invalid) for vector in broken_bundles()]

@@ -10,6 +10,7 @@ from lccodec.frame.decode import decode_components
 from lccodec.inspect.course import course
 from lccodec.inspect.examination import examine
 
+from ..support.groups import grouped
 from ..support.paths import checkpoint_path
 from ..support.runs import run_states, save_run
 
@@ -33,6 +34,17 @@ def test_figures_are_those_of_an_examination(tmp_path):
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
     with BundleStore(tmp_path / "run.lccb") as bundle:
         assert course(bundle, row).finish() == found.finish()
+
+
+def test_interpolated_steps_come_between_the_others(tmp_path):
+    chain = grouped(tmp_path / "run", "balanced")
+    (run,) = examine(chain.directory).runs
+    assert run.steps == chain.steps
+    index = [row.name for row in run.arrays].index("w")
+    found = course(DirectoryStore(chain.directory), run.arrays[index])
+    assert found.steps == chain.steps
+    own = {name: rows[index] for name, rows in run.figures.items()}
+    assert {name: series[0] for name, series in found.finish().items()} == own
 
 
 def test_only_its_own_frames_are_decoded(tmp_path, monkeypatch):

@@ -25,12 +25,19 @@ class FakeLink:
     numbers: dict[str, int | None]
     frames: list[bytes]
     place: str = "link"
+    parent: FakeLink | None = None
+    later: FakeLink | None = None
+    weight: float = 0.5
     index_names: list[str] = field(init=False)
     names: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.index_names = list(self.numbers)
         self.names = {name: index for index, name in enumerate(self.numbers)}
+
+    @property
+    def parents(self) -> list[FakeLink]:
+        return [link for link in (self.parent, self.later) if link is not None]
 
     def frame_of(self, index: int) -> int | None:
         return self.numbers[self.index_names[index]]
@@ -47,6 +54,13 @@ class FakeLink:
 
     def header(self, number: int) -> FrameHeader:
         return parse_header(self.frames[number])
+
+
+def linked(*links: FakeLink) -> list[FakeLink]:
+    """The links as a chain of deltas."""
+    for link, parent in zip(links, [None, *links[:-1]], strict=True):
+        link.parent = parent
+    return list(links)
 
 
 def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list[Arrays]]:
@@ -66,7 +80,7 @@ def links_of(states: list[Arrays], quantizer: Any) -> tuple[list[FakeLink], list
             parents |= found
         links.append(FakeLink(numbers, frames, f"step {step}"))
         decoded.append({name: parents[name].array().copy() for name in names})
-    return links, decoded
+    return linked(*links), decoded
 
 
 def drift(steps: int, shapes: tuple[tuple[int, ...], ...] = ((300,),)) -> list[Arrays]:

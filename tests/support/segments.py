@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lccodec import Chain, LccodecError
+from lccodec.chain.store.directory import DirectoryStore
 
 from .walks import assert_same, walk
 
@@ -28,3 +29,10 @@ def all_restore(directory: Path) -> bool:
     except (AssertionError, LccodecError):
         return False
     return True
+
+
+class Parentless(DirectoryStore):
+    """A store that knows of no parents, so that they may go before their children."""
+
+    def parents_of(self, _: str) -> tuple[int, ...]:
+        return ()

@@ -11,16 +11,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from ...constants import EXACT_NAME
 from ...container.bundle.index import BundledFile, BundleIndex
 from ...container.bundle.writer import BundleWriter, check_index_size
 from ...container.disk.system import checked_path
 from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
+from ...container.manifest import Parent
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ..read.exact import is_newest_exact, link_problem
-from ..read.links import check_step
+from ..read.links import check_step, decoding_order
 from ..store.bundle import BundleStore
 from ..store.directory import DirectoryStore, in_chain
 from ..store.names import check_name, checkpoint_name, checkpoints_among, step_index
@@ -71,7 +73,7 @@ def write_bundle(store: DirectoryStore, target: Path, steps: Iterable[int] | Non
     chosen = sorted(found) if steps is None else _with_parents(store, found, steps)
     check_index_size(len(chosen) + 1)
     entries: dict[int, BundledFile] = {}
-    roots: dict[int, frozenset[bytes]] = {}
+    links: dict[int, _Link] = {}
     named: bytes | None = None  # the exact file of the last
     if target.parent.is_dir():
         remove_stale_temporaries(target.parent, store.system)
@@ -79,9 +81,10 @@ def write_bundle(store: DirectoryStore, target: Path, steps: Iterable[int] | Non
         for step in chosen:
             with store.open(found[step]) as reader:
                 check_name(found[step], reader.manifest.step)
-                _check_link(reader, roots)
-                roots[step], named = reader.roots, reader.manifest.exact
+                links[step], named = _Link.of(reader), reader.manifest.exact
                 entries[step] = writer.add(reader.source, reader.root)
+        for link in links.values():
+            link.check(links)
         exact = _add_exact(writer, store, chosen[-1], named) if chosen[-1] == max(found) else None
         writer.commit_index(BundleIndex(entries, exact))
     return writer.size
@@ -104,23 +107,34 @@ def _with_parents(store: Store, found: dict[int, str], steps: Iterable[int]) -> 
             raise ChainError(f"{store.path} has no step {step}")
         chosen.add(step)
         with store.open(found[step]) as reader:
-            if (parent := reader.manifest.parent) is not None:
-                check_step(reader, parent)
-                wanted.append(parent.step)
+            check_step(reader)
+            wanted += [parent.step for parent in reader.manifest.parents]
     return sorted(chosen)
 
 
-def _check_link(reader: CheckpointReader, roots: Mapping[int, frozenset[bytes]]) -> None:
-    """Raise ``ChainError`` if the parent of a checkpoint is missing among others, or is another."""
-    parent = reader.manifest.parent
-    if parent is None:
-        return
-    check_step(reader, parent)
-    name = checkpoint_name(parent.step)
-    if parent.step not in roots:
-        raise ChainError(f"{reader.name}: its parent, step {parent.step}, is missing ({name})")
-    if parent.root not in roots[parent.step]:
-        raise ChainError(f"{reader.name}: {name} is not the parent it was taken against")
+class _Link(NamedTuple):
+    """What is kept of a checkpoint to check what names it as a parent."""
+
+    name: str
+    roots: frozenset[bytes]
+    parents: tuple[Parent, ...]
+    order: tuple[int, int]  # parents come before their children
+
+    @classmethod
+    def of(cls, reader: CheckpointReader) -> Self:
+        """Return the link of an open file."""
+        check_step(reader)
+        manifest = reader.manifest
+        return cls(reader.name, reader.roots, manifest.parents, decoding_order(manifest))
+
+    def check(self, links: Mapping[int, _Link]) -> None:
+        """Raise ``ChainError`` if a parent is missing among others, or is another."""
+        for parent in self.parents:
+            name = checkpoint_name(parent.step)
+            if parent.step not in links:
+                raise ChainError(f"{self.name}: its parent, step {parent.step}, is missing ({name})")
+            if parent.root not in links[parent.step].roots:
+                raise ChainError(f"{self.name}: {name} is not the parent it was taken against")
 
 
 def _add_exact(writer: BundleWriter, store: Store, newest: int, named: bytes | None) -> BundledFile | None:
@@ -180,13 +194,14 @@ def take_apart(store: BundleStore, target: DirectoryStore) -> list[int]:
     target.remove_stale()
     there = _files_there(store, target)
     steps = store.checkpoints()
-    roots: dict[int, frozenset[bytes]] = {}
+    links: dict[int, _Link] = {}
     for step, name in steps.items():
         with store.open(name) as reader:
-            _check_link(reader, roots)
-            roots[step] = reader.roots
-        if name not in there:
-            _copy(store, name, target)
+            links[step] = _Link.of(reader)
+    for step in sorted(links, key=lambda step: links[step].order):
+        links[step].check(links)
+        if steps[step] not in there:
+            _copy(store, steps[step], target)
     if store.has(EXACT_NAME) and EXACT_NAME not in there:
         if (problem := _exact_problem(store, max(steps))) is None:
             _copy(store, EXACT_NAME, target)

@@ -20,13 +20,16 @@ from ..read.checkpoint import open_step
 from ..read.exact import link_problem
 from ..store.directory import DirectoryStore
 from ..store.names import checkpoint_name, checkpoints_among, step_index
+from ..store.parents import remove_steps
+from .rewrite_step import end_at
 
 
 def fork(store: DirectoryStore, target: DirectoryStore, step: int) -> list[int]:
     """Start a new chain from a step, and return the steps of the new chain.
 
-    These are the step and all that it needs. If the exact file is of the step, the new chain has
-    that too, or that alone if no checkpoint has the step.
+    These are the step and the earlier ones that it needs. What is interpolated from a later step is
+    rewritten in the new chain. If the exact file is of the step, the new chain has that too, or
+    that alone if no checkpoint has the step.
 
     Raises
     ------
@@ -42,7 +45,12 @@ def fork(store: DirectoryStore, target: DirectoryStore, step: int) -> list[int]:
         links = [] if file.links[-1].manifest.is_exact else file.links
         roots = {link.manifest.step or 0: link.reader.root for link in links}
     _duplicate_all(store, target, roots, _has_exact(store, step))
-    return list(roots) or [step]
+    later = {each: name for each, name in target.checkpoints().items() if each > step}
+    if later:  # the step is interpolated
+        with target.locked() as folder:
+            end_at(target, step)
+            remove_steps(target, folder, later)
+    return [each for each in roots if each <= step] or [step]
 
 
 def duplicate_chain(store: DirectoryStore, target: DirectoryStore) -> None:

@@ -127,7 +127,7 @@ def _dry_run(store: WritableStore, keep: Keep, ancestry: Ancestry, rewrite: bool
         return plan
     written = _rewritten(store, plan, ancestry, True)
     steps = store.checkpoints()
-    parents = {each.step: each.parent for each in written}
+    parents = {each.step: () if each.parent is None else (each.parent,) for each in written}
     needed = ancestry.needed(plan.kept, steps, parents)
     removed = tuple(step for step in steps if step not in plan.kept and step not in needed)
     freed = store.size(steps[step] for step in removed)
@@ -140,13 +140,15 @@ def _rewritten(store: WritableStore, plan: Pruning, ancestry: Ancestry, dry_run:
     A step that cannot be restored stays as it is, with what it needs.
     """
     steps = store.checkpoints()
+    parents = {step: ancestry.parents(step, steps) for step in steps}
+    deltas = {step for step, above in parents.items() if len(above) < 2}  # may be parents of deltas
     written = []
     for step in plan.kept:
-        parent = ancestry.parent(step, steps)
-        if parent is None or parent in plan.kept:
+        if all(parent in plan.kept for parent in parents[step]):
             continue
-        while parent is not None and parent not in plan.kept:  # to the next that is kept, if any
-            parent = ancestry.parent(parent, steps) if parent in steps else None
+        parent: int | None = step
+        while parent is not None and (parent == step or parent not in plan.kept or parent not in deltas):
+            parent = next(iter(parents.get(parent, ())), None)  # to the next that is kept, if any
         try:
             found = rewrite_step(store, step, parent, dry_run=dry_run)
         except (ChainError, DataError) as error:
@@ -154,6 +156,7 @@ def _rewritten(store: WritableStore, plan: Pruning, ancestry: Ancestry, dry_run:
             continue
         if found is not None:
             written.append(found)
+            deltas.add(step)
     return written
 
 

@@ -33,6 +33,7 @@ from ..read.replay import DecodedArray
 from ..save.encode import plan_manifest
 from ..save.plan import SavePlan, make_plan
 from ..store.names import checkpoint_name
+from ..store.parents import Ancestry
 from ..store.store import WritableStore
 
 
@@ -122,6 +123,27 @@ def rewrite(
             return None
         writer.commit(manifest, check)
     return Rewriting(step, parent, before, writer.size)
+
+
+def end_at(store: WritableStore, step: int) -> list[Rewriting]:
+    """Rewrite the checkpoints up to a step that need later ones, so that these may go.
+
+    Such a checkpoint is interpolated. It becomes a delta to the checkpoint before it.
+
+    Raises
+    ------
+    ChainError, DataError, StorageError
+        As `rewrite`. What is there can be restored.
+    """
+    steps = [each for each in store.checkpoints() if each <= step]
+    ancestry, written = Ancestry(store), list[Rewriting]()
+    for place, each in enumerate(steps):
+        names = store.checkpoints()
+        if any(above > step for above in ancestry.needed([each], names)):
+            before = [s for s in steps[:place] if len(ancestry.parents(s, names)) < 2]
+            found = rewrite(store, each, before[-1] if before else None)
+            written += [] if found is None else [found]
+    return written
 
 
 def _plan(

@@ -1,7 +1,8 @@
 """Rolling a chain back: later steps go, and the chain goes on from an earlier one.
 
 They are set aside whole (:mod:`lccodec.chain.life.set_aside`), or removed at once. The exact file
-and the pins of later steps go with them. After a crash, the chain still has some of the later
+and the pins of later steps go with them. What stays and is interpolated from a later step is
+rewritten first, with the same state. After a crash, the chain still has some of the later
 steps, each of which can be restored. Rolling back to the same step again finishes it: what was set
 aside stays together.
 
@@ -18,6 +19,7 @@ from ..store.claim import Claim
 from ..store.directory import DirectoryStore
 from ..store.names import pin_name, step_index
 from ..store.parents import Ancestry, remove_steps
+from .rewrite_step import end_at
 from .set_aside import RolledBack, add_pins, cut_short, list_rolled_back, set_aside, verified_exact_step
 
 
@@ -82,6 +84,7 @@ def rollback(
                 above = Ancestry(store).needed(later, steps)
                 name = set_aside(folder, step, [*(steps[each] for each in above), *names], pinned)
             found = next(each for each in list_rolled_back(store) if each.name == name)
+        end_at(store, step)
         remove_steps(store, folder, later)
         # Until here the exact file belongs to the newest step that is there.
         with storage_errors("cannot remove files of", store.path):

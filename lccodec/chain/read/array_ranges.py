@@ -22,7 +22,7 @@ from ...frame.checksum import array_sum
 from ...frame.decode import check_array_sum, decode_range
 from ...frame.header import FrameHeader
 from ...parallel import PIECE
-from .links import Link, array_place, frame_header
+from .links import Link, array_place
 from .replay import frames_of
 
 
@@ -55,16 +55,18 @@ class Ranges:
         -------
         Ranges or None
             ``None`` if the array must be decoded whole: it is empty, it shares a frame with others,
-            its frames have blocks of different sizes, or they do not fit each other, which is an
-            error then.
+            it may be interpolated, its frames have blocks of different sizes, or they do not fit
+            each other, which is an error then.
 
         Raises
         ------
         DataError
             If a header breaks a rule, or a link lacks the array.
         """
+        if any(link.later is not None for link in links):
+            return None
         frames = frames_of(links, name)
-        headers = [frame_header(link, number) for link, number in frames]
+        headers = [link.header(number) for link, number in frames]
         newest = headers[-1]
         if not newest.components or any(
             (h.kind, h.shapes) != (newest.kind, newest.shapes) or h.run for h in headers

@@ -198,11 +198,11 @@ def _averaged(lines: Sequence[_Line], roles: Collection[str], wanted: Collection
 
 def _described(line: _Line) -> Iterator[tuple[int, dict[str, ArrayInfo]]]:
     """Yield the arrays of each chosen step by name; nothing is decoded."""
-    before: Mapping[str, Any] = {}
+    found: dict[int, Mapping[str, Any]] = {}
     for position, link in enumerate(line.links):
-        before = next_heads(link, line.links[position - 1] if position else None, before)
+        own = found[id(link)] = next_heads(link, [found[id(above)] for above in link.parents])
         if position in line.chosen:
-            heads: dict[str, Head] = {name: value_or_raise(before[name]) for name in link.index_names}
+            heads: dict[str, Head] = {name: value_or_raise(own[name]) for name in link.index_names}
             arrays = checkpoint_info(link, heads, position).arrays
             yield link.manifest.step or 0, {array.name: array for array in arrays}
 

@@ -27,7 +27,7 @@ from ..store.directory import DirectoryStore
 from ..store.names import check_name, step_index
 from ..store.store import Store
 from .info import CheckpointInfo, Head, array_heads, checkpoint_info
-from .links import Link, check_step, open_parent
+from .links import Link, open_links
 from .replay import DecodedArray, Decoding, decoded_together, replay
 
 _MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it was to need
@@ -35,7 +35,7 @@ _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its 
 
 
 class OpenCheckpoint:
-    """An open checkpoint with the parents it needs; a context manager.
+    """An open checkpoint with all that it needs; a context manager.
 
     It decodes only what is asked for. It keeps one file open; the parents' files are opened when
     they are read. `lccodec.CheckpointFile` shows users a part of it.
@@ -45,18 +45,7 @@ class OpenCheckpoint:
         self._decode: Callable[[OpenCheckpoint, list[int]], Decoding] | None = None
         self._progress: Progress = False
         with ExitStack() as opened:  # all are closed if one of them is refused
-            readers = [opened.enter_context(reader)]
-            while (parent := readers[-1].manifest.parent) is not None:
-                child = readers[-1]
-                check_step(child, parent)
-                if store is None:
-                    message = f"a delta, whose parent, step {parent.step}, is not at hand"
-                    raise ChainError(f"{child.name}: {message}")
-                readers.append(opened.enter_context(open_parent(child, parent, store)))
-                readers[-1].rest()
-            self._links: list[Link] = []
-            for each in reversed(readers):
-                self._links.append(Link(each, self._links[-1] if self._links else None))
+            self._links = open_links(reader, store, opened)
             self._stack = opened.pop_all()
         self._manifest = self._links[-1].manifest
         self._indices = self._links[-1].paths
@@ -179,7 +168,7 @@ class OpenCheckpoint:
 
     @property
     def links(self) -> Sequence[Link]:
-        """The checkpoint and its parents, oldest first."""
+        """All that the checkpoint needs, parents before their children, and itself as the last."""
         return self._links
 
     def _check_open(self) -> None:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from ...constants import METHOD_CODEBOOK
 from ...container.figures import UNKNOWN, Figures, combined, read_figures
@@ -23,7 +23,10 @@ from ...frame.header import FrameHeader, Shape
 from ...policy.presets import POLICIES
 from ...policy.record import Choice, Record, choose, read_record
 from ...policy.roles import ROLES, Role
-from .links import Link, frame_header, member_names, part_arrays, value_or_raise
+from .links import Link, member_names, part_arrays, value_or_raise
+
+#: What the quantizer of an array is called if this version does not know the policy.
+_UNKNOWN_QUANTIZER: Final = "unknown"
 
 
 class Head(NamedTuple):
@@ -32,6 +35,7 @@ class Head(NamedTuple):
     header: FrameHeader
     shape: Shape
     unchanged: bool = False  # whether the frame is in an older link
+    interpolated: bool = False  # whether its values are those of two frames, interpolated
 
 
 def array_heads(links: Sequence[Link]) -> dict[str, Head]:
@@ -39,38 +43,60 @@ def array_heads(links: Sequence[Link]) -> dict[str, Head]:
 
     Only the headers that they need are read.
     """
-    found: dict[str, Head | LccodecError] = {}
-    wanted: Sequence[str] = links[-1].index_names
-    for link, parent in zip(reversed(links), [*reversed(links[:-1]), None], strict=True):
-        heads, wanted = _own_heads(link, parent, wanted, unchanged=link is not links[-1])
-        for name, head in heads.items():  # a run also holds arrays that have newer frames
-            found.setdefault(name, head)
-    return {name: value_or_raise(found[name]) for name in links[-1].index_names}
+    wanted: dict[int, dict[str, None]] = {id(link): {} for link in links}
+    wanted[id(links[-1])] = dict.fromkeys(links[-1].index_names)
+    own: dict[int, tuple[dict[str, Head | LccodecError], list[str]]] = {}
+    for link in reversed(links):
+        heads, inherited = own[id(link)] = _own_heads(link, wanted.pop(id(link)))
+        for above in link.parents:
+            wanted[id(above)].update((name, None) for name in inherited if name in above.names)
+    found: dict[int, dict[str, Head | LccodecError]] = {}
+    for link in links:
+        heads, inherited = own[id(link)]
+        found[id(link)] = heads | _inherited([found[id(above)] for above in link.parents], inherited)
+    heads = found[id(links[-1])]
+    return {name: value_or_raise(heads[name]) for name in links[-1].index_names}
 
 
 def next_heads(
-    link: Link, parent: Link | None, before: Mapping[str, Head | LccodecError]
+    link: Link, before: Sequence[Mapping[str, Head | LccodecError]]
 ) -> dict[str, Head | LccodecError]:
-    """Return the head of every array of a link, or its error; `before` has those of the parent."""
-    heads, older = _own_heads(link, parent, link.index_names)
-    for name in older:
-        head = before[name]
-        heads[name] = head._replace(unchanged=True) if isinstance(head, Head) else head
-    return heads
+    """Return the head of every array of a link, or its error; `before` has those of its parents."""
+    heads, inherited = _own_heads(link, link.index_names)
+    return heads | _inherited(before, inherited)
 
 
-def _own_heads(
-    link: Link, parent: Link | None, names: Iterable[str], unchanged: bool = False
-) -> tuple[dict[str, Head | LccodecError], list[str]]:
+def _inherited(
+    before: Sequence[Mapping[str, Head | LccodecError]], names: Iterable[str]
+) -> dict[str, Head | LccodecError]:
+    """Return the heads of arrays without frames; `before` has those of the parents."""
+    found: dict[str, Head | LccodecError] = {}
+    for name in names:
+        head = before[0][name]
+        if isinstance(head, Head):
+            head = head._replace(unchanged=True)
+            later = before[1].get(name) if len(before) == 2 else None
+            if isinstance(later, Head) and not _is_same(head, later):
+                differs = (later.header.kind, later.shape) != (head.header.kind, head.shape)
+                head = head._replace(interpolated=head.header.kind.is_float and not differs)
+        found[name] = head
+    return found
+
+
+def _is_same(one: Head, other: Head) -> bool:
+    """Return whether two links have an array from the same frame."""
+    return one.header is other.header and not one.interpolated and not other.interpolated
+
+
+def _own_heads(link: Link, names: Iterable[str]) -> tuple[dict[str, Head | LccodecError], list[str]]:
     """Return the heads of arrays that a link has frames of, and the names of inherited arrays."""
-    frames, inherited, broken = part_arrays(link, names, parent)
+    frames, inherited, broken = part_arrays(link, names)
     heads: dict[str, Head | LccodecError] = {**broken}
     for number in frames:  # not array by array: a run has thousands
         members = member_names(link, number)
         try:
-            header = frame_header(link, number)
-            found = (Head(header, shape, unchanged) for shape in header.shapes)
-            heads.update(zip(members, found, strict=True))
+            header = link.header(number)
+            heads.update(zip(members, (Head(header, shape) for shape in header.shapes), strict=True))
         except LccodecError as error:
             heads.update(dict.fromkeys(members, error))
     return heads, inherited
@@ -87,7 +113,8 @@ class ArrayInfo:
     dtype, shape
         Type and shape of the array, the shape in elements.
     method
-        ``"raw"``, ``"planes"``, ``"codebook"``, or ``"unchanged"`` from the parent.
+        ``"raw"``, ``"planes"``, ``"codebook"``, ``"unchanged"`` from the parent, or
+        ``"interpolated"`` from both parents.
     relative
         Whether its frame in this checkpoint is decoded against the parent's array.
     stored_bytes
@@ -97,8 +124,8 @@ class ArrayInfo:
         Bytes of the array itself.
     lossy
         Whether its values come from a quantizer: the newest frame that holds it, in this checkpoint
-        or an earlier one, has the method ``"codebook"``. Also if the checkpoint took the place of
-        another one, and the policy lets the array lose something.
+        or an earlier one, has the method ``"codebook"``. Also if they are interpolated, or the
+        checkpoint took the place of another one, and the policy lets the array lose something.
     role, why
         Its role in the run, and in a few words why it has it.
     quantizer
@@ -133,7 +160,7 @@ class CheckpointInfo:
     parent
         The parent's step; ``None`` for a keyframe.
     deltas
-        Number of deltas that a restore replays.
+        Number of other checkpoints that a restore decodes.
     root
         SHA-256 that stands for all bytes of the file, hexadecimal.
     policy
@@ -154,6 +181,8 @@ class CheckpointInfo:
         Roots of the checkpoints that this one took the place of, with the same state.
     since
         The step of the save that movements and lags begin at; ``None`` if they are not known.
+    later
+        The later parent's step of an interpolated checkpoint; ``None`` for all others.
     """
 
     step: int | None
@@ -169,6 +198,17 @@ class CheckpointInfo:
     exact_root: str | None = None
     replaces: tuple[str, ...] = ()
     since: int | None = None
+    later: int | None = None
+
+    @property
+    def kind(self) -> Literal["keyframe", "delta", "interpolated"]:
+        """What it is stored as."""
+        return "keyframe" if self.parent is None else "delta" if self.later is None else "interpolated"
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """The steps of its parents, the earlier one first."""
+        return tuple(step for step in (self.parent, self.later) if step is not None)
 
     @property
     def figures(self) -> dict[Role, Figures]:
@@ -214,7 +254,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
     totals: dict[int, int] = {}  # bytes that a frame decodes to, by the id of its header
     figures = read_figures(manifest.figures, len(manifest.arrays))
     for index, name in enumerate(link.index_names):
-        header, shape, unchanged = heads[name]
+        header, shape, unchanged, interpolated = heads[name]
         nbytes = math.prod(shape) * sizes[header.kind]
         stored = 0
         if not unchanged:
@@ -227,11 +267,13 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
                 name=name,
                 dtype=header.kind.name,
                 shape=shape,
-                method="unchanged" if unchanged else header.method_name,
+                method="interpolated" if interpolated else "unchanged" if unchanged else header.method_name,
                 relative=not unchanged and header.relative,
                 stored_bytes=stored,
                 nbytes=nbytes,
-                lossy=header.method == METHOD_CODEBOOK or (written_anew and choices[name].lossy),
+                lossy=header.method == METHOD_CODEBOOK
+                or ((written_anew or interpolated) and choices[name].lossy)
+                or (interpolated and choices[name].quantizer == _UNKNOWN_QUANTIZER),
                 role=choices[name].role,
                 why=choices[name].why,
                 quantizer=choices[name].quantizer,
@@ -241,6 +283,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
     return CheckpointInfo(
         step=manifest.step,
         parent=manifest.parent.step if manifest.parent else None,
+        later=manifest.later.step if manifest.later else None,
         deltas=deltas,
         root=link.reader.root.hex(),
         policy=manifest.policy,
@@ -270,4 +313,4 @@ def _choices_of(policy: str, arrays: tuple[tuple[str, int, tuple[int, ...]], ...
         return choose(types, read_record(json.loads(policy)))
     except ArgumentError:  # written by another version or program
         found = choose(types, Record(POLICIES["lossless"]))
-        return {name: replace(choice, quantizer="unknown") for name, choice in found.items()}
+        return {name: replace(choice, quantizer=_UNKNOWN_QUANTIZER) for name, choice in found.items()}

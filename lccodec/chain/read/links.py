@@ -1,7 +1,8 @@
 """Links of a chain: a checkpoint file as a link, and the rules between links.
 
-A link names its parent by step and root (LCC-CHN-02). An array of a link lies in a frame of its own
-file, or is unchanged from the parent's array of the same name (LCC-CHN-03).
+A link names its parents by step and root (LCC-CHN-02): a delta one, an interpolated checkpoint two.
+An array of a link lies in a frame of its own file, or is unchanged from the parent's array of the
+same name (LCC-CHN-03), or from the interpolation of both parents' (LCC-INT-04).
 
 Source: SPEC 9.
 """
@@ -11,14 +12,16 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
+from ...constants import MAX_INTERPOLATED
 from ...container.manifest import INHERITED, Manifest, Parent
 from ...container.reader import CheckpointReader
 from ...container.tree import array_names
 from ...entropy.bits import Stored
-from ...errors import ChainError, FormatError, LccodecError, StorageError, TruncatedError
+from ...errors import ChainError, FormatError, LccodecError, LimitError, StorageError, TruncatedError
 from ...frame.header import FrameHeader, parse_header
 from ..store.names import checkpoint_name
 from ..store.store import Store
@@ -30,7 +33,7 @@ class Link:
     """A checkpoint file as a link, with the tree that it has or inherits.
 
     Frames are numbered from 0; they are read while the file is open. Several paths may lead to one
-    array. Its name is the first of them.
+    array. Its name is the first of them. `later` is the later parent of an interpolated checkpoint.
 
     Raises
     ------
@@ -38,10 +41,13 @@ class Link:
         If the parent's tree does not fit the arrays and scalars of this file (LCC-MAN-07).
     """
 
-    def __init__(self, reader: CheckpointReader, parent: Link | None) -> None:
+    def __init__(
+        self, reader: CheckpointReader, parent: Link | None = None, later: Link | None = None
+    ) -> None:
         manifest: Manifest = reader.manifest
         self.manifest = manifest
         self.reader = reader
+        self.parent, self.later = parent, later
         self.place = os.path.basename(reader.name)  # noqa: PTH119 - as it is fast
         self.index_names: list[str]
         self.names: dict[str, int]
@@ -65,6 +71,16 @@ class Link:
         self.runs: list[Sequence[int]] = [run for run in self._members if len(run) > 1]
         self._headers: dict[int, FrameHeader] = {}
 
+    @property
+    def parents(self) -> tuple[Link, ...]:
+        """The parents, the earlier one first."""
+        return tuple(link for link in (self.parent, self.later) if link is not None)
+
+    @property
+    def weight(self) -> float:
+        """How much the later parent of an interpolated checkpoint counts (LCC-INT-04)."""
+        return self.manifest.weight / 256
+
     def frame_of(self, index: int) -> int | None:
         """Return the number of an array's frame; None if it is unchanged from the parent's."""
         number = self.manifest.arrays[index]
@@ -79,9 +95,13 @@ class Link:
         return self.reader.frame(number, verify=verify)
 
     def header(self, number: int) -> FrameHeader:
-        """Return the header of a frame. It is read once."""
+        """Return the header of a frame, with as many arrays as in the manifest. It is read once."""
         if number not in self._headers:
-            self._headers[number] = self._read_header(number)
+            header, members = self._read_header(number), len(self._members[number])
+            if len(header.shapes) != members:
+                message = f"{len(header.shapes)} arrays in a frame of {members}"
+                raise FormatError("LCC-CHN-03", f"{self.place}: frame {number}", message)
+            self._headers[number] = header
         return self._headers[number]
 
     def _read_header(self, number: int) -> FrameHeader:
@@ -100,12 +120,28 @@ def _counts(manifest: Manifest) -> tuple[int, int]:
     return len(manifest.arrays), len(manifest.scalars)
 
 
-def check_step(child: CheckpointReader, parent: Parent) -> None:
-    """Raise ``FormatError`` if a parent's step is not below that of its child (LCC-CHN-02)."""
-    step = child.manifest.step
-    if step is None or parent.step >= step:
+def check_step(child: CheckpointReader) -> None:
+    """Raise ``FormatError`` if the parent's step is not below that of its child (LCC-CHN-02)."""
+    step, parent = child.manifest.step, child.manifest.parent
+    if parent is not None and (step is None or parent.step >= step):
         message = f"step {step} cannot have step {parent.step} as its parent"
         raise FormatError("LCC-CHN-02", child.name, message)
+
+
+def check_span(child: CheckpointReader, parent: CheckpointReader) -> None:
+    """Raise ``FormatError`` if a parent is interpolated that may not be (LCC-INT-02)."""
+    above = parent.manifest
+    if above.later is None:
+        return
+    low, high = above.span
+    if child.manifest.later is None:
+        message = f"step {child.manifest.step} is a delta to step {above.step}, which is interpolated"
+    elif low <= child.manifest.span[0] and child.manifest.span[1] <= high:
+        return
+    else:
+        start, stop = child.manifest.span
+        message = f"from step {start} to {stop}, but a parent is interpolated from step {low} to {high}"
+    raise FormatError("LCC-INT-02", child.name, message)
 
 
 def check_parent(
@@ -121,6 +157,56 @@ def missing_parent(child: CheckpointReader, parent: Parent, name: str, error: Lc
     if isinstance(error, StorageError) and error.errno in (errno.ENOENT, errno.ENOTDIR):
         return ChainError(f"{child.name}: its parent, step {parent.step}, is missing ({name})")
     return error
+
+
+def check_depth(reader: CheckpointReader, interpolated: int) -> None:
+    """Raise ``LimitError`` if a checkpoint and those it needs are too many interpolated ones."""
+    if interpolated > MAX_INTERPOLATED:
+        message = f"it needs more than {MAX_INTERPOLATED} interpolated checkpoints, itself included"
+        raise LimitError("LCC-LIM-10", reader.name, message)
+
+
+def decoding_order(manifest: Manifest) -> tuple[int, int]:
+    """Return what to sort checkpoints by so that parents come first (LCC-INT-02)."""
+    if manifest.later is None:
+        return (0, manifest.step or 0)
+    low, high = manifest.span
+    return (1, low - high)
+
+
+def open_links(reader: CheckpointReader, store: Store | None, opened: ExitStack) -> list[Link]:
+    """Return a checkpoint and all that it needs as links, parents before their children.
+
+    The files are left to `opened`, to be closed together.
+
+    Raises
+    ------
+    DataError, ChainError, StorageError
+        If a parent is missing, is another one or may not be one, or a file cannot be read.
+    """
+    readers, left = {reader.manifest.step: opened.enter_context(reader)}, [reader]
+    interpolated = 0
+    while left:
+        child = left.pop()
+        interpolated += child.manifest.later is not None
+        check_depth(reader, interpolated)
+        check_step(child)
+        for parent in child.manifest.parents:
+            if store is None:
+                message = f"not a keyframe, and its parent, step {parent.step}, is not at hand"
+                raise ChainError(f"{child.name}: {message}")
+            known = readers.get(parent.step)
+            if known is None:
+                known = readers[parent.step] = opened.enter_context(open_parent(child, parent, store))
+                known.rest()
+                left.append(known)
+            else:
+                check_parent(child, parent, known.roots, known.manifest.step, checkpoint_name(parent.step))
+            check_span(child, known)
+    links: dict[int | None, Link] = {}
+    for each in sorted(readers.values(), key=lambda each: decoding_order(each.manifest)):
+        links[each.manifest.step] = Link(each, *[links[parent.step] for parent in each.manifest.parents])
+    return list(links.values())
 
 
 def open_parent(child: CheckpointReader, parent: Parent, store: Store) -> CheckpointReader:
@@ -150,7 +236,7 @@ class Parted(NamedTuple):
     broken: dict[str, LccodecError]
 
 
-def part_arrays(link: Link, names: Iterable[str], parent: Link | None) -> Parted:
+def part_arrays(link: Link, names: Iterable[str]) -> Parted:
     """Sort arrays of a link by where they are stored."""
     frames: dict[int, None] = {}
     parted = Parted([], [], {})
@@ -160,7 +246,7 @@ def part_arrays(link: Link, names: Iterable[str], parent: Link | None) -> Parted
             frames[number] = None
             continue
         try:
-            check_inherited(link, name, parent)
+            check_inherited(link, name)
             parted.inherited.append(name)
         except FormatError as error:
             parted.broken[name] = error
@@ -173,29 +259,22 @@ def member_names(link: Link, number: int) -> list[str]:
     return [link.index_names[index] for index in link.members(number)]
 
 
-def frame_header(link: Link, number: int) -> FrameHeader:
-    """Return the header of a frame; refuse another number of arrays than in the manifest.
-
-    Raises
-    ------
-    FormatError
-        LCC-CHN-03.
-    """
-    header = link.header(number)
-    members = len(link.members(number))
-    if len(header.shapes) != members:
-        message = f"{len(header.shapes)} arrays in a frame of {members}"
-        raise FormatError("LCC-CHN-03", f"{link.place}: frame {number}", message)
-    return header
-
-
-def check_inherited(link: Link, name: str, parent: Link | None) -> None:
+def check_inherited(link: Link, name: str) -> None:
     """Raise ``FormatError`` if the parent lacks an array that a link needs (LCC-CHN-03)."""
+    parent = link.parent
     if parent is None:
         raise FormatError("LCC-CHN-03", array_place(link, name), "a keyframe's array needs a parent")
     if name not in parent.names:
         message = f"{parent.place}, its parent, has no such array"
         raise FormatError("LCC-CHN-03", array_place(link, name), message)
+
+
+def reference_names(link: Link, number: int) -> list[str]:
+    """Return the names of the parent's arrays that a frame needs; refuse a parent without them."""
+    names = member_names(link, number) if link.header(number).relative else []
+    for name in names:
+        check_inherited(link, name)
+    return names
 
 
 def array_place(link: Link, name: str) -> str:

@@ -1,8 +1,9 @@
 """Replay: decoding what a chain of links leads to, and reading no more of it than is needed.
 
-A chain is a list of links, each a checkpoint. An array of a link is unchanged from the parent's
-array of the same name, or lies in a frame: alone, or in a run with others. The frame may be
-relative to the parent's arrays. Only the links read files.
+A chain is a list of links, each a checkpoint, parents before their children. An array of a link is
+its reference, unchanged, or lies in a frame: alone, or in a run with others. The frame may be
+relative to the references. The reference is the parent's array of the same name, or the
+interpolation of both parents' (LCC-INT-04). Only the links read files.
 
 The arrays of a run are views of one buffer. So a delta to all of them is coded and decoded in
 place.
@@ -12,8 +13,8 @@ Source: SPEC 9.
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -21,11 +22,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...element_types import Array, ElementType, from_components
+from ...element_types import Array, ElementType, from_components, interpolate
 from ...errors import DataError, FormatError, LccodecError
 from ...frame.decode import decode_components
 from ...frame.header import Shape
-from .links import Link, array_place, check_inherited, frame_header, member_names, part_arrays, value_or_raise
+from ...parallel import slices
+from .links import Link, array_place, member_names, part_arrays, reference_names, value_or_raise
 
 
 @dataclass(slots=True)
@@ -82,24 +84,29 @@ class Decoded:
     owned: set[str]  # arrays in no other link's memory: a delta may be decoded into them
 
 
-def next_decoded(link: Link, parent: Link | None, before: Decoded, overwrite: bool) -> Decoded:
-    """Decode all frames of a link, each once and with its sum, on top of its parent's arrays.
+def next_decoded(link: Link, parents: Sequence[Decoded], overwrite: bool) -> Decoded:
+    """Decode all frames of a link, each once and with its sum, on top of its parents' arrays.
 
     An array that cannot be decoded does not stop this. Arrays that depend on it get its error.
-    `overwrite` says that `before`, the parent's arrays, may be overwritten.
+    `overwrite` says that the arrays of the parent may be overwritten; those of two parents never
+    are.
     """
-    frames, inherited, broken = part_arrays(link, link.index_names, parent)
+    before = parents[0] if len(parents) == 1 else Decoded({}, set())
+    if len(parents) == 2:
+        low, high = parents
+        before = interpolated(link.weight, low, high, link.index_names)
+        overwrite = True
+    frames, inherited, broken = part_arrays(link, link.index_names)
     arrays = {name: before.arrays[name] for name in inherited}
     arrays.update((name, without_traceback(error)) for name, error in broken.items())
     owned = before.owned.intersection(inherited) if overwrite else set()
+    if not overwrite:
+        before.owned.difference_update(inherited)
     for number in frames:
         members = member_names(link, number)
         try:
-            references: dict[str, DecodedArray] = {}
-            if frame_header(link, number).relative:
-                for name in members:
-                    check_inherited(link, name, parent)
-                references = {name: value_or_raise(before.arrays[name]) for name in members}
+            known = reference_names(link, number)
+            references = {name: value_or_raise(before.arrays[name]) for name in known}
             reuse = overwrite and before.owned.issuperset(references)
             if overwrite:
                 for name in members:  # no other frame needs these arrays of the parent
@@ -109,6 +116,47 @@ def next_decoded(link: Link, parent: Link | None, before: Decoded, overwrite: bo
         except LccodecError as error:
             arrays.update(dict.fromkeys(members, without_traceback(error)))
     return Decoded(arrays, owned)
+
+
+def interpolated(
+    weight: float,
+    low: Decoded,
+    high: Decoded,
+    names: Iterable[str],
+    into: Mapping[str, Array] = MappingProxyType({}),
+) -> Decoded:
+    """Return the references of a checkpoint with two parents (LCC-INT-04). What is new is owned.
+
+    An array that one of the parents could not decode has its error. `into` has memory for some.
+    """
+    found = Decoded({}, set())
+    for name in names:
+        earlier, later = low.arrays.get(name), high.arrays.get(name)
+        if earlier is None:
+            continue  # it has a frame without a reference
+        if isinstance(earlier, DecodedArray) and isinstance(later, DecodedArray):
+            if earlier is not later and interpolates(earlier, later):
+                found.arrays[name] = _interpolated(earlier, later, weight, into.get(name))
+                found.owned.add(name)
+                continue
+        elif isinstance(earlier, DecodedArray) and later is not None:
+            earlier = later  # an error
+        found.arrays[name] = earlier
+        low.owned.discard(name)
+    return found
+
+
+def _interpolated(low: DecodedArray, high: DecodedArray, weight: float, out: Array | None) -> DecodedArray:
+    if out is None or (out.size, out.dtype) != (low.bits.size, low.bits.dtype):
+        out = np.empty_like(low.bits)
+    for part in slices(out.size):
+        interpolate(low.bits[part], high.bits[part], weight, low.kind, out[part])
+    return DecodedArray(low.kind, low.shape, out)
+
+
+def interpolates(low: DecodedArray, high: DecodedArray) -> bool:
+    """Return whether the reference of an array is made from both of its parents (LCC-INT-04)."""
+    return low.kind.is_float and low.kind == high.kind and low.shape == high.shape
 
 
 def without_traceback(error: LccodecError) -> LccodecError:
@@ -132,7 +180,7 @@ def replay(
     Parameters
     ----------
     links
-        Links that lead from a keyframe to the last of them.
+        All links that the last of them needs, parents before their children.
     indices
         Which arrays, in the order in which they are yielded, each once.
     together
@@ -172,15 +220,15 @@ def replay_each(
     wanted: Mapping[int, Collection[str]],
     into: Mapping[str, Array] = MappingProxyType({}),
 ) -> Iterator[tuple[int, dict[str, DecodedArray]]]:
-    """Yield arrays of several of `links`, the oldest link first.
+    """Yield arrays of several of `links`, in their order.
 
-    Each frame that they need is decoded once, into the memory of its reference. So the arrays of a
-    link are valid until the next link is asked for.
+    Each frame that they need is decoded once, into the memory of its reference if no other link
+    needs that. So the arrays of a link are valid until the next link is asked for.
 
     Parameters
     ----------
     links
-        Links that lead from a keyframe to the last of them.
+        All links that those with wanted arrays need, parents before their children.
     wanted
         Names of arrays by the position of their link.
     into
@@ -196,15 +244,37 @@ def replay_each(
     DataError
         As :func:`replay`.
     """
-    current: dict[str, DecodedArray] = {}
-
-    frames = itertools.groupby(reversed(_needed(links, wanted)), key=lambda frame: id(frame[0]))
-    together = {link: list(group) for link, group in frames}
+    frames, names = _needed(links, wanted)
+    single = all(link.later is None for link in links)  # then an array has one place at a time
+    users = Counter(id(above) for link in links for above in link.parents)
+    decoded: dict[int, Decoded] = {}  # of links that others still need
     for position, link in enumerate(links):
-        for frame in together.get(id(link), []):
-            current.update(_decode_frame(*frame, current, into=into))
+        before = [decoded[id(above)] for above in link.parents]
+        for above in link.parents:
+            users[id(above)] -= 1
+            if not users[id(above)]:
+                del decoded[id(above)]
+        memory = into if single or position == len(links) - 1 else {}
+        if link.later is not None:
+            low, high = before
+            # What is decoded of a link may have arrays of older ones, which it has no more.
+            shared = {name: high.arrays[name] for name in names[id(link)] if name in link.later.names}
+            current = interpolated(link.weight, low, Decoded(shared, set()), names[id(link)], memory)
+        elif before and id(link.parent) not in decoded:
+            current = before[0]
+        else:  # another link needs the parent's arrays too
+            current = Decoded(dict(before[0].arrays) if before else {}, set())
+            for each in before:
+                each.owned.clear()
+        for number, check in frames.get(id(link), ()):
+            members = member_names(link, number)
+            reuse = current.owned.issuperset(members)
+            current.arrays.update(_decode_frame(link, number, check, current.arrays, reuse, memory))
+            current.owned.update(members)
+        if users[id(link)]:
+            decoded[id(link)] = current
         if position in wanted:
-            yield position, {name: current[name] for name in wanted[position]}
+            yield position, {name: value_or_raise(current.arrays[name]) for name in wanted[position]}
 
 
 def decoded_together(links: Sequence[Link]) -> list[list[int]]:
@@ -237,27 +307,28 @@ def decoded_together(links: Sequence[Link]) -> list[list[int]]:
 
 
 def frames_of(links: Sequence[Link], name: str) -> list[tuple[Link, int]]:
-    """Return the frames that an array of the last link needs, the oldest first."""
-    return [(link, number) for link, number, _ in reversed(_needed(links, {len(links) - 1: [name]}))]
+    """Return the frames that an array of the last link needs, those of parents first."""
+    frames, _ = _needed(links, {len(links) - 1: [name]})
+    return [(link, number) for link in links for number, _ in frames.get(id(link), ())]
 
 
 def _decode_frame(
     link: Link,
     number: int,
     last: bool,
-    parents: Mapping[str, DecodedArray],
-    reuse: bool = True,
+    references: Mapping[str, DecodedArray | LccodecError],
+    reuse: bool,
     into: Mapping[str, Array] = MappingProxyType({}),
 ) -> dict[str, DecodedArray]:
     """Decode a frame of a link; `last` says whether to check the array sum (see `_needed`)."""
     names = member_names(link, number)
     where = array_place(link, names[0])
-    header = frame_header(link, number)
+    header = link.header(number)
     reference, out = None, into.get(names[0]) if len(names) == 1 else None
     if out is not None and (out.size, out.dtype) != (header.components, header.kind.bits):
         out = None
     if header.relative:
-        found = [parents[name] for name in names]
+        found = [value_or_raise(references[name]) for name in names]
         if any(p.kind != header.kind for p in found) or tuple(p.shape for p in found) != header.shapes:
             raise FormatError("LCC-CHN-03", where, "not of the type and shape of the parent's array")
         reference = joined(found)
@@ -269,29 +340,38 @@ def _decode_frame(
     return dict(zip(names, split(bits, header.kind, header.shapes), strict=True))
 
 
-def _needed(links: Sequence[Link], wanted: Mapping[int, Collection[str]]) -> list[tuple[Link, int, bool]]:
-    """Return the frames that arrays of some links need, the newest first; see `replay_each`.
+def _needed(
+    links: Sequence[Link], wanted: Mapping[int, Collection[str]]
+) -> tuple[dict[int, list[tuple[int, bool]]], dict[int, list[str]]]:
+    """Return the frames that arrays of some links need, and the names of their references.
 
-    Each frame comes with whether its array sum is checked. If the arrays of one link are wanted,
-    this is so if some array of the frame has no newer frame: a wrong value shows in the sums of the
-    newer frames otherwise.
+    Both are by the `id` of the link. Each frame comes with whether its array sum is checked. If the
+    arrays of one link are wanted, this is so if some array of the frame has no frame in a delta to
+    this link: a wrong value shows in the sums of that frame otherwise. What is interpolated shows
+    in no sum.
     """
-    frames = []
-    names: dict[str, None] = {}
-    seen: set[str] = set()
+    frames: dict[int, list[tuple[int, bool]]] = {}
+    references: dict[int, list[str]] = {}
+    names: dict[int, dict[str, None]] = {id(link): {} for link in links}
+    seen: dict[int, set[str]] = {}  # arrays that all children of a link have in frames
     for position in reversed(range(len(links))):
-        link, parent = links[position], links[position - 1] if position else None
-        names.update(dict.fromkeys(wanted.get(position, ())))
-        numbers, inherited, broken = part_arrays(link, names, parent)
+        link = links[position]
+        own = names.pop(id(link))
+        own.update(dict.fromkeys(wanted.get(position, ())))
+        numbers, inherited, broken = part_arrays(link, own)
         if broken:
             raise next(iter(broken.values()))
-        names = dict.fromkeys(inherited)
+        newer = seen.pop(id(link), set())
+        found, needed = [], dict.fromkeys(inherited)
         for number in numbers:
             members = member_names(link, number)
-            frames.append((link, number, len(wanted) > 1 or not seen.issuperset(members)))
-            seen.update(members)
-            if frame_header(link, number).relative:
-                for name in members:  # a run is decoded whole, with all of its references
-                    check_inherited(link, name, parent)
-                    names[name] = None
-    return frames
+            found.append((number, len(wanted) > 1 or not newer.issuperset(members)))
+            newer.update(members)
+            # A run is decoded whole, with all of its references.
+            needed.update(dict.fromkeys(reference_names(link, number)))
+        frames[id(link)], references[id(link)] = found[::-1], list(needed)
+        for above in link.parents:
+            names[id(above)].update((name, None) for name in needed if name in above.names)
+            shown = newer if link.later is None else set[str]()
+            seen[id(above)] = seen[id(above)] & shown if id(above) in seen else set(shown)
+    return frames, references

@@ -1,28 +1,39 @@
 """All checkpoints of a store, each read and decoded once, parents before their children.
 
-A child continues from what its parent left. First the parent that each file names is read from the
-start of its manifest, so that the order is known: depth first, the child with the most descendants
-last. The last child overwrites what its parent left, and at most log2(n) parents of n files wait
-for their other children. That first look is not trusted: a file that differs later is opened on its
-own. By rising step, the last child overwrites too, but more parents may wait.
+A child continues from what its parent left. First the parents that each file names are read from
+the start of its manifest, so that the order is known. Checkpoints that are not interpolated come
+depth first, the child with the most descendants last. What is interpolated between two of them
+follows the second one. The last child overwrites what its parent left, and at most log2(n) parents
+of n files wait for their other children. That first look is not trusted: a file that differs later
+is opened on its own. By rising step, the last child overwrites too, but more parents may wait.
 
 Source: SPEC 4 (Validator), 9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...container.manifest import Parent
 from ...container.reader import CheckpointReader
 from ...errors import ChainError, LccodecError, StorageError
 from ..store.names import check_name, checkpoint_name
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint
 from .info import CheckpointInfo, Head, checkpoint_info, next_heads
-from .links import Link, check_parent, check_step, member_names, missing_parent, open_parent, value_or_raise
+from .links import (
+    Link,
+    check_depth,
+    check_parent,
+    check_span,
+    check_step,
+    member_names,
+    missing_parent,
+    open_parent,
+    value_or_raise,
+)
 from .replay import Decoded, DecodedArray, next_decoded, without_traceback
 
 
@@ -38,24 +49,24 @@ class Visit:
 
     def check(self) -> None:
         """Raise `error`, or ``FormatError`` if the name is that of another step (LCC-CHN-01)."""
-        link = self._whole().link
+        link = self.left.link
         check_name(link.place, link.manifest.step)
 
     def info(self) -> CheckpointInfo:
         """Return what is stored, or raise `error` or the first problem in a frame's header."""
-        left = self._whole()
+        left = self.left
         heads = {name: value_or_raise(left.heads[name]) for name in left.link.index_names}
-        return checkpoint_info(left.link, heads, left.deltas)
+        return checkpoint_info(left.link, heads, len(left.needs))
 
     def broken(self) -> list[LccodecError]:
         """Return the errors of arrays in their order; none if the survey does not decode."""
-        left = self._whole()
+        left = self.left
         found = [] if left.decoded is None else [left.decoded.arrays[name] for name in left.link.index_names]
         return [error for error in found if isinstance(error, LccodecError)]
 
     def lacking(self, frames: Container[int], above: Set[str]) -> set[str]:
         """Return the arrays that need one of these frames, or one of these arrays of the parent."""
-        link, found = self._whole().link, set[str]()
+        link, found = self.left.link, set[str]()
         for number in range(len(link.manifest.frames)):
             members = member_names(link, number)
             if number in frames or (not above.isdisjoint(members) and link.header(number).relative):
@@ -63,24 +74,42 @@ class Visit:
         found.update(name for name in above if name in link.names and link.frame_of(link.names[name]) is None)
         return found
 
+    def needed_of(self, step: int, names: Set[str]) -> set[str]:
+        """Return which arrays of a parent may be needed: of the later one, those to interpolate."""
+        link, heads = self.left.link, self.left.heads
+        if link.later is None or step != link.later.manifest.step:
+            return set(names)
+        of_type = {name: heads.get(name) for name in names}
+        return {
+            name for name, head in of_type.items() if isinstance(head, Head) and head.header.kind.is_float
+        }
+
     def arrays(self) -> Mapping[str, DecodedArray | LccodecError]:
         """Return the decoded arrays by name, those that cannot be decoded as errors.
 
         They are valid until the next checkpoint is visited. There are none if the survey does not
         decode.
         """
-        left = self._whole()
+        left = self.left
         return {} if left.decoded is None else left.decoded.arrays
 
     def frame_bytes(self) -> dict[str, int]:
         """Return the bytes of the frames of each method, or raise as `info`."""
-        link, found = self._whole().link, dict[str, int]()
+        link, found = self.left.link, dict[str, int]()
         for number, entry in enumerate(link.manifest.frames):
             method = link.header(number).method_name
             found[method] = found.get(method, 0) + entry.length
         return found
 
-    def _whole(self) -> _Left:
+    def end(self) -> None:
+        """Close the file and release the state, so that a caller may keep the visit."""
+        self._left = None
+        if self.reader is not None:
+            self.reader.close()
+
+    @property
+    def left(self) -> _Left:
+        """What it leaves for its children; raises `error`."""
         if self._left is None:
             raise self.error or ChainError(f"{self.path} was not read")
         return self._left
@@ -93,7 +122,8 @@ class _Left:
     link: Link
     heads: dict[str, Head | LccodecError]
     decoded: Decoded | None
-    deltas: int
+    needs: frozenset[int]  # the steps that a restore decodes before it
+    interpolated: frozenset[int]  # those of them that are interpolated, with its own
 
 
 @dataclass
@@ -112,37 +142,87 @@ def survey(
 
     `steps` has their names, by rising step. A file that is gone when it is opened is left out. With
     `rising`, checkpoints come by rising step: then every branch of the chain waits in memory while
-    another one is visited.
+    another one is visited, and so does what an interpolated checkpoint needs of later steps.
     """
-    known: dict[int, _Known | LccodecError] = {}  # an error if the file cannot be opened
-    waiting: dict[int | None, _Left] = {}
-    for step, before, last, awaited in _order(store, steps, rising):
-        seen = waiting.pop(before, None) if last else waiting.get(before)
+    parents = _parents(store, steps)
+    order = _rising(steps, parents) if rising else _depth_first(steps, parents)
+    found = _Survey(store, steps, parents, decode)
+    ready: dict[int, Visit | None] = {}
+    due = iter(steps if rising else order)
+    following = next(due, None)
+    for step in order:
+        ready[step] = found.visit(step)
+        while following in ready:
+            visit = ready.pop(following)
+            if visit is not None:
+                yield visit
+                visit.end()
+            following = next(due, None)
+
+
+class _Survey:
+    """The checkpoints that were visited so far, and what they left for those to come."""
+
+    def __init__(
+        self, store: Store, steps: Mapping[int, str], parents: Mapping[int, Sequence[int]], decode: bool
+    ) -> None:
+        self._store, self._steps, self._parents, self._decode = store, steps, parents, decode
+        self._users = Counter(above for each in parents.values() for above in each)
+        self._known: dict[int, _Known | LccodecError] = {}  # an error if the file cannot be opened
+        self.waiting: dict[int, _Left] = {}
+
+    def visit(self, step: int) -> Visit | None:
+        """Read a checkpoint whose parents were visited; ``None`` if its file is gone."""
+        before = [self.waiting.get(above) for above in self._parents[step]]
+        for above in self._parents[step]:
+            self._users[above] -= 1
+            if not self._users[above]:
+                self.waiting.pop(above, None)
+        name = self._steps[step]
         try:
-            reader = store.open(steps[step])
+            reader = self._store.open(name)
         except LccodecError as error:
-            known[step] = without_traceback(error)
-            if not isinstance(error, StorageError) or store.has(steps[step]):
-                yield Visit(step, store.path / steps[step], None, error, None)
-            continue
-        with reader:
-            parent = reader.manifest.parent
-            left, problem = None, None
-            try:
-                if parent is None or parent.step != before:  # not what the first look found
-                    seen = None
-                if parent is not None:
-                    seen = _read_parent(reader, parent, store, known.get(parent.step), seen, decode)
-                left = _advance(Link(reader, seen.link if seen else None), seen, decode, overwrite=last)
-            except LccodecError as error:
-                problem = without_traceback(error)
-            known[step] = _Known(reader.roots, reader.manifest.step, problem)
-            if left is not None and awaited:
-                waiting[step] = left
-            visit = Visit(step, store.path / steps[step], reader, problem, left)
-            del seen, left
-            yield visit
-            visit._left = None  # a caller that keeps the visit must not keep the state
+            self._known[step] = without_traceback(error)
+            if isinstance(error, StorageError) and not self._store.has(name):
+                return None
+            return Visit(step, self._store.path / name, None, error, None)
+        left, problem = None, None
+        overwrite = not any(above in self.waiting for above in self._parents[step])
+        try:
+            named = [parent.step for parent in reader.manifest.parents]
+            if named != list(self._parents[step]):  # not what the first look found
+                before = [None for _ in named]
+            parents = self._read_parents(reader, before)
+            link = Link(reader, *[above.link for above in parents])
+            left = _advance(link, parents, self._decode, overwrite)
+        except LccodecError as error:
+            problem = without_traceback(error)
+        reader.rest()
+        self._known[step] = _Known(reader.roots, reader.manifest.step, problem)
+        if left is not None and self._users[step]:
+            self.waiting[step] = left
+        return Visit(step, self._store.path / name, reader, problem, left)
+
+    def _read_parents(self, reader: CheckpointReader, before: Sequence[_Left | None]) -> list[_Left]:
+        """Return what the named parents left, or raise what a reader of the chain would raise."""
+        check_step(reader)
+        found = []
+        for parent, waiting in zip(reader.manifest.parents, before, strict=True):
+            known, name = self._known.get(parent.step), checkpoint_name(parent.step)
+            if isinstance(known, LccodecError):
+                raise missing_parent(reader, parent, name, known)
+            if known is not None:
+                check_parent(reader, parent, known.roots, known.step, name)
+                if known.error is not None:
+                    raise known.error
+            left = waiting if known is not None else None
+            if left is None:
+                # The order did not have this parent: files came or changed in the meantime.
+                with open_parent(reader, parent, self._store) as opened:
+                    left = visit_file(self._store, name, opened, self._decode).left
+            check_span(reader, left.link.reader)
+            found.append(left)
+        return found
 
 
 def visit_file(store: Store, name: str, reader: CheckpointReader, decode: bool = False) -> Visit:
@@ -150,76 +230,83 @@ def visit_file(store: Store, name: str, reader: CheckpointReader, decode: bool =
     step, path = reader.manifest.step or 0, store.path / name
     try:
         with OpenCheckpoint(reader, store) as file:
-            left = None
+            users = Counter(id(above) for link in file.links for above in link.parents)
+            found: dict[int, _Left] = {}
             for link in file.links:
-                left = _advance(link, left, decode, overwrite=True)
+                before = [found[id(above)] for above in link.parents]
+                for above in link.parents:
+                    users[id(above)] -= 1
+                    if not users[id(above)]:
+                        del found[id(above)]
+                overwrite = not any(id(above) in found for above in link.parents)
+                left = found[id(link)] = _advance(link, before, decode, overwrite)
             return Visit(step, path, reader, None, left)
     except LccodecError as error:
         return Visit(step, path, reader, error, None)
 
 
-def _order(
-    store: Store, steps: Mapping[int, str], rising: bool
-) -> Iterator[tuple[int, int | None, bool, bool]]:
-    """Yield the steps, parents before their children.
+def _parents(store: Store, steps: Mapping[int, str]) -> dict[int, tuple[int, ...]]:
+    """Return the parents of each step; none if one of them is not there, or may not be one."""
+    found = {step: store.parents_of(name) for step, name in steps.items()}
+    spans = {step: above for step, above in found.items() if len(above) == 2}
+    for step, above in found.items():
+        if len(above) == 2:
+            low, high = above
+            held = [spans[p] for p in above if p in spans]
+            fits = low < step < high and all(span[0] <= low and high <= span[1] for span in held)
+        else:
+            fits = all(p < step and p not in spans for p in above)
+        if not fits or not all(p in found for p in above):
+            found[step] = ()
+    return found
 
-    With each step come its parent's step if that seems to be in the store, whether it is the
-    last child of that parent, and whether it has children.
-    """
-    parents: dict[int, int] = {}
+
+def _rising(steps: Mapping[int, str], parents: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return the steps so that each comes as soon as it is due by its number, after its parents."""
+    order: dict[int, None] = {}
+    for step in steps:
+        left = [step]
+        while left:
+            if all(above in order for above in parents[left[-1]]):
+                order[left.pop()] = None
+            else:
+                left += [above for above in parents[left[-1]] if above not in order]
+    return list(order)
+
+
+def _depth_first(steps: Mapping[int, str], parents: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return the steps in an order in which few parents wait."""
     sizes = dict.fromkeys(steps, 1)
     children: dict[int, list[int]] = {}
-    for step in steps:  # rising
-        parent = store.parent_of(steps[step])
-        if parent is not None and parent < step and parent in steps:
-            parents[step] = parent
-            children.setdefault(parent, []).append(step)
-    if rising:
-        for step in steps:
-            parent = parents.get(step)
-            yield step, parent, parent is not None and children[parent][-1] == step, step in children
-        return
-    for step in reversed(list(steps)):  # parents have lower steps
-        if step in parents:
-            sizes[parents[step]] += sizes[step]
-    stack: list[tuple[int, int | None, bool]]
-    stack = [(step, None, False) for step in reversed(list(steps)) if step not in parents]
+    spans = {step: above[0] - above[1] for step, above in parents.items() if len(above) == 2}
+    for step in reversed(list(steps)):  # parents of deltas have lower steps
+        if len(parents[step]) == 1:
+            sizes[parents[step][0]] += sizes[step]
+            children.setdefault(parents[step][0], []).append(step)
+    order: list[int] = []
+    stack = [step for step in reversed(list(steps)) if not parents[step]]
     while stack:
-        step, parent, last = stack.pop()
-        yield step, parent, last, step in children
-        below = sorted(children.get(step, ()), key=lambda child: (sizes[child], child))
-        stack += [(child, step, child == below[-1]) for child in reversed(below)]
+        step = stack.pop()
+        order.append(step)
+        stack += sorted(children.get(step, ()), key=lambda child: (sizes[child], child), reverse=True)
+    place = {step: index for index, step in enumerate(order)}
+    between: dict[int, list[int]] = {}
+    for step in sorted(spans, key=spans.__getitem__):  # wide spans first: they may be parents of the others
+        place[step] = max(place[above] for above in parents[step])
+        between.setdefault(place[step], []).append(step)
+    return [each for index, step in enumerate(order) for each in (step, *between.get(index, ()))]
 
 
-def _read_parent(
-    reader: CheckpointReader,
-    parent: Parent,
-    store: Store,
-    known: _Known | LccodecError | None,
-    left: _Left | None,
-    decode: bool,
-) -> _Left:
-    """Return what the named parent left, or raise what a reader of the chain would raise."""
-    check_step(reader, parent)
-    name = checkpoint_name(parent.step)
-    if isinstance(known, LccodecError):
-        raise missing_parent(reader, parent, name, known)
-    if known is not None:
-        check_parent(reader, parent, known.roots, known.step, name)
-        if known.error is not None:
-            raise known.error
-        if left is not None:
-            return left
-    # The order did not have this parent: files came or changed in the meantime.
-    with open_parent(reader, parent, store) as opened:
-        return visit_file(store, name, opened, decode)._whole()
-
-
-def _advance(link: Link, before: _Left | None, decode: bool, overwrite: bool) -> _Left:
-    parent = before.link if before else None
-    heads = next_heads(link, parent, before.heads if before else {})
+def _advance(link: Link, before: Sequence[_Left], decode: bool, overwrite: bool) -> _Left:
+    """Return what a checkpoint leaves, from what its parents have left."""
+    steps = frozenset(left.link.manifest.step or 0 for left in before)
+    needs = steps.union(*(left.needs for left in before))
+    interpolated = frozenset[int]().union(*(left.interpolated for left in before))
+    if link.later is not None:
+        interpolated |= {link.manifest.step or 0}
+        check_depth(link.reader, len(interpolated))
+    heads = next_heads(link, [left.heads for left in before])
     decoded = None
     if decode:
-        earlier = before.decoded if before and before.decoded else Decoded({}, set())
-        decoded = next_decoded(link, parent, earlier, overwrite)
-    return _Left(link, heads, decoded, before.deltas + 1 if before else 0)
+        decoded = next_decoded(link, [left.decoded or Decoded({}, set()) for left in before], overwrite)
+    return _Left(link, heads, decoded, needs, interpolated)

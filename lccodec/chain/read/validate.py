@@ -121,36 +121,43 @@ class _Examined:
         frames = _damaged_frames(visit.reader) if visit.reader else {}
         of_bytes = _byte_problems(visit.reader, visit.path, frames) if visit.reader else []
         of_link = _link_problems(visit, self._deep)
-        parent = visit.reader.manifest.parent if visit.reader else None
-        above = parent.step if parent is not None and parent.step in self._lost else None
-        needs = above is not None and self._needs(visit, above, of_link)
-        fresh = of_bytes or [p for p in of_link if above is None or _anywhere(p) not in self._told]
+        parents = visit.reader.manifest.parents if visit.reader else ()
+        above = [parent.step for parent in parents if parent.step in self._lost]
+        gone = self._gone(visit, above)
+        needs = bool(above) and self._needs(visit, gone, of_link)
+        fresh = of_bytes or [p for p in of_link if not above or _anywhere(p) not in self._told]
         self._told.update(map(_anywhere, (*of_bytes, *of_link)))
-        lost = self._lacking(visit, frames, above)
+        lost = self._lacking(visit, frames, gone)
         if lost is None or lost:
             self._lost[step] = lost
-            self._cause[step] = self._cause[above] if needs and above is not None else step
+            self._cause[step] = self._cause[above[0]] if needs else step
         if needs:
             what = "in the history (the exact file is sound) " if step == self._exact else ""
             message = f"cannot be restored {what}as it needs step {self._cause[step]}"
             fresh.append(Problem("chain", visit.path.name, message))
         return fresh
 
-    def _needs(self, visit: Visit, above: int, of_link: Sequence[Problem]) -> bool:
-        """Return whether a checkpoint cannot be restored because its parent cannot."""
-        lost = self._lost[above]
-        if visit.error is not None or lost is None:
-            return all(_anywhere(problem) in self._told for problem in of_link)
-        return bool(visit.lacking((), lost))
+    def _gone(self, visit: Visit, above: Sequence[int]) -> set[str] | None:
+        """Return the arrays that parents lost and that may be needed of them, ``None`` for all."""
+        gone = set[str]()
+        for step in above:
+            lost = self._lost[step]
+            if lost is None or visit.error is not None:
+                return None
+            gone |= visit.needed_of(step, lost)
+        return gone
 
-    def _lacking(self, visit: Visit, frames: Collection[int], above: int | None) -> set[str] | None:
+    def _needs(self, visit: Visit, gone: set[str] | None, of_link: Sequence[Problem]) -> bool:
+        """Return whether a checkpoint cannot be restored because a parent cannot."""
+        if gone is None:
+            return all(_anywhere(problem) in self._told for problem in of_link)
+        return bool(visit.lacking((), gone))
+
+    def _lacking(self, visit: Visit, frames: Collection[int], gone: set[str] | None) -> set[str] | None:
         """Return the arrays that cannot be decoded, ``None`` for all."""
-        if visit.error is not None:
+        if visit.error is not None or gone is None:
             return None
-        lost = set[str]() if above is None else self._lost[above]
-        if lost is None:
-            return None
-        found = visit.lacking(frames, lost) if frames or lost else set[str]()
+        found = visit.lacking(frames, gone) if frames or gone else set[str]()
         if self._deep:
             arrays = visit.arrays().items()
             found.update(name for name, array in arrays if isinstance(array, LccodecError))

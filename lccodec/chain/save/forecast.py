@@ -64,7 +64,7 @@ def first_keyframe(
     later = {c.name: c for c in following}
     found: dict[str, Quantizer] = {}
     for c in arrays:
-        quantizer = policy.choose_keyframe(c.name, c.role, c.kind, c.bits.size // c.kind.components)
+        quantizer = policy.choose_keyframe(c.name, c.role, c.kind, c.elements)
         other = later.get(c.name)
         if not quantizer.lossy or other is None or (other.kind, other.shape) != (c.kind, c.shape):
             continue

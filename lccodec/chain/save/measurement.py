@@ -31,7 +31,7 @@ from ...element_types import Array, ElementType, work
 from ...errors import LccodecError
 from ...frame.content import MAX_SHARED_COMPONENTS
 from ...parallel import slices
-from ...policy.policy import Candidate
+from ...policy.policy import Candidate, Past
 from ..read.array_ranges import Ranges
 from ..read.checkpoint import OpenCheckpoint
 from ..read.replay import DecodedArray
@@ -127,13 +127,27 @@ def _distance(size: int, limit: int, row: int) -> int:
     return distance
 
 
-def stored_originals(store: Store, tail: Tail, arrays: Sequence[Candidate]) -> dict[str, Array]:
+def look_back(store: Store, tail: Tail, arrays: Sequence[Candidate]) -> None:
+    """Give the weights of the next state a sample of what they were at the save before."""
+    sampling = Sampling(arrays)
+    if tail.originals is None:  # of another process: from the files, which are not yet replaced
+        tail.originals = _originals(store, tail, arrays, sampling)
+    add_past(arrays, sampling, tail.originals)
+
+
+def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Mapping[str, Array]) -> None:
+    """Give weights a sample of what they were at the save before; `before` has samples by name."""
+    for c, distance in zip(arrays, sampling.distances, strict=True):
+        found = before.get(c.name) if c.role == "weight" else None
+        if found is not None and c.reference is not None and found.size == -(-c.bits.size // distance):
+            c.past = Past(distance, found)
+
+
+def _originals(store: Store, tail: Tail, arrays: Sequence[Candidate], sampling: Sampling) -> dict[str, Array]:
     """Return samples of the state that the latest checkpoint was made of, by the names of arrays.
 
-    `arrays` are those of the next state, which say what is sampled. An array that is not known has
-    no sample.
+    An array that is not known has no sample.
     """
-    sampling = Sampling(arrays)
     # Those with a reference have its type and shape.
     wanted = {c.name: i for i, c in enumerate(arrays) if c.kind.is_float and c.reference is not None}
     try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from ...container.tree import Flat
@@ -92,7 +93,7 @@ class SavePlan:
             c.role,
             c.why,
             quantizer_text(quantizer),
-            self.policy.may_lose(c.name, c.role, c.kind, c.bits.size // c.kind.components),
+            self.policy.may_lose(c.name, c.role, c.kind, c.elements),
             quantizer.guarantee,
             stored,
             number - 1 if number else None,
@@ -139,35 +140,37 @@ def make_plan(
     policy: Policy,
     parent: int | None,
     width: float = 1.0,
-    first: Mapping[str, Quantizer] | None = None,
+    first: Mapping[str, Quantizer] = MappingProxyType({}),
+    instead: Mapping[str, Quantizer | None] = MappingProxyType({}),
 ) -> SavePlan:
     """Choose for each array of a state whether it is stored, its quantizer, reference and frame.
 
     `parent` is the step of the parent; ``None`` for a keyframe. The references of a keyframe's
     arrays only show how far they moved. `width` is as in `Policy.settle`. `first` has
-    quantizers of arrays without a reference by name, in place of the policy's.
+    quantizers of arrays without a reference by name, in place of the policy's; `instead` those of
+    arrays with one, and ``None`` for arrays that stay as their reference is.
     """
     if parent is not None:
         policy = policy.settle(arrays, width)
-    first = first or {}
     quantizers, waiting = [], []
     frames: list[FramePlan] = []
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
     for index, c in enumerate(arrays):
-        quantizer = policy.choose(c.name, c.role, c.kind, c.bits.size // c.kind.components)
+        quantizer = policy.choose(c.name, c.role, c.kind, c.elements)
         quantizers.append(quantizer)
         relative = False
         if parent is None or c.reference is None:
-            coder = policy.choose_keyframe(c.name, c.role, c.kind, c.bits.size // c.kind.components)
+            coder = policy.choose_keyframe(c.name, c.role, c.kind, c.elements)
             coder = first.get(c.name, coder) if c.reference is None else coder
             coder = coder.settled(c.bits, c.reference, c.kind)
         else:
             if _equal(c.bits, c.reference):
                 continue
-            if quantizer.waits(c.bits, c.reference, c.kind):
+            chosen = instead.get(c.name, quantizer)
+            if chosen is None or chosen.waits(c.bits, c.reference, c.kind):
                 waiting.append(index)
                 continue
-            coder = quantizer.awake
+            coder = chosen.awake
             relative = not _stands_alone(coder, c)
         like = (c.kind, coder, c.reference is None, relative)
         small = 0 < c.bits.size <= MAX_SHARED_COMPONENTS

@@ -10,7 +10,7 @@ Source: SPEC 9 (LCC-EXA-05).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,6 @@ from ...container.manifest import Manifest
 from ...container.tree import Flat, flatten
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.encode import Effort
-from ...policy.policy import Candidate, Past
 from ...policy.record import Record, needed_record, read_record, write_record
 from ...policy.roles import Assignment
 from ...workers.crew import Crew
@@ -30,7 +29,7 @@ from ..store.names import checkpoint_name
 from ..store.store import WritableStore
 from .encode import encode_plan, plan_manifest
 from .exact import ExactRoot, Newest
-from .measurement import Measurement, Sampling, stored_originals
+from .measurement import Measurement, look_back
 from .plan import SavePlan, candidates, make_plan
 from .reference import Tail, TailFile, find_tail, held_together
 from .settings import Settings
@@ -162,24 +161,13 @@ class Saver:
         self._tail = tail or self._tail
         return tail
 
-    def _look_back(self, tail: Tail, arrays: Sequence[Candidate]) -> None:
-        """Give weights a sample of what they were at the save before."""
-        if tail.originals is None:  # of another process: from the files, which are not yet replaced
-            tail.originals = stored_originals(self._store, tail, arrays)
-        sampling = Sampling(arrays)
-        for index, c in enumerate(arrays):
-            before = tail.originals.get(c.name) if c.role == "weight" else None
-            distance = sampling.distances[index]
-            if before is not None and c.reference is not None and before.size == -(-c.bits.size // distance):
-                c.past = Past(distance, before)
-
     def _plan(
         self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
     ) -> tuple[SavePlan, Record]:
         """Return the plan of a checkpoint, and the policy and roles that it must record."""
         compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
         if tail is not None:
-            self._look_back(tail, compared)
+            look_back(self._store, tail, compared)
         keyframe = tail is None or tail.deltas >= self._keyframe_every
         parent = None if keyframe or tail is None else tail.step
         settings = self._settings

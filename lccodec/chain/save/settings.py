@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
@@ -169,7 +168,7 @@ class Settings:
         total = lossy = 0
         for c in plan.candidates:
             total += c.bits.nbytes
-            if policy.may_lose(c.name, c.role, c.kind, c.bits.size // c.kind.components):
+            if policy.may_lose(c.name, c.role, c.kind, c.elements):
                 lossy += c.bits.nbytes
         large = _large_exact_arrays(plan, policy)
         shown = ", ".join(map(repr, large[:_MAX_NAMES_SHOWN])) + ", ..." * (len(large) > _MAX_NAMES_SHOWN)
@@ -198,5 +197,5 @@ def _large_exact_arrays(plan: SavePlan, policy: Policy) -> list[str]:
         c.name
         for c, quantizer in zip(plan.candidates, plan.quantizers, strict=True)
         if c.role == "other" and c.why in EXACT_BY_DEFAULT and not quantizer.lossy
-        if c.kind.is_float and math.prod(c.shape) >= _LARGE_ARRAY_ELEMENTS
+        if c.kind.is_float and c.elements >= _LARGE_ARRAY_ELEMENTS
     ]

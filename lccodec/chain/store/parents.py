@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ...container.disk.system import storage_errors
 from ...errors import DataError
@@ -26,7 +27,7 @@ class _Known:
     """What was read of a file, and what tells that it is still the same file."""
 
     identity: tuple[int, ...]
-    parent: int | None
+    parents: tuple[int, ...]
     metadata: Mapping[str, str] | None  # None if it cannot be read
 
 
@@ -46,19 +47,22 @@ class Ancestry:
         self._store = store
         self._known: dict[str, _Known] = {}
 
-    def parent(self, step: int, steps: Mapping[int, str]) -> int | None:
-        """Return the parent of a step, ``None`` for a keyframe. `steps` are those of the chain."""
+    def parents(self, step: int, steps: Mapping[int, str]) -> tuple[int, ...]:
+        """Return the parents of a step, the earlier one first. `steps` are those of the chain."""
         known = self._read(step, steps[step])
         if known.metadata is None:
-            return max((other for other in steps if other < step), default=None)
-        return known.parent
+            return tuple(sorted(other for other in steps if other < step)[-1:])
+        return known.parents
 
     def metadata(self, step: int, steps: Mapping[int, str]) -> Mapping[str, str]:
         """Return the metadata of a step; none if the file cannot be read."""
         return self._read(step, steps[step]).metadata or {}
 
     def needed(
-        self, kept: Iterable[int], steps: Mapping[int, str], instead: Mapping[int, int | None] | None = None
+        self,
+        kept: Iterable[int],
+        steps: Mapping[int, str],
+        instead: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
     ) -> dict[int, int]:
         """Return the steps that `kept` need and that are not among them.
 
@@ -68,11 +72,15 @@ class Ancestry:
         wanted = sorted(set(kept))
         seen, found = set(wanted), dict[int, int]()
         for step in wanted:
-            above = instead[step] if instead and step in instead else self.parent(step, steps)
-            while above is not None and above in steps and above not in seen:
-                seen.add(above)
-                found[above] = step
-                above = self.parent(above, steps)
+            left = [step]
+            while left:
+                child = left.pop()
+                parents = instead[child] if child in instead else self.parents(child, steps)
+                for above in parents:
+                    if above in steps and above not in seen:
+                        seen.add(above)
+                        found[above] = step
+                        left.append(above)
         return dict(sorted(found.items()))
 
     def _read(self, step: int, name: str) -> _Known:
@@ -81,13 +89,11 @@ class Ancestry:
         if known is None or known.identity != identity:
             try:
                 with self._store.open(name) as reader:
-                    parent = reader.manifest.parent
-                    known = _Known(
-                        identity, None if parent is None else parent.step, reader.manifest.metadata
-                    )
+                    parents = tuple(parent.step for parent in reader.manifest.parents)
+                    known = _Known(identity, parents, reader.manifest.metadata)
                     self.unreadable.pop(step, None)
             except DataError as error:
-                known = _Known(identity, None, None)
+                known = _Known(identity, (), None)
                 self.unreadable[step] = str(error)
             self._known[name] = known
         return known
@@ -98,11 +104,17 @@ def waves(store: Store, steps: Mapping[int, str]) -> list[list[int]]:
 
     Parents are those that the files name; nothing is verified.
     """
-    heights = dict.fromkeys(sorted(steps, reverse=True), 0)
-    for step, height in heights.items():  # children have higher steps
-        parent = store.parent_of(steps[step])
-        if parent is not None and parent < step and parent in heights:
-            heights[parent] = max(heights[parent], height + 1)
+    parents = {step: store.parents_of(name) for step, name in steps.items()}
+    heights = dict.fromkeys(steps, 0)
+
+    def children_first(step: int) -> tuple[int, int]:  # the reverse of LCC-INT-02
+        above = parents[step]
+        return (0, above[1] - above[0]) if len(above) == 2 else (1, -step)
+
+    for step in sorted(steps, key=children_first):
+        for parent in parents[step]:
+            if parent in heights and parent != step:
+                heights[parent] = max(heights[parent], heights[step] + 1)
     groups: list[list[int]] = [[] for _ in range(max(heights.values(), default=-1) + 1)]
     for step, height in heights.items():
         groups[height].append(step)

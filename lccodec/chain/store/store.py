@@ -16,7 +16,7 @@ from typing import Protocol, Self
 
 from ...constants import EXACT_NAME, MAX_STEP
 from ...container.disk.source import Source
-from ...container.reader import CheckpointReader, exact_step, parent_step, read_root
+from ...container.reader import CheckpointReader, exact_step, parent_steps, read_root
 from ...container.writer import CheckpointWriter
 from ...errors import ArgumentError, LccodecError
 from .claim import Claim
@@ -148,13 +148,13 @@ class Store(ABC):
             there.remove(unfinished)
         return check_next(step, [*there, *begun], self.path)
 
-    def parent_of(self, name: str) -> int | None:
-        """Return the step that a checkpoint names as its parent's, or None. Nothing is verified."""
+    def parents_of(self, name: str) -> tuple[int, ...]:
+        """Return the steps that a checkpoint names as its parents'. Nothing is verified."""
         try:
             with closing(self.source(name)) as source:
-                return parent_step(source)
+                return parent_steps(source)
         except LccodecError:
-            return None
+            return ()
 
     def pins(self) -> list[int]:
         """Return the pinned steps, rising."""

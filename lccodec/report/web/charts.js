@@ -22,8 +22,10 @@ function byteAxis(values) {
   return numberAxis({ labelExpr: BYTE_LABELS, values: ticks });
 }
 
+const KIND_SHAPES = { keyframe: "diamond", delta: "circle", interpolated: "triangle-up" };
+
 function sizesChart(points) {
-  const kinds = ["keyframe", "delta"].filter((kind) => points.some((point) => point.kind === kind));
+  const kinds = ["keyframe", "delta", "interpolated"].filter((kind) => points.some((point) => point.kind === kind));
   return (width) => ({
     height: 200, data: { values: points }, mark: { type: "point", filled: true, opacity: 0.9, ...TIP },
     encoding: {
@@ -31,7 +33,7 @@ function sizesChart(points) {
       y: { field: "bytes", type: "quantitative", axis: byteAxis(points.map(({ bytes }) => bytes)), scale: { type: "log" } },
       color: { field: "kind", type: "nominal", title: null, scale: { domain: kinds, range: kinds.map((kind) => COLOURS[kind]) } },
       size: { condition: { test: "datum.kind === 'keyframe'", value: 90 }, value: 40 },
-      shape: { field: "kind", type: "nominal", title: null, scale: { domain: kinds, range: kinds.map((kind) => (kind === "delta" ? "circle" : "diamond")) } },
+      shape: { field: "kind", type: "nominal", title: null, scale: { domain: kinds, range: kinds.map((kind) => KIND_SHAPES[kind]) } },
     },
   });
 }

@@ -2,7 +2,7 @@
 // of theme, and printing, need no new drawing. Vega evaluates expressions without `eval`.
 
 const COLOURS = {
-  keyframe: "var(--keyframe)", delta: "var(--delta)", full: "var(--full)",
+  keyframe: "var(--keyframe)", delta: "var(--delta)", interpolated: "var(--first)", full: "var(--full)",
   weight: "var(--delta)", first_moment: "var(--first)", second_moment: "var(--keyframe)", other: "var(--full)",
 };
 const HEAT = Array.from({ length: 9 }, (_, index) => `var(--heat-${index})`);

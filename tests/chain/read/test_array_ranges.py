@@ -25,7 +25,7 @@ from lccodec.frame.raw import RawFrame
 from lccodec.parallel import PIECE
 
 from ...support.directories import entries
-from ...support.links import FakeLink, drift, links_of
+from ...support.links import FakeLink, drift, linked, links_of
 from ...support.strategies import ALL_DTYPES, bits_of, dtype_of, installed, random_array
 
 BLOCK = PIECE  # the smallest that the encoder can write
@@ -106,7 +106,7 @@ def test_raw_values() -> None:
     assert ranges.header.method == METHOD_RAW
     np.testing.assert_array_equal(put_together(ranges, 3), first["w0"].view("u4"))
     links, decoded = links_of([first, second], Lossless())
-    ranges = Ranges.of([link, links[1]], "w0")  # type: ignore[list-item]
+    ranges = Ranges.of(linked(link, links[1]), "w0")  # type: ignore[list-item]
     assert ranges is not None
     np.testing.assert_array_equal(put_together(ranges, 3), decoded[1]["w0"].view("u4"))
 
@@ -119,14 +119,14 @@ def test_arrays_that_must_be_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> N
     assert Ranges.of(links, "w2") is not None  # type: ignore[arg-type]
     monkeypatch.setattr("lccodec.frame.encode._BLOCK_LOG2", BLOCK_LOG2 + 1)
     other, _ = links_of(states, ExponentBuckets(3))
-    assert Ranges.of([links[0], other[1]], "w2") is None  # blocks of two sizes
-    ranges = Ranges.of([raw_link("w2", states[0]["w2"]), other[1]], "w2")  # type: ignore[list-item]
+    assert Ranges.of(linked(links[0], other[1]), "w2") is None  # blocks of two sizes
+    ranges = Ranges.of(linked(raw_link("w2", states[0]["w2"]), other[1]), "w2")  # type: ignore[list-item]
     assert ranges is not None
     assert ranges.block == 2 * BLOCK
     shorter, _ = links_of(drift(2, ((30,), (40,), (LARGE - 1,))), ExponentBuckets(3))
-    assert Ranges.of([shorter[0], links[1]], "w2") is None  # an error if it is decoded whole
+    assert Ranges.of(linked(shorter[0], links[1]), "w2") is None  # an error if it is decoded whole
     with pytest.raises(DataError, match="needs a parent"):
-        Ranges.of(links[1:], "w2")  # type: ignore[arg-type]
+        Ranges.of(linked(*links[1:]), "w2")  # type: ignore[arg-type]
 
 
 @given(st.integers(0, 2), st.integers(0, 1 << 20), st.integers(1, 255), st.integers(1, 4))
@@ -162,7 +162,7 @@ def test_a_wrong_value_of_an_older_link_is_in_the_sum() -> None:
     states = drift(3, ((LARGE,),))
     links, _ = links_of(states, ExponentBuckets(3))
     other, _ = links_of([states[0], {"w0": states[1]["w0"] * 2}], ExponentBuckets(3))
-    ranges = Ranges.of([links[0], other[1], links[2]], "w0")  # type: ignore[arg-type]
+    ranges = Ranges.of(linked(links[0], other[1], links[2]), "w0")  # type: ignore[arg-type]
     assert ranges is not None
     with pytest.raises(ChecksumError, match="step 2: array 'w0'"):
         put_together(ranges, 2)
@@ -195,6 +195,6 @@ def test_every_damaged_byte_of_files_is_found(tmp_path: Path) -> None:
 
 
 def test_links_without_a_frame_of_that_name() -> None:
-    links = [FakeLink({"v": 0}, [b""]), FakeLink({"w": None}, [])]
+    links = linked(FakeLink({"v": 0}, [b""]), FakeLink({"w": None}, []))
     with pytest.raises(DataError, match="has no such array"):
         Ranges.of(links, "w")  # type: ignore[arg-type]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lccodec import Chain, ChainError, FormatError, StorageError
+from lccodec import Chain, ChainError, FormatError, Lossless, StorageError, load_file
 from lccodec.chain.read.links import Link, check_parent, check_step, missing_parent
 from lccodec.constants import MAX_STEP
-from lccodec.container.manifest import Parent
+from lccodec.container.manifest import Manifest, Parent
 from lccodec.container.reader import open_bytes, open_checkpoint
+from lccodec.container.writer import CheckpointWriter
 from lccodec.frame.header import parse_header
 
 from ...support.checkpoints import FILE, KEYFRAME
+from ...support.links import drift, links_of
 from ...support.paths import checkpoints
 from ...support.walks import assert_same, chain_of, walk
 
@@ -24,10 +29,12 @@ from ...support.walks import assert_same, chain_of, walk
 
 @pytest.mark.parametrize("step", [KEYFRAME.step, 8, MAX_STEP])
 def test_a_parent_has_an_earlier_step(step: int) -> None:
-    reader = open_bytes(FILE, "child")
-    check_step(reader, Parent(6, bytes(32)))
+    def child(of: int) -> Any:
+        return SimpleNamespace(name="child", manifest=replace(KEYFRAME, parent=Parent(of, bytes(32))))
+
+    check_step(child(6))
     with pytest.raises(FormatError, match=f"step 7 cannot have step {step}") as caught:
-        check_step(reader, Parent(step, bytes(32)))
+        check_step(child(step))
     assert caught.value.rule == "LCC-CHN-02"
 
 
@@ -86,6 +93,22 @@ def test_a_link_knows_the_frames_of_arrays(links: list[Link]) -> None:
             header = link.header(number)
             assert header == parse_header(bytes(link.frame(number)[:]), "whole")
             assert link.header(number) is header
+
+
+def test_a_frame_of_more_arrays_than_in_the_manifest_is_refused(tmp_path: Path) -> None:
+    ((two,), _) = links_of(drift(1, ((300,), (3,))), Lossless())
+    path = tmp_path / "000000000000.lcc.h5"
+    with CheckpointWriter(path) as writer:
+        entry = writer.write_frame(two.frames[0])
+        writer.commit(Manifest(0, None, "lossless", {}, {"w": 0}, [], (1,), (entry,)))
+    with (
+        open_checkpoint(path) as reader,
+        pytest.raises(FormatError, match="2 arrays in a frame of 1") as caught,
+    ):
+        Link(reader, None).header(0)
+    assert (caught.value.rule, caught.value.where) == ("LCC-CHN-03", "000000000000.lcc.h5: frame 0")
+    with pytest.raises(FormatError, match="2 arrays in a frame of 1"):
+        load_file(path)
 
 
 # --- in a directory -------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ def test_needed(tmp_path: Path) -> None:
     assert ancestry.needed([5, 4, 1], steps) == {0: 1, 3: 4}
     assert ancestry.needed([0, 3, 6], steps) == {}
     assert ancestry.needed(steps, steps) == {}
-    assert ancestry.parent(3, steps) is None
+    assert ancestry.parents(3, steps) == ()
+    assert ancestry.parents(4, steps) == (3,)
 
 
 def test_metadata(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_a_file_that_cannot_be_read_needs_the_one_before(tmp_path: Path, data: b
     assert ancestry.metadata(5, steps) == {}
     (tmp_path / steps[5]).unlink()
     with pytest.raises(StorageError):
-        ancestry.parent(5, steps)
+        ancestry.parents(5, steps)
 
 
 def test_a_parent_that_is_gone(tmp_path: Path) -> None:

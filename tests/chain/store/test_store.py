@@ -29,7 +29,7 @@ def test_both_say_the_same(tmp_path: Path) -> None:
 
 def check_store(store: Store, chain: lccodec.Chain) -> None:
     assert list(store.steps()) == list(store.checkpoints()) == chain.steps
-    assert [store.parent_of(name) for name in store.steps().values()] == [None, 0, 1, None]
+    assert [store.parents_of(name) for name in store.steps().values()] == [(), (0,), (1,), ()]
     for step, name in store.steps().items():
         assert name == store.name_of(step) == f"{step:012d}.lcc.h5"
         with store.open(name) as reader:
@@ -41,7 +41,7 @@ def check_store(store: Store, chain: lccodec.Chain) -> None:
         with pytest.raises(StorageError) as caught:
             call("000000000009.lcc.h5")
         assert caught.value.errno == errno.ENOENT
-    assert store.parent_of("000000000009.lcc.h5") is None
+    assert store.parents_of("000000000009.lcc.h5") == ()
     assert (store.exact_step(), store.unfinished_step(), store.pins()) == (None, None, [])
 
 

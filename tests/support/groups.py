@@ -1,0 +1,70 @@
+"""Chains in which steps are interpolated: ends, and what lies between them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lccodec import Chain
+from lccodec.chain.life.anchors import Anchor, AnchoredSave, Before, Task, anchor_of
+from lccodec.chain.store.directory import DirectoryStore
+from lccodec.container.tree import flatten
+from lccodec.policy.presets import POLICIES
+from lccodec.policy.record import Record
+from lccodec.policy.roles import Assignment
+from lccodec.workers.crew import Threads
+
+KNOWN = {"w": Assignment("weight", "")}
+
+
+def _states(count: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(1)
+    state: dict[str, Any] = {
+        "w": rng.standard_normal((30, 40), np.float32),
+        "count": np.arange(3),
+        "half": rng.standard_normal(300).astype(np.float16),
+        "still": np.array([1.5, -0.0, np.nan]),
+        "small": [np.zeros(5, np.float32), np.zeros(7, np.float32)],
+    }
+    found = []
+    for step in range(count):
+        state = {
+            "w": state["w"] + np.float32(0.01) * rng.standard_normal((30, 40), np.float32),
+            "count": state["count"] + (step % 3 == 0),
+            "half": state["half"] + np.float16(0.125),
+            "still": state["still"],
+            "small": [a + rng.standard_normal(a.shape, np.float32) for a in state["small"]],
+        }
+        found.append({**state, "epoch": step})
+    return found
+
+
+STATES = _states(14)
+
+
+def _fill(store: DirectoryStore, policy: str, low: Anchor, high: Anchor) -> None:
+    """Save what lies between two checkpoints: the middle, and then on both sides of it."""
+    step = (low.step + high.step) // 2
+    if step == low.step:
+        return
+    chosen = POLICIES[policy]
+    record = Record(chosen, newest="history")
+    task = Task(step, flatten(STATES[step]), {"step": str(step)}, KNOWN, Before())
+    save = AnchoredSave(task, (low, high), record, weight=128)
+    middle, _ = save.write(store, chosen, Threads())
+    _fill(store, policy, low, middle)
+    _fill(store, policy, middle, high)
+
+
+def grouped(directory: Path, policy: str = "lossless", ends: tuple[int, ...] = (0, 8, 12)) -> Chain:
+    """A chain of ends, and of all steps between them."""
+    chain = Chain(directory, policy, newest="history")
+    store = DirectoryStore(directory)
+    for step in ends:
+        chain.save(step, STATES[step], roles={"w": "weight"})
+    for low, high in pairwise(ends):
+        _fill(store, policy, anchor_of(store, low), anchor_of(store, high))
+    return chain
