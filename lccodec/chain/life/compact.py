@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 
 from ...container.disk.system import storage_errors
+from ...element_types import Array, ElementType, work
 from ...errors import ChainError, DataError, warn
+from ...parallel import slices
 from ...policy.roles import Assignment
 from ..read.checkpoint import OpenCheckpoint, open_step
 from ..store.claim import Claim
@@ -92,7 +94,8 @@ def compact(
             store.remove_stale()
         before = store.size(steps.values())
         ancestry, depths, last = Ancestry(store), dict[int, int](), None
-        parents = {step: ancestry.parent(step, steps) for step in steps}
+        named = {step: ancestry.parents(step, steps) for step in steps}
+        parents = {step: next(iter(above), None) for step, above in named.items() if len(above) < 2}
         below = _below(parents)
         for step, parent in parents.items():
             depth = 0 if parent is None else depths.get(parent, 0) + 1
@@ -171,14 +174,19 @@ def _add_errors(
     names = old.links[-1].index_names
     for name, was, now in zip(names, old.decoded(), new.decoded(), strict=True):
         if was.kind.is_float:
-            values = _values(was.array("float32"))
             lost, had = sums.setdefault(known[name].role, [0.0, 0.0])
-            difference = _values(now.array("float32")) - values
+            more_lost, more_had = squares(was.bits, now.bits, was.kind)
+            sums[known[name].role] = [lost + more_lost, had + more_had]
+
+
+def squares(was: Array, now: Array, kind: ElementType) -> tuple[float, float]:
+    """Return the sums of the squares of what components have lost, and of what they were."""
+    lost = had = 0.0
+    with np.errstate(all="ignore"):
+        for part in slices(was.size):
+            values = work(was[part], kind).astype(np.float64)
+            difference = work(now[part], kind) - values
             finite = np.isfinite(difference)
-            lost += float(np.square(np.abs(difference[finite])).sum())
-            had += float(np.square(np.abs(values[finite])).sum())
-            sums[known[name].role] = [lost, had]
-
-
-def _values(array: Any) -> Any:
-    return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
+            lost += float(np.square(difference[finite]).sum())
+            had += float(np.square(values[finite]).sum())
+    return lost, had

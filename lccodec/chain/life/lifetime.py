@@ -13,8 +13,10 @@ from ...arguments import as_integer
 from ...container.disk.system import checked_path
 from ...errors import ArgumentError, LccodecError, warn
 from ...policy.policy import Policy
+from ...policy.presets import resolve_policy
 from ...policy.record import Kept
 from ..adapter import Adapter
+from ..progress import Progress, check_progress, telling
 from ..read.crew import Restorers
 from ..read.history import History
 from ..save.background.client import WorkerOptions
@@ -24,6 +26,7 @@ from ..store.parents import Ancestry
 from ..store.store import WritableStore
 from .compact import Compaction, code_anew, compact
 from .fork import duplicate_chain, fork
+from .hindsight import code_with_hindsight
 from .keep import Keep
 from .pins import pin, unpin
 from .prune import Pruning, prune
@@ -147,7 +150,9 @@ class Lifetime(History):
         *,
         keyframe_every: int | None = None,
         directory: str | os.PathLike[str] | None = None,
+        hindsight: int = 0,
         dry_run: bool = False,
+        progress: Progress = False,
     ) -> Compaction:
         """Rewrite a finished run, to take fewer bytes or so that restores replay fewer deltas.
 
@@ -163,19 +168,26 @@ class Lifetime(History):
             Maximum number of deltas that a restore replays. By default as for saves.
         directory
             A new directory. By default the files of this chain are replaced, one by one.
+        hindsight
+            Encode the states again in groups of so many checkpoints, those within a group against
+            both of its ends: several times smaller at the same quality. It needs `directory`, and
+            takes the recorded policy by default. What a policy stores without loss stays so.
         dry_run
-            Return what would change, and change nothing. Not with a policy.
+            Return what would change, and change nothing. Not with a policy or `hindsight`.
+        progress
+            With `hindsight`: as for `restore`, counted in checkpoints.
 
         Raises
         ------
         ArgumentError
-            For a policy without `directory` or with `dry_run`, or if the directory is not empty.
+            For a policy or `hindsight` without `directory` or with `dry_run`, or if the directory
+            is not empty.
         """
         every = self.keyframe_every if keyframe_every is None else check_every(keyframe_every)
         target = None if directory is None else DirectoryStore(checked_path(directory))
         with self._writer.at_rest() as claim:
-            if policy is not None:
-                return self._code_anew(policy, every, target, dry_run)
+            if policy is not None or hindsight:
+                return self._code_anew(policy, every, target, dry_run, hindsight, progress)
             if target is not None and not dry_run:
                 duplicate_chain(self._store, target)
             if target is None or dry_run:
@@ -183,14 +195,26 @@ class Lifetime(History):
             return compact(target, every)
 
     def _code_anew(
-        self, policy: str | Policy, every: int, target: DirectoryStore | None, dry_run: bool
+        self,
+        policy: str | Policy | None,
+        every: int,
+        target: DirectoryStore | None,
+        dry_run: bool,
+        hindsight: int,
+        progress: Progress,
     ) -> Compaction:
+        called = "compact(hindsight=...)" if hindsight else "compact(policy=...)"
         if target is None or dry_run:
-            raise ArgumentError("compact(policy=...) needs directory= and does not support dry_run")
+            raise ArgumentError(f"{called} needs directory= and does not support dry_run")
         if target.names():
-            raise ArgumentError(
-                f"compact(policy=...) needs a new or empty directory; {target.path} is not empty"
-            )
+            raise ArgumentError(f"{called} needs a new or empty directory; {target.path} is not empty")
+        if hindsight:
+            group = as_integer(hindsight)
+            if group is None or group < 2:
+                raise ArgumentError(f"hindsight must be an integer of at least 2; got {hindsight!r}")
+            chosen = self._writer.settings.record.policy if policy is None else resolve_policy(policy)
+            with telling(check_progress(progress), "compact") as tell:
+                return code_with_hindsight(self._store, target, chosen, group, every, tell=tell)
         made: Any = type(self)
         with made(target.path, policy, keyframe_every=every, newest="history") as other:
             return code_anew(self._store, target, other.save)

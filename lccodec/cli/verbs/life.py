@@ -21,6 +21,7 @@ from ...chain.life.set_aside import RolledBack, delete_rolled_back, list_rolled_
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...chain.store.directory import DirectoryStore
 from ...errors import ArgumentError
+from ...policy.hindsight import GROUP
 from ...policy.presets import POLICIES
 from ...printable import printable
 from ..program import say, say_result, verb
@@ -209,21 +210,30 @@ def prune(  # one parameter for each option: click passes them by name
     show_default=True,
     help="Maximum number of deltas that a restore replays.",
 )
+@click.option(
+    "--hindsight",
+    type=click.IntRange(2),
+    is_flag=False,
+    flag_value=GROUP,
+    metavar="[N]",
+    help=f"Encode the states again in groups of N, each from both of its ends; needs -o.  [{GROUP}]",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def compact(
     directory: Path,
     target: Path | None,
     policy: str | None,
     keyframe_every: int,
+    hindsight: int | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Rewrite the checkpoints of a finished run, for fewer bytes or faster restores.
 
-    Without --policy every state stays as it is, bit for bit.
+    Without --policy and --hindsight every state stays as it is, bit for bit.
     """
-    chain = Chain(directory)
-    found = chain.compact(policy, keyframe_every=keyframe_every, directory=target, dry_run=dry_run)
+    options: dict[str, Any] = {"keyframe_every": keyframe_every, "directory": target, "dry_run": dry_run}
+    found = Chain(directory).compact(policy, hindsight=hindsight or 0, progress=True, **options)
     document = {"directory": str(target or directory), "dry_run": dry_run, **asdict(found)}
     say_result(as_json, document, compaction_text(found))
 

@@ -1,0 +1,245 @@
+"""Coding a whole run anew with hindsight: what lies between two checkpoints is coded from both.
+
+Every so many steps there is an end, a delta against the end before. The steps between are filled in
+from both sides: first the middle, then the middle of each half, and so on. Each of them is
+interpolated (LCC-INT), and what the interpolation misses is coded only where it has to be.
+
+Source: SPEC 9 (LCC-INT), :mod:`lccodec.policy.hindsight`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ...constants import MAX_WEIGHT
+from ...container.tree import Flat
+from ...element_types import Array, work
+from ...errors import ChainError
+from ...policy.hindsight import between_quantizers, end_quantizers
+from ...policy.policy import Candidate, Policy
+from ...policy.record import Record
+from ...policy.roles import Assignment
+from ...workers.crew import Crew, Threads
+from ..progress import Tell, untold
+from ..read.links import value_or_raise
+from ..read.survey import Visit, survey
+from ..save.forecast import first_keyframe
+from ..save.measurement import Measurement, Sampling
+from ..save.plan import candidates
+from ..store.store import Store, WritableStore
+from .anchors import Anchor, AnchoredSave, Before, Task
+from .compact import Compaction, squares
+
+
+def code_with_hindsight(
+    store: Store,
+    target: WritableStore,
+    policy: Policy,
+    group: int,
+    keyframe_every: int,
+    *,
+    tell: Tell = untold,
+) -> Compaction:
+    """Save every state of a chain to another store, in groups.
+
+    Memory holds the states of one group, and a few more.
+
+    Parameters
+    ----------
+    target
+        Where the other chain is kept; it has no checkpoint yet.
+    policy
+        What the states are coded with. Arrays that it stores without loss stay as they are, bit for
+        bit.
+    group
+        How many checkpoints it is from one end to the next.
+    keyframe_every
+        How many ends at most are deltas in a row.
+    tell
+        Is told how many checkpoints are done, and how many there are.
+
+    Raises
+    ------
+    ChainError, DataError, StorageError
+        If there is no checkpoint, a state cannot be restored, or the operating system refuses.
+    """
+    steps = store.steps()
+    if not steps:
+        raise ChainError(store.nothing())
+    target.make()
+    coder = _Coder(target, policy, keyframe_every, len(steps), tell)
+    waiting: list[_State] = []
+    states = _states(store, steps)
+    state = next(states)
+    for following in chain(states, (None,)):
+        waiting.append(state)
+        if len(waiting) == group or coder.is_new or following is None:
+            coder.add(waiting, following)
+            waiting = []
+        if following is not None:
+            state = following
+    return Compaction(len(steps), store.size(steps.values()), coder.bytes, (), coder.errors())
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """A state to be saved, a sample of it, and how far each array moved since the one before."""
+
+    task: Task
+    samples: Mapping[str, Array]
+    movements: Mapping[str, float]
+
+
+def _states(store: Store, steps: Mapping[int, str]) -> Iterator[_State]:
+    """Yield the states of a chain by rising step."""
+    past = Before()
+    for visit in survey(store, steps, decode=True, rising=True):
+        state = _state_of(visit, past)
+        past = Before(visit.step, state.samples)
+        yield state
+
+
+def _state_of(visit: Visit, past: Before) -> _State:
+    """Return a copy of a state as it is decoded; `past` is the state before."""
+    visit.check()
+    arrays, manifest = visit.arrays(), visit.left.link.manifest
+    found = [value_or_raise(arrays[name]) for name in visit.left.link.index_names]
+    copies = [replace(array, bits=array.bits.copy()) for array in found]
+    known = {array.name: Assignment(array.role, array.why) for array in visit.info().arrays}
+    names = list(known)
+    flat = Flat(manifest.tree, [array.array("bits") for array in copies], manifest.scalars, names)
+    task = Task(visit.step, flat, manifest.metadata, known, past)
+    own = candidates(flat, {}, {}, known)
+    samples = Measurement(own).samples
+    return _State(task, samples, _movements(own, samples, past.samples))
+
+
+def _movements(
+    arrays: Sequence[Candidate], now: Mapping[str, Array], before: Mapping[str, Array]
+) -> dict[str, float]:
+    """Return the root mean squares of the movements of arrays that were there before."""
+    found = {}
+    with np.errstate(all="ignore"):
+        for c in arrays:
+            past, own = before.get(c.name), now.get(c.name)
+            if past is None or own is None or past.shape != own.shape or past.dtype != own.dtype:
+                continue
+            d = work(own, c.kind).astype(np.float64) - work(past, c.kind)
+            d = d[np.isfinite(d)]
+            found[c.name] = math.sqrt(float(np.square(d).mean())) if d.size else 0.0
+    return found
+
+
+class _Coder:
+    """Saves groups of states, each with the end of the group before as its beginning."""
+
+    def __init__(
+        self, target: WritableStore, policy: Policy, keyframe_every: int, total: int, tell: Tell
+    ) -> None:
+        self._target, self._record = target, Record(policy, newest="history")
+        self._keyframe_every, self._total, self._tell = keyframe_every, total, tell
+        self._crew: Crew = Threads()
+        self._end: Anchor | None = None
+        self._deltas = 0  # in a row
+        self._sums: dict[str, list[float]] = {}
+        self._done = 0
+        self.bytes = 0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there is no end yet; then the first state becomes one."""
+        return self._end is None
+
+    def errors(self) -> dict[str, float]:
+        """Return what was lost by role, over the root mean square of the values."""
+        return {role: math.sqrt(lost / had) if had else 0.0 for role, (lost, had) in self._sums.items()}
+
+    def add(self, states: Sequence[_State], following: _State | None) -> None:
+        """Save the states that follow on the last end, in rising order. The last becomes an end.
+
+        `following` is the state after them, if there is one.
+        """
+        *between, last = states
+        moved: dict[str, list[float]] = {}
+        for state in states:
+            for name, movement in state.movements.items():
+                moved.setdefault(name, []).append(movement)
+        low = self._end
+        self._end = self._save_end(last, following, moved)
+        if low is not None:
+            self._fill(low, self._end, between, moved)
+
+    def _save_end(
+        self, state: _State, following: _State | None, moved: Mapping[str, Sequence[float]]
+    ) -> Anchor:
+        policy = self._record.policy
+        if self._end is not None and self._deltas < self._keyframe_every:
+            self._deltas += 1
+            save = AnchoredSave(state.task, [self._end], self._record)
+            return self._write(save, instead=end_quantizers(policy, save.arrays, moved))
+        self._deltas = 0
+        save = AnchoredSave(state.task, [], self._record)
+        next_arrays = () if following is None else candidates(following.task.flat, {}, {}, {})
+        first = {} if policy.keyframes == "exact" else first_keyframe(save.arrays, next_arrays, policy)
+        return self._write(save, first=first)
+
+    def _fill(
+        self, low: Anchor, high: Anchor, states: Sequence[_State], moved: Mapping[str, Sequence[float]]
+    ) -> None:
+        """Save what lies between two checkpoints, the middle first."""
+        if not states:
+            return
+        middle = len(states) // 2
+        task = states[middle].task
+        weight = _weight(task, low, high)
+        save = AnchoredSave(task, [low, high], self._record, weight)
+        anchor = self._write(save, instead=between_quantizers(self._record.policy, save.arrays, moved))
+        self._fill(low, anchor, states[:middle], moved)
+        self._fill(anchor, high, states[middle + 1 :], moved)
+
+    def _write(self, save: AnchoredSave, **quantizers: Mapping[str, Any]) -> Anchor:
+        anchor, size = save.write(self._target, self._record.policy, self._crew, **quantizers)
+        self.bytes += size
+        self._add_errors(save.arrays, anchor)
+        self._done += 1
+        self._tell(self._done, self._total)
+        return anchor
+
+    def _add_errors(self, arrays: Sequence[Candidate], anchor: Anchor) -> None:
+        """Add the squares of what each role lost, and of its values."""
+        decoded = anchor.arrays
+        for c in arrays:
+            if c.kind.is_float:
+                sums = self._sums.setdefault(c.role, [0.0, 0.0])
+                for place, number in enumerate(squares(c.bits, decoded[c.name].bits, c.kind)):
+                    sums[place] += number
+
+
+def _weight(task: Task, low: Anchor, high: Anchor) -> int:
+    """Return how much the later anchor counts: how far the weights are on their way, in 256ths.
+
+    That is the weight of the least squared error. Without weights that move, time decides.
+    """
+    along = across = 0.0
+    own = candidates(task.flat, low.arrays, {}, task.known)
+    sampling, ends = Sampling(own), high.arrays
+    for index, c in enumerate(own):
+        end = ends.get(c.name)
+        if c.role != "weight" or c.reference is None or end is None or end.bits.size != c.bits.size:
+            continue
+        x, before, after = (
+            work(sampling.of(index, bits), c.kind).astype(np.float64)
+            for bits in (c.bits, c.reference, end.bits)
+        )
+        way = after - before
+        finite = np.isfinite(way) & np.isfinite(x)
+        along += float(np.dot((x - before)[finite], way[finite]))
+        across += float(np.dot(way[finite], way[finite]))
+    part = along / across if across > 0 else (task.step - low.step) / (high.step - low.step)
+    return min(max(round(256 * part), 0), MAX_WEIGHT)
