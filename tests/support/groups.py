@@ -50,13 +50,16 @@ def _fill(store: DirectoryStore, policy: str, low: Anchor, high: Anchor) -> None
     step = (low.step + high.step) // 2
     if step == low.step:
         return
-    chosen = POLICIES[policy]
-    record = Record(chosen, newest="history")
-    task = Task(step, flatten(STATES[step]), {"step": str(step)}, KNOWN, Before())
-    save = AnchoredSave(task, (low, high), record, weight=128)
-    middle, _ = save.write(store, chosen, Threads())
+    middle = _save(store, step, policy, low, high)
     _fill(store, policy, low, middle)
     _fill(store, policy, middle, high)
+
+
+def _save(store: DirectoryStore, step: int, policy: str, *anchors: Anchor) -> Anchor:
+    chosen = POLICIES[policy]
+    task = Task(step, flatten(STATES[step]), {"step": str(step)}, KNOWN, Before())
+    save = AnchoredSave(task, anchors, Record(chosen, newest="history"), weight=128)
+    return save.write(store, chosen, Threads())[0]
 
 
 def grouped(directory: Path, policy: str = "lossless", ends: tuple[int, ...] = (0, 8, 12)) -> Chain:
@@ -67,4 +70,16 @@ def grouped(directory: Path, policy: str = "lossless", ends: tuple[int, ...] = (
         chain.save(step, STATES[step], roles={"w": "weight"})
     for low, high in pairwise(ends):
         _fill(store, policy, anchor_of(store, low), anchor_of(store, high))
+    return chain
+
+
+def partly_grouped(directory: Path) -> Chain:
+    """A chain of two ends, two deltas between them, and one step that is interpolated."""
+    chain = Chain(directory, "balanced", newest="history")
+    store = DirectoryStore(directory)
+    chain.save(0, STATES[0], roles={"w": "weight"})
+    for step in (3, 5):
+        chain.save(step, STATES[step], roles={"w": "weight"})
+    _save(store, 8, "balanced", anchor_of(store, 0))
+    _save(store, 2, "balanced", anchor_of(store, 0), anchor_of(store, 8))
     return chain

@@ -11,7 +11,8 @@ Source: SPEC 9 (LCC-CHN-04, LCC-CHN-10).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,13 +97,13 @@ def compact(
         ancestry, depths, last = Ancestry(store), dict[int, int](), None
         named = {step: ancestry.parents(step, steps) for step in steps}
         parents = {step: next(iter(above), None) for step, above in named.items() if len(above) < 2}
-        below = _below(parents)
+        below, inside = _below(parents), _inside(named)
         for step, parent in parents.items():
             depth = 0 if parent is None else depths.get(parent, 0) + 1
             becomes: int | None = parent
             if parent is None and last is not None and depths[last] + 1 + below[step] <= keyframe_every:
                 becomes = last  # and none of those that follow has to become a keyframe
-            elif depth > keyframe_every:
+            elif depth > keyframe_every and step not in inside:
                 becomes = None
             depths[step], last = depth, step
             if becomes == parent:
@@ -118,6 +119,15 @@ def compact(
                 depths[step] = 0 if becomes is None else depths[becomes] + 1
     after = before + sum(each.after - each.before for each in found)
     return Compaction(len(steps), before, after, tuple(found))
+
+
+def _inside(parents: Mapping[int, Sequence[int]]) -> set[int]:
+    """Return the steps between two parents. None may become a keyframe (LCC-INT-05)."""
+    steps, found = sorted(parents), set[int]()
+    for above in parents.values():
+        if len(above) == 2:
+            found.update(steps[bisect_right(steps, above[0]) : bisect_left(steps, above[1])])
+    return found
 
 
 def _below(parents: Mapping[int, int | None]) -> dict[int, int]:

@@ -135,14 +135,18 @@ def end_at(store: WritableStore, step: int) -> list[Rewriting]:
     ChainError, DataError, StorageError
         As `rewrite`. What is there can be restored.
     """
-    steps = [each for each in store.checkpoints() if each <= step]
-    ancestry, written = Ancestry(store), list[Rewriting]()
-    for place, each in enumerate(steps):
-        names = store.checkpoints()
+    names, ancestry, steps = store.checkpoints(), Ancestry(store), list[int]()
+    for each in sorted((each for each in names if each <= step), reverse=True):
+        steps.append(each)
+        if not ancestry.parents(each, names):
+            break  # nothing before a keyframe needs what is after it (LCC-INT-05)
+    written, parent = list[Rewriting](), None
+    for each in reversed(steps):
         if any(above > step for above in ancestry.needed([each], names)):
-            before = [s for s in steps[:place] if len(ancestry.parents(s, names)) < 2]
-            found = rewrite(store, each, before[-1] if before else None)
+            found = rewrite(store, each, parent)
             written += [] if found is None else [found]
+        if len(ancestry.parents(each, names)) < 2:
+            parent = each
     return written
 
 

@@ -25,7 +25,7 @@ from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record
 from lccodec.workers.crew import Threads
 
-from ...support.groups import KNOWN, STATES, grouped
+from ...support.groups import KNOWN, STATES, grouped, partly_grouped
 from ...support.paths import checkpoints
 from ...support.walks import assert_same
 
@@ -222,6 +222,29 @@ def test_a_rollback_into_a_group_keeps_what_it_needs(tmp_path: Path, step: int, 
             chain.undo_rollback()
             for each, state in before.items():
                 assert_same(chain.restore(each), state)
+
+
+@pytest.mark.parametrize("step", [3, 5])
+def test_a_rollback_to_a_delta_within_a_group(tmp_path: Path, step: int) -> None:
+    """It is no end, so what comes before it needs what comes after it."""
+    with partly_grouped(tmp_path) as chain:
+        before = {each: chain.restore(each) for each in chain.steps}
+        chain.rollback(step)
+        assert chain.steps == [each for each in before if each <= step]
+        for each in chain.steps:
+            assert_same(chain.restore(each), before[each])
+        assert chain.info(2).kind == "delta"
+        assert lccodec.validate(tmp_path, deep=True) == []
+
+
+def test_no_keyframe_within_a_group(tmp_path: Path) -> None:
+    """Or a rollback would not look past it (LCC-INT-05)."""
+    with partly_grouped(tmp_path) as chain:
+        chain.compact(keyframe_every=0)
+        kinds = {step: chain.info(step).kind for step in chain.steps}
+        assert kinds == {0: "keyframe", 2: "interpolated", 3: "delta", 5: "delta", 8: "keyframe"}
+        chain.rollback(3)
+        assert lccodec.validate(tmp_path, deep=True) == []
 
 
 def test_a_fork_at_a_step_that_is_interpolated(tmp_path: Path) -> None:
