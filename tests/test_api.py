@@ -125,7 +125,10 @@ def test_public_names_of_the_exchange() -> None:
         (lccodec.Chain.delete_rolled_back, ["self", "name", "pinned"]),
         (lccodec.Chain.fork, ["self", "directory", "step"]),
         (lccodec.Chain.prune, ["self", "keep", "rewrite", "dry_run"]),
-        (lccodec.Chain.compact, ["self", "policy", "keyframe_every", "directory", "dry_run"]),
+        (
+            lccodec.Chain.compact,
+            ["self", "policy", "keyframe_every", "directory", "hindsight", "dry_run", "progress"],
+        ),
         (lccodec.Chain.pin, ["self", "step"]),
         (lccodec.Chain.unpin, ["self", "step"]),
     ],
