@@ -102,7 +102,7 @@ def test_public_names_of_the_exchange() -> None:
             lccodec.Chain,
             [
                 *("directory", "policy", "roles", "keyframe_every", "workers", "adapter", "newest"),
-                *("exact_every", "keep", "max_concurrent_saves", "worker_timeout"),
+                *("exact_every", "keep", "hindsight", "max_concurrent_saves", "worker_timeout"),
             ],
         ),
         (lccodec.Keep, ["latest", "every", "best", "steps", "newer_than"]),

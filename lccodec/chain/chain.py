@@ -23,6 +23,7 @@ from .progress import Progress, check_progress
 from .save.background.background import WhenBusy, check_when_busy
 from .save.background.client import TIMEOUT_SECONDS, WorkerOptions
 from .save.exact import check_exact_every, check_newest
+from .save.hindsight.groups import Every, check_hindsight
 from .save.planned import Plan
 from .save.settings import KEYFRAME_EVERY, Settings, without_settings
 from .save.writer import Writer
@@ -67,6 +68,10 @@ class Chain(Lifetime):
         earlier step.
     keep
         Which steps to keep after each save, as for `prune`. By default all.
+    hindsight
+        Save the history in groups of so many steps, such as 8: once a group is complete, the steps
+        within it are coded again from both of its ends, and take next to nothing. It needs a policy
+        that loses something, and ``newest="exact"``. By default every step stays as it was saved.
     max_concurrent_saves
         Maximum number of concurrent saves. Each holds a copy of its state.
     worker_timeout
@@ -101,6 +106,7 @@ class Chain(Lifetime):
         newest: Kept | None = None,
         exact_every: int = 1,
         keep: Keep | None = None,
+        hindsight: int = 0,
         max_concurrent_saves: int = 1,
         worker_timeout: float = TIMEOUT_SECONDS,
     ) -> None:
@@ -109,17 +115,17 @@ class Chain(Lifetime):
         after = partial(thin_out, self._store, check_keep(keep), self._ancestry)
         self.keyframe_every = check_every(keyframe_every)
         self.exact_every = check_exact_every(exact_every)
+        self.hindsight = check_hindsight(hindsight)
         settings = Settings(self._store, policy, roles, check_newest(newest))
-        self._writer = Writer(
-            self._store, adapter, settings, options, self.keyframe_every, self.exact_every, after
-        )
+        every = Every(self.keyframe_every, self.exact_every, self.hindsight)
+        self._writer = Writer(self._store, adapter, settings, options, every, after)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
-            self.close()
+            self._close(settle=error is None)
         except LccodecError as failure:
             if error is None:
                 raise
@@ -128,11 +134,14 @@ class Chain(Lifetime):
     def close(self) -> None:
         """Wait for saves in the background, and release the lock and the workers.
 
-        Restores still work. Raises the error of a failed save in the background, if it was not
-        raised before.
+        With `hindsight`, groups that are complete are coded again. Restores still work. Raises the
+        error of a failed save in the background, if it was not raised before.
         """
+        self._close(settle=True)
+
+    def _close(self, *, settle: bool) -> None:
         try:
-            self._writer.close()
+            self._writer.close(settle)
         finally:
             if self._restorers is not None:
                 self._restorers.close()

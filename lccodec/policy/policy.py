@@ -161,6 +161,11 @@ class Policy:
             return Lossless()
         return Lossless() if self._of_pattern(name) else self.keyframes.get(role, Lossless())
 
+    @property
+    def lossy(self) -> bool:
+        """Whether anything of some array may be lost in a delta."""
+        return any(quantizer.lossy for quantizer in (*self.roles.values(), *self.patterns.values()))
+
     def may_lose(self, name: str, role: Role, kind: ElementType, size: int) -> bool:
         """Return whether anything of an array may be lost, in a delta or in a keyframe."""
         quantizer = self.choose(name, role, kind, size)

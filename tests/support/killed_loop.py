@@ -24,7 +24,13 @@ def state_of(step: int) -> dict[str, Any]:
 
 def main(directory: str, policy: str) -> None:
     chain = Chain(
-        directory, policy, keyframe_every=5, workers=2, keep=Keep(latest=6, every=7), max_concurrent_saves=2
+        directory,
+        policy,
+        keyframe_every=5,
+        workers=2,
+        keep=Keep(latest=6, every=7),
+        max_concurrent_saves=2,
+        hindsight=0 if policy == "lossless" else 3,
     )
     steps = chain.steps
     generator = random.Random(len(steps) + (steps[-1] if steps else 0))

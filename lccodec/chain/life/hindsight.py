@@ -30,7 +30,7 @@ from ..progress import Tell, untold
 from ..read.links import value_or_raise
 from ..read.survey import Visit, survey
 from ..save.forecast import first_keyframe
-from ..save.measurement import Measurement, Sampling
+from ..save.measurement import Measurement, Sampling, movements
 from ..save.plan import candidates
 from ..store.store import Store, WritableStore
 from .anchors import Anchor, AnchoredSave, Before, Task
@@ -117,23 +117,7 @@ def _state_of(visit: Visit, past: Before) -> _State:
     task = Task(visit.step, flat, manifest.metadata, known, past)
     own = candidates(flat, {}, {}, known)
     samples = Measurement(own).samples
-    return _State(task, samples, _movements(own, samples, past.samples))
-
-
-def _movements(
-    arrays: Sequence[Candidate], now: Mapping[str, Array], before: Mapping[str, Array]
-) -> dict[str, float]:
-    """Return the root mean squares of the movements of arrays that were there before."""
-    found = {}
-    with np.errstate(all="ignore"):
-        for c in arrays:
-            past, own = before.get(c.name), now.get(c.name)
-            if past is None or own is None or past.shape != own.shape or past.dtype != own.dtype:
-                continue
-            d = work(own, c.kind).astype(np.float64) - work(past, c.kind)
-            d = d[np.isfinite(d)]
-            found[c.name] = math.sqrt(float(np.square(d).mean())) if d.size else 0.0
-    return found
+    return _State(task, samples, movements(own, samples, past.samples))
 
 
 class _Coder:

@@ -20,6 +20,7 @@ from ..progress import Progress, check_progress, telling
 from ..read.crew import Restorers
 from ..read.history import History
 from ..save.background.client import WorkerOptions
+from ..save.hindsight.groups import check_hindsight, check_lossy
 from ..save.writer import Writer
 from ..store.directory import DirectoryStore
 from ..store.parents import Ancestry
@@ -209,10 +210,9 @@ class Lifetime(History):
         if target.names():
             raise ArgumentError(f"{called} needs a new or empty directory; {target.path} is not empty")
         if hindsight:
-            group = as_integer(hindsight)
-            if group is None or group < 2:
-                raise ArgumentError(f"hindsight must be an integer of at least 2; got {hindsight!r}")
+            group = check_hindsight(hindsight)
             chosen = self._writer.settings.record.policy if policy is None else resolve_policy(policy)
+            check_lossy(chosen)
             with telling(check_progress(progress), "compact") as tell:
                 return code_with_hindsight(self._store, target, chosen, group, every, tell=tell)
         made: Any = type(self)

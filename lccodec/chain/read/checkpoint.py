@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, Final, Literal, Self
 
@@ -21,7 +21,7 @@ from ...container.leaves import select
 from ...container.reader import CheckpointReader, open_bytes
 from ...container.tree import unflatten
 from ...element_types import Array, check_dtype
-from ...errors import ArgumentError, ChainError, StorageError
+from ...errors import ArgumentError, ChainError, FormatError, StorageError
 from ..progress import Progress, watched
 from ..store.directory import DirectoryStore
 from ..store.names import check_name, step_index
@@ -225,9 +225,15 @@ def open_file(path: str | os.PathLike[str]) -> OpenCheckpoint:
 def open_name(store: Store, name: str) -> OpenCheckpoint:
     """Open a file of a store by its name. Errors are as for `open_file`."""
     for _ in range(_MAX_ATTEMPTS - 1):
-        # A prune may write a file anew, and remove its parent, before the parent is opened.
-        with suppress(ChainError):
+        # A prune may write a file anew, and remove its parent, before the parent is opened. Where a
+        # group is settled, the parent is another one then, and interpolated.
+        try:
             return OpenCheckpoint(store.open(name), store)
+        except ChainError:
+            pass
+        except FormatError as error:
+            if error.rule != "LCC-INT-02":
+                raise
     return OpenCheckpoint(store.open(name), store)
 
 

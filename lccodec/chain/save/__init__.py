@@ -9,5 +9,5 @@
 - `exact`: the newest state bit for bit, beside the checkpoint.
 - `measurement`: how far arrays moved, and what they lost.
 - `single_file`: a state in one file, without a chain.
-- `background`: saves beside the caller.
+- `background`: saves beside the caller; `hindsight`: groups of saves, and coding them again.
 """

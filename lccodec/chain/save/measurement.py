@@ -198,6 +198,25 @@ def _sampled(ranges: Ranges, distance: int) -> Array:
     return np.concatenate(found)
 
 
+def movements(
+    arrays: Sequence[Candidate], now: Mapping[str, Array], before: Mapping[str, Array]
+) -> dict[str, float]:
+    """Return how far arrays moved between two states by samples of them: root mean squares.
+
+    Arrays that were not there before, or had another shape, are not among them.
+    """
+    found = {}
+    with np.errstate(all="ignore"):
+        for c in arrays:
+            past, own = before.get(c.name), now.get(c.name)
+            if past is None or own is None or past.shape != own.shape or past.dtype != own.dtype:
+                continue
+            d = work(own, c.kind).astype(np.float64) - work(past, c.kind)
+            d = d[np.isfinite(d)]
+            found[c.name] = math.sqrt(float(np.square(d).mean())) if d.size else 0.0
+    return found
+
+
 class Measurement:
     """Measures what a checkpoint makes of a state, from a sample that is taken before it is coded.
 

@@ -29,6 +29,7 @@ from ..store.names import checkpoint_name
 from ..store.store import WritableStore
 from .encode import encode_plan, plan_manifest
 from .exact import ExactRoot, Newest
+from .hindsight.groups import Base, Every, Groups
 from .measurement import Measurement, look_back
 from .plan import SavePlan, candidates, make_plan
 from .reference import Tail, TailFile, find_tail, held_together
@@ -44,25 +45,28 @@ class Saver:
         Where the chain is kept.
     settings
         Policy, roles, and what is kept of the newest state.
-    keyframe_every, exact_every
-        As in `Chain`.
+    every
+        How often there are keyframes, exact files and ends.
     crew
         Who codes.
     """
 
-    def __init__(
-        self, store: WritableStore, settings: Settings, keyframe_every: int, exact_every: int, crew: Crew
-    ) -> None:
+    def __init__(self, store: WritableStore, settings: Settings, every: Every, crew: Crew) -> None:
         self._store = store
         self._settings = settings
-        self._newest = Newest(store, settings.given[2] == "exact", exact_every)
-        self._keyframe_every = keyframe_every
+        self._newest = Newest(store, settings.given[2] == "exact", every.exact)
+        self._groups = Groups(store, every.end, every.keyframe)
         self._crew = crew
         self._tail: Tail | None = None
 
     def forget(self) -> None:
         """Release the reference; the next save reads it from the files."""
         self._tail = None
+        self._groups.forget()
+
+    def settle(self) -> None:
+        """Settle the groups that are complete: no save follows that would do it."""
+        self._groups.settle_rest()
 
     def save(
         self,
@@ -105,10 +109,11 @@ class Saver:
         if unfinished is not None and unfinished < step:
             self._finish(unfinished)
         record = self._settings.record
-        tail = self._find_reference()
-        plan, needed = self._plan(flat, record, known, tail)
+        base = self._find_reference()
+        plan, needed = self._plan(flat, record, known, base)
+        self._groups.check(record)
         self._settings.examine(plan, record)
-        manifest = _manifest(plan, flat, step, needed, metadata, tail)
+        manifest = _manifest(plan, flat, step, needed, metadata, base.tail)
         self._store.make()
         self._store.remove_stale()
         exact: ExactRoot | None = None
@@ -117,7 +122,7 @@ class Saver:
             exact, problem = self._newest.write(plan, flat, manifest)
             manifest = replace(manifest, exact=None if exact is None else exact.root)
         try:
-            link = self._write(plan, manifest, flat, tail, record.policy.effort, tell)
+            link = self._write(plan, manifest, flat, base, record.policy.effort, tell)
         except (StorageError, DataError, ChainError, MemoryError) as error:
             if exact is None or (isinstance(error, ChainError) and not last):
                 raise
@@ -130,7 +135,9 @@ class Saver:
             warn(f"step {step} is saved, but {problem}")
         if record.newest == "history":
             self._newest.remove(step)
-        self._settings.saved(plan, link, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        self._settings.saved(plan, link, seconds)
+        self._groups.settle(seconds, self._crew.between)
         return link.size
 
     def _finish(self, step: int) -> None:
@@ -140,10 +147,10 @@ class Saver:
                 manifest, root = file.links[-1].manifest, file.links[-1].reader.root
                 flat = flatten(file.state(dtype="bits"))
             record = read_record(manifest.policy)
-            tail = self._find_reference()
-            plan, needed = self._plan(flat, record, record.known_of(flat.names), tail)
-            manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, tail), exact=root)
-            self._write(plan, manifest, flat, tail, record.policy.effort, untold)
+            base = self._find_reference()
+            plan, needed = self._plan(flat, record, record.known_of(flat.names), base)
+            manifest = replace(_manifest(plan, flat, step, needed, manifest.metadata, base.tail), exact=root)
+            self._write(plan, manifest, flat, base, record.policy.effort, untold)
         except (LccodecError, OSError, MemoryError) as error:
             warn(
                 f"{self._store.path}: step {step}, which only the exact file has, cannot be added to the"
@@ -152,33 +159,35 @@ class Saver:
 
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
-        tail = self._find_reference()
-        return self._plan(flat, self._settings.record, known, tail)[0]
+        base = self._find_reference()
+        return self._plan(flat, self._settings.record, known, base)[0]
 
-    def _find_reference(self) -> Tail | None:
-        """Return the checkpoint that a delta may be taken against; ``None`` for a keyframe."""
+    def _find_reference(self) -> Base:
+        """Return what the next save is taken against."""
         tail = find_tail(self._tail, self._store, list(self._store.checkpoints()), self._crew.empty)
         self._tail = tail or self._tail
-        return tail
+        return self._groups.base(tail)
 
     def _plan(
-        self, flat: Flat, record: Record, known: Mapping[str, Assignment], tail: Tail | None
+        self, flat: Flat, record: Record, known: Mapping[str, Assignment], base: Base
     ) -> tuple[SavePlan, Record]:
         """Return the plan of a checkpoint, and the policy and roles that it must record."""
+        tail, settings = base.tail, self._settings
         compared = candidates(flat, {} if tail is None else tail.arrays, record.roles, known)
-        if tail is not None:
-            look_back(self._store, tail, compared)
-        keyframe = tail is None or tail.deltas >= self._keyframe_every
-        parent = None if keyframe or tail is None else tail.step
-        settings = self._settings
-        plan = make_plan(compared, record.policy, parent, settings.width, settings.first)
+        if base.before is not None:
+            look_back(self._store, base.before, compared)
+        parent = None if base.is_keyframe or tail is None else tail.step
+        instead = self._groups.quantizers(base, record.policy, compared)
+        plan = make_plan(compared, record.policy, parent, settings.width, settings.first, instead)
         return plan, needed_record(record, compared, known)
 
     def _write(  # what is written, and how
-        self, plan: SavePlan, manifest: Manifest, flat: Flat, tail: Tail | None, effort: Effort, tell: Tell
+        self, plan: SavePlan, manifest: Manifest, flat: Flat, base: Base, effort: Effort, tell: Tell
     ) -> TailFile:
         """Write a checkpoint, and keep it as the reference of the next one."""
         self._tail = None  # coding overwrites its arrays, so it must not stay if coding fails
+        self._groups.taken(base)
+        tail = base.tail
         parents = {} if tail is None else tail.arrays
         arrays, entries, step = dict(parents), [], manifest.step or 0
         done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
@@ -195,14 +204,16 @@ class Saver:
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)
-            before = ({}, None) if tail is None else (tail.originals or {}, tail.step)
-            figures = measurement.figures(arrays, *before)
+            before = base.before
+            originals = {} if before is None else before.originals or {}
+            figures = measurement.figures(arrays, originals, None if before is None else before.step)
             manifest = replace(manifest, frames=tuple(entries), figures=figures)
             root = writer.commit(manifest, check)
         links = () if plan.parent is None or tail is None else tail.links
         link = TailFile(step, root, writer.size)
         decoded = {name: arrays[name] for name in flat.names}
         self._tail = Tail((*links, link), flat.tree, decoded, measurement.samples)
+        self._groups.saved(base, self._tail, plan.candidates)
         return link
 
 

@@ -163,7 +163,7 @@ class Settings:
 
     def _tell_losses(self, plan: SavePlan, policy: Policy) -> None:
         """Say in one line how much of a state is lossy, unless all is exact by policy."""
-        if not any(q.lossy for q in [*policy.roles.values(), *policy.patterns.values()]):
+        if not policy.lossy:
             return
         total = lossy = 0
         for c in plan.candidates:

@@ -10,11 +10,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from ...errors import ArgumentError, warn
+from ...errors import ArgumentError, ChainError, warn
 from ...policy.roles import Assignment, Role
 from ...workers.memory import Arena
 from ..adapter import Adapter, from_framework
@@ -25,6 +25,7 @@ from .background.background import Background, WhenBusy, open_background
 from .background.client import WorkerOptions
 from .background.state_copy import Question, Snapshot, Staging
 from .forecast import foresee
+from .hindsight.groups import Every
 from .judge import Judge
 from .plan import SavePlan
 from .planned import Estimate, Plan
@@ -39,12 +40,14 @@ class Writer:
     ----------
     store
         Where the chain is kept.
-    adapter, keyframe_every, exact_every
+    adapter
         As for `Chain`.
     settings
         Policy, roles, and what is kept of the newest state.
     options
         How workers are used.
+    every
+        How often there are keyframes, exact files and ends.
     after
         A call that is made after each save.
     """
@@ -55,19 +58,19 @@ class Writer:
         adapter: Adapter | None,
         settings: Settings,
         options: WorkerOptions,
-        keyframe_every: int,
-        exact_every: int,
+        every: Every,
         after: Callable[[], None],
     ) -> None:
         self.settings = settings
         self.turn = threading.RLock()  # held by whoever saves, or keeps others from it
         self._store, self._adapter, self._options, self._after = store, adapter, options, after
-        self._every = keyframe_every, exact_every
-        self._saver = Saver(store, settings, *self._every, options.threads())
+        self._every = every
+        self._saver = Saver(store, settings, every, options.threads())
         self._judge = Judge(store, adapter, settings.given[0], settings)
         self._background: Background | None = None
         self._claim = store.claim()
         self._closed = False
+        self._saved_in: int | None = None  # the process
 
     def save(  # what `Chain.save` is given
         self,
@@ -80,7 +83,7 @@ class Writer:
     ) -> int:
         """Save a state; return the bytes of its file. See `Chain.save`."""
         with self.turn:
-            self._check_open()
+            self._begin()
             self._judge.look(step, state)
             try:
                 background = self._own_background()
@@ -124,7 +127,7 @@ class Writer:
     ) -> Future[int | None]:
         """Save a copy of a state in the background. See `Chain.save_async`."""
         with self.turn:
-            self._check_open()
+            self._begin()
             background = self._in_background()
             self._judge.look(step, state)
             return self._submit(background, step, state, metadata, known, progress, when_busy)
@@ -158,7 +161,7 @@ class Writer:
         """Return what saves in the background; its workers have the reference from now on."""
         if (found := self._own_background()) is not None:
             return found
-        opening = self._options.opening(self._store, self.settings, *self._every)
+        opening = self._options.opening(self._store, self.settings, self._every)
         policy, count = self.settings.record.policy, self._options.max_concurrent_saves
         self._background = open_background(
             *(self._store, opening, self._claim, policy, self._saver, count, self._after)
@@ -203,7 +206,9 @@ class Writer:
         is_own = self._background is not None and self._background.process == os.getpid()
         return self._background if is_own else None
 
-    def _check_open(self) -> None:
+    def _begin(self) -> None:
+        """Refuse to save to a closed chain, and note that this process saves."""
+        self._saved_in = os.getpid()
         if self._closed:
             raise ArgumentError(f"{self._store.path}: the chain is closed; open it again to save")
 
@@ -244,11 +249,17 @@ class Writer:
                 self._release()
             self._claim.release()
 
-    def close(self) -> None:
-        """Wait for all saves, and release all that saving needs. See `Chain.close`."""
+    def close(self, settle: bool = True) -> None:
+        """Wait for all saves, and release all that saving needs. See `Chain.close`.
+
+        `settle` says whether to settle the groups of the history that are complete.
+        """
         with self.turn:
             self._closed = True
             try:
                 self._release()
+                if settle and self._saved_in == os.getpid():
+                    with suppress(ChainError), self._claim.held():  # or another process saves now
+                        self._saver.settle()
             finally:
                 self._claim.release()

@@ -13,35 +13,11 @@ import lccodec
 from lccodec import ArgumentError, Chain
 
 from ...support.commands import run, run_json
+from ...support.drifting import ROLES, error, run_of
 from ...support.paths import checkpoints
 from ...support.walks import assert_same
 
-ROLES = {"w": "weight", "m": "first_moment", "v": "second_moment"}
 STEPS = [10 * step for step in range(20)]
-
-
-def run_of(
-    steps: int = 20, shape: tuple[int, ...] = (50, 60), jump: int | None = None
-) -> list[dict[str, Any]]:
-    """States of a run that drifts and walks, with moments, counters and what must be exact."""
-    rng = np.random.default_rng(3)
-    w, drift = rng.standard_normal(shape), 0.004 * rng.standard_normal(shape)
-    found = []
-    for step in range(steps):
-        g = rng.standard_normal(shape)
-        w = w + drift + 0.01 * g + (0.5 * rng.standard_normal(shape) if step == jump else 0)
-        found.append(
-            {
-                "w": w.astype(np.float32),
-                "m": (0.1 * g).astype(np.float32),
-                "v": np.exp(0.1 * rng.standard_normal(shape) - 3).astype(np.float32),
-                "mean": rng.standard_normal(300).astype(np.float32),
-                "count": np.full(3, step),
-                "loss": 1 / (step + 1),
-            }
-        )
-    return found
-
 
 STATES = run_of()
 
@@ -55,10 +31,6 @@ def saved(directory: Path, states: list[dict[str, Any]], policy: str = "lossless
 
 def size(directory: Path) -> int:
     return sum(path.stat().st_size for path in checkpoints(directory).values())
-
-
-def error(one: np.ndarray, other: np.ndarray) -> float:
-    return float(np.sqrt(np.mean((one.astype(float) - other) ** 2)))
 
 
 def test_it_is_several_times_smaller_and_no_step_is_far_off(tmp_path: Path) -> None:
@@ -101,16 +73,6 @@ def test_groups_of_any_length(tmp_path: Path, group: int) -> None:
         assert kinds == (["keyframe", "delta", "delta"] * 7)[: len(ends)]
         assert lccodec.validate(new.directory, deep=True) == []
         assert_same(new.restore(30)["mean"], states[3]["mean"])
-
-
-def test_without_loss_every_state_stays(tmp_path: Path) -> None:
-    with saved(tmp_path / "run", STATES) as chain:
-        found = chain.compact(hindsight=4, directory=tmp_path / "new")  # the recorded policy
-        assert set(found.errors.values()) == {0.0}
-    with Chain(tmp_path / "new") as new:
-        for step, state in zip(STEPS, STATES, strict=True):
-            assert_same(new.restore(step), state)
-        assert not new.info(10).lossy
 
 
 def test_a_jump_within_a_group_is_coded_where_it_is(tmp_path: Path) -> None:
@@ -158,20 +120,23 @@ def test_a_chain_goes_on_from_its_last_end(tmp_path: Path) -> None:
 def test_one_state_and_a_step_of_the_exact_file_alone(tmp_path: Path) -> None:
     with saved(tmp_path / "one", STATES[:1]) as chain:
         assert chain.compact("balanced", hindsight=8, directory=tmp_path / "new").steps == 1
-    with Chain(tmp_path / "run", "lossless", newest="exact", roles=ROLES) as chain:
+    with Chain(tmp_path / "run", "balanced", newest="exact", roles=ROLES) as chain:
         for step in range(3):
             chain.save(step, STATES[step])
         checkpoints(chain.directory)[2].unlink()
         assert chain.steps == [0, 1, 2]
         assert chain.compact(hindsight=8, directory=tmp_path / "two").steps == 3
     with Chain(tmp_path / "two") as new:
-        assert_same(new.restore(2), STATES[2])
+        assert new.steps == [0, 1, 2]
+        assert error(new.restore(2)["w"], STATES[2]["w"]) < 0.02
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     with saved(tmp_path / "run", STATES[:3]) as chain:
+        with pytest.raises(ArgumentError, match="'lossless' loses nothing"):
+            chain.compact(hindsight=4, directory=tmp_path / "new")  # the recorded policy
         for wrong in (1, -1, 2.5, "8"):
-            with pytest.raises(ArgumentError, match="hindsight must be an integer of at least 2"):
+            with pytest.raises(ArgumentError, match="hindsight must be 0 or an integer"):
                 chain.compact("balanced", hindsight=wrong, directory=tmp_path / "new")  # type: ignore[arg-type]
         with pytest.raises(ArgumentError, match=r"compact\(hindsight=...\) needs directory="):
             chain.compact("balanced", hindsight=8)

@@ -18,6 +18,7 @@ from ....workers.process import Worker
 from ...progress import Tell
 from ...store.claim import Claim
 from ...store.store import WritableStore
+from ..hindsight.groups import Every
 from ..settings import LOG, Settings
 from .state_copy import Snapshot
 from .worker import Beat, Opening, Report, make_crew, start_worker
@@ -53,15 +54,12 @@ class WorkerOptions:
         """Return the crew for restores in this process."""
         return make_crew(self.members, lambda: None, self.worker_timeout) if has_lock() else self.threads()
 
-    def opening(
-        self, store: WritableStore, settings: Settings, keyframe_every: int, exact_every: int
-    ) -> Opening:
+    def opening(self, store: WritableStore, settings: Settings, every: Every) -> Opening:
         """Return what a leader must know of a chain."""
         policy, roles, newest = settings.given
         written = None if policy is None else policy.to_json()
-        every = keyframe_every, exact_every
         members, worker_timeout = self.members, float(self.worker_timeout)
-        return Opening(str(store.path), written, roles, newest, *every, members, worker_timeout)
+        return Opening(str(store.path), written, roles, newest, every, members, worker_timeout)
 
 
 class Client:

@@ -36,6 +36,7 @@ from ...progress import untold
 from ...read.crew import TASKS as DECODING_TASKS
 from ...store.directory import DirectoryStore
 from ..encode import TASKS as ENCODING_TASKS
+from ..hindsight.groups import Every
 from ..planned import ArrayPlan, Estimate
 from ..saver import Saver
 from ..settings import LOG, Settings
@@ -53,8 +54,7 @@ class Opening:
     policy: Json
     roles: Mapping[str, Role] | None
     newest: Kept | None
-    keyframe_every: int
-    exact_every: int
+    every: Every
     members: int
     worker_timeout: float
 
@@ -106,8 +106,7 @@ class Leader:
         store = DirectoryStore(Path(opening.directory))
         policy = None if opening.policy is None else resolve_policy(opening.policy)
         self._settings = Settings(store, policy, opening.roles, opening.newest)
-        every = opening.keyframe_every, opening.exact_every
-        self._saver = Saver(store, self._settings, *every, self._crew)
+        self._saver = Saver(store, self._settings, opening.every, self._crew)
 
     def close(self) -> None:
         """End the other workers."""
@@ -220,7 +219,7 @@ def serve(channel: Channel) -> None:
 
 #: What messages may have.
 TYPES: Final = (
-    *(Opening, Snapshot, Beat, Report, Done, ArrayPlan, Estimate, Weighted),
+    *(Opening, Every, Snapshot, Beat, Report, Done, ArrayPlan, Estimate, Weighted),
     *ENCODING_TASKS,
     *DECODING_TASKS,
     *QUANTIZERS.values(),

@@ -26,6 +26,7 @@ from lccodec.chain.save.background.worker import (
     serve,
 )
 from lccodec.chain.save.encode import CloseFrame
+from lccodec.chain.save.hindsight.groups import Every
 from lccodec.container.tree import flatten
 from lccodec.policy.roles import Assignment
 from lccodec.workers.crew import Processes, Threads
@@ -55,10 +56,8 @@ def channel() -> Iterator[Channel]:
 
 
 def opening(directory: Path, members: int = 1, **options: Any) -> Opening:
-    given = {"policy": "lossless", "roles": None, "newest": "history", "keyframe_every": 32}
-    return Opening(
-        str(directory), exact_every=1, members=members, worker_timeout=60.0, **{**given, **options}
-    )
+    given = {"policy": "lossless", "roles": None, "newest": "history", "every": Every(keyframe=32)}
+    return Opening(str(directory), members=members, worker_timeout=60.0, **{**given, **options})
 
 
 def snapshot(step: int, state: Any, resumed: bool = False) -> Snapshot:

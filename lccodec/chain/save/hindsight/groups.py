@@ -1,0 +1,228 @@
+"""The groups of a history: which saves are ends, and when what lies between them is settled.
+
+An end is a delta to the end before, so that no step between is needed any more. Its steps are
+chosen for what is to lie between, as in :mod:`lccodec.policy.hindsight`. Between two ends saves go
+on as in any chain, each a delta to the one before, until the next end is there.
+
+A group begins with the first save of a process. So what lies before it stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ....arguments import as_integer
+from ....errors import ArgumentError, LccodecError, reason_of, warn
+from ....policy.hindsight import end_quantizers
+from ....policy.policy import Candidate, Policy
+from ....policy.record import Record
+from ....quantizers.base import Quantizer
+from ...store.store import WritableStore
+from ..measurement import movements
+from ..reference import Tail
+from .settle import settle, unsettled
+
+#: What settling may take, as a part of the time of the save that it follows.
+_SHARE: Final = 0.5
+
+#: The newest steps that are looked at for groups that an earlier process has left, in groups.
+_LOOKED_AT: Final = 3
+
+#: Groups that may wait until one is settled at once.
+_MAX_WAITING: Final = 2
+
+
+def check_hindsight(hindsight: object) -> int:
+    """Return the parameter `hindsight`; raise ``ArgumentError`` if it cannot be one."""
+    size = as_integer(hindsight)
+    if size is None or size < 0 or size == 1:
+        raise ArgumentError(f"hindsight must be 0 or an integer of at least 2; got {hindsight!r}")
+    return size
+
+
+def check_lossy(policy: Policy) -> None:
+    """Raise ``ArgumentError`` for a policy that gains nothing from groups."""
+    if not policy.lossy:
+        raise ArgumentError(f"hindsight= needs a policy that loses something; {policy.name!r} loses nothing")
+
+
+@dataclass(frozen=True)
+class Every:
+    """How often something is done: after how many saves, or deltas; as for `Chain`.
+
+    Parameters
+    ----------
+    keyframe, exact
+        As `keyframe_every` and `exact_every`.
+    end
+        As `hindsight`.
+    """
+
+    keyframe: int
+    exact: int = 1
+    end: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """What a save is coded against.
+
+    Parameters
+    ----------
+    tail
+        The checkpoint; ``None`` if there is none.
+    before
+        The latest checkpoint, which is another one if the save is an end.
+    is_end
+        Whether the save is an end.
+    is_keyframe
+        Whether it takes nothing from `tail`.
+    since
+        The end before, if there are steps between the two.
+    """
+
+    tail: Tail | None
+    before: Tail | None
+    is_end: bool
+    is_keyframe: bool
+    since: int | None = None
+
+
+@dataclass
+class _Open:
+    """The group that saves add to: its first end, and what came after it."""
+
+    low: Tail
+    newest: int
+    count: int = 0
+    moved: dict[str, list[float]] = field(default_factory=dict)
+
+
+class Groups:
+    """Says what each save is coded against, and settles groups.
+
+    Parameters
+    ----------
+    store
+        Where the chain is kept.
+    size
+        The number of saves from one end to the next; 0 for a chain without groups.
+    keyframe_every
+        The most deltas that a restore may replay.
+    """
+
+    def __init__(self, store: WritableStore, size: int, keyframe_every: int) -> None:
+        self._store, self._size, self._every = store, size, keyframe_every
+        self._open: _Open | None = None
+        self._waiting: deque[tuple[int, int]] = deque()  # ends of groups to be settled
+        self._settling: Iterator[None] | None = None
+        self._looked = False
+
+    def check(self, record: Record) -> None:
+        """Raise ``ArgumentError`` if a chain of these settings cannot be saved in groups."""
+        if self._size:
+            check_lossy(record.policy)
+            if record.newest != "exact":
+                raise ArgumentError("hindsight= needs newest='exact': what is between is known only later")
+
+    def forget(self) -> None:
+        """Begin a new group with the next save: others may change files meanwhile."""
+        self._open, self._settling, self._looked = None, None, False
+
+    def settle_rest(self) -> None:
+        """Settle all groups that an end of this process may leave."""
+        if self._size:
+            self._look()
+            self._settle(math.inf, lambda: None)
+
+    def base(self, tail: Tail | None) -> Base:
+        """Return what the next save is coded against; `tail` is the checkpoint before it."""
+        if self._size and not self._looked:
+            self._looked = True
+            self._look()
+        group = self._open
+        if tail is None or (group and not self._goes_on(group, tail)):
+            group = self._open = None
+        if tail is None:
+            return Base(None, None, is_end=True, is_keyframe=True)
+        since = group.low.step if group and group.count else None
+        if group is None or group.count + 1 < self._size:
+            too_deep = tail.deltas >= self._every
+            return Base(tail, tail, is_end=too_deep, is_keyframe=too_deep, since=since)
+        # Depths count to the last step before the end that follows on this one.
+        if group.low.deltas + self._size > self._every:
+            return Base(tail, tail, is_end=True, is_keyframe=True, since=since)
+        return Base(group.low, tail, is_end=True, is_keyframe=False, since=since)
+
+    def _goes_on(self, group: _Open, tail: Tail) -> bool:
+        """Return whether a group's end is the latest checkpoint, or one that it needs."""
+        return group.newest == tail.step and group.low.is_unchanged(self._store)
+
+    def taken(self, base: Base) -> None:
+        """Note that a save begins: coding overwrites the arrays of what it is coded against."""
+        if base.is_end:
+            self._open = None
+
+    def quantizers(self, base: Base, policy: Policy, arrays: Sequence[Candidate]) -> dict[str, Quantizer]:
+        """Return the quantizers of a save that are not up to the policy, by name."""
+        if self._open is None or base.is_keyframe or not base.is_end:
+            return {}
+        return end_quantizers(policy, arrays, self._open.moved)
+
+    def saved(self, base: Base, tail: Tail, arrays: Sequence[Candidate]) -> None:
+        """Note a save: what it was coded against, and what it has become."""
+        if not self._size:
+            return
+        group = self._open
+        if group is None or base.is_end:
+            if base.since is not None:
+                self._waiting.append((base.since, tail.step))
+            self._open = _Open(_copied(tail), tail.step)
+            return
+        group.newest, group.count = tail.step, group.count + 1
+        for name, movement in _moved(arrays, tail, base.before).items():
+            group.moved.setdefault(name, []).append(movement)
+
+    def settle(self, seconds: float, between: Callable[[], None]) -> None:
+        """Settle what waits, for a part of the time that a save took.
+
+        `between` is called again and again: the worker lives.
+        """
+        self._settle(_SHARE * seconds, between)
+
+    def _look(self) -> None:
+        """Find the groups that an earlier process has left."""
+        found = unsettled(self._store, _LOOKED_AT * self._size)
+        self._waiting.extend(group for group in found if group not in self._waiting)
+
+    def _settle(self, seconds: float, between: Callable[[], None]) -> None:
+        end = time.perf_counter() + seconds
+        while self._waiting and (time.perf_counter() < end or len(self._waiting) > _MAX_WAITING):
+            if self._settling is None:
+                self._settling = settle(self._store, *self._waiting[0])
+            try:
+                if next(self._settling, ...) is ...:
+                    self._settling = None
+                    self._waiting.popleft()
+                between()
+            except (LccodecError, OSError, MemoryError) as error:
+                self._settling = None
+                self._waiting.popleft()
+                message = f"a part of the history stays larger than it could be: {reason_of(error)}"
+                warn(f"{self._store.path}: {message}")
+
+
+def _copied(tail: Tail) -> Tail:
+    """Return a tail with arrays of its own: those of the latest are overwritten by deltas."""
+    arrays = {name: replace(array, bits=array.bits.copy(), start=0) for name, array in tail.arrays.items()}
+    return replace(tail, arrays=arrays)
+
+
+def _moved(arrays: Sequence[Candidate], tail: Tail, before: Tail | None) -> dict[str, float]:
+    known = None if before is None else before.originals
+    return movements(arrays, tail.originals or {}, known or {})
