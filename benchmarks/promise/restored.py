@@ -28,7 +28,19 @@ from lccodec.policy.presets import resolve_policy
 from .kinds import Data, Kind
 from .training import State, Training
 
-__all__ = ["EXACT", "STALE", "Outcome", "measure", "outcomes"]
+__all__ = [
+    "EXACT",
+    "LOOK",
+    "MARKS",
+    "PARAMETERS",
+    "STALE",
+    "Outcome",
+    "array_bytes",
+    "error_and_lag",
+    "gone_on",
+    "measure",
+    "outcomes",
+]
 
 EXACT, STALE = "exact", "exact, one interval older"
 CHECKPOINTS = 24
@@ -115,15 +127,15 @@ def measure(kind: Kind, data: Data, cache: Path, policies: Mapping[str, Any], se
         before, now = states[point - every], states[point]
         if policy == EXACT:
             if point not in exact:
-                exact[point] = _gone_on(other, now, point, seeds)
+                exact[point] = gone_on(other, now, point, seeds)
             found = Outcome(kind.name, every, point, policy, exact[point], curve=tuple(curve))
         elif policy == STALE:
-            found = Outcome(kind.name, every, point, policy, _gone_on(other, before, point, seeds))
+            found = Outcome(kind.name, every, point, policy, gone_on(other, before, point, seeds))
         else:
             saved = {i: states[i] for i in _saved(every, point)}
             sizes, restored = _through_a_chain(run, saved, _judged(policies[policy], other))
-            figures = dict(zip(("error", "lag"), _error(run, restored, now, before), strict=True))
-            losses = _gone_on(other, restored, point, seeds)
+            figures = dict(zip(("error", "lag"), error_and_lag(run, restored, now, before), strict=True))
+            losses = gone_on(other, restored, point, seeds)
             found = Outcome(kind.name, every, point, policy, losses, *sizes, **figures)
         path = file_of(cache, kind.name, every, point, policy, seeds)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +146,7 @@ def _saved(every: int, point: int) -> list[int]:
     return [i for i in range(point % every, point + 1, every) if i > 0][-CHECKPOINTS:]
 
 
-def _gone_on(run: Training, state: State, point: int, seeds: int) -> tuple[float, ...]:
+def gone_on(run: Training, state: State, point: int, seeds: int) -> tuple[float, ...]:
     """Return the test loss of each seed after the run went on from a state."""
     losses = []
     for seed in range(1, seeds + 1):
@@ -171,9 +183,14 @@ def _through_a_chain(
         with lccodec.Chain(name, adapter=run.adapter) as chain:  # opened anew: nothing from memory
             infos = [chain.info(step) for step in chain.steps]
             restored = chain.restore()
-    whole = float(sum(array.nbytes for array in _arrays(run, restored).values()))
+    whole = float(array_bytes(run, restored))
     deltas = [info.file_bytes for info in infos if info.parent is not None]
     return (whole / fmean(deltas), whole / fmean(info.file_bytes for info in infos)), restored
+
+
+def array_bytes(run: Training, state: State) -> int:
+    """Return the bytes of all arrays of a state."""
+    return sum(array.nbytes for array in _arrays(run, state).values())
 
 
 def _arrays(run: Training, state: State) -> dict[str, np.ndarray]:
@@ -182,7 +199,7 @@ def _arrays(run: Training, state: State) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in zip(flat.names, flat.arrays, strict=True)}
 
 
-def _error(run: Training, restored: State, now: State, before: State) -> tuple[float, float]:
+def error_and_lag(run: Training, restored: State, now: State, before: State) -> tuple[float, float]:
     """Return error and lag of the weights, in movements."""
     got, exact, old = (_arrays(run, state) for state in (restored, now, before))
     weights = [n for n, a in exact.items() if n.split("/")[0] in WEIGHTS and a.dtype.kind == "f"]

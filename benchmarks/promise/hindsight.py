@@ -1,0 +1,174 @@
+"""What a state costs that lies in a group of a history with hindsight, at its end and between.
+
+Protocol
+--------
+As in `restored`, at the middle one of a kind's intervals. A chain in groups saves all states of
+three groups around a point, or of as many as a run has had until then, and is closed: so all of it
+is settled. Then the point is restored, as the history has it. It lies at the end of a group, in its
+middle, after a quarter, or right after its beginning, so that each level is measured. A chain
+without groups saves the states up to the point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from typing import Final
+
+import lccodec
+
+from ..measure.results import put_into
+from ..networks.datasets import data_directory
+from . import table
+from .kinds import KINDS, QUICK, Data, Kind
+from .program import prepare
+from .restored import EXACT, LOOK, MARKS, PARAMETERS, STALE, Outcome, array_bytes, error_and_lag, gone_on
+from .training import State, Training
+
+SIZE: Final = 8
+GROUPS: Final = 3
+PLACES: Final = {"end": 8, "middle": 4, "quarter": 2, "eighth": 1}  # after the beginning of its group
+PLAIN: Final = "balanced"
+
+
+def saved_around(every: int, point: int, place: int) -> list[int]:
+    """Return the iterations of a history of whole groups in which a point has a place.
+
+    Examples
+    --------
+    >>> saved_around(20, 100, place=1)[:3], saved_around(20, 100, place=8)
+    ([80, 100, 120], [])
+    """
+    before = [place + SIZE * group for group in range(GROUPS) if point > (place + SIZE * group) * every]
+    if not before:
+        return []
+    start = point - before[-1] * every
+    return list(range(start, start + (GROUPS * SIZE + 1) * every, every))
+
+
+def measure(kind: Kind, data: Data, cache: Path, seeds: int) -> None:
+    """Train a run of a kind, and measure at its points what is not measured yet."""
+    every = kind.every[1]
+    missing = [
+        (point, policy)
+        for point in kind.points[1:]
+        for policy in (EXACT, STALE, PLAIN, *PLACES)
+        if not file_of(cache, kind.name, every, point, policy, seeds).exists()
+    ]
+    if not missing:
+        return
+    saved = {key: _saved(every, *key) for key in missing}
+    run, other = kind.make(data, PARAMETERS), kind.make(data, PARAMETERS)
+    last = max(max(kind.points) + max(MARKS), *(max(found, default=0) for found in saved.values()))
+    wanted = {i for found in saved.values() for i in found}
+    states: dict[int, State] = {}
+    curve = []
+    for iteration in sorted(wanted | set(range(0, last + 1, LOOK))):
+        run.advance(iteration, PARAMETERS)
+        if iteration in wanted:
+            states[iteration] = run.state()
+        if iteration % LOOK == 0:
+            curve.append((iteration, run.loss()))
+    for (point, policy), iterations in saved.items():
+        if not iterations:
+            continue  # the run has not had a whole group before
+        before, now = states[point - every], states[point]
+        sizes, restored, figures = (1.0, 1.0), now, (0.0, 0.0)
+        if policy == STALE:
+            restored = before
+        elif policy != EXACT:
+            chosen = {i: states[i] for i in iterations}
+            sizes, restored = _through_a_chain(run, chosen, point, 0 if policy == PLAIN else SIZE)
+            figures = error_and_lag(run, restored, now, before)
+        losses = gone_on(other, restored, point, seeds)
+        name = f"in groups: {policy}" if policy in PLACES else policy
+        shown = tuple(curve) if policy == EXACT else ()
+        found = Outcome(kind.name, every, point, name, losses, *sizes, *figures, shown)
+        path = file_of(cache, kind.name, every, point, policy, seeds)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(found)) + "\n")
+
+
+def _saved(every: int, point: int, policy: str) -> list[int]:
+    if policy in PLACES:
+        return saved_around(every, point, PLACES[policy])
+    if policy == PLAIN:
+        return [i for i in range(point - GROUPS * SIZE * every, point + 1, every) if i > 0]
+    return [point - every, point]
+
+
+def file_of(cache: Path, kind: str, every: int, point: int, policy: str, seeds: int) -> Path:
+    """Return where an outcome is kept."""
+    name = f"{kind}-{every}-{point}-{policy}-{seeds}.json".replace(" ", "_").replace(",", "")
+    return cache / "hindsight" / name
+
+
+def _through_a_chain(
+    run: Training, states: Mapping[int, State], point: int, size: int
+) -> tuple[tuple[float, float], State]:
+    """Return the ratios of all but keyframes and of the whole history, and a step as restored."""
+    with tempfile.TemporaryDirectory() as name:
+        with lccodec.Chain(name, PLAIN, newest="exact", hindsight=size, adapter=run.adapter) as chain:
+            for iteration, state in states.items():
+                chain.save(iteration, state)
+        with lccodec.Chain(name, adapter=run.adapter) as chain:  # opened anew: nothing from memory
+            infos = [chain.info(step) for step in chain.steps]
+            restored = chain.restore(point, exact=False)
+    whole = float(array_bytes(run, restored))
+    others = [info.file_bytes for info in infos if info.parent is not None]
+    return (whole / fmean(others), whole / fmean(info.file_bytes for info in infos)), restored
+
+
+def measure_kind(name: str, data: Path, cache: Path, seeds: int) -> str:
+    """Measure one kind; what a process of the pool does."""
+    measure(KINDS[name], Data.load(data), cache, seeds)
+    return name
+
+
+def main() -> int:
+    """Measure what is not measured yet, and show everything."""
+    parser = argparse.ArgumentParser(description="what a state costs that lies in a group of a history")
+    parser.add_argument("--data", metavar="DIR", help="folder of the data sets (default: $LCCODEC_DATA)")
+    cache = Path(__file__).parents[1] / "work"
+    parser.add_argument("--cache", type=Path, metavar="DIR", default=cache, help="where outcomes are kept")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, metavar="KIND", help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--seeds", type=int, default=6, metavar="N", help="of the batches (default: 6)")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
+    parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}; three seeds")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="put the tables into this markdown file")
+    arguments = parser.parse_args()
+    data, names = data_directory(arguments.data), arguments.kinds or list(QUICK if arguments.quick else KINDS)
+    seeds = min(arguments.seeds, 3) if arguments.quick else arguments.seeds
+    with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn"), initializer=prepare) as pool:
+        made = [pool.submit(measure_kind, n, data, arguments.cache, seeds) for n in names]
+        for future in as_completed(made):
+            print(f"done: {future.result()}", file=sys.stderr)
+    found = [
+        json.loads(path.read_text())
+        for name in names
+        for path in sorted(file_of(arguments.cache, name, 0, 0, "", seeds).parent.glob("*.json"))
+        if path.name.startswith(f"{name}-".replace(" ", "_")) and path.name.endswith(f"-{seeds}.json")
+    ]
+    outcomes = [Outcome(**{**each, "curve": tuple(map(tuple, each["curve"]))}) for each in found]
+    rows = table.rows(sorted(outcomes, key=lambda o: (names.index(o.kind), o.point)))
+    policies = (PLAIN, *(f"in groups: {place}" for place in PLACES))
+    text = "\n\n".join(
+        [
+            f"{datetime.now(UTC).date()}; seeds 1 to {seeds} of the batches, 0 of the parameters.",
+            table.summary(rows, policies),
+            table.markdown(rows, policies),
+        ]
+    )
+    print(text)
+    if arguments.results:
+        put_into(arguments.results, "hindsight.py", text)
+    return 0
