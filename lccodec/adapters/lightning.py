@@ -82,7 +82,7 @@ class LCCheckpointIO(CheckpointIO):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest, background, keep
+    chain, policy, keyframe_every, workers, newest, background, keep, hindsight
         See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
     """
 

@@ -51,7 +51,7 @@ class LCCallback(TrainerCallback):
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest, background, keep
+    chain, policy, keyframe_every, workers, newest, background, keep, hindsight
         See `lccodec.adapters.chains.options.ChainOptions`, also for errors.
     """
 

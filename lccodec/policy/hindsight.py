@@ -8,7 +8,7 @@ a jump of the learning rate, a run that diverges.
 The ends carry all of it. Their steps are counted in movements of one interval, so that the error
 stays in a proportion to that of the walk itself.
 
-Source: the measurements in ``spec/decisions/0016-hindsight.md``.
+Source: the measurements in ``spec/decisions/0017-hindsight.md``.
 """
 
 from __future__ import annotations

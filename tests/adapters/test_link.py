@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lccodec
+from lccodec.adapters.chains.options import ChainOptions
 from lccodec.adapters.link import chain_step, open_linked, open_named, save_linked
 from lccodec.container.writer import CheckpointWriter
 from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
@@ -184,6 +185,20 @@ def test_a_state_that_only_the_exact_file_has_gets_its_link(tmp_path):
         chain.rollback(0)
         with pytest.raises(ChainError, match="is missing"):
             error(1)
+
+
+def test_links_find_what_was_settled(tmp_path):
+    """A checkpoint within a group is replaced by another one, with other values."""
+    options = ChainOptions(tmp_path / "chain", "balanced", hindsight=3)
+    weights = np.cumsum(np.random.default_rng(0).standard_normal((7, 40, 50), np.float32), 0)
+    with options.open() as chain:
+        for step, weight in enumerate(weights):
+            save_linked({"weight": weight}, tmp_path / f"{step}.lcc.h5", {}, chain)
+    assert [chain.info(step).kind[0] for step in chain.steps] == list("kiidiid")
+    for step, weight in enumerate(weights):
+        with open_linked(tmp_path / f"{step}.lcc.h5") as file:
+            assert file.info().step == step
+            assert abs(file.state()["weight"] - weight).mean() < 1.5  # a movement is 0.8
 
 
 def test_links_find_what_was_written_anew(linked):

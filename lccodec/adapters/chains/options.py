@@ -11,6 +11,7 @@ from ...chain.adapter import Adapter
 from ...chain.chain import Chain
 from ...chain.life.keep import Keep, check_keep
 from ...chain.save.exact import check_newest
+from ...chain.save.hindsight.groups import check_hindsight
 from ...chain.save.settings import KEYFRAME_EVERY
 from ...container.disk.system import checked_path
 from ...errors import ArgumentError
@@ -29,6 +30,7 @@ class OtherOptions(TypedDict, total=False):
     newest: Kept | None
     background: bool
     keep: Keep | None
+    hindsight: int
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ class ChainOptions:
         Which steps of the chain stay, as for `Chain`. Older ones go when a later save begins, or at
         the end: what names the checkpoint before is on the disk then. What names a step that is
         gone cannot be loaded any more. It needs a chain, except with DCP.
+    hindsight
+        As for `Chain`: how many checkpoints are in a group, of which those within are coded again.
+        It needs a chain, and a lossy policy. What names a checkpoint finds it as before.
 
     Raises
     ------
@@ -80,6 +85,7 @@ class ChainOptions:
     newest: Kept | None = None
     background: bool = False
     keep: Keep | None = None
+    hindsight: int = 0
 
     def __post_init__(self) -> None:
         if self.chain is not None:
@@ -97,6 +103,8 @@ class ChainOptions:
             raise ArgumentError("background=True needs chain=, the directory of a chain")
         if check_keep(self.keep) is not None and self.chain is None:
             raise ArgumentError("keep= needs chain=, the directory of a chain")
+        if check_hindsight(self.hindsight) and self.chain is None:
+            raise ArgumentError("hindsight= needs chain=, the directory of a chain")
 
     def open(self, part: str = "", adapter: Adapter | None = None) -> Chain | None:
         """Open the chain, or that of one process in a subdirectory; None if there is no chain."""
@@ -111,4 +119,5 @@ class ChainOptions:
             workers=self.workers,
             adapter=adapter,
             newest=self.newest,
+            hindsight=self.hindsight,
         )

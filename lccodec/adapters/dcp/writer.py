@@ -49,7 +49,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         The directory of the ranks' chains; by default `path`. Checkpoints of several paths can
         share it: then each is a delta to the one before, and one path can be deleted without harm
         to the others.
-    policy, keyframe_every, workers, newest, keep
+    policy, keyframe_every, workers, newest, keep, hindsight
         The options of every rank's chain: see `lccodec.adapters.chains.options.ChainOptions`, also
         for errors. `keep` is about the checkpoints of `path`, and is for chains that lie there;
         after each save, what the records that stay do not name goes, of all ranks.
@@ -75,12 +75,18 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         workers: int | None = None,
         newest: Kept | None = None,
         keep: Keep | None = None,
+        hindsight: int = 0,
         allow_pickle: bool = False,
     ) -> None:
         super().__init__(path)
         self._chain_directory = None if chain is None else checked_path(chain)
         self._options = ChainOptions(
-            path if chain is None else chain, policy, keyframe_every, workers, newest
+            path if chain is None else chain,
+            policy,
+            keyframe_every,
+            workers,
+            newest,
+            hindsight=hindsight,
         )
         self._keep = check_keep(keep)
         if keep is not None and chain is not None:

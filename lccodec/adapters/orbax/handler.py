@@ -33,7 +33,7 @@ class LCCheckpointHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     Parameters
     ----------
-    chain, policy, keyframe_every, workers, newest, background, keep
+    chain, policy, keyframe_every, workers, newest, background, keep, hindsight
         See `lccodec.adapters.chains.options.ChainOptions`, also for errors. Each process has its
         own chain in the directory.
     """

@@ -26,6 +26,8 @@ from lccodec.errors import ArgumentError
         (("run", "lossless", 10, 1, None, "yes"), "background must be True or False; got 'yes'"),
         ((None, "lossless", 10, 1, None, False, Keep(latest=1)), "keep= needs chain="),
         (("run", "lossless", 10, 1, None, False, 3), "keep must be an lccodec.Keep; got 3"),
+        ((None, "lossless", 10, 1, None, False, None, 8), "hindsight= needs chain="),
+        (("run", "balanced", 10, 1, None, False, None, 1), "hindsight must be 0 or an integer"),
     ],
 )
 def test_options_are_checked_before_there_is_anything_to_save(arguments, message):
