@@ -58,6 +58,8 @@ _STATE = {
     "empty": np.zeros((0, 4), np.float64),
 }
 
+_WEIGHT = {"layer~11/0": Assignment("weight", "")}
+
 #: Text worth writing over or between other text of a manifest.
 TOKENS = tuple(
     token.encode()
@@ -104,6 +106,7 @@ TOKENS = tuple(
         *(
             '"parent":null',
             '"parent":[1,"' + "A" * 43 + '"]',
+            '"later":[3,"' + "A" * 43 + '",128],',
         ),
     )
 )
@@ -209,14 +212,25 @@ _directories: list[Path] = []
 
 
 def _directory() -> Path:
-    """Return a directory with the parent that deltas of the seeds name, made once."""
+    """Return a directory with the parents that checkpoints of the seeds name, made once."""
     if not _directories:
         temporary = tempfile.TemporaryDirectory(prefix="lccodec-fuzz-")
         atexit.register(temporary.cleanup)
-        with lccodec.Chain(temporary.name, "lc-3") as chain:
-            chain.save(1, _STATE)
+        _save_group(temporary.name)
         _directories.append(Path(temporary.name))
     return _directories[0]
+
+
+def _moved(distance: float) -> dict[str, Any]:
+    weight, *others = _STATE["layer/1"]
+    return {**_STATE, "layer/1": [weight + np.float32(distance), *others]}
+
+
+def _save_group(directory: str) -> None:
+    """Save a keyframe, a delta to it, and a checkpoint that is interpolated between the two."""
+    with lccodec.Chain(directory, "lc-3", hindsight=2) as chain:
+        for step, state in enumerate((_STATE, _moved(0.25), _moved(0.5)), 1):
+            chain.save(step, state, {"why": "a group"} if step == 2 else {}, roles=_WEIGHT)
 
 
 def seeds() -> Iterator[bytes]:
@@ -224,13 +238,14 @@ def seeds() -> Iterator[bytes]:
     for file in (lccodec.save(_STATE, {"made by": "a target"}), lccodec.save(np.ones(9)), lccodec.save(None)):
         yield from _inputs(file, 0)
         yield from _inputs(file, _IN_DIRECTORY)
-    weight, *others = _STATE["layer/1"]
-    same_tree = {**_STATE, "layer/1": [weight + np.float32(0.25), *others]}
-    for state in (same_tree, {"new": np.ones(4, np.uint8), **same_tree}):
+    for state in (_moved(0.25), {"new": np.ones(4, np.uint8), **_moved(0.25)}):
         with tempfile.TemporaryDirectory() as name, lccodec.Chain(name, "lc-3") as chain:
-            chain.save(1, _STATE)
-            chain.save(2, state, {"why": "a delta"}, roles={"layer~11/0": Assignment("weight", "")})
-            yield from _inputs(max(Path(name).iterdir()).read_bytes(), _IN_DIRECTORY)
+            chain.save(1, _STATE, roles=_WEIGHT)
+            chain.save(2, state, {"why": "a delta"}, roles=_WEIGHT)
+            yield from _inputs(Path(name, "000000000002.lcc.h5").read_bytes(), _IN_DIRECTORY)
+    with tempfile.TemporaryDirectory() as name:
+        _save_group(name)
+        yield from _inputs(Path(name, "000000000002.lcc.h5").read_bytes(), _IN_DIRECTORY)
 
 
 def _inputs(file: bytes, flags: int) -> Iterator[bytes]:
