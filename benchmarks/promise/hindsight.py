@@ -29,6 +29,7 @@ import lccodec
 from ..measure.results import put_into
 from ..networks.datasets import data_directory
 from . import table
+from .history import history
 from .kinds import KINDS, QUICK, Data, Kind
 from .program import prepare
 from .restored import EXACT, LOOK, MARKS, PARAMETERS, STALE, Outcome, array_bytes, error_and_lag, gone_on
@@ -145,7 +146,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}; three seeds")
     parser.add_argument("--results", type=Path, metavar="FILE", help="put the tables into this markdown file")
+    parser.add_argument("--history", action="store_true", help="only a history of 50 of a GPT of 3.2 M")
     arguments = parser.parse_args()
+    if arguments.history:
+        prepare()
+        text = history(data_directory(arguments.data), arguments.cache)
+        print(text)
+        if arguments.results:
+            put_into(arguments.results, "hindsight.py --history", text)
+        return 0
     data, names = data_directory(arguments.data), arguments.kinds or list(QUICK if arguments.quick else KINDS)
     seeds = min(arguments.seeds, 3) if arguments.quick else arguments.seeds
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn"), initializer=prepare) as pool:

@@ -22,7 +22,9 @@ FOLDERS = {
     "background": {"measure", "networks", "speed"},
     "pages": {"measure", "networks"},
 }
-PROGRAMS = {"frameworks", "lenet", "overlap", "promise", "report", "scale", "throughput", "training"}
+PROGRAMS = {
+    *("frameworks", "hindsight", "lenet", "overlap", "promise", "report", "scale", "throughput", "training")
+}
 
 
 def test_every_module_has_a_place() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +15,8 @@ import lccodec
 from benchmarks.networks.datasets import Split
 from benchmarks.promise import kinds, program, restored, table
 from benchmarks.promise.restored import EXACT, STALE, Outcome
+
+from ..support.pools import Here
 
 
 @pytest.fixture(scope="module")
@@ -113,21 +113,6 @@ def test_command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Here:
-        """The pool, without processes."""
-
-        def __init__(self, *_: object, **__: object) -> None: ...
-
-        def __enter__(self) -> Here:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def submit(self, function: Any, *arguments: Any) -> Future[Any]:
-            done: Future[Any] = Future()
-            done.set_result(function(*arguments))
-            return done
-
     monkeypatch.setattr(program, "ProcessPoolExecutor", Here)
     monkeypatch.setattr(program, "as_completed", list)
     monkeypatch.setattr(kinds.Data, "load", lambda _: data)

@@ -27,7 +27,7 @@ from ...policy.record import Record, read_record
 from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.replay import DecodedArray, Decoding, replay
 from ..store.names import checkpoint_name
-from ..store.store import Store, WritableStore
+from ..store.store import Held, Store, WritableStore
 
 #: Returns a 1-D array with undefined values, as `lccodec.workers.crew.Crew.empty`.
 Empty: TypeAlias = Callable[[int, np.dtype[Any]], Array]
@@ -146,6 +146,17 @@ def find_tail(tail: Tail | None, store: Store, steps: Sequence[int], empty: Empt
 
 
 @contextmanager
+def locked_soon(store: WritableStore) -> Iterator[Held | None]:
+    """Hold the lock of a store, if it is free within a second; else ``None``."""
+    with ExitStack() as lock:
+        end = time.monotonic() + _SECONDS_TO_WAIT
+        while (held := lock.enter_context(store.locked_if_free())) is None and time.monotonic() < end:
+            lock.close()
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+        yield held
+
+
+@contextmanager
 def held_together(tail: Tail, store: WritableStore) -> Iterator[None]:
     """Keep the files of a tail where they are while a delta to it gets its name.
 
@@ -156,11 +167,7 @@ def held_together(tail: Tail, store: WritableStore) -> Iterator[None]:
     ChainError
         If a delta to it could not be restored any more.
     """
-    with ExitStack() as lock:
-        end = time.monotonic() + _SECONDS_TO_WAIT
-        while lock.enter_context(store.locked_if_free()) is None and time.monotonic() < end:
-            lock.close()
-            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+    with locked_soon(store):
         try:
             if not tail.is_unchanged(store):
                 _same_state(tail, store)

@@ -42,6 +42,7 @@ from ...store.names import checkpoint_name
 from ...store.store import Store, WritableStore
 from ..encode import encode_plan
 from ..plan import make_plan
+from ..reference import locked_soon
 
 #: Arrays by name.
 _Arrays: TypeAlias = dict[str, DecodedArray]
@@ -182,7 +183,7 @@ class _Group:
         references = {
             c.name: DecodedArray(c.kind, c.shape, c.reference) for c in step.coded if c.reference is not None
         }
-        with self.store.locked_if_free() as held:
+        with locked_soon(self.store) as held:
             if held is None or not self._is_as_it_was():
                 return False
             manifest = replace(

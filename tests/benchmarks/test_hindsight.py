@@ -1,0 +1,52 @@
+"""Histories in groups are placed around a point, and every place is measured."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.networks.datasets import Split
+from benchmarks.promise import hindsight, kinds
+
+from ..support.pools import Here
+
+
+@pytest.mark.parametrize("place", hindsight.PLACES.values())
+def test_a_point_has_its_place(place: int) -> None:
+    found = hindsight.saved_around(20, 500, place)
+    assert len(found) == 25
+    assert min(found) > 0
+    assert found.index(500) % 8 == place % 8
+    assert found.index(500) > 8 or place == 8
+
+
+def test_a_run_without_a_group_before() -> None:
+    assert hindsight.saved_around(20, 160, 8) == []
+    assert hindsight.saved_around(20, 180, 8)[:2] == [20, 40]
+
+
+@pytest.mark.slow
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    random = np.random.default_rng(1)
+    images = random.standard_normal((200, 1, 28, 28)).astype(np.float32)
+    split = Split(images, random.integers(10, size=200))
+    data = kinds.Data(split, split, random.integers(4, size=3_000))
+    monkeypatch.setattr(hindsight, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(hindsight, "as_completed", list)
+    monkeypatch.setattr(kinds.Data, "load", lambda _: data)
+    small = replace(kinds.KINDS["regression"], every=(1, 2), points=(8, 40))
+    monkeypatch.setitem(kinds.KINDS, "regression", small)
+    results = tmp_path / "RESULTS.md"
+    command = ["hindsight.py", "--data", str(tmp_path), "--cache", str(tmp_path), "--seeds", "2"]
+    command += ["--kinds", "regression", "--results", str(results)]
+    monkeypatch.setattr(sys, "argv", command)
+    assert hindsight.main() == 0
+    text = capsys.readouterr().out
+    assert text.strip() in results.read_text()
+    (row,) = [line for line in text.splitlines() if line.startswith("| regression")]
+    ratios = [float(cell.strip(" x")) for cell in row.split("|")[4::4][:5]]
+    assert min(ratios[1:]) > 1.5 * ratios[0] > 0
