@@ -102,6 +102,11 @@ class _Open:
     count: int = 0
     moved: dict[str, list[float]] = field(default_factory=dict)
 
+    def goes_on(self, tail: Tail) -> bool:
+        """Return whether a group ends with the latest checkpoint, which needs its end as it was."""
+        own = self.low.links
+        return tail.step == self.newest and tail.links[: len(own)] == own
+
 
 class Groups:
     """Says what each save is coded against, and settles groups.
@@ -146,7 +151,7 @@ class Groups:
             self._looked = True
             self._look()
         group = self._open
-        if tail is None or (group and not self._goes_on(group, tail)):
+        if tail is None or (group and not group.goes_on(tail)):
             group = self._open = None
         if tail is None:
             return Base(None, None, is_end=True, is_keyframe=True)
@@ -158,10 +163,6 @@ class Groups:
         if group.low.deltas + self._size > self._every:
             return Base(tail, tail, is_end=True, is_keyframe=True, since=since)
         return Base(group.low, tail, is_end=True, is_keyframe=False, since=since)
-
-    def _goes_on(self, group: _Open, tail: Tail) -> bool:
-        """Return whether a group's end is the latest checkpoint, or one that it needs."""
-        return group.newest == tail.step and group.low.is_unchanged(self._store)
 
     def taken(self, base: Base) -> None:
         """Note that a save begins: coding overwrites the arrays of what it is coded against."""

@@ -210,3 +210,14 @@ def test_what_groups_need(tmp_path: Path) -> None:
         pytest.raises(ArgumentError, match="newest='exact'"),
     ):
         chain.save(0, STATES[0])
+
+
+@pytest.mark.parametrize("workers", [None, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_plan_says_what_the_save_does(tmp_path: Path, workers: int | None) -> None:
+    with opened(tmp_path, keyframe_every=9, workers=workers) as chain:
+        for step, state in enumerate(STATES[:14]):
+            plan = chain.plan(state)
+            told = sum(each.stored_bytes for each in plan.estimates())
+            assert told == pytest.approx(chain.save(step, state), abs=1500)
+            assert chain.info(step).parent == plan.parent
+            assert chain.info(step).kind == ("keyframe" if plan.parent is None else "delta")
