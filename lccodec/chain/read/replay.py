@@ -219,6 +219,7 @@ def replay_each(
     links: Sequence[Link],
     wanted: Mapping[int, Collection[str]],
     into: Mapping[str, Array] = MappingProxyType({}),
+    known: Mapping[int, Mapping[str, DecodedArray]] = MappingProxyType({}),
 ) -> Iterator[tuple[int, dict[str, DecodedArray]]]:
     """Yield arrays of several of `links`, in their order.
 
@@ -233,6 +234,9 @@ def replay_each(
         Names of arrays by the position of their link.
     into
         As for :func:`replay`, by name.
+    known
+        All arrays of some links that the wanted ones need, by the position of the link. Their own
+        parents need not be among `links`. They are not overwritten.
 
     Yields
     ------
@@ -244,11 +248,14 @@ def replay_each(
     DataError
         As :func:`replay`.
     """
-    frames, names = _needed(links, wanted)
+    frames, names = _needed(links, wanted, known)
     single = all(link.later is None for link in links)  # then an array has one place at a time
     users = Counter(id(above) for link in links for above in link.parents)
     decoded: dict[int, Decoded] = {}  # of links that others still need
     for position, link in enumerate(links):
+        if position in known:
+            decoded[id(link)] = Decoded(dict(known[position]), set())
+            continue
         before = [decoded[id(above)] for above in link.parents]
         for above in link.parents:
             users[id(above)] -= 1
@@ -308,7 +315,7 @@ def decoded_together(links: Sequence[Link]) -> list[list[int]]:
 
 def frames_of(links: Sequence[Link], name: str) -> list[tuple[Link, int]]:
     """Return the frames that an array of the last link needs, those of parents first."""
-    frames, _ = _needed(links, {len(links) - 1: [name]})
+    frames, _ = _needed(links, {len(links) - 1: [name]}, ())
     return [(link, number) for link in links for number, _ in frames.get(id(link), ())]
 
 
@@ -341,7 +348,7 @@ def _decode_frame(
 
 
 def _needed(
-    links: Sequence[Link], wanted: Mapping[int, Collection[str]]
+    links: Sequence[Link], wanted: Mapping[int, Collection[str]], known: Collection[int]
 ) -> tuple[dict[int, list[tuple[int, bool]]], dict[int, list[str]]]:
     """Return the frames that arrays of some links need, and the names of their references.
 
@@ -356,6 +363,8 @@ def _needed(
     seen: dict[int, set[str]] = {}  # arrays that all children of a link have in frames
     for position in reversed(range(len(links))):
         link = links[position]
+        if position in known:
+            continue
         own = names.pop(id(link))
         own.update(dict.fromkeys(wanted.get(position, ())))
         numbers, inherited, broken = part_arrays(link, own)

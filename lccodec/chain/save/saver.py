@@ -186,8 +186,7 @@ class Saver:
     ) -> TailFile:
         """Write a checkpoint, and keep it as the reference of the next one."""
         self._tail = None  # coding overwrites its arrays, so it must not stay if coding fails
-        self._groups.taken(base)
-        tail = base.tail
+        tail = self._groups.take(base)
         parents = {} if tail is None else tail.arrays
         arrays, entries, step = dict(parents), [], manifest.step or 0
         done, total = 0, sum(len(frame.arrays) for frame in plan.frames)

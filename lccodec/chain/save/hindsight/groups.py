@@ -33,8 +33,8 @@ _SHARE: Final = 0.5
 #: The newest steps that are looked at for groups that an earlier process has left, in groups.
 _LOOKED_AT: Final = 3
 
-#: Groups that may wait until one is settled at once.
-_MAX_WAITING: Final = 2
+#: Groups that may wait until one is settled at once: the ends of each are in memory.
+_MAX_WAITING: Final = 1
 
 
 def check_hindsight(hindsight: object) -> int:
@@ -90,7 +90,7 @@ class Base:
     before: Tail | None
     is_end: bool
     is_keyframe: bool
-    since: int | None = None
+    since: Tail | None = None
 
 
 @dataclass
@@ -106,6 +106,15 @@ class _Open:
         """Return whether a group ends with the latest checkpoint, which needs its end as it was."""
         own = self.low.links
         return tail.step == self.newest and tail.links[: len(own)] == own
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    """A group to be settled: the steps of its ends, and both as decoded if they are in memory."""
+
+    low: int
+    high: int
+    ends: tuple[Tail, Tail] | None = None
 
 
 class Groups:
@@ -124,7 +133,7 @@ class Groups:
     def __init__(self, store: WritableStore, size: int, keyframe_every: int) -> None:
         self._store, self._size, self._every = store, size, keyframe_every
         self._open: _Open | None = None
-        self._waiting: deque[tuple[int, int]] = deque()  # ends of groups to be settled
+        self._waiting: deque[_Waiting] = deque()
         self._settling: Iterator[None] | None = None
         self._looked = False
 
@@ -136,8 +145,9 @@ class Groups:
                 raise ArgumentError("hindsight= needs newest='exact': what is between is known only later")
 
     def forget(self) -> None:
-        """Begin a new group with the next save: others may change files meanwhile."""
+        """Begin a new group with the next save, and release memory: files may change meanwhile."""
         self._open, self._settling, self._looked = None, None, False
+        self._waiting = deque(replace(group, ends=None) for group in self._waiting)
 
     def settle_rest(self) -> None:
         """Settle all groups that an end of this process may leave."""
@@ -155,7 +165,7 @@ class Groups:
             group = self._open = None
         if tail is None:
             return Base(None, None, is_end=True, is_keyframe=True)
-        since = group.low.step if group and group.count else None
+        since = group.low if group and group.count else None
         if group is None or group.count + 1 < self._size:
             too_deep = tail.deltas >= self._every
             return Base(tail, tail, is_end=too_deep, is_keyframe=too_deep, since=since)
@@ -164,10 +174,11 @@ class Groups:
             return Base(tail, tail, is_end=True, is_keyframe=True, since=since)
         return Base(group.low, tail, is_end=True, is_keyframe=False, since=since)
 
-    def taken(self, base: Base) -> None:
-        """Note that a save begins: coding overwrites the arrays of what it is coded against."""
+    def take(self, base: Base) -> Tail | None:
+        """Return what a save is coded against: its arrays may be overwritten."""
         if base.is_end:
             self._open = None
+        return base.tail if base.tail is None or base.tail is base.before else _copied(base.tail)
 
     def quantizers(self, base: Base, policy: Policy, arrays: Sequence[Candidate]) -> dict[str, Quantizer]:
         """Return the quantizers of a save that are not up to the policy, by name."""
@@ -181,9 +192,10 @@ class Groups:
             return
         group = self._open
         if group is None or base.is_end:
+            low = _copied(tail)
             if base.since is not None:
-                self._waiting.append((base.since, tail.step))
-            self._open = _Open(_copied(tail), tail.step)
+                self._waiting.append(_Waiting(base.since.step, tail.step, (base.since, low)))
+            self._open = _Open(low, tail.step)
             return
         group.newest, group.count = tail.step, group.count + 1
         for name, movement in _moved(arrays, tail, base.before).items():
@@ -198,14 +210,16 @@ class Groups:
 
     def _look(self) -> None:
         """Find the groups that an earlier process has left."""
+        waiting = [(group.low, group.high) for group in self._waiting]
         found = unsettled(self._store, _LOOKED_AT * self._size)
-        self._waiting.extend(group for group in found if group not in self._waiting)
+        self._waiting.extend(_Waiting(*group) for group in found if group not in waiting)
 
     def _settle(self, seconds: float, between: Callable[[], None]) -> None:
         end = time.perf_counter() + seconds
         while self._waiting and (time.perf_counter() < end or len(self._waiting) > _MAX_WAITING):
             if self._settling is None:
-                self._settling = settle(self._store, *self._waiting[0])
+                group = self._waiting[0]
+                self._settling = settle(self._store, group.low, group.high, group.ends)
             try:
                 if next(self._settling, ...) is ...:
                     self._settling = None

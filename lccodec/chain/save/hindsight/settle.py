@@ -5,51 +5,25 @@ between the ends, and what that misses is coded only where it has to be. The las
 nothing needs it, then nothing needs the one before it, and so on. Each is replaced by an atomic
 commit. So at any moment each step can be restored, as it was saved or settled.
 
-All is read from the files, a few arrays at a time: first how far the weights are on their way at
-each step, then what each array loses. Memory holds these arrays at both ends and at one step, and
-what must be coded.
-
-Source: SPEC 9 (LCC-INT-06), :mod:`lccodec.policy.hindsight`.
+Source: SPEC 9 (LCC-INT-06).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
-import numpy as np
-
-from ....constants import FORMAT_MINOR, MAX_WEIGHT
 from ....container.disk.system import storage_errors
-from ....container.figures import FIGURES, StoredFigures, read_figures
-from ....container.manifest import INHERITED, Parent
-from ....element_types import Array, subtract, work
-from ....errors import LccodecError
-from ....parallel import slices
-from ....policy.hindsight import between_quantizers
-from ....policy.policy import Candidate, Policy
 from ....policy.record import read_record
-from ....quantizers.base import Quantizer
-from ....workers.crew import Threads
 from ...read.checkpoint import open_name
-from ...read.info import ArrayInfo
-from ...read.links import Link, value_or_raise
-from ...read.replay import Decoded, DecodedArray, decoded_together, interpolated, interpolates, replay_each
-from ...store.names import checkpoint_name
+from ...read.links import Link
 from ...store.store import Store, WritableStore
-from ..encode import encode_plan
-from ..plan import make_plan
-from ..reference import locked_soon
-
-#: Arrays by name.
-_Arrays: TypeAlias = dict[str, DecodedArray]
+from ..reference import Tail
+from .group import Between, Group
 
 
-def settle(store: WritableStore, low: int, high: int) -> Iterator[None]:
-    """Code again what lies between two ends, piece by piece.
+def settle(store: WritableStore, low: int, high: int, ends: Sequence[Tail] | None = None) -> Iterator[None]:
+    """Code again what lies between two ends, piece by piece. `ends` are both as decoded, if known.
 
     Nothing happens if the steps between are not a row of deltas that begins at the earlier end, or
     if their arrays are not those of the ends. Pinned steps stay as they are, with what they need;
@@ -61,7 +35,7 @@ def settle(store: WritableStore, low: int, high: int) -> Iterator[None]:
         If a checkpoint cannot be restored or written. Every step is as it was saved, or settled.
     """
     with storage_errors("cannot settle a group of", store.path), ExitStack() as files:
-        group = _open(store, low, high, files)
+        group = _open(store, low, high, ends, files)
         if group is None:
             return
         for _ in group.place():
@@ -95,162 +69,9 @@ def unsettled(store: Store, among: int) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-@dataclass
-class _Between:
-    """A step between two ends.
-
-    Parameters
-    ----------
-    link
-        Its checkpoint.
-    along
-        What `_Group.place` sums up: the products of its way from the earlier end and the whole way.
-    weight
-        How much the later end counts, in 256ths.
-    coded, quantizers
-        What must be coded, and what codes it if that is not up to the policy.
-    lost
-        By name, the root mean square of what arrays lose that are not coded.
-    """
-
-    link: Link
-    along: float = 0.0
-    weight: int = 0
-    coded: list[Candidate] = field(default_factory=list)
-    quantizers: dict[str, Quantizer | None] = field(default_factory=dict)
-    lost: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def step(self) -> int:
-        return self.link.manifest.step or 0
-
-
-@dataclass
-class _Group:
-    """Two ends, and the steps between them that are to be settled, by rising step."""
-
-    store: WritableStore
-    links: Sequence[Link]  # all that is needed to decode them, parents first
-    low: Link
-    high: Link
-    between: list[_Between]
-    known: Mapping[str, ArrayInfo]  # what is known of the arrays, by name
-    policy: Policy
-
-    def place(self) -> Iterator[None]:
-        """Find how far the weights are on their way at each step, by least squares."""
-        across = 0.0
-        for names in self._together([n for n, array in self.known.items() if array.role == "weight"]):
-            for step, low, high, arrays in self._decoded(names):
-                for name in names:
-                    if interpolates(low[name], high[name]) and interpolates(low[name], arrays[name]):
-                        products = _products(low[name], high[name], arrays[name])
-                        step.along += products[0]
-                        across += products[1] if step is self.between[0] else 0.0
-            yield
-        first, last = self.low.manifest.step or 0, self.high.manifest.step or 0
-        for step in self.between:
-            part = step.along / across if across > 0 else (step.step - first) / (last - first)
-            step.weight = min(max(round(256 * part), 0), MAX_WEIGHT) if math.isfinite(part) else 128
-
-    def compare(self) -> Iterator[None]:
-        """Find what each array loses, and keep what must be coded."""
-        moved = [_movements(link) for link in (*(step.link for step in self.between), self.high)]
-        movements = {name: [found[name] for found in moved if name in found] for name in self.known}
-        for names in self._together(list(self.known)):
-            for step, low, high, arrays in self._decoded(names):
-                before, after = Decoded(dict(low), set()), Decoded(dict(high), set())
-                above = interpolated(step.weight / 256, before, after, names).arrays
-                found = [self._candidate(name, arrays[name], above[name]) for name in names]
-                chosen = between_quantizers(self.policy, found, movements)
-                for c in found:
-                    if c.reference is not None and chosen.get(c.name, ...) is None:
-                        step.lost[c.name] = _distance(c)
-                    elif c.reference is None or not np.array_equal(c.bits, c.reference):
-                        step.quantizers.update({c.name: chosen[c.name]} if c.name in chosen else {})
-                        step.coded.append(_copied(c))
-            yield
-
-    def write_last(self) -> bool:
-        """Replace the last step that is left; return whether another one is left then."""
-        step, link = self.between[-1], self.between[-1].link
-        step.coded.sort(key=lambda c: link.names[c.name])
-        plan = make_plan(step.coded, self.policy, self.low.manifest.step, instead=step.quantizers)
-        numbers = [0] * len(link.index_names)
-        for number, frame in enumerate(plan.frames, 1):
-            for index in frame.arrays:
-                numbers[link.names[step.coded[index].name]] = number
-        references = {
-            c.name: DecodedArray(c.kind, c.shape, c.reference) for c in step.coded if c.reference is not None
-        }
-        with locked_soon(self.store) as held:
-            if held is None or not self._is_as_it_was():
-                return False
-            manifest = replace(
-                link.manifest,
-                minor=FORMAT_MINOR,
-                parent=Parent(self.low.manifest.step or 0, self.low.reader.root),
-                later=Parent(self.high.manifest.step or 0, self.high.reader.root),
-                weight=step.weight,
-                replaces=(*link.manifest.replaces, link.reader.root),
-                figures=_figures(step),
-                arrays=tuple(numbers),
-            )
-            if repr(manifest.tree) == repr(self.low.manifest.tree):
-                manifest = replace(manifest, tree=INHERITED)
-            entries = []
-            with self.store.writer(checkpoint_name(step.step), overwrite=True) as writer:
-                for pieces, _ in encode_plan(plan, references, self.policy.effort, Threads()):
-                    entries.append(writer.write_frame(pieces))
-                writer.commit(replace(manifest, frames=tuple(entries)))
-        self.between.pop()
-        return bool(self.between)
-
-    def _is_as_it_was(self) -> bool:
-        """Return whether the last step that is left, and all that it is to need, are still there.
-
-        Somebody else may have pinned, removed or replaced some of them.
-        """
-        needed = {link.manifest.step: link for link in (self.low, self.high, self.between[-1].link)}
-        steps = self.store.checkpoints()
-        if not steps.keys() >= needed.keys() or self.between[-1].step in self.store.pins():
-            return False
-        return all(self.store.root(steps[s or 0])[0] == link.reader.root for s, link in needed.items())
-
-    def _together(self, wanted: Sequence[str]) -> list[list[str]]:
-        """Return names of arrays, those together that are decoded together."""
-        link = self.links[-1]
-        together, found = decoded_together(self.links), dict[int, list[str]]()
-        for name in wanted:
-            found.setdefault(id(together[link.names[name]]), []).append(name)
-        return list(found.values())
-
-    def _decoded(self, names: Sequence[str]) -> Iterator[tuple[_Between, _Arrays, _Arrays, _Arrays]]:
-        """Yield the steps between: each with arrays of the earlier end, the later one, its own."""
-        steps = {id(step.link): step for step in self.between}
-        ends = self.low, self.high
-        wanted = {
-            position: names
-            for position, link in enumerate(self.links)
-            if id(link) in steps or any(link is end for end in ends)
-        }
-        known: list[_Arrays] = []
-        for position, arrays in replay_each(self.links, wanted):
-            step = steps.get(id(self.links[position]))
-            if step is None:  # an end: its memory is used for what follows
-                known.append({name: replace(a, bits=a.bits.copy(), start=0) for name, a in arrays.items()})
-            else:
-                low, high = known
-                yield step, low, high, arrays
-
-    def _candidate(self, name: str, array: DecodedArray, above: DecodedArray | LccodecError) -> Candidate:
-        found, known = value_or_raise(above), self.known[name]
-        fits = (found.kind, found.shape) == (array.kind, array.shape)
-        reference = found.bits if fits else None
-        return Candidate(name, known.role, known.why, array.kind, array.shape, array.bits, reference)
-
-
-def _open(store: WritableStore, low: int, high: int, files: ExitStack) -> _Group | None:
+def _open(
+    store: WritableStore, low: int, high: int, ends: Sequence[Tail] | None, files: ExitStack
+) -> Group | None:
     """Open the checkpoints of a group; ``None`` if there is nothing to settle."""
     steps = store.checkpoints()
     if low not in steps or high not in steps:
@@ -274,69 +95,14 @@ def _open(store: WritableStore, low: int, high: int, files: ExitStack) -> _Group
     if any(link.index_names != first.index_names for link in (*between, end)):
         return None
     pinned = [step for step in store.pins() if step in left]
-    settled = [_Between(link) for link in between if (link.manifest.step or 0) > max(pinned, default=low)]
-    links = [*line.links[: place + 1], end, *between]
+    settled = [Between(link) for link in between if (link.manifest.step or 0) > max(pinned, default=low)]
+    roots = [first.reader.root, end.reader.root]
+    known = [tail.arrays for tail in ends or () if [t.links[-1].root for t in ends or ()] == roots]
+    links = [*line.links[place if known else 0 : place + 1], end, *between]
     for link in links:
         link.reader.rest()
-    known = {array.name: array for array in line.info().arrays}
+    told = {array.name: array for array in line.info().arrays}
     policy = read_record(line.links[-1].manifest.policy).policy
     if not settled or not policy.lossy:
         return None
-    return _Group(store, links, first, end, settled, known, policy)
-
-
-def _products(low: DecodedArray, high: DecodedArray, array: DecodedArray) -> tuple[float, float]:
-    """Return the product of the way to an array and of the whole way, and the square of that."""
-    along = across = 0.0
-    with np.errstate(all="ignore"):
-        for part in slices(array.bits.size):
-            x, before, after = (work(a.bits[part], a.kind).astype(np.float64) for a in (array, low, high))
-            own, way = x - before, after - before
-            finite = np.isfinite(own) & np.isfinite(way)
-            along += float(np.dot(own[finite], way[finite]))
-            across += float(np.dot(way[finite], way[finite]))
-    return along, across
-
-
-def _movements(link: Link) -> dict[str, float]:
-    """Return how far arrays moved since the save before, as it was measured, by name."""
-    figures = read_figures(link.manifest.figures, len(link.index_names))
-    return {
-        name: found.movement
-        for name, found in zip(link.index_names, figures, strict=True)
-        if found.movement is not None
-    }
-
-
-def _distance(c: Candidate) -> float:
-    """Return the root mean square of the distances of components from their reference."""
-    total = 0.0
-    with np.errstate(all="ignore"):
-        for part in slices(c.bits.size):
-            d = subtract(c.bits[part], None if c.reference is None else c.reference[part], c.kind)
-            total += float(np.add.reduce(np.square(d, dtype=np.float64)))
-    return math.sqrt(total / c.bits.size) if c.bits.size else 0.0
-
-
-def _copied(c: Candidate) -> Candidate:
-    reference = None if c.reference is None else c.reference.copy()
-    return Candidate(c.name, c.role, c.why, c.kind, c.shape, c.bits.copy(), reference)
-
-
-def _figures(step: _Between) -> StoredFigures | None:
-    """Return the figures of a settled step: those of its save, with its errors as they are now.
-
-    What was lost before is a part of the distance between both, since the two have nothing to do
-    with each other. How far the step lags is not known any more.
-    """
-    stored, link = step.link.manifest.figures, step.link
-    if stored is None:
-        return None
-    count = len(link.index_names)
-    columns: dict[str, Array] = {name: stored.read(name, count).astype(np.float64) for name in FIGURES}
-    for name, lost in step.lost.items():
-        place = link.names[name]
-        before = columns["error"][place]
-        columns["error"][place] = math.sqrt(max(lost**2 - before**2, before**2))
-    columns["lag"][:] = math.nan
-    return StoredFigures.of(stored.since, columns)
+    return Group(store, links, known, first, end, settled, told, policy)
