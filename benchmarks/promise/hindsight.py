@@ -32,7 +32,7 @@ from . import table
 from .history import history
 from .kinds import KINDS, QUICK, Data, Kind
 from .program import prepare
-from .restored import EXACT, LOOK, MARKS, PARAMETERS, STALE, Outcome, array_bytes, error_and_lag, gone_on
+from .restored import EXACT, MARKS, PARAMETERS, STALE, Outcome, array_bytes, error_and_lag, gone_on, trained
 from .training import State, Training
 
 SIZE: Final = 8
@@ -71,14 +71,7 @@ def measure(kind: Kind, data: Data, cache: Path, seeds: int) -> None:
     run, other = kind.make(data, PARAMETERS), kind.make(data, PARAMETERS)
     last = max(max(kind.points) + max(MARKS), *(max(found, default=0) for found in saved.values()))
     wanted = {i for found in saved.values() for i in found}
-    states: dict[int, State] = {}
-    curve = []
-    for iteration in sorted(wanted | set(range(0, last + 1, LOOK))):
-        run.advance(iteration, PARAMETERS)
-        if iteration in wanted:
-            states[iteration] = run.state()
-        if iteration % LOOK == 0:
-            curve.append((iteration, run.loss()))
+    states, curve = trained(run, wanted, last)
     for (point, policy), iterations in saved.items():
         if not iterations:
             continue  # the run has not had a whole group before

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -40,6 +40,7 @@ __all__ = [
     "gone_on",
     "measure",
     "outcomes",
+    "trained",
 ]
 
 EXACT, STALE = "exact", "exact, one interval older"
@@ -114,14 +115,7 @@ def measure(kind: Kind, data: Data, cache: Path, policies: Mapping[str, Any], se
     run, other = kind.make(data, PARAMETERS), kind.make(data, PARAMETERS)
     last = max(kind.points) + max(MARKS)
     wanted = {i for every, point, _ in missing for i in _saved(every, point)}
-    states: dict[int, State] = {0: run.state()}
-    curve = []
-    for iteration in sorted(wanted | set(range(0, last + 1, LOOK))):
-        run.advance(iteration, PARAMETERS)
-        if iteration in wanted:
-            states[iteration] = run.state()
-        if iteration % LOOK == 0:
-            curve.append((iteration, run.loss()))
+    states, curve = trained(run, wanted, last)
     exact: dict[int, tuple[float, ...]] = {}
     for every, point, policy in missing:
         before, now = states[point - every], states[point]
@@ -140,6 +134,20 @@ def measure(kind: Kind, data: Data, cache: Path, policies: Mapping[str, Any], se
         path = file_of(cache, kind.name, every, point, policy, seeds)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(found)) + "\n")
+
+
+def trained(
+    run: Training, wanted: Collection[int], last: int
+) -> tuple[dict[int, State], list[tuple[int, float]]]:
+    """Train a run; return its states at 0 and where they are wanted, and its curve of losses."""
+    states, curve = {0: run.state()}, []
+    for iteration in sorted({*wanted, *range(0, last + 1, LOOK)}):
+        run.advance(iteration, PARAMETERS)
+        if iteration in wanted:
+            states[iteration] = run.state()
+        if iteration % LOOK == 0:
+            curve.append((iteration, run.loss()))
+    return states, curve
 
 
 def _saved(every: int, point: int) -> list[int]:

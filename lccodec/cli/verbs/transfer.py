@@ -18,6 +18,7 @@ from ...chain.read.exact import open_path
 from ...chain.read.history import select_shares
 from ...chain.read.info import CheckpointInfo
 from ...chain.store.directory import DirectoryStore
+from ...policy.hindsight import GROUP
 from ...policy.record import Kept
 from ...policy.roles import ROLES, Role
 from ...printable import printable
@@ -89,6 +90,14 @@ def _step_list(
     help="Whether to keep the newest state bit for bit in an extra file, if anything may be lost."
     "  [default: as the chain was saved before; exact for a new one]",
 )
+@click.option(
+    "--hindsight",
+    type=click.IntRange(2),
+    is_flag=False,
+    flag_value=GROUP,
+    metavar="[N]",
+    help=f"Save in groups of N: once a group is complete, what lies within it is encoded again.  [{GROUP}]",
+)
 @workers_option
 def save(  # one parameter for each option: click passes them by name
     directory: Path,
@@ -99,6 +108,7 @@ def save(  # one parameter for each option: click passes them by name
     dry_run: bool,
     policy: str | None,
     newest: Kept | None,
+    hindsight: int | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -142,7 +152,7 @@ def save(  # one parameter for each option: click passes them by name
         if count > 1 and not as_json and (found := offered(loader, count, exact)):
             say(forecasts_text(found, count, exact))
     saved = []
-    chain = Chain(directory, policy=policy, workers=workers, newest=newest)
+    chain = Chain(directory, policy=policy, workers=workers, newest=newest, hindsight=hindsight or 0)
     with chain, render.progress("saving") as update:
         following = loader.following
         for before, ((number, file), loaded) in enumerate(zip(mapped.steps.items(), loader, strict=True)):

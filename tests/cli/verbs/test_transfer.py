@@ -222,6 +222,20 @@ def test_the_newest_state_is_kept_exact(tmp_path):
     run("save", chain, tmp_path / "2.npz", "--newest", "oldest", code=2)
 
 
+def test_files_are_saved_in_groups(tmp_path):
+    weights = np.cumsum(np.random.default_rng(0).standard_normal((7, 90, 90), np.float32), 0)
+    for step, weight in enumerate(weights):
+        npz.save_file({"weight": weight}, tmp_path / f"{step}.npz")
+    files = [tmp_path / f"{step}.npz" for step in range(7)]
+    _, stderr = run("save", tmp_path / "run", *files, "--hindsight", 3, code=2)
+    assert "'lossless' loses nothing" in stderr
+    run("save", tmp_path / "run", *files, "--policy", "balanced", "--hindsight", 3)
+    shown, _ = run("ls", tmp_path / "run")
+    assert [shown.count(kind) for kind in ("keyframe", "interp")] == [2, 4]  # one of them in the summary
+    run("restore", tmp_path / "run", "-o", tmp_path / "back.npz")
+    assert np.array_equal(npz.load_file(tmp_path / "back.npz")["weight"], weights[6])
+
+
 @pytest.mark.parametrize("suffix", [".safetensors", ".lcc.h5"])
 def test_average(chain, tmp_path, suffix):
     output = tmp_path / f"avg{suffix}"
