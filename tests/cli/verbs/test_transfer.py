@@ -231,7 +231,7 @@ def test_files_are_saved_in_groups(tmp_path):
     assert "'lossless' loses nothing" in stderr
     run("save", tmp_path / "run", *files, "--policy", "balanced", "--hindsight", 3)
     shown, _ = run("ls", tmp_path / "run")
-    assert [shown.count(kind) for kind in ("keyframe", "interp")] == [2, 4]  # one of them in the summary
+    assert shown.count("interp") == 4
     run("restore", tmp_path / "run", "-o", tmp_path / "back.npz")
     assert np.array_equal(npz.load_file(tmp_path / "back.npz")["weight"], weights[6])
 
