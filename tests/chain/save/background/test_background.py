@@ -304,7 +304,7 @@ def test_an_error_of_the_end_does_not_hide_an_error_of_the_loop(
 ) -> None:
     """It has no notes, as an error of a save in the background has."""
 
-    def refuse() -> None:
+    def refuse(_: bool) -> None:
         raise StorageError("the disk is gone")
 
     with pytest.raises(ZeroDivisionError) as raised, chain:
