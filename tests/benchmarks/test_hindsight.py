@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.networks.datasets import Split
-from benchmarks.promise import hindsight, kinds
+from benchmarks.promise import hindsight, kinds, restored
 
 from ..support.pools import Here
 
@@ -35,6 +35,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     images = random.standard_normal((200, 1, 28, 28)).astype(np.float32)
     split = Split(images, random.integers(10, size=200))
     data = kinds.Data(split, split, random.integers(4, size=3_000))
+    monkeypatch.setattr(restored, "MARKS", (2, 3))
     monkeypatch.setattr(hindsight, "ProcessPoolExecutor", Here)
     monkeypatch.setattr(hindsight, "as_completed", list)
     monkeypatch.setattr(kinds.Data, "load", lambda _: data)
