@@ -2,20 +2,21 @@
 
 Protocol
 --------
-As in `restored`, at the middle one of a kind's intervals. A chain in groups saves all states of
-three groups around a point, or of as many as a run has had until then, and is closed: so all of it
-is settled. Then the point is restored, as the history has it. It lies at the end of a group, in its
-middle, after a quarter, or right after its beginning, so that each level is measured. A chain
-without groups saves the states up to the point.
+As in `restored`. A chain in groups saves all states of three groups around a point, or of as many
+as a run has had until then, and is closed: so all of it is settled. Then the point is restored, as
+the history has it. At the middle one of a kind's intervals it lies at each of the eight places in a
+group in turn, at the others once at each level. A chain without groups saves the states up to the
+point.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -33,11 +34,13 @@ from .history import history
 from .kinds import KINDS, QUICK, Data, Kind
 from .program import prepare
 from .restored import EXACT, MARKS, PARAMETERS, STALE, Outcome, array_bytes, error_and_lag, gone_on, trained
+from .table import Row
 from .training import State, Training
 
 SIZE: Final = 8
 GROUPS: Final = 3
-PLACES: Final = {"end": 8, "middle": 4, "quarter": 2, "eighth": 1}  # after the beginning of its group
+PLACES: Final = {f"in groups: {place} of {SIZE}": place for place in range(1, SIZE + 1)}
+LEVELS: Final = {name: place for name, place in PLACES.items() if SIZE % place == 0}
 PLAIN: Final = "balanced"
 
 
@@ -56,13 +59,17 @@ def saved_around(every: int, point: int, place: int) -> list[int]:
     return list(range(start, start + (GROUPS * SIZE + 1) * every, every))
 
 
-def measure(kind: Kind, data: Data, cache: Path, seeds: int) -> None:
+def places(kind: Kind, every: int) -> Iterable[str]:
+    """Return at which places of a group the points of a kind are measured."""
+    return PLACES if every == kind.every[1] else LEVELS
+
+
+def measure(kind: Kind, every: int, data: Data, cache: Path, seeds: int) -> None:
     """Train a run of a kind, and measure at its points what is not measured yet."""
-    every = kind.every[1]
     missing = [
         (point, policy)
         for point in kind.points[1:]
-        for policy in (EXACT, STALE, PLAIN, *PLACES)
+        for policy in (EXACT, STALE, PLAIN, *places(kind, every))
         if not file_of(cache, kind.name, every, point, policy, seeds).exists()
     ]
     if not missing:
@@ -84,9 +91,8 @@ def measure(kind: Kind, data: Data, cache: Path, seeds: int) -> None:
             sizes, restored = _through_a_chain(run, chosen, point, 0 if policy == PLAIN else SIZE)
             figures = error_and_lag(run, restored, now, before)
         losses = gone_on(other, restored, point, seeds)
-        name = f"in groups: {policy}" if policy in PLACES else policy
         shown = tuple(curve) if policy == EXACT else ()
-        found = Outcome(kind.name, every, point, name, losses, *sizes, *figures, shown)
+        found = Outcome(kind.name, every, point, policy, losses, *sizes, *figures, shown)
         path = file_of(cache, kind.name, every, point, policy, seeds)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(found)) + "\n")
@@ -102,7 +108,7 @@ def _saved(every: int, point: int, policy: str) -> list[int]:
 
 def file_of(cache: Path, kind: str, every: int, point: int, policy: str, seeds: int) -> Path:
     """Return where an outcome is kept."""
-    name = f"{kind}-{every}-{point}-{policy}-{seeds}.json".replace(" ", "_").replace(",", "")
+    name = f"{kind}-{every}-{point}-{policy}-{seeds}.json".replace(" ", "_").translate({44: "", 58: ""})
     return cache / "hindsight" / name
 
 
@@ -122,10 +128,36 @@ def _through_a_chain(
     return (whole / fmean(others), whole / fmean(info.file_bytes for info in infos)), restored
 
 
-def measure_kind(name: str, data: Path, cache: Path, seeds: int) -> str:
-    """Measure one kind; what a process of the pool does."""
-    measure(KINDS[name], Data.load(data), cache, seeds)
-    return name
+def measure_kind(name: str, every: int, data: Path, cache: Path, seeds: int) -> str:
+    """Measure one kind at one interval; what a process of the pool does."""
+    measure(KINDS[name], every, Data.load(data), cache, seeds)
+    return f"{name} every {every}"
+
+
+def markdown(found: Sequence[Row], shown: Iterable[str]) -> str:
+    """Return a table of costs: a line for each point of a run, a column for each place."""
+    shown = [PLAIN, *shown]
+    lines = [
+        f"| run | every | at | {' | '.join(shown)} |".replace("in groups: ", ""),
+        "|---|" + "---:|" * (2 + len(shown)),
+    ]
+    for kind, every, point in dict.fromkeys(
+        (r.outcome.kind, r.outcome.every, r.outcome.point) for r in found
+    ):
+        there = {
+            row.outcome.policy: _cost(row)
+            for row in found
+            if (row.outcome.kind, row.outcome.every, row.outcome.point) == (kind, every, point)
+        }
+        lines.append(f"| {kind} | {every} | {point} | {' | '.join(there.get(s, '') for s in shown)} |")
+    return "\n".join(lines)
+
+
+def _cost(row: Row) -> str:
+    if math.isnan(row.middle):
+        return "-"
+    cost = f"{row.middle:.2f} ± {row.cost - row.middle:.2f}"
+    return cost if row.is_told else f"({cost})"
 
 
 def main() -> int:
@@ -137,6 +169,7 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, metavar="KIND", help=f"of {', '.join(KINDS)}")
     parser.add_argument("--seeds", type=int, default=6, metavar="N", help="of the batches (default: 6)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
+    parser.add_argument("--every", choices=("middle", "others"), default="middle", help="which intervals")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}; three seeds")
     parser.add_argument("--results", type=Path, metavar="FILE", help="put the tables into this markdown file")
     parser.add_argument("--history", action="store_true", help="only a history of 50 of a GPT of 3.2 M")
@@ -150,27 +183,30 @@ def main() -> int:
         return 0
     data, names = data_directory(arguments.data), arguments.kinds or list(QUICK if arguments.quick else KINDS)
     seeds = min(arguments.seeds, 3) if arguments.quick else arguments.seeds
+    chosen = [1] if arguments.every == "middle" else [0, 2]
+    runs = [(name, KINDS[name].every[i]) for name in names for i in chosen]
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn"), initializer=prepare) as pool:
-        made = [pool.submit(measure_kind, n, data, arguments.cache, seeds) for n in names]
+        made = [pool.submit(measure_kind, *run, data, arguments.cache, seeds) for run in runs]
         for future in as_completed(made):
             print(f"done: {future.result()}", file=sys.stderr)
+    shown = (PLAIN, *places(KINDS[names[0]], runs[0][1]))
     found = [
-        json.loads(path.read_text())
-        for name in names
-        for path in sorted(file_of(arguments.cache, name, 0, 0, "", seeds).parent.glob("*.json"))
-        if path.name.startswith(f"{name}-".replace(" ", "_")) and path.name.endswith(f"-{seeds}.json")
+        Outcome(**{**each, "curve": tuple(map(tuple, each["curve"]))})
+        for name, every in runs
+        for point in KINDS[name].points[1:]
+        for policy in (EXACT, STALE, *shown)
+        if (path := file_of(arguments.cache, name, every, point, policy, seeds)).exists()
+        for each in [json.loads(path.read_text())]
     ]
-    outcomes = [Outcome(**{**each, "curve": tuple(map(tuple, each["curve"]))}) for each in found]
-    rows = table.rows(sorted(outcomes, key=lambda o: (names.index(o.kind), o.point)))
-    policies = (PLAIN, *(f"in groups: {place}" for place in PLACES))
+    rows = table.rows(found)
     text = "\n\n".join(
         [
             f"{datetime.now(UTC).date()}; seeds 1 to {seeds} of the batches, 0 of the parameters.",
-            table.summary(rows, policies),
-            table.markdown(rows, policies),
+            table.summary(rows, shown),
+            markdown(rows, shown[1:]),
         ]
     )
     print(text)
     if arguments.results:
-        put_into(arguments.results, "hindsight.py", text)
+        put_into(arguments.results, f"hindsight.py --every {arguments.every}", text)
     return 0
