@@ -92,7 +92,7 @@ class Group:
         across = 0.0
         for names in self._some_weights():
             for step, low, high, arrays in self._decoded(names):
-                for name in names:
+                for name in filter(self._is_weight, names):
                     if interpolates(low[name], high[name]) and interpolates(low[name], arrays[name]):
                         products = _products(low[name], high[name], arrays[name])
                         step.along += products[0]
@@ -104,22 +104,27 @@ class Group:
             step.weight = min(max(round(256 * part), 0), MAX_WEIGHT) if math.isfinite(part) else 128
 
     def _some_weights(self) -> list[list[str]]:
-        """Return names of some weights, by chance but always the same: decoding takes long."""
-        weights = [name for name, array in self.known.items() if array.role == "weight"]
-        together = self._together(weights)
-        sizes = {name: math.prod(self.known[name].shape) for name in weights}
+        """Return names of some weights, by chance but always the same: decoding takes long.
+
+        Those of other arrays are among them that are decoded together with a weight.
+        """
+        sizes = {n: math.prod(a.shape) for n, a in self.known.items() if self._is_weight(n)}
+        together = [names for names in self._together() if not sizes.keys().isdisjoint(names)]
         left, chosen = max(sum(sizes.values()) * _SAMPLED_SHARE, _MIN_SAMPLED), list[list[str]]()
         for place in np.random.default_rng(0).permutation(len(together)).tolist():
             if left > 0:
                 chosen.append(together[place])
-                left -= sum(sizes[name] for name in together[place])
+                left -= sum(sizes.get(name, 0) for name in together[place])
         return chosen
+
+    def _is_weight(self, name: str) -> bool:
+        return self.known[name].role == "weight"
 
     def compare(self) -> Iterator[None]:
         """Find what each array loses, and keep what must be coded."""
         moved = [_movements(link) for link in (*(step.link for step in self.between), self.high)]
         movements = {name: [found[name] for found in moved if name in found] for name in self.known}
-        for names in self._together(list(self.known)):
+        for names in self._together():
             for step, low, high, arrays in self._decoded(names):
                 before, after = Decoded(dict(low), set()), Decoded(dict(high), set())
                 above = interpolated(step.weight / 256, before, after, names).arrays
@@ -179,11 +184,11 @@ class Group:
             return False
         return all(self.store.root(steps[s or 0])[0] == link.reader.root for s, link in needed.items())
 
-    def _together(self, wanted: Sequence[str]) -> list[list[str]]:
-        """Return names of arrays, those together that are decoded together."""
+    def _together(self) -> list[list[str]]:
+        """Return the names of all arrays, those together that are decoded together."""
         link = self.links[-1]
         together, found = decoded_together(self.links), dict[int, list[str]]()
-        for name in wanted:
+        for name in self.known:
             found.setdefault(id(together[link.names[name]]), []).append(name)
         return list(found.values())
 

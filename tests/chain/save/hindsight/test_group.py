@@ -61,3 +61,18 @@ def test_what_is_not_finite_stays(tmp_path: Path) -> None:
     for step, state in enumerate(states):
         for name in ROLES:
             assert np.array_equal(np.isfinite(chain.restore(step)[name]), np.isfinite(state[name]))
+
+
+def test_a_weight_that_shares_a_frame_with_others(tmp_path: Path) -> None:
+    states = run_of(9, (30, 40))
+    for step, state in enumerate(states):
+        state["bias"] = np.full(5, step, np.float32)
+        state["seen"] = np.full(3, 64 * step, np.float32)
+    roles = {"w": "weight", "bias": "weight"}
+    with lccodec.Chain(tmp_path, "balanced", hindsight=4, roles=roles) as chain:
+        for step, state in enumerate(states):
+            chain.save(step, state)
+    assert kinds(chain) == "kiiidiiid"
+    for step, state in enumerate(states):
+        restored = chain.restore(step)
+        assert all(np.array_equal(restored[name], state[name]) for name in ("bias", "seen"))
