@@ -3,8 +3,9 @@
 They are written with TensorBoard's own writer (the extra ``tensorboard``), without TensorFlow or
 PyTorch. The tags of scalars are ``movement/NAME``, ``rms/NAME`` and so on, so that TensorBoard puts
 arrays with the same figure together; sizes are ``checkpoint/bytes``. What each save measured is in
-``measured_error/ROLE``, in movements, and ``measured_lag/ROLE``, in intervals. Histograms have the
-names of the arrays. Characters that are not printable become escapes.
+``measured_error/ROLE``, in movements, and ``measured_lag/ROLE``, in intervals. What was found
+beside originals is in ``original_error/NAME`` and ``original_bias/NAME``. Histograms have the names
+of the arrays. Characters that are not printable become escapes.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _scalars(run: Run, place: int, value_of: Any) -> Iterator[Any]:
         for figure, rows in (("error", run.loss.error), ("bias", run.loss.bias)):
             for row, series in zip(run.arrays, rows, strict=True):
                 if (number := series[at]) is not None:
-                    yield value_of(tag=printable(f"{figure}/{row.name}"), simple_value=number)
+                    yield value_of(tag=printable(f"original_{figure}/{row.name}"), simple_value=number)
 
 
 def _histograms(run: Run, place: int, value_of: Any) -> Iterator[Any]:

@@ -1,14 +1,14 @@
 """The figures of a manifest: what a save measured of each array (SPEC 8, LCC-FIG).
 
-A figure has a bfloat16 number for each array: three digits are enough, and take two bytes.
+A figure has one bfloat16 number for each array, or seven: three digits are enough.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -20,9 +20,17 @@ from .canonical import parse_base64, write_base64
 from .scalars import Json
 
 #: The figures, in the order of LCC-FIG-01.
-FIGURES: Final = ("spread", "movement", "error", "lag")
+FIGURES: Final = (
+    *("spread", "movement", "error", "lag"),
+    *("rms", "minimum", "maximum", "zeros", "not_finite", "quantiles"),
+)
 
+#: The shares of elements that are not above each number of ``quantiles`` (LCC-FIG-05).
+QUANTILES: Final = (0.0668, 0.1587, 0.3085, 0.5, 0.6915, 0.8413, 0.9332)
+
+_NUMBERS: Final = {"quantiles": len(QUANTILES)}  # of each array; one, if it is not here
 _OF_MOVEMENT: Final = frozenset({"movement", "lag"})  # those that need the save before
+_SIGNED: Final = frozenset({"lag", "minimum", "maximum", "quantiles"})
 _UNKNOWN: Final = 0x7FC0  # LCC-FIG-04
 _INFINITE: Final = 0x7F80
 _SIGN: Final = 0x8000
@@ -38,7 +46,7 @@ class StoredFigures:
     since
         The step of the save before; ``None`` if no figure needs it.
     numbers
-        By name, in the order of `FIGURES`, the bytes of a figure: bfloat16, one for each array.
+        By name, in the order of `FIGURES`, the bytes of a figure: bfloat16, by array.
     """
 
     since: int | None
@@ -46,7 +54,7 @@ class StoredFigures:
 
     @classmethod
     def of(cls, since: int | None, numbers: Mapping[str, Array]) -> Self | None:
-        """Return figures from float64 numbers, one for each array, NaN where it is not known.
+        """Return figures from float64 numbers by array, NaN where they are not known.
 
         Figures that know nothing are left out. The result is ``None`` if nothing is left.
         """
@@ -60,10 +68,14 @@ class StoredFigures:
         return cls(since if _OF_MOVEMENT.intersection(known) else None, known)
 
     def read(self, name: str, arrays: int) -> Array:
-        """Return the number of each array, float32; NaN where it is not known."""
+        """Return the number of each array, float32; NaN where it is not known.
+
+        ``quantiles`` have a row for each array.
+        """
+        shape = (arrays, _NUMBERS[name]) if name in _NUMBERS else arrays
         if name not in self.numbers:
-            return np.full(arrays, np.nan, np.float32)
-        return widen(read_numbers(self.numbers[name], np.uint16))
+            return np.full(shape, np.nan, np.float32)
+        return widen(read_numbers(self.numbers[name], np.uint16)).reshape(shape)
 
     def to_json(self) -> Json:
         """Return the member of the manifest."""
@@ -107,12 +119,13 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
 
 
 def _parse_figure(text: Json, arrays: int, name: str, where: str) -> bytes:
-    data = parse_base64(text, 2 * arrays)
+    size = 2 * _NUMBERS.get(name, 1)
+    data = parse_base64(text, size * arrays)
     if data is None:
-        raise FormatError("LCC-FIG-03", where, f"not two bytes for each of {arrays} arrays")
+        raise FormatError("LCC-FIG-03", where, f"not {size} bytes for each of {arrays} arrays")
     patterns = read_numbers(data, np.uint16)
     known = patterns != _UNKNOWN
-    below = (patterns & _SIGN != 0) if name != "lag" else patterns == _SIGN
+    below = patterns == _SIGN if name in _SIGNED else patterns & _SIGN != 0
     if not known.any() or (((patterns & _INFINITE == _INFINITE) | below) & known).any():
         raise FormatError("LCC-FIG-04", where, "not finite, or negative, or nothing is known")
     return data
@@ -122,8 +135,9 @@ def _parse_figure(text: Json, arrays: int, name: str, where: str) -> bytes:
 class Figures:
     """What a save measured of an array or, combined, of the arrays of a role; ``None`` if unknown.
 
-    They are estimates by a sample, of three digits. Spread, movement and error have the unit of the
-    values. They are root mean squares over elements, also where arrays are combined.
+    They have three digits. All but the extremes and `not_finite` are estimates by a sample. Spread,
+    movement, error and rms have the unit of the values. They are root mean squares over elements,
+    also where arrays are combined.
 
     Parameters
     ----------
@@ -137,12 +151,34 @@ class Figures:
     lag
         How far restored values lie behind, along the last movement, in intervals between saves: 1
         where they are those of the save before, 0 where they are not behind.
+    rms
+        The root mean square of the values.
+    minimum, maximum
+        The least and the greatest value that is finite.
+    zeros
+        The share of values that are 0.
+    not_finite
+        How many values are NaN or infinite.
+    quantiles
+        The values that the shares `QUANTILES` of the array are not above: those of a normal
+        distribution at -1.5, -1, ..., 1.5 standard deviations. Of one array only.
     """
 
     spread: float | None = None
     movement: float | None = None
     error: float | None = None
     lag: float | None = None
+    rms: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    zeros: float | None = None
+    not_finite: float | None = None
+    quantiles: tuple[float, ...] | None = None
+
+    @property
+    def relative_movement(self) -> float | None:
+        """The movement over the root mean square of the values."""
+        return _ratio(self.movement, self.rms)
 
     @property
     def error_in_movements(self) -> float | None:
@@ -150,11 +186,18 @@ class Figures:
         return _ratio(self.error, self.movement)
 
     @property
+    def bias(self) -> float | None:
+        """The correlation of error and movement about 0: below 0, restored values lie behind."""
+        lag = None if self.lag is None else -self.lag
+        found = _ratio(lag, self.error_in_movements)
+        return None if found is None else min(max(found, -1.0), 1.0)
+
+    @property
     def error_in_spreads(self) -> float | None:
         """The error in spreads: 1 is as far as the values lie from their mean."""
         return _ratio(self.error, self.spread)
 
-    def numbers(self) -> dict[str, float | None]:
+    def numbers(self) -> dict[str, float | Sequence[float] | None]:
         """Return all numbers by name: those that are stored, and the error in both other units.
 
         Examples
@@ -181,8 +224,15 @@ def read_figures(stored: StoredFigures | None, arrays: int) -> list[Figures]:
     """Return the figures of each array of a checkpoint."""
     if stored is None:
         return [UNKNOWN] * arrays
-    columns = [stored.read(name, arrays).tolist() for name in FIGURES]
-    return [Figures(*(None if math.isnan(n) else n for n in row)) for row in zip(*columns, strict=True)]
+    columns = [map(_known, stored.read(name, arrays).tolist()) for name in FIGURES]
+    return [Figures(*row) for row in zip(*columns, strict=True)]
+
+
+def _known(number: Any) -> Any:
+    """Return a number, or numbers as a tuple; ``None`` for what is not known."""
+    if isinstance(number, list):
+        return None if any(map(math.isnan, number)) else tuple(number)
+    return None if math.isnan(number) else number
 
 
 def combined(arrays: Iterable[tuple[Figures, int]]) -> Figures:
@@ -195,13 +245,25 @@ def combined(arrays: Iterable[tuple[Figures, int]]) -> Figures:
     if any(figures.movement is None for figures, _ in found):
         found = [(replace(figures, movement=None, lag=None), count) for figures, count in found]
 
-    def size(name: str) -> float | None:
+    def known(name: str) -> list[tuple[float, int]]:
         numbers = [(getattr(figures, name), count) for figures, count in found]
-        known = [(number, count) for number, count in numbers if number is not None]
-        total = sum(count for _, count in known)
-        return math.sqrt(sum(n * n * count for n, count in known) / total) if total else None
+        return [(number, count) for number, count in numbers if number is not None]
+
+    def size(name: str) -> float | None:
+        total = sum(count for _, count in known(name))
+        return math.sqrt(sum(n * n * count for n, count in known(name)) / total) if total else None
 
     lags = [(f.lag, (f.movement or 0) ** 2 * count) for f, count in found if f.lag is not None]
     moved = sum(weight for _, weight in lags)
-    lag = sum(lag * weight for lag, weight in lags) / moved if moved else None
-    return Figures(size("spread"), size("movement"), size("error"), lag)
+    zeros, bad = known("zeros"), known("not_finite")
+    return Figures(
+        spread=size("spread"),
+        movement=size("movement"),
+        error=size("error"),
+        lag=sum(lag * weight for lag, weight in lags) / moved if moved else None,
+        rms=size("rms"),
+        minimum=min((n for n, _ in known("minimum")), default=None),
+        maximum=max((n for n, _ in known("maximum")), default=None),
+        zeros=_ratio(sum(n * count for n, count in zeros), sum(count for _, count in zeros)),
+        not_finite=sum(n for n, _ in bad) if bad else None,
+    )

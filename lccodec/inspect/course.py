@@ -5,45 +5,49 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..chain.read.checkpoint import open_step
+from ..chain.read.info import ArrayInfo
+from ..chain.read.links import Link
 from ..chain.read.replay import DecodedArray, replay_each
 from ..chain.store.store import Store
 from ..errors import LccodecError
-from .measures.trajectory import Trajectory
-from .report import ArrayRow
+from .inventory import array_row
+from .measures.trajectory import Told, Trajectory
 
 
-def course(store: Store, row: ArrayRow, progress: Callable[[int, int], object] | None = None) -> Trajectory:
+def course(
+    store: Store, about: ArrayInfo, progress: Callable[[int, int], object] | None = None
+) -> Trajectory:
     """Return the figures of an array at every step that can be read and has it.
 
-    `progress` is called as ``progress(done, total)`` with numbers of steps.
+    `about` is what is known of the array at one step. `progress` is called as
+    ``progress(done, total)`` with numbers of steps.
     """
-    total, found = len(store.steps()), Trajectory([row])
-    arrays: dict[int, DecodedArray] = {}
-    for step, array in _arrays(store, row.name):
-        arrays.clear()
+    total, found, name = len(store.steps()), Trajectory([array_row(about)]), about.name
+    for link, array in _arrays(store, name):
+        step = link.manifest.step or 0
         if found.steps and step <= found.steps[-1]:
             continue  # a branch of the chain: the steps of the newest branch are shown
-        arrays[step] = array
-        found.add(step, {row.name: array})
+        told = Told.of(link.figures()[name], about.lossy)
+        found.add(step, {name: array}, {name: told}, link.since)
         if progress is not None:
             progress(len(found.steps), total)
     return found
 
 
-def _arrays(store: Store, name: str) -> Iterator[tuple[int, DecodedArray]]:
+def _arrays(store: Store, name: str) -> Iterator[tuple[Link, DecodedArray]]:
     """Yield the array at every step. It is valid until the next one is asked for."""
     steps = store.steps()
     between = [step for step, file in steps.items() if len(store.parents_of(file)) == 2]
     waiting = iter(between)
     due = next(waiting, None)
-    for step, array in _lines(store, name, set(steps).difference(between)):
-        while due is not None and due < step:  # interpolated, with a walk of its own
+    for link, array in _lines(store, name, set(steps).difference(between)):
+        while due is not None and due < (link.manifest.step or 0):  # interpolated, with a walk of its own
             yield from _line(store, due, {due}, name)
             due = next(waiting, None)
-        yield step, array
+        yield link, array
 
 
-def _lines(store: Store, name: str, left: set[int]) -> Iterator[tuple[int, DecodedArray]]:
+def _lines(store: Store, name: str, left: set[int]) -> Iterator[tuple[Link, DecodedArray]]:
     """Yield the array at the steps that are `left`, none of them interpolated."""
     lines: list[tuple[int, set[int]]] = []  # the newest step of a line, and its steps that no other has
     while left:
@@ -61,7 +65,7 @@ def _lines(store: Store, name: str, left: set[int]) -> Iterator[tuple[int, Decod
         yield from _line(store, newest, own, name)
 
 
-def _line(store: Store, newest: int, steps: set[int], name: str) -> Iterator[tuple[int, DecodedArray]]:
+def _line(store: Store, newest: int, steps: set[int], name: str) -> Iterator[tuple[Link, DecodedArray]]:
     """Yield the array at some of the steps that lead to one, until it cannot be decoded."""
     try:
         with open_step(store, newest) as file:
@@ -71,6 +75,6 @@ def _line(store: Store, newest: int, steps: set[int], name: str) -> Iterator[tup
                 if (link.manifest.step or 0) in steps and name in link.names
             }
             for position, arrays in replay_each(file.links, wanted):
-                yield file.links[position].manifest.step or 0, arrays[name]
+                yield file.links[position], arrays[name]
     except LccodecError:
         return

@@ -23,7 +23,7 @@ from .comparison import compare
 from .flags import array_flags, checkpoint_flags, coarse_flags, in_order
 from .inventory import Inventory, shortened
 from .measures.originals import ChainOriginals, ExactOriginals, Originals
-from .measures.trajectory import Trajectory
+from .measures.trajectory import Told, Trajectory
 from .report import Checkpoint, Comparison, Report, Run
 from .selection import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
 from .source import Source, open_source
@@ -122,7 +122,7 @@ def _run(
         for number, visit in source.visits(decode=True):
             problems[number] = _problems(source, visit)
             if number in shown and visit.error is None:
-                trajectory.add(number, visit.arrays())
+                _add(trajectory, number, visit)
             tick()
     figures = trajectory.finish()
     checkpoints = [
@@ -149,6 +149,17 @@ def _run(
         flags=in_order(flags),
         loss=trajectory.losses.loss(found.policies.values()),
     )
+
+
+def _add(trajectory: Trajectory, number: int, visit: Visit) -> None:
+    """Add a step to a trajectory, with what its save measured."""
+    figures, since = visit.figures()
+    try:
+        lossy = {array.name for array in visit.info().arrays if array.lossy}
+    except LccodecError:  # a header is broken: what has no figures may have lost something
+        lossy = set(figures)
+    told = {name: Told.of(each, name in lossy) for name, each in figures.items()}
+    trajectory.add(number, visit.arrays(), told, since)
 
 
 def _shown_steps(

@@ -19,8 +19,11 @@ from .difference import Replacement
 #: One number for each shown step; ``None`` where it is not defined or not finite.
 Series: TypeAlias = Sequence[float | None]
 
-#: What is measured of every array at every shown step.
-FIGURES: Final = ("movement", "rms", "zeros", "minimum", "maximum", "not_finite", "rank")
+#: What is measured of every array at every shown step: by its save, or of what is exact.
+FIGURES: Final = (
+    *("movement", "rms", "zeros", "minimum", "maximum", "not_finite", "rank"),
+    *("error", "lag"),
+)
 
 #: Where the bytes of files go.
 STREAMS: Final = ("container", "manifest", "raw", "planes", "codebook", "exact file")
@@ -175,7 +178,11 @@ class Run:
     steps
         The shown steps. Figures and histograms are of these.
     figures
-        For each of `FIGURES` one series for each array.
+        For each of `FIGURES` one series for each array. They are of the run itself, as its saves
+        measured it, and where nothing was lost of the decoded state. Where something was lost, and
+        the save measured nothing, they are of the decoded state, and have no movement, zeros and
+        rank. ``movement`` is in root mean squares of the values before, ``error`` in movements,
+        ``lag`` in intervals between saves.
     histograms
         One for each array; ``None`` if it has no finite element.
     streams

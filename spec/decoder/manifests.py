@@ -14,6 +14,9 @@ MEMBERS = ["lccodec", "step", "parent", "later", "replaces", "exact", "policy", 
 MEMBERS += ["metadata", "tree", "scalars", "arrays", "frames"]
 OPTIONAL = {"later", "replaces", "exact", "figures", "metadata", "tree", "scalars"}
 FIGURES = ["since", "spread", "movement", "error", "lag"]
+FIGURES += ["rms", "minimum", "maximum", "zeros", "not_finite", "quantiles"]
+QUANTILES = 7  # numbers of each array
+MAY_BE_NEGATIVE = ["lag", "minimum", "maximum", "quantiles"]
 MAX_STEP = 2**53 - 1
 ROOT = "[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]"  # the last of 43 characters holds four bits, and two that are 0
 
@@ -157,22 +160,22 @@ def check_figures(manifest: dict[str, Any]) -> None:
         raise Refused("LCC-FIG-01", "figures without a step, or of an exact file")
     if "since" in figures and not is_integer(figures["since"], 0, step - 1):
         raise Refused("LCC-FIG-02", "the save before is not an earlier step")
-    size = 2 * len(manifest["arrays"])
     for name, text in figures.items():
         if name == "since":
             continue
+        size = 2 * (QUANTILES if name == "quantiles" else 1) * len(manifest["arrays"])
         if not isinstance(text, str) or not re.fullmatch("[A-Za-z0-9_-]*", text):
             raise Refused("LCC-FIG-03", "a figure is not a text of base64url")
         if len(text) != -(-size * 4 // 3):
-            raise Refused("LCC-FIG-03", "a figure is not two bytes for each array")
+            raise Refused("LCC-FIG-03", "a figure is not two bytes for each number of an array")
         data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         if base64.urlsafe_b64encode(data).rstrip(b"=").decode() != text:
             raise Refused("LCC-FIG-03", "the unused bits of a figure are not 0")
         known = [n for (n,) in struct.iter_unpack("<H", data) if n != 0x7FC0]
         if not known or any(number & 0x7F80 == 0x7F80 or number == 0x8000 for number in known):
             raise Refused("LCC-FIG-04", "a number is not finite or is -0, or none is known")
-        if name != "lag" and any(number & 0x8000 for number in known):
-            raise Refused("LCC-FIG-04", "a number is negative that is not a lag")
+        if name not in MAY_BE_NEGATIVE and any(number & 0x8000 for number in known):
+            raise Refused("LCC-FIG-04", "a number is negative that may not be")
 
 
 def check_manifest(manifest: Any) -> tuple[int | None, list[tuple[int, bytes]]]:

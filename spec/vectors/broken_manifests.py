@@ -188,12 +188,16 @@ def _figures() -> Iterator[Broken]:
         return base64_of(np.array(numbers, "<u2").tobytes())
 
     one, unknown = text(0x3F80, 0x7FC0), text(0x7FC0, 0x7FC0)
-    sound = data({"since": 0, "spread": one, "movement": one, "error": one, "lag": text(0xBF80, 0x7FC0)})
+    signed, quantiles = text(0xBF80, 0x7FC0), text(*range(0xBF80, 0xBF87), *[0x7FC0] * 7)
+    early = {"since": 0, "spread": one, "movement": one, "error": one, "lag": signed}
+    late = {"rms": one, "minimum": signed, "maximum": signed, "zeros": one, "not_finite": one}
+    sound = data({**early, **late, "quantiles": quantiles})
     rule, unsupported = "LCC-FIG-01", "UnsupportedError"
     yield case(rule, "list", "the figures are a list", [one])
     yield case(rule, "empty", "there are no figures, and the member is not left out", {})
     yield case(rule, "unknown", "there is a figure that is not defined", {"size": one}, unsupported)
     yield case(rule, "order", "the error stands before the spread", {"error": one, "spread": one})
+    yield case(rule, "late-order", "the maximum stands before the minimum", {"maximum": one, "minimum": one})
     yield case(rule, "since-behind", "the step stands behind its figure", {"movement": one, "since": 0})
     yield case(rule, "no-since", "a movement has no step that it begins at", {"movement": one})
     yield case(rule, "lag-no-since", "a lag has no step that it begins at", {"error": one, "lag": one})
@@ -218,6 +222,7 @@ def _figures() -> Iterator[Broken]:
         ("base64", "a figure has characters of base64 that base64url does not have", "gD/+/w"),
     ):
         yield case(rule, name, why, {"error": figure})
+    yield case(rule, "quantiles", "quantiles have one number for each array", {"quantiles": one})
     rule = "LCC-FIG-04"
     for name, why, figure in (
         ("nothing", "a figure knows nothing, and is not left out", unknown),
@@ -228,6 +233,11 @@ def _figures() -> Iterator[Broken]:
         ("minus-zero", "an error is -0", text(0x8000, 0x7FC0)),
     ):
         yield case(rule, name, why, {"error": figure})
+    for name in ("rms", "zeros", "not_finite"):
+        yield case(rule, f"negative-{name}", f"a number of {name} is -1", {name: signed})
+    for name in ("minimum", "maximum"):
+        yield case(rule, f"{name}-minus-zero", f"a {name} is -0", {name: text(0x8000, 0x7FC0)})
+    yield case(rule, "quantiles-nothing", "quantiles know nothing", {"quantiles": text(*[0x7FC0] * 14)})
     for name, why, figure in (
         ("lag-minus-zero", "a lag is -0", text(0x8000, 0x7FC0)),
         ("lag-infinite", "a lag is infinite", text(0xFF80, 0x7FC0)),

@@ -45,8 +45,8 @@ def test_all_of_it_is_read_back(run, tmp_path):
         assert about.plugin_data.plugin_name == "histograms"
     sizes = [event.value for event in events.Scalars("checkpoint/bytes")]
     assert sizes == [each.bytes for each in run.checkpoints]
-    assert [event.step for event in events.Scalars("error/model/fc1.weight")] == [40]
-    assert "bias/model/fc1.weight" in tags["scalars"]
+    assert [event.step for event in events.Scalars("original_error/model/fc1.weight")] == [40]
+    assert "original_bias/model/fc1.weight" in tags["scalars"]
     for role in ("weight", "first_moment"):
         measured = {each.step: each.figures[role] for each in run.checkpoints}
         assert measured[0].error_in_movements is None  # nothing is shown of the first save

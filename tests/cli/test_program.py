@@ -10,7 +10,8 @@ import pytest
 
 from lccodec.adapters import npz
 
-from ..support.commands import damage, run, run_json, step_file
+from ..support.checkpoints import damage_array
+from ..support.commands import run, run_json, step_file
 
 # The command, its exit code, the error's type, the start of its rule, and what its line says.
 ERRORS = {
@@ -98,7 +99,7 @@ def test_a_step_that_exists(chain, tmp_path):
 
 
 def test_a_missing_parent_and_a_damaged_file(chain, tmp_path):
-    damage(step_file(chain, 20))
+    damage_array(step_file(chain, 20), "model/weight")
     error = run_json("show", chain, "model/weight", code=1)["error"]
     assert error["rule"].startswith("LCC-")
     assert "000000000020.lcc.h5" in error["where"]

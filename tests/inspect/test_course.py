@@ -17,39 +17,41 @@ from ..support.runs import run_states, save_run
 NAME = "model/fc1.weight"
 
 
-def row_of(directory):
+def about(chain, name=NAME):
+    """What is known of the array."""
+    return next(array for array in chain.info().arrays if array.name == name)
+
+
+def examined(directory, name=NAME):
+    """Its figures, as an examination of all arrays has them."""
     (run,) = examine(directory).runs
-    index = [row.name for row in run.arrays].index(NAME)
-    return run.arrays[index], {name: rows[index] for name, rows in run.figures.items()}
+    index = [row.name for row in run.arrays].index(name)
+    return {figure: rows[index] for figure, rows in run.figures.items()}
 
 
 def test_figures_are_those_of_an_examination(tmp_path):
     chain = save_run(tmp_path / "run", run_states(8), keyframe_every=2)
-    row, figures = row_of(chain.directory)
+    figures, array = examined(chain.directory), about(chain)
     seen = []
-    found = course(DirectoryStore(chain.directory), row, lambda done, total: seen.append((done, total)))
+    found = course(DirectoryStore(chain.directory), array, lambda done, total: seen.append((done, total)))
     assert found.steps == chain.steps
     assert {name: series[0] for name, series in found.finish().items()} == figures
     assert seen == [(number, 8) for number in range(1, 9)]
     lccodec.bundle(chain.directory, tmp_path / "run.lccb")
     with BundleStore(tmp_path / "run.lccb") as bundle:
-        assert course(bundle, row).finish() == found.finish()
+        assert course(bundle, array).finish() == found.finish()
 
 
 def test_interpolated_steps_come_between_the_others(tmp_path):
     chain = grouped(tmp_path / "run", "balanced")
-    (run,) = examine(chain.directory).runs
-    assert run.steps == chain.steps
-    index = [row.name for row in run.arrays].index("w")
-    found = course(DirectoryStore(chain.directory), run.arrays[index])
+    found = course(DirectoryStore(chain.directory), about(chain, "w"))
     assert found.steps == chain.steps
-    own = {name: rows[index] for name, rows in run.figures.items()}
-    assert {name: series[0] for name, series in found.finish().items()} == own
+    assert {name: series[0] for name, series in found.finish().items()} == examined(chain.directory, "w")
 
 
 def test_only_its_own_frames_are_decoded(tmp_path, monkeypatch):
     chain = save_run(tmp_path / "run", run_states(6, width=300))
-    row, _ = row_of(chain.directory)
+    array = about(chain)
     decoded = Counter()
 
     def counted(*args, **options):
@@ -57,24 +59,24 @@ def test_only_its_own_frames_are_decoded(tmp_path, monkeypatch):
         return decode_components(*args, **options)
 
     monkeypatch.setattr("lccodec.chain.read.replay.decode_components", counted)
-    course(DirectoryStore(chain.directory), row)
+    course(DirectoryStore(chain.directory), array)
     assert decoded["frames"] == 6
 
 
 def test_what_cannot_be_read_is_left_out(tmp_path):
     chain = save_run(tmp_path / "run", run_states(9), keyframe_every=2)
-    row, _ = row_of(chain.directory)
+    array = about(chain)
     path = checkpoint_path(chain.directory, 80)
     path.write_bytes(path.read_bytes()[:-1])
     checkpoint_path(chain.directory, 30).unlink()
-    assert course(DirectoryStore(chain.directory), row).steps == [0, 10, 20, 60, 70]
+    assert course(DirectoryStore(chain.directory), array).steps == [0, 10, 20, 60, 70]
     data = bytearray(checkpoint_path(chain.directory, 10).read_bytes())
     with open_path(checkpoint_path(chain.directory, 10)) as file:
         link = file.links[-1]
         number = link.frame_of(link.names[NAME])
         data[link.reader._offsets[number] + link.manifest.frames[number].length // 2] ^= 1
     checkpoint_path(chain.directory, 10).write_bytes(bytes(data))
-    assert course(DirectoryStore(chain.directory), row).steps == [0, 60, 70]
+    assert course(DirectoryStore(chain.directory), array).steps == [0, 60, 70]
 
 
 def test_an_array_that_came_later(tmp_path):
@@ -82,6 +84,4 @@ def test_an_array_that_came_later(tmp_path):
     for state in states[:2]:
         del state["model"]["fc1.weight"]
     chain = save_run(tmp_path / "run", states)
-    (run,) = examine(chain.directory).runs
-    row = next(row for row in run.arrays if row.name == NAME)
-    assert course(DirectoryStore(chain.directory), row).steps == [20, 30]
+    assert course(DirectoryStore(chain.directory), about(chain)).steps == [20, 30]

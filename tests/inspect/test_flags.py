@@ -28,6 +28,8 @@ def flags_of(role="weight", others=1, quantizer="UniformDeadzone()", **series):
         "maximum": 1.0,
         "not_finite": 0,
         "rank": 3.0,
+        "error": 0.5,
+        "lag": 0.1,
     }
     figures = {
         name: [series.get(name, [usual[name]] * len(STEPS)), *[[usual[name]] * len(STEPS)] * others]

@@ -20,7 +20,8 @@ def test_the_document_is_json_of_finite_numbers():
 
 
 def test_what_a_save_measured_has_all_of_its_numbers():
-    figures = {"weight": Figures(spread=3.0, movement=0.1, error=0.075, lag=0.0123456)}
+    known = Figures(spread=3.0, movement=0.1, error=0.075, lag=0.0123456, quantiles=(1.234567, 2.0))
+    figures = {"weight": known}
     run = Run("x", "file", (), [Checkpoint(1, "delta", figures=figures)], (), [], {}, (), {})
     (found,) = document(Report("1", (), [run]))["runs"][0]["checkpoints"]
     assert found["figures"]["weight"] == {
@@ -28,6 +29,8 @@ def test_what_a_save_measured_has_all_of_its_numbers():
         "movement": 0.1,
         "error": 0.075,
         "lag": 0.012346,
+        **dict.fromkeys(["rms", "minimum", "maximum", "zeros", "not_finite"]),
+        "quantiles": [1.2346, 2.0],
         "error_in_movements": 0.75,
         "error_in_spreads": 0.025,
     }

@@ -50,11 +50,12 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
     def rows(low: float, high: float, first: float | None) -> list[list[float | None]]:
         return [[first, *rng.uniform(low, high, steps - 1).tolist()] for _ in arrays]
 
-    ranges = dict(
-        zip(FIGURES, [(1e-4, 1e-2), (0.01, 0.1), (0, 0.2), (-1, 0), (0, 1), (0, 0), (1, 64)], strict=True)
-    )
+    ranges: list[tuple[float, float]] = [(1e-4, 1e-2), (0.01, 0.1), (0, 0.2), (-1, 0), (0, 1), (0, 0)]
+    ranges += [(1, 64), (0, 1), (0, 0.1)]
+    of_changes = ("movement", "rank", "error", "lag")
     figures = {
-        name: rows(*of, None if name in ("movement", "rank") else of[0]) for name, of in ranges.items()
+        name: rows(*of, None if name in of_changes else of[0])
+        for name, of in zip(FIGURES, ranges, strict=True)
     }
     for row in figures["not_finite"]:
         row[:] = [0] * steps

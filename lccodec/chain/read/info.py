@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 from ...constants import METHOD_CODEBOOK
-from ...container.figures import UNKNOWN, Figures, combined, read_figures
+from ...container.figures import UNKNOWN, Figures, combined
 from ...element_types import ELEMENT_TYPES
 from ...errors import ArgumentError, LccodecError
 from ...frame.header import FrameHeader, Shape
@@ -252,7 +252,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
     written_anew = bool(manifest.replaces)  # without loss, from values that may have lost something
     sizes = {kind: kind.itemsize for kind in ELEMENT_TYPES}
     totals: dict[int, int] = {}  # bytes that a frame decodes to, by the id of its header
-    figures = read_figures(manifest.figures, len(manifest.arrays))
+    figures = link.figures()
     for index, name in enumerate(link.index_names):
         header, shape, unchanged, interpolated = heads[name]
         nbytes = math.prod(shape) * sizes[header.kind]
@@ -277,7 +277,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
                 role=choices[name].role,
                 why=choices[name].why,
                 quantizer=choices[name].quantizer,
-                figures=figures[index],
+                figures=figures[name],
             )
         )
     return CheckpointInfo(
@@ -294,7 +294,7 @@ def checkpoint_info(link: Link, heads: Mapping[str, Head], deltas: int) -> Check
         exact=manifest.is_exact,
         exact_root=None if manifest.exact is None else manifest.exact.hex(),
         replaces=tuple(root.hex() for root in manifest.replaces),
-        since=None if manifest.figures is None else manifest.figures.since,
+        since=link.since,
     )
 
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from ...constants import MAX_INTERPOLATED
+from ...container.figures import Figures, read_figures
 from ...container.manifest import INHERITED, Manifest, Parent
 from ...container.reader import CheckpointReader
 from ...container.tree import array_names
@@ -80,6 +81,17 @@ class Link:
     def weight(self) -> float:
         """How much the later parent of an interpolated checkpoint counts (LCC-INT-04)."""
         return self.manifest.weight / 256
+
+    @property
+    def since(self) -> int | None:
+        """The step of the save that measured movements begin at; ``None`` if none is known."""
+        figures = self.manifest.figures
+        return None if figures is None else figures.since
+
+    def figures(self) -> dict[str, Figures]:
+        """Return what the save measured of each array."""
+        found = read_figures(self.manifest.figures, len(self.index_names))
+        return dict(zip(self.index_names, found, strict=True))
 
     def frame_of(self, index: int) -> int | None:
         """Return the number of an array's frame; None if it is unchanged from the parent's."""

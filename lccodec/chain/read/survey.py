@@ -17,6 +17,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...container.figures import Figures
 from ...container.reader import CheckpointReader
 from ...errors import ChainError, LccodecError, StorageError
 from ..store.names import check_name, checkpoint_name
@@ -92,6 +93,10 @@ class Visit:
         """
         left = self.left
         return {} if left.decoded is None else left.decoded.arrays
+
+    def figures(self) -> tuple[dict[str, Figures], int | None]:
+        """Return what the save measured of each array, and since which step, or raise `error`."""
+        return self.left.link.figures(), self.left.link.since
 
     def frame_bytes(self) -> dict[str, int]:
         """Return the bytes of the frames of each method, or raise as `info`."""

@@ -1,8 +1,9 @@
-"""What a save measures: how far arrays spread and moved, and what their restored values lost.
+"""What a save measures: how arrays are spread, how far they moved, what their restored values lost.
 
 Only the save has both a state and what a restore of its checkpoint will return. It compares them on
-a sample of each floating point array, and keeps that of the state for the next save. After a
-restart, samples of the last state come from the exact file, if it is of that save; or else from the
+a sample of each floating point array, and keeps that of the state for the next save. Only extremes,
+and what is not finite, are looked for in all elements: a single one matters. After a restart,
+samples of the last state come from the exact file, if it is of that save; or else from the
 checkpoint as decoded, where its figures say that nothing was lost.
 
 All of a small state is in the sample. Of a large one it takes at most a quarter of the memory, but
@@ -26,7 +27,7 @@ from typing import Final
 import numpy as np
 
 from ...constants import EXACT_NAME
-from ...container.figures import FIGURES, StoredFigures
+from ...container.figures import FIGURES, QUANTILES, StoredFigures
 from ...element_types import Array, ElementType, work
 from ...errors import LccodecError
 from ...frame.content import MAX_SHARED_COMPONENTS
@@ -45,6 +46,10 @@ _MIN_SAMPLE_BYTES: Final = 1 << 20  # that may be taken of any state
 _SAMPLED_SHARE: Final = 4  # a quarter of a large state
 
 _BATCH_COMPONENTS: Final = 1 << 15  # so that their float64 numbers stay in the cache
+_PIECE: Final = 1 << 15  # components: the second of two passes finds them in the cache
+_MAX_SORTED: Final = 1 << 9  # components of an array: what a share of elements is not above is rough
+_OF_STATE: Final = frozenset({"spread", "rms", "error"})  # need no save before
+_BELOW_ONE: Final = 1 - 2**-8  # the largest bfloat16 number below 1
 
 
 class Sampling:
@@ -262,6 +267,7 @@ class Measurement:
             The step of that save.
         """
         columns = {name: np.full(len(self._arrays), np.nan) for name in FIGURES}
+        columns["quantiles"] = np.full((len(self._arrays), len(QUANTILES)), np.nan)
         for batch in self._batches:
             arrays = [self._arrays[index] for index in batch.indices]
             after = self._joined(batch.indices, [decoded[c.name].bits for c in arrays])
@@ -276,8 +282,19 @@ class Measurement:
                 moved = values(np.concatenate([there if fit else here for there, here, fit in both]))
             found = batch.measure(values(batch.bits), values(after), moved)
             for name, numbers in found.items():
-                known = numbers if name in ("spread", "error") else np.where(fits, numbers, np.nan)
+                known = numbers if name in _OF_STATE else np.where(fits, numbers, np.nan)
                 columns[name][batch.indices] = known
+            for name, numbers in batch.describe(values(batch.bits)).items():
+                columns[name][batch.indices] = numbers
+            for index, c in zip(batch.indices, arrays, strict=True):
+                if self._sampling.distances[index] > 1:
+                    ends = extremes(c.bits, c.kind)
+                    for name, number in zip(("minimum", "maximum", "not_finite"), ends, strict=True):
+                        columns[name][index] = number
+        # A sample may have met nothing but zeros.
+        some = (columns["minimum"] != 0) | (columns["maximum"] != 0)
+        most = np.where(some | (columns["zeros"] < 1), _BELOW_ONE, 1.0)
+        columns["zeros"] = np.minimum(columns["zeros"], most)
         return StoredFigures.of(since, columns)
 
 
@@ -306,12 +323,89 @@ class _Batch:
         counts = np.where(counts > 0, counts, np.nan)
         around, squares, errors, moved, along = sums
         spreads = np.sqrt((squares - np.square(around) / counts) / counts)
+        rms = np.hypot(x[starts] + around / counts, spreads)
         return {
-            "spread": np.where(squares != 0, spreads, np.abs(x[starts])),
+            "rms": rms,
+            "spread": np.where(squares != 0, spreads, rms),
             "movement": np.sqrt(moved / counts),
             "error": np.sqrt(errors / counts),
             "lag": -along / moved,
         }
+
+    @np.errstate(all="ignore")
+    def describe(self, values: Array) -> dict[str, Array]:
+        """Return the figures of the values alone, of a sample that may be the whole array."""
+        counts, starts = self.sizes, np.cumsum(self.sizes) - self.sizes
+        low = np.minimum.reduceat(values, starts)
+        high = np.maximum.reduceat(values, starts)
+        bad = np.zeros(len(counts))
+        kept = values
+        if not (np.isfinite(low) & np.isfinite(high)).all():
+            finite = np.isfinite(values)
+            bad = counts - np.add.reduceat(finite, starts, dtype=np.int64)
+            counts = np.where(counts > bad, counts - bad, np.nan)
+            low, high = (
+                np.where(np.isnan(counts), np.nan, which.reduceat(np.where(finite, values, end), starts))
+                for which, end in ((np.minimum, np.inf), (np.maximum, -np.inf))
+            )
+            kept = np.where(finite, values, values.dtype.type(np.nan))
+        zeros = np.searchsorted(starts, np.flatnonzero(kept == 0), "right") - 1  # of few, as a rule
+        return {
+            "minimum": low,
+            "maximum": high,
+            "zeros": np.bincount(zeros, minlength=len(starts)) / counts,
+            "not_finite": bad,
+            "quantiles": self._quantiles(kept, starts),
+        }
+
+    def _quantiles(self, values: Array, starts: Array) -> Array:
+        """Return a row of quantiles for each array; NaN where a value is not finite."""
+        found = np.empty((len(starts), len(QUANTILES)))
+        steps = -(-self.sizes // _MAX_SORTED)
+        lengths = -(-self.sizes // steps)
+        for length in np.unique(lengths).tolist():  # those of a size are sorted together
+            own = np.flatnonzero(lengths == length)
+            places = starts[own, None] + np.arange(length) * steps[own, None]
+            ordered = np.sort(values[places], axis=1)
+            found[own] = ordered[:, [round(share * (length - 1)) for share in QUANTILES]]
+            found[own[np.isnan(ordered[:, -1])]] = np.nan
+        return found
+
+
+def extremes(bits: Array, kind: ElementType) -> tuple[float, float, int]:
+    """Return the least and the greatest finite component, and how many are not finite.
+
+    The patterns of floating point numbers have the order of their magnitudes, and two passes over
+    integers are as fast as memory. Both ends are NaN if no component is finite.
+
+    Examples
+    --------
+    >>> bits = np.array([1.0, -3.0, np.inf, np.nan], np.float32).view(np.uint32)
+    >>> extremes(bits, ELEMENT_TYPES[11])
+    (-3.0, 1.0, 2)
+    """
+    signed = np.dtype(f"i{kind.size}")
+    infinite = bits.dtype.type(((1 << (8 * kind.size - 1 - kind.mantissa)) - 1) << kind.mantissa)
+    sign = bits.dtype.type(1 << (8 * kind.size - 1))
+    top, low, least, bad = -1, 0, infinite, 0
+    for part in slices(bits.size, _PIECE):
+        piece = bits[part]
+        above, below = int(piece.view(signed).max()), int(piece.max())
+        if above >= infinite or (below >= sign and below - int(sign) >= infinite):
+            finite = (piece & ~sign) < infinite
+            bad += piece.size - int(np.count_nonzero(finite))
+            piece = piece[finite]
+            if not piece.size:
+                continue
+            above, below = int(piece.view(signed).max()), int(piece.max())
+        top, low = max(top, above), max(low, below)
+        if (top < 0) or low < sign:
+            least = min(least, piece.min() & ~sign)
+    if bad == bits.size:
+        return math.nan, math.nan, bad
+    ends = (low if low >= sign else int(least)), (top if top >= 0 else int(least) | int(sign))
+    found = work(np.array(ends, bits.dtype), kind)
+    return float(found[0]), float(found[1]), bad
 
 
 def _sums(x: Array, d: Array, p: Array, starts: Array, sizes: Array) -> list[Array]:

@@ -19,7 +19,6 @@ from ...container.bundle.bundle import is_bundle
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError
 from ...inspect.course import course
 from ...inspect.difference import Leaves, compare_states
-from ...inspect.inventory import array_row
 from ...inspect.measures.trajectory import Trajectory
 from ...inspect.summary import summarize
 from ...printable import printable
@@ -147,7 +146,7 @@ def _course(path: Path, array: ArrayInfo) -> Trajectory:
     if not path.is_dir() and not is_bundle(path):
         raise ArgumentError(f"--over-time needs a chain; {path} is a file")
     with open_store(path) as store, render.progress("reading") as update:
-        return course(store, array_row(array), update)
+        return course(store, array, update)
 
 
 def _series(found: Trajectory) -> dict[str, Sequence[float | None]]:

@@ -1,11 +1,10 @@
 """What was lost: decoded arrays beside their originals, and beside how far these have moved.
 
 The error of an element is ``decoded - original``. Its movement is how far the original has moved
-since the previous shown step. If there is no original of that step, it is the distance from what
-was decoded there: the difference that a delta codes, which has the error of the step before in it.
-The bias is the sum of their products, over the root of the product of their sums of squares: the
-correlation about 0. A codec whose errors point back in time has a negative one, and training that
-resumes from it is set back.
+since the previous shown step. If there is no original of that step, it is the movement that the
+save measured. The bias is the sum of their products, over the root of the product of their sums of
+squares: the correlation about 0. A codec whose errors point back in time has a negative one, and
+training that resumes from it is set back.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ...container.figures import UNKNOWN, Figures
 from ...element_types import ELEMENT_TYPES, Array, ElementType
 from ...errors import ArgumentError
 from ...policy.policy import Policy
@@ -39,8 +39,12 @@ class Lost:
 NOTHING_KNOWN = Lost(None, None, None)
 
 
-def measure_loss(bits: Array, original: Array, before: Array | None, kind: ElementType) -> Lost:
+def measure_loss(
+    bits: Array, original: Array, before: Array | None, kind: ElementType, measured: Figures = UNKNOWN
+) -> Lost:
     """Return what an array lost, given by its components; `before` is what it has moved from.
+
+    Without that, movement and bias are those that the save `measured`.
 
     Examples
     --------
@@ -55,20 +59,20 @@ def measure_loss(bits: Array, original: Array, before: Array | None, kind: Eleme
     with np.errstate(all="ignore"):
         for decoded, exact, old in zip(_wide(bits, kind), _wide(original, kind), earlier, strict=False):
             errors = decoded - exact
-            movement = errors if old is None else exact - old
-            kept = np.isfinite(errors) & np.isfinite(movement)
+            moves = errors if old is None else exact - old
+            kept = np.isfinite(errors) & np.isfinite(moves)
             if not kept.all():
-                errors, movement = errors[kept], movement[kept]
+                errors, moves = errors[kept], moves[kept]
             largest = max(largest, float(np.abs(errors).max(initial=0.0)))
             count += errors.size
-            sums += [_product(errors, errors), _product(movement, movement), _product(errors, movement)]
+            sums += [_product(errors, errors), _product(moves, moves), _product(errors, moves)]
     squares, moved, products = sums.tolist()
-    has_movement = before is not None and 0 < moved < math.inf
+    has_bias = before is not None and 0 < squares * moved < math.inf
+    if before is None:
+        moved = count * (measured.movement or 0.0) ** 2
     return Lost(
-        error=math.sqrt(squares / moved) if has_movement else None,
-        bias=products / math.sqrt(squares * moved)
-        if has_movement and 0 < squares * moved < math.inf
-        else None,
+        error=math.sqrt(squares / moved) if 0 < moved < math.inf else None,
+        bias=products / math.sqrt(squares * moved) if has_bias else measured.bias,
         largest=largest if count else None,
     )
 

@@ -1,8 +1,12 @@
 """The figures of arrays over the steps of a run, added step by step.
 
-The arrays of the step before are copied, as a delta is decoded over its parent's arrays. So one
-state more is held than is decoded. With originals of several steps it is two more: an original, and
-a copy of the one before.
+They are those of the run. What its saves measured is taken where an array has lost something: of
+decoded states, movement would be that of the codec as well, and small values would count as zeros.
+Where nothing was lost, all elements of the decoded array are measured.
+
+Arrays of the step before that lost nothing are copied, as a delta is decoded over its parent's
+arrays. So up to one state more is held than is decoded. With originals of several steps it is two
+more: an original, and a copy of the one before.
 """
 
 from __future__ import annotations
@@ -10,11 +14,12 @@ from __future__ import annotations
 import math
 from array import array as packed
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from ...chain.read.replay import DecodedArray
+from ...container.figures import QUANTILES, UNKNOWN, Figures
 from ...element_types import Array
 from ...errors import LccodecError
 from ..report import FIGURES, ArrayRow, Histogram
@@ -26,6 +31,26 @@ from .rank import change_rank
 
 _COUNT = "not_finite"  # elements; all else is measured
 _MEASURED = ("movement", "rms", "zeros", "minimum", "maximum", _COUNT)
+_OF_VALUES = ("rms", "minimum", "maximum", _COUNT)  # a small error changes them little
+_POINTS = 128  # that stand for an array in a histogram of its quantiles
+
+
+class Told(NamedTuple):
+    """What is known of an array at a step: what its save measured, and whether it lost something.
+
+    A save that measured no error lost nothing. Without figures, `lossy` decides.
+    """
+
+    figures: Figures
+    lossy: bool
+
+    @classmethod
+    def of(cls, figures: Figures, lossy: bool) -> Self:
+        """Return what is known, by the figures if they say it."""
+        return cls(figures, lossy if figures.error is None else figures.error != 0)
+
+
+_EXACT = Told(UNKNOWN, False)
 
 
 class Trajectory:
@@ -43,12 +68,28 @@ class Trajectory:
         self._rows = rows
         self._originals = originals
         self._bins = [Bins() for _ in rows]
-        self._before: dict[str, DecodedArray] = {}
+        self._step: int | None = None  # the step before
+        self._before: dict[str, DecodedArray] = {}  # of it, what lost nothing
+        self._sizes: dict[str, tuple[int, float | None]] = {}  # root mean squares, and of which step
         self._originals_before: dict[str, DecodedArray] = {}
         self._last_original = max(originals.steps, default=None) if originals else None
 
-    def add(self, step: int, arrays: Mapping[str, DecodedArray | LccodecError]) -> None:
-        """Add a step. Arrays that are missing, or are errors, have no figures at it."""
+    def add(
+        self,
+        step: int,
+        arrays: Mapping[str, DecodedArray | LccodecError],
+        told: Mapping[str, Told] | None = None,
+        since: int | None = None,
+    ) -> None:
+        """Add a step. Arrays that are missing, or are errors, have no figures at it.
+
+        Parameters
+        ----------
+        told
+            What is known of each array; those that it does not have count as exact.
+        since
+            The step that the movements begin at which the save measured.
+        """
         self.steps.append(step)
         originals = self._original(step)
         if originals is None:
@@ -63,13 +104,62 @@ class Trajectory:
                 self._append(index, {})
                 lost.append(NOTHING_KNOWN)
                 continue
-            before = _fitting(self._before, row.name, array)
-            self._append(index, _measured(array, before, bins))
+            figures, lossy = (told or {}).get(row.name, _EXACT)
+            if lossy:
+                values = self._of_lossy(row, array, figures, since, bins)
+            else:
+                values = self._of_exact(row.name, array, figures, since, bins)
+            self._sizes[row.name] = step, values.get("rms")
+            self._append(index, values)
             if originals is not None:
-                lost.append(self._lost(step, originals, array, row.name, before))
-            _keep(self._before, row.name, array)
+                lost.append(self._lost(step, originals, array, row.name, figures))
+            if lossy:
+                self._before.pop(row.name, None)
+            else:
+                _keep(self._before, row.name, array)
+        self._step = step
         if originals is not None:
             self.losses.add(step, lost)
+
+    def _of_exact(
+        self, name: str, array: DecodedArray, figures: Figures, since: int | None, bins: Bins
+    ) -> dict[str, float | None]:
+        """Return the figures of an array that lost nothing."""
+        before = _fitting(self._before, name, array)
+        found = measure(array.bits, before, array.kind, bins)
+        values: dict[str, float | None] = {figure: getattr(found, figure) for figure in _MEASURED}
+        if before is not None:
+            values["rank"] = change_rank(array.bits, before, array.kind, array.shape)
+        if figures.movement is not None and (before is None or since != self._step):
+            values["movement"] = self._relative(name, figures, since)
+        moved = values["movement"]
+        return {**values, "error": 0.0 if moved else None, "lag": 0.0 if moved else None}
+
+    def _of_lossy(
+        self, row: ArrayRow, array: DecodedArray, figures: Figures, since: int | None, bins: Bins
+    ) -> dict[str, float | None]:
+        """Return the figures of an array that lost something."""
+        if figures.rms is None or array.kind.kind == "c":  # a complex number counts by its magnitude
+            found = measure(array.bits, None, array.kind, bins)
+            values: dict[str, float | None] = {figure: getattr(found, figure) for figure in _OF_VALUES}
+        elif figures.quantiles is None or not array.bits.size:
+            measure(array.bits, None, array.kind, bins)
+            values = {figure: getattr(figures, figure) for figure in (*_OF_VALUES, "zeros")}
+        else:
+            _count(figures, array.bits.size, bins)
+            values = {figure: getattr(figures, figure) for figure in (*_OF_VALUES, "zeros")}
+        values["movement"] = self._relative(row.name, figures, since)
+        values["error"] = figures.error_in_movements
+        # A few elements decide over the lag of second moments, and a sample may miss them.
+        values["lag"] = None if row.role == "second_moment" else figures.lag
+        return values
+
+    def _relative(self, name: str, figures: Figures, since: int | None) -> float | None:
+        """Return a movement over the size of the values that moved, or of what they became."""
+        step, size = self._sizes.get(name, (None, None))
+        if step != since or since is None or not size:
+            return figures.relative_movement
+        return None if figures.movement is None else figures.movement / size
 
     def _original(self, step: int) -> Mapping[str, Any] | None:
         if self._originals is None or step not in self._originals.steps:
@@ -86,16 +176,17 @@ class Trajectory:
         originals: Mapping[str, Any],
         array: DecodedArray,
         name: str,
-        before: Array | None,
+        measured: Figures,
     ) -> Lost:
-        """Return what an array lost; `before` is as decoded at the step before."""
+        """Return what an array lost, beside what its save `measured`."""
         exact = original_bits(originals, name, array)
         if exact is None:
             self._originals_before.pop(name, None)
             return NOTHING_KNOWN
-        exact_before = _fitting(self._originals_before, name, array)
-        start = before if exact_before is None else exact_before
-        lost = measure_loss(array.bits, exact, start, array.kind)
+        before = _fitting(self._originals_before, name, array)
+        if before is None:
+            before = _fitting(self._before, name, array)
+        lost = measure_loss(array.bits, exact, before, array.kind, measured)
         if step != self._last_original:
             _keep(self._originals_before, name, DecodedArray(array.kind, array.shape, exact))
         return lost
@@ -139,10 +230,12 @@ def _keep(arrays: dict[str, DecodedArray], name: str, array: DecodedArray) -> No
         np.copyto(before, array.bits)
 
 
-def _measured(array: DecodedArray, before: Array | None, bins: Bins) -> dict[str, float | None]:
-    """Return the figures of an array by name."""
-    found = measure(array.bits, before, array.kind, bins)
-    values: dict[str, float | None] = {name: getattr(found, name) for name in _MEASURED}
-    if before is not None:
-        values["rank"] = change_rank(array.bits, before, array.kind, array.shape)
-    return values
+def _count(figures: Figures, size: int, bins: Bins) -> None:
+    """Count the values of an array in bins, as its extremes and quantiles spread them."""
+    low, high, quantiles = figures.minimum, figures.maximum, figures.quantiles
+    if low is None or high is None or quantiles is None:
+        return
+    points = min(_POINTS, size)
+    ends = np.clip(np.maximum.accumulate([low, *quantiles, high]), low, high)
+    values = np.interp((np.arange(points) + 0.5) / points, [0, *QUANTILES, 1], ends)
+    bins.add(values, float(values[0]), float(values[-1]), size // points)

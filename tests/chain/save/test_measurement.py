@@ -12,7 +12,7 @@ from lccodec import Chain
 from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.save.measurement import Measurement
 from lccodec.chain.save.plan import candidates
-from lccodec.container.figures import Figures, combined, read_figures
+from lccodec.container.figures import QUANTILES, Figures, combined, read_figures
 from lccodec.container.tree import flatten
 
 from ...support.digits import adam_digits
@@ -158,8 +158,12 @@ def test_what_is_not_finite_is_left_out(dtype: type) -> None:
         for values in ([np.nan, 3, 5, 5, 1], [0, 3, np.inf, 4, 1], [0, 3, 0, 4, -np.inf])
     )
     full = np.array([3, 5], dtype), np.array([3, 4], dtype), np.array([3, 4], dtype)
-    assert measured(x, d, p) == measured(*full)
-    assert measured(np.full(3, np.nan, np.float32)) == Figures()
+    found, plain = measured(x, d, p), measured(*full)
+    for name in ("spread", "movement", "error", "lag", "rms"):
+        assert getattr(found, name) == getattr(plain, name)
+    assert (found.minimum, found.maximum, found.zeros, found.not_finite) == (1, 5, 0, 1)
+    assert found.quantiles is None
+    assert measured(np.full(3, np.nan, np.float32)) == Figures(not_finite=3)
 
 
 def test_a_complex_number_is_two() -> None:
@@ -182,9 +186,47 @@ def test_a_role_is_its_arrays_end_to_end() -> None:
     whole = measured(*(np.concatenate(each) for each in (x, d, p)))
     for name in ("movement", "error", "lag", "error_in_movements"):
         assert getattr(found, name) == pytest.approx(getattr(whole, name), rel=0.02)
+    assert (found.minimum, found.maximum) == (whole.minimum, whole.maximum)
+    assert found.rms == pytest.approx(whole.rms, rel=0.01)
     new = (Figures(1.0, None, 9.0, None), 10)
     partly = combined([*zip(parts, sizes, strict=True), new])  # its movement is not known
     assert (partly.movement, partly.lag, partly.error_in_movements) == (None, None, None)
     assert partly.error == pytest.approx(np.sqrt((530 * found.error**2 + 10 * 9.0**2) / 540))
     assert combined([new]) == Figures(1.0, None, 9.0, None)
     assert combined([]) == Figures()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize("sign", [-1, 1, 0])
+def test_extremes_are_those_of_all_elements(dtype: type, sign: int) -> None:
+    """Also where a single one is not in the sample, and where all have one sign."""
+    x = np.random.default_rng(0).normal(size=70_000)
+    x = (np.abs(x) * sign if sign else x).astype(dtype)
+    parts = x.view(np.float32) if dtype is np.complex64 else x
+    found = measured(x)
+    assert found.minimum == pytest.approx(float(parts.min()), rel=2**-8)
+    assert found.maximum == pytest.approx(float(parts.max()), rel=2**-8)
+    assert found.not_finite == 0
+    x[[4321, 4323]] = 7, np.nan
+    x[69_999] = -np.inf
+    found = measured(x)
+    assert (found.maximum, found.not_finite) == (7, 2)
+
+
+def test_zeros_are_a_share_and_all_of_them_only_if_all_are() -> None:
+    x = np.zeros(100_000, np.float32)
+    assert measured(x).zeros == 1
+    x[17] = 1
+    assert measured(x).zeros == 1 - 2**-8
+    x[::2] = 1
+    assert measured(x).zeros == pytest.approx(0.5, abs=0.02)
+    assert measured(np.array([0.0, -0.0, 1, np.nan])).zeros == pytest.approx(2 / 3, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [1, 7, 600, 50_000])
+def test_quantiles_are_those_of_the_values(size: int) -> None:
+    x = np.random.default_rng(size).gamma(2, size=size).astype(np.float32)
+    found = measured(x).quantiles
+    assert found is not None and list(found) == sorted(found)
+    shares = [float(np.mean(x <= value * 1.004)) for value in found]  # rounded by less
+    assert shares == pytest.approx(QUANTILES, abs=0.06 + 1 / size)

@@ -117,8 +117,11 @@ def test_info(chain):
         "role": "weight",
         "why": "named 'bias'",
         "quantizer": "ExponentBuckets()",
-        "figures": {"spread": 1.0, "movement": None, "error": 0.0, "lag": None},
+        "figures": document["arrays"][1]["figures"],
     }
+    found = document["arrays"][1]["figures"]
+    assert (found["spread"], found["movement"], found["error"], found["lag"]) == (1.0, None, 0.0, None)
+    assert (found["rms"], found["minimum"], found["zeros"], found["quantiles"]) == (1.0, 1.0, 0.0, [1.0] * 7)
     assert run_json("info", step_file(chain, 30))["step"] == 30
     lccodec.save_file({}, chain / "single.lcc.h5")
     assert run_json("info", chain / "single.lcc.h5")["step"] is None
@@ -182,10 +185,10 @@ def test_show_tells_role_and_policy(chain):
 def test_show_over_time(chain, tmp_path):
     document = run_json("show", chain, "model/weight", "--over-time")["over_time"]
     assert document["steps"] == [10, 20, 30]
-    weights = [lccodec.Chain(chain).restore(step)["model"]["weight"].astype(float) for step in (10, 20, 30)]
-    assert document["rms"] == pytest.approx([np.sqrt(np.mean(weight**2)) for weight in weights])
-    change = np.linalg.norm(weights[2] - weights[1]) / np.linalg.norm(weights[1])
-    assert document["movement"][2] == pytest.approx(change)
+    found = [lccodec.Chain(chain).info(step).arrays[0].figures for step in (10, 20, 30)]
+    assert document["rms"] == pytest.approx([figures.rms for figures in found], rel=2**-8)
+    assert document["movement"][2] == pytest.approx(found[2].movement / found[1].rms, rel=2**-8)
+    assert document["error"][1:] == [figures.error_in_movements for figures in found[1:]]
     stdout, _ = run("show", chain, "model/weight", "--over-time")
     assert "\nover 3 steps, 10 to 30\nmovement " in stdout
     lccodec.bundle(chain, tmp_path / "run.lccb")

@@ -97,17 +97,18 @@ def test_the_exact_file_is_an_original(tmp_path):
     (run,) = examine(chain.directory).runs
     assert (run.loss.steps, run.loss.against) == ([30], "the exact file of step 30")
     history, exact = arrays_of(chain.restore(exact=False)), arrays_of(states[-1])
-    before = arrays_of(chain.restore(20))
+    before = arrays_of(states[-2])
     for index, row in enumerate(run.arrays):
         error = history[row.name].astype(float) - exact[row.name]
         movement = exact[row.name].astype(float) - before[row.name]
         assert run.loss.largest[index] == [np.abs(error).max()]
-        assert run.loss.error[index] == [pytest.approx(np.linalg.norm(error) / np.linalg.norm(movement))]
+        want = np.linalg.norm(error) / np.linalg.norm(movement)
+        assert run.loss.error[index] == [pytest.approx(want, rel=0.01)]  # measured at the save
     assert run.loss.bound[0] is None
 
 
 def test_an_original_that_is_missing_in_between(tmp_path):
-    """The movement then starts from what was decoded, and after that from the original again."""
+    """The movement is then what the save measured, and after that from the original again."""
     states = run_states(4)
     chain = save_run(tmp_path / "run", states)
     exact = save_run(tmp_path / "exact", states, policy="lossless", keyframe_every=0)
@@ -117,11 +118,11 @@ def test_an_original_that_is_missing_in_between(tmp_path):
     name = run.arrays[0].name
     restored = [arrays_of(chain.restore(step))[name].astype(float) for step in run.steps]
     originals = [arrays_of(state)[name].astype(float) for state in states]
-    for place, start in ((1, restored[1]), (2, originals[2])):
+    for place, accuracy in ((1, 0.01), (2, 1e-6)):
         step = place + 1
-        error, movement = restored[step] - originals[step], originals[step] - start
+        error, movement = restored[step] - originals[step], originals[step] - originals[step - 1]
         want = np.linalg.norm(error) / np.linalg.norm(movement)
-        assert run.loss.error[0][place] == pytest.approx(want)
+        assert run.loss.error[0][place] == pytest.approx(want, rel=accuracy)
 
 
 def test_a_policy_of_another_version_has_no_bounds(tmp_path):

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from ....constants import FORMAT_MINOR, MAX_WEIGHT
-from ....container.figures import FIGURES, StoredFigures, read_figures
+from ....container.figures import FIGURES, StoredFigures
 from ....container.manifest import INHERITED, Parent
 from ....element_types import Array, subtract, work
 from ....errors import LccodecError
@@ -230,12 +230,8 @@ def _products(low: DecodedArray, high: DecodedArray, array: DecodedArray) -> tup
 
 def _movements(link: Link) -> dict[str, float]:
     """Return how far arrays moved since the save before, as it was measured, by name."""
-    figures = read_figures(link.manifest.figures, len(link.index_names))
-    return {
-        name: found.movement
-        for name, found in zip(link.index_names, figures, strict=True)
-        if found.movement is not None
-    }
+    found = link.figures().items()
+    return {name: figures.movement for name, figures in found if figures.movement is not None}
 
 
 def _distance(c: Candidate) -> float:
