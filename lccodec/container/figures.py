@@ -29,6 +29,7 @@ FIGURES: Final = (
 QUANTILES: Final = (0.0668, 0.1587, 0.3085, 0.5, 0.6915, 0.8413, 0.9332)
 
 _NUMBERS: Final = {"quantiles": len(QUANTILES)}  # of each array; one, if it is not here
+_OF_LOST: Final = frozenset(FIGURES[4:])  # only of arrays that lost something (LCC-FIG-03)
 _OF_MOVEMENT: Final = frozenset({"movement", "lag"})  # those that need the save before
 _SIGNED: Final = frozenset({"lag", "minimum", "maximum", "quantiles"})
 _UNKNOWN: Final = 0x7FC0  # LCC-FIG-04
@@ -46,7 +47,8 @@ class StoredFigures:
     since
         The step of the save before; ``None`` if no figure needs it.
     numbers
-        By name, in the order of `FIGURES`, the bytes of a figure: bfloat16, by array.
+        By name, in the order of `FIGURES`, the bytes of a figure: bfloat16, by array; from ``rms``
+        on, only of arrays that lost something.
     """
 
     since: int | None
@@ -56,13 +58,16 @@ class StoredFigures:
     def of(cls, since: int | None, numbers: Mapping[str, Array]) -> Self | None:
         """Return figures from float64 numbers by array, NaN where they are not known.
 
-        Figures that know nothing are left out. The result is ``None`` if nothing is left.
+        Figures that know nothing are left out. So is how values lie that a restore returns as they
+        were: that can be measured any time. The result is ``None`` if nothing is left.
         """
-        known = {
-            name: stored_bytes(_rounded(numbers[name]))
-            for name in FIGURES
-            if name in numbers and not np.isnan(numbers[name]).all()
-        }
+        lost = _have_lost(_rounded(numbers["error"])) if "error" in numbers else slice(0)
+        known = {}
+        for name in FIGURES:
+            if name in numbers:
+                own = numbers[name][lost] if name in _OF_LOST else numbers[name]
+                if not np.isnan(own).all():
+                    known[name] = stored_bytes(_rounded(own))
         if not known:
             return None
         return cls(since if _OF_MOVEMENT.intersection(known) else None, known)
@@ -72,15 +77,25 @@ class StoredFigures:
 
         ``quantiles`` have a row for each array.
         """
-        shape = (arrays, _NUMBERS[name]) if name in _NUMBERS else arrays
-        if name not in self.numbers:
-            return np.full(shape, np.nan, np.float32)
-        return widen(read_numbers(self.numbers[name], np.uint16)).reshape(shape)
+        found: Array = np.full((arrays, _NUMBERS.get(name, 1)), np.nan, np.float32)
+        if name in self.numbers:
+            own = _have_lost(self._patterns("error")) if name in _OF_LOST else slice(None)
+            found[own] = widen(self._patterns(name)).reshape(-1, found.shape[1])
+        return found if name in _NUMBERS else found[:, 0]
+
+    def _patterns(self, name: str) -> Array:
+        return read_numbers(self.numbers[name], np.uint16)
 
     def to_json(self) -> Json:
         """Return the member of the manifest."""
         since = {} if self.since is None else {"since": self.since}
         return {**since, **{name: write_base64(data) for name, data in self.numbers.items()}}
+
+
+def _have_lost(errors: Array) -> Array:
+    """Return which arrays lost something, by the patterns of their errors (LCC-FIG-03)."""
+    lost: Array = (errors != 0) & (errors != _UNKNOWN)
+    return lost
 
 
 def _rounded(numbers: Array) -> Array:
@@ -114,7 +129,14 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
     since = document.get("since")
     if needed and not (type(since) is int and 0 <= since <= MAX_STEP and since < step):
         raise FormatError("LCC-FIG-02", f"{where}: since", "not a step before this one")
-    numbers = {name: _parse_figure(document[name], arrays, name, f"{where}: {name}") for name in found}
+    numbers: dict[str, bytes] = {}
+    lost = 0  # how many arrays
+    for name in found:
+        numbers[name] = _parse_figure(
+            document[name], lost if name in _OF_LOST else arrays, name, f"{where}: {name}"
+        )
+        if name == "error":
+            lost = int(np.count_nonzero(_have_lost(read_numbers(numbers[name], np.uint16))))
     return StoredFigures(since, numbers)
 
 
@@ -122,7 +144,8 @@ def _parse_figure(text: Json, arrays: int, name: str, where: str) -> bytes:
     size = 2 * _NUMBERS.get(name, 1)
     data = parse_base64(text, size * arrays)
     if data is None:
-        raise FormatError("LCC-FIG-03", where, f"not {size} bytes for each of {arrays} arrays")
+        which = "arrays that lost something" if name in _OF_LOST else "arrays"
+        raise FormatError("LCC-FIG-03", where, f"not {size} bytes for each of {arrays} {which}")
     patterns = read_numbers(data, np.uint16)
     known = patterns != _UNKNOWN
     below = patterns == _SIGN if name in _SIGNED else patterns & _SIGN != 0
@@ -135,7 +158,8 @@ def _parse_figure(text: Json, arrays: int, name: str, where: str) -> bytes:
 class Figures:
     """What a save measured of an array or, combined, of the arrays of a role; ``None`` if unknown.
 
-    They have three digits. All but the extremes and `not_finite` are estimates by a sample. Spread,
+    They have three digits. All but the extremes and `not_finite` are estimates by a sample. What
+    follows `lag` is kept of arrays that lost something: of others, restored values tell it. Spread,
     movement, error and rms have the unit of the values. They are root mean squares over elements,
     also where arrays are combined.
 
@@ -178,7 +202,7 @@ class Figures:
     @property
     def relative_movement(self) -> float | None:
         """The movement over the root mean square of the values."""
-        return _ratio(self.movement, self.rms)
+        return 0.0 if self.movement == 0 else _ratio(self.movement, self.rms)
 
     @property
     def error_in_movements(self) -> float | None:

@@ -160,10 +160,12 @@ def check_figures(manifest: dict[str, Any]) -> None:
         raise Refused("LCC-FIG-01", "figures without a step, or of an exact file")
     if "since" in figures and not is_integer(figures["since"], 0, step - 1):
         raise Refused("LCC-FIG-02", "the save before is not an earlier step")
+    arrays, lost = len(manifest["arrays"]), 0
     for name, text in figures.items():
         if name == "since":
             continue
-        size = 2 * (QUANTILES if name == "quantiles" else 1) * len(manifest["arrays"])
+        count = lost if FIGURES.index(name) >= FIGURES.index("rms") else arrays
+        size = 2 * (QUANTILES if name == "quantiles" else 1) * count
         if not isinstance(text, str) or not re.fullmatch("[A-Za-z0-9_-]*", text):
             raise Refused("LCC-FIG-03", "a figure is not a text of base64url")
         if len(text) != -(-size * 4 // 3):
@@ -172,6 +174,8 @@ def check_figures(manifest: dict[str, Any]) -> None:
         if base64.urlsafe_b64encode(data).rstrip(b"=").decode() != text:
             raise Refused("LCC-FIG-03", "the unused bits of a figure are not 0")
         known = [n for (n,) in struct.iter_unpack("<H", data) if n != 0x7FC0]
+        if name == "error":
+            lost = len(known) - known.count(0)
         if not known or any(number & 0x7F80 == 0x7F80 or number == 0x8000 for number in known):
             raise Refused("LCC-FIG-04", "a number is not finite or is -0, or none is known")
         if name not in MAY_BE_NEGATIVE and any(number & 0x8000 for number in known):

@@ -189,7 +189,8 @@ def _figures() -> Iterator[Broken]:
 
     one, unknown = text(0x3F80, 0x7FC0), text(0x7FC0, 0x7FC0)
     signed, quantiles = text(0xBF80, 0x7FC0), text(*range(0xBF80, 0xBF87), *[0x7FC0] * 7)
-    early = {"since": 0, "spread": one, "movement": one, "error": one, "lag": signed}
+    both = text(0x3F80, 0x3F80)  # both arrays lost something
+    early = {"since": 0, "spread": one, "movement": one, "error": both, "lag": signed}
     late = {"rms": one, "minimum": signed, "maximum": signed, "zeros": one, "not_finite": one}
     sound = data({**early, **late, "quantiles": quantiles})
     rule, unsupported = "LCC-FIG-01", "UnsupportedError"
@@ -197,7 +198,12 @@ def _figures() -> Iterator[Broken]:
     yield case(rule, "empty", "there are no figures, and the member is not left out", {})
     yield case(rule, "unknown", "there is a figure that is not defined", {"size": one}, unsupported)
     yield case(rule, "order", "the error stands before the spread", {"error": one, "spread": one})
-    yield case(rule, "late-order", "the maximum stands before the minimum", {"maximum": one, "minimum": one})
+    yield case(
+        rule,
+        "late-order",
+        "the maximum stands before the minimum",
+        {"error": both, "maximum": one, "minimum": one},
+    )
     yield case(rule, "since-behind", "the step stands behind its figure", {"movement": one, "since": 0})
     yield case(rule, "no-since", "a movement has no step that it begins at", {"movement": one})
     yield case(rule, "lag-no-since", "a lag has no step that it begins at", {"error": one, "lag": one})
@@ -222,7 +228,13 @@ def _figures() -> Iterator[Broken]:
         ("base64", "a figure has characters of base64 that base64url does not have", "gD/+/w"),
     ):
         yield case(rule, name, why, {"error": figure})
-    yield case(rule, "quantiles", "quantiles have one number for each array", {"quantiles": one})
+    for name, why, figures in (
+        ("quantiles", "quantiles have one number for each array", {"error": both, "quantiles": one}),
+        ("lost-nothing", "an array lost nothing, and has an rms", {"error": text(0x3F80, 0), "rms": both}),
+        ("loss-unknown", "what an array lost is not known; it has an rms", {"error": one, "rms": both}),
+        ("no-error", "there is an rms, and no error", {"rms": both}),
+    ):
+        yield case(rule, name, why, figures)
     rule = "LCC-FIG-04"
     for name, why, figure in (
         ("nothing", "a figure knows nothing, and is not left out", unknown),
@@ -234,10 +246,14 @@ def _figures() -> Iterator[Broken]:
     ):
         yield case(rule, name, why, {"error": figure})
     for name in ("rms", "zeros", "not_finite"):
-        yield case(rule, f"negative-{name}", f"a number of {name} is -1", {name: signed})
+        yield case(rule, f"negative-{name}", f"a number of {name} is -1", {"error": both, name: signed})
     for name in ("minimum", "maximum"):
-        yield case(rule, f"{name}-minus-zero", f"a {name} is -0", {name: text(0x8000, 0x7FC0)})
-    yield case(rule, "quantiles-nothing", "quantiles know nothing", {"quantiles": text(*[0x7FC0] * 14)})
+        yield case(rule, f"{name}-minus-zero", f"a {name} is -0", {"error": both, name: text(0x8000, 0x7FC0)})
+    nothing = {"error": both, "quantiles": text(*[0x7FC0] * 14)}
+    yield case(rule, "quantiles-nothing", "quantiles know nothing", nothing)
+    yield case(
+        rule, "rms-of-none", "nothing was lost, and there is an empty rms", {"error": text(0, 0), "rms": ""}
+    )
     for name, why, figure in (
         ("lag-minus-zero", "a lag is -0", text(0x8000, 0x7FC0)),
         ("lag-infinite", "a lag is infinite", text(0xFF80, 0x7FC0)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ NUMBERS = st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=3, m
 LARGEST = 255 * 2.0**120
 
 
-def stored(**columns: list[float]) -> StoredFigures | None:
+def stored(**columns: Any) -> StoredFigures | None:
     return StoredFigures.of(5, {name: np.array(numbers) for name, numbers in columns.items()})
 
 
@@ -58,6 +59,20 @@ def test_what_is_not_known_is_left_out() -> None:
     assert stored(**dict.fromkeys(FIGURES, nothing)) is None
     figures = stored(lag=some)
     assert figures is not None and list(figures.to_json()) == ["since", "lag"]
+
+
+def test_only_of_what_lost_something_is_it_said_how_values_lie() -> None:
+    figures = stored(
+        error=[0.0, 2.0, np.nan], rms=[1.0, 2.0, 3.0], quantiles=[[1.0] * 7, [2.0] * 7, [3.0] * 7]
+    )
+    assert figures is not None and len(figures.numbers["rms"]) == 2
+    np.testing.assert_array_equal(figures.read("rms", 3), np.float32([np.nan, 2, np.nan]))
+    np.testing.assert_array_equal(figures.read("quantiles", 3)[:, 0], np.float32([np.nan, 2, np.nan]))
+    data = replace(KEYFRAME, figures=figures).to_bytes()
+    assert parse_manifest(data, "manifest").figures == figures
+    exact = stored(error=[0.0, 0.0, 0.0], rms=[1.0, 2.0, 3.0])
+    assert exact is not None and list(exact.numbers) == ["error"]
+    assert stored(rms=[1.0, 2.0, 3.0]) is None
 
 
 @pytest.mark.parametrize("figures", [[], {}, {"size": ""}, {"since": 7, "lag": ""}, {"error": "AAAA"}])

@@ -380,8 +380,9 @@ def extremes(bits: Array, kind: ElementType) -> tuple[float, float, int]:
 
     Examples
     --------
-    >>> bits = np.array([1.0, -3.0, np.inf, np.nan], np.float32).view(np.uint32)
-    >>> extremes(bits, ELEMENT_TYPES[11])
+    >>> from lccodec.element_types import components
+    >>> kind, bits = components(np.array([1.0, -3.0, np.inf, np.nan], np.float32))
+    >>> extremes(bits, kind)
     (-3.0, 1.0, 2)
     """
     signed = np.dtype(f"i{kind.size}")

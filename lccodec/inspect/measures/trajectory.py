@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from array import array as packed
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -131,7 +132,7 @@ class Trajectory:
         if before is not None:
             values["rank"] = change_rank(array.bits, before, array.kind, array.shape)
         if figures.movement is not None and (before is None or since != self._step):
-            values["movement"] = self._relative(name, figures, since)
+            values["movement"] = self._relative(name, replace(figures, rms=found.rms), since)
         moved = values["movement"]
         return {**values, "error": 0.0 if moved else None, "lag": 0.0 if moved else None}
 
