@@ -11,7 +11,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -232,8 +232,11 @@ def course_text(steps: Sequence[int], figures: dict[str, Sequence[float | None]]
     return "\n".join(lines)
 
 
-def difference_text(difference: Difference, roles: Mapping[str, str]) -> str:
-    """Return what changed between two states; `roles` are those of arrays, by name."""
+def difference_text(difference: Difference, roles: Mapping[str, str], lossy: Set[str] = frozenset()) -> str:
+    """Return what changed between two states.
+
+    `roles` are those of arrays, by name; `lossy` has the names of those that lost something.
+    """
     parts = []
     if difference.changed:
         headers = "role", "dtype", "shape", "elements", "max |d|", "rms d", "rms d / rms", "cosine"
@@ -242,6 +245,11 @@ def difference_text(difference: Difference, roles: Mapping[str, str]) -> str:
             words = c.name, roles.get(c.name, "-"), c.dtype, shape_text(c), f"{100 * c.share:.3g} %"
             table.row(*words, *map(_number, (c.max_abs, c.rms, c.relative_rms, c.cosine)))
         parts.append(table.text())
+        if count := sum(c.name in lossy for c in difference.changed):
+            parts.append(
+                f"{count} of {len(difference.changed)} changed arrays lost something when they were saved:"
+                " the figures are of decoded states, not the run's"
+            )
     if difference.scalars or difference.replaced:
         table = Table("changed", "old", "new", numbers=False)
         for scalar in difference.scalars:

@@ -165,10 +165,15 @@ def diff(place: Path, old: int, new: int, as_json: bool) -> None:
         render.progress("comparing") as update,
     ):
         difference = compare_states(Leaves(before), Leaves(after), update)
-        roles = {array.name: array.role for array in after.info().arrays}
+        arrays = after.info().arrays
+        roles = {array.name: array.role for array in arrays}
+        lossy = {array.name for array in (*before.info().arrays, *arrays) if array.lossy}
     document = {"directory": str(place), "old": old, "new": new, **asdict(difference)}
-    document["changed"] = [{**each, "role": roles.get(each["name"])} for each in document["changed"]]
-    say(render.dump_json(document) if as_json else render.difference_text(difference, roles))
+    document["changed"] = [
+        {**each, "role": roles.get(each["name"]), "lossy": each["name"] in lossy}
+        for each in document["changed"]
+    ]
+    say(render.dump_json(document) if as_json else render.difference_text(difference, roles, lossy))
 
 
 @verb

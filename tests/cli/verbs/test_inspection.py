@@ -222,11 +222,20 @@ def test_diff(chain):
     document = run_json("diff", chain, 10, 30)
     (weight,) = document["changed"]
     assert (weight["name"], weight["changed"], weight["share"]) == ("model/weight", 1000, 0.5)
+    assert weight["lossy"] and "1 of 1 changed arrays lost something" in stdout
     assert (weight["role"], weight["cosine"]) == ("weight", pytest.approx(1, abs=1e-3))
     assert ["model/weight", "weight"] in [line.split()[:2] for line in stdout.splitlines()]
     assert weight["max_abs"] == pytest.approx(0.001, rel=1e-3)
     assert document["scalars"] == [{"name": "step", "old": 10, "new": 30}]
     assert (document["unchanged"], document["unchanged_scalars"]) == (1, 3)
+
+
+def test_diff_of_exact_states_does_not_speak_of_a_loss(tmp_path):
+    with lccodec.Chain(tmp_path, "lossless") as chain:
+        for step in (1, 2):
+            chain.save(step, {"model": {"weight": np.full(2000, step, np.float32)}})
+    assert "lost something" not in run("diff", tmp_path, 1, 2)[0]
+    assert [each["lossy"] for each in run_json("diff", tmp_path, 1, 2)["changed"]] == [False]
 
 
 def test_diff_of_states_of_another_form(tmp_path):
