@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ....arguments import as_integer
-from ....errors import ArgumentError, LccodecError, reason_of, warn
+from ....errors import ArgumentError, reason_of, warn
 from ....policy.hindsight import end_quantizers
 from ....policy.policy import Candidate, Policy
 from ....policy.record import Record
@@ -217,15 +217,15 @@ class Groups:
     def _settle(self, seconds: float, between: Callable[[], None]) -> None:
         end = time.perf_counter() + seconds
         while self._waiting and (time.perf_counter() < end or len(self._waiting) > _MAX_WAITING):
-            if self._settling is None:
-                group = self._waiting[0]
-                self._settling = settle(self._store, group.low, group.high, group.ends)
             try:
+                if self._settling is None:
+                    group = self._waiting[0]
+                    self._settling = settle(self._store, group.low, group.high, group.ends)
                 if next(self._settling, ...) is ...:
                     self._settling = None
                     self._waiting.popleft()
                 between()
-            except (LccodecError, OSError, MemoryError) as error:
+            except Exception as error:  # whatever it is: the save is done
                 self._settling = None
                 self._waiting.popleft()
                 message = f"a part of the history stays larger than it could be: {reason_of(error)}"

@@ -178,6 +178,18 @@ def test_exact_files_that_are_written_now_and_then(tmp_path: Path) -> None:
     assert lccodec.validate(tmp_path, deep=True) == []
 
 
+def test_no_error_of_settling_is_one_of_the_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr("lccodec.chain.save.hindsight.groups.settle", broken)
+    with pytest.warns(LccodecWarning, match="stays larger .* 'a defect'"), opened(tmp_path) as chain:
+        for step in range(9):
+            chain.save(step, STATES[step])
+    assert kinds(chain) == "kdddddddd"
+    assert lccodec.validate(tmp_path, deep=True) == []
+
+
 def test_damage_is_no_end(tmp_path: Path) -> None:
     """What cannot be settled stays, and a warning says so."""
     chain = opened(tmp_path)
