@@ -2,7 +2,8 @@
 
 They are written with TensorBoard's own writer (the extra ``tensorboard``), without TensorFlow or
 PyTorch. The tags of scalars are ``movement/NAME``, ``rms/NAME`` and so on, so that TensorBoard puts
-arrays with the same figure together; sizes are ``checkpoint/bytes``. What each save measured is in
+arrays with the same figure together. What was saved beside the arrays, such as a loss, is in
+``scalars/NAME``; sizes are ``checkpoint/bytes``. What each save measured is in
 ``measured_error/ROLE``, in movements, and ``measured_lag/ROLE``, in intervals. What was found
 beside originals is in ``original_error/NAME`` and ``original_bias/NAME``. Histograms have the names
 of the arrays. Characters that are not printable become escapes.
@@ -72,19 +73,29 @@ def _scalars(run: Run, place: int, value_of: Any) -> Iterator[Any]:
             if (number := series[place]) is not None:
                 yield value_of(tag=printable(f"{figure}/{row.name}"), simple_value=number)
     step = run.steps[place]
-    for checkpoint in run.checkpoints:
+    for at, checkpoint in enumerate(run.checkpoints):
         if checkpoint.step == step:
-            yield value_of(tag="checkpoint/bytes", simple_value=checkpoint.bytes)
-            for role, figures in checkpoint.figures.items():
-                for what, number in (("error", figures.error_in_movements), ("lag", figures.lag)):
-                    if number is not None:
-                        yield value_of(tag=f"measured_{what}/{role}", simple_value=number)
+            for tag, number in _of_checkpoint(run, at):
+                yield value_of(tag=printable(tag), simple_value=number)
     if run.loss is not None and step in run.loss.steps:
         at = list(run.loss.steps).index(step)
         for figure, rows in (("error", run.loss.error), ("bias", run.loss.bias)):
             for row, series in zip(run.arrays, rows, strict=True):
                 if (number := series[at]) is not None:
                     yield value_of(tag=printable(f"original_{figure}/{row.name}"), simple_value=number)
+
+
+def _of_checkpoint(run: Run, at: int) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a checkpoint as a whole, by tag."""
+    checkpoint = run.checkpoints[at]
+    for name, numbers in run.scalars.items():
+        if (number := numbers[at]) is not None:
+            yield f"scalars/{name}", number
+    yield "checkpoint/bytes", checkpoint.bytes
+    for role, figures in checkpoint.figures.items():
+        for what, measured in (("error", figures.error_in_movements), ("lag", figures.lag)):
+            if measured is not None:
+                yield f"measured_{what}/{role}", measured
 
 
 def _histograms(run: Run, place: int, value_of: Any) -> Iterator[Any]:

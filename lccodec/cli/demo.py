@@ -182,8 +182,13 @@ def _train(
     for iteration in iterations:
         task.train(network, iteration)
         if iteration % SAVE_EVERY == 0:
-            chain.save(iteration, network.to_state(iteration))
+            _save(task, network, iteration, chain)
         tick()
+
+
+def _save(task: Task, network: Network, iteration: int, chain: lccodec.Chain) -> None:
+    metrics = {"loss": task.loss(network), "accuracy": task.accuracy(network)}
+    chain.save(iteration, network.to_state(iteration), metrics=metrics)
 
 
 def _run_until_failure(
@@ -192,7 +197,7 @@ def _run_until_failure(
     """Train and save up to the failure; return the network that is lost then."""
     with lccodec.Chain(directory, policy=policy) as chain:
         network = Network.initial()
-        chain.save(0, network.to_state(0))
+        _save(task, network, 0, chain)
         _train(task, network, range(1, failure + 1), chain, tick)
     return network
 

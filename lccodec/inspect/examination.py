@@ -25,6 +25,7 @@ from .inventory import Inventory, shortened
 from .measures.originals import ChainOriginals, ExactOriginals, Originals
 from .measures.trajectory import Told, Trajectory
 from .report import Checkpoint, Comparison, Report, Run
+from .scalars import series_of
 from .selection import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
 from .source import Source, open_source
 
@@ -136,11 +137,13 @@ def _run(
         *coarse_flags(checkpoints),
         *array_flags(rows, trajectory.steps, figures),
     ]
+    listed = _listed(checkpoints, notes)
+    numbers = [found.numbers.get(checkpoint.step or 0, {}) for checkpoint in listed]
     return Run(
         path=str(source.path),
         kind=source.kind,
         notes=notes,
-        checkpoints=_listed(checkpoints, notes),
+        checkpoints=listed,
         arrays=rows,
         steps=trajectory.steps,
         figures=figures,
@@ -148,6 +151,7 @@ def _run(
         streams=found.streams | {"exact file": source.exact_bytes()},
         flags=in_order(flags),
         loss=trajectory.losses.loss(found.policies.values()),
+        scalars=series_of(numbers, [checkpoint.step for checkpoint in listed]),
     )
 
 

@@ -18,6 +18,7 @@ from ..container.reader import CheckpointReader
 from ..errors import ChainError, LccodecError
 from ..policy.roles import Role
 from .report import STREAMS, ArrayRow, Checkpoint
+from .scalars import numbers_of
 
 #: Of one string of the metadata that is shown.
 MAX_TEXT_CHARACTERS: Final = 500
@@ -37,6 +38,8 @@ class Inventory:
         The step of the newest checkpoint that can be read, and the root of its exact file.
     lacking
         Steps that cannot be restored because a parent is missing.
+    numbers
+        The numbers beside the arrays of each checkpoint that can be read, by its number.
     """
 
     pins: frozenset[int] = frozenset()
@@ -44,6 +47,7 @@ class Inventory:
     policies: dict[str, Any] = field(default_factory=dict)
     newest: tuple[int | None, bytes | None] = (None, None)
     lacking: set[int] = field(default_factory=set)
+    numbers: dict[int, dict[str, float]] = field(default_factory=dict)
     streams: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAMS, 0))
     _arrays: dict[str, ArrayInfo] = field(default_factory=dict)
     _bytes: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -64,6 +68,8 @@ class Inventory:
             self._add_bytes(visit.reader, methods)
             self.newest = info.step, visit.reader.manifest.exact
         self._add_arrays(info.arrays)
+        texts = _shortened_strings(info.metadata)
+        self.numbers[number] = numbers_of(texts, visit.scalars())
         self.policies.setdefault(json.dumps(info.policy), info.policy)
         self.checkpoints[number] = Checkpoint(
             step=info.step,
@@ -73,7 +79,7 @@ class Inventory:
             bytes=info.file_bytes,
             nbytes=info.nbytes,
             policy=policy_name(info.policy),
-            metadata=_shortened_strings(info.metadata),
+            metadata=texts,
             exact=info.exact,
             pinned=info.step in self.pins,
             roles=_by_role(info),

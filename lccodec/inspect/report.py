@@ -187,6 +187,9 @@ class Run:
         One for each array; ``None`` if it has no finite element.
     streams
         Bytes of all files by where they go (`STREAMS`).
+    scalars
+        Numbers that were saved beside the arrays, as metadata or in the state: by name, one for
+        each of `checkpoints`. Those that never change are left out.
     """
 
     path: str
@@ -200,6 +203,7 @@ class Run:
     streams: Mapping[str, int]
     flags: Sequence[Flag] = ()
     loss: Loss | None = None
+    scalars: Mapping[str, Series] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

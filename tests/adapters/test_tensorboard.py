@@ -43,6 +43,8 @@ def test_all_of_it_is_read_back(run, tmp_path):
             np.testing.assert_array_equal(buckets[1:, 0], buckets[:-1, 1])
         about = events.SummaryMetadata(row.name)
         assert about.plugin_data.plugin_name == "histograms"
+    losses = {event.step: event.value for event in events.Scalars("scalars/loss")}
+    assert losses == pytest.approx(dict(zip(run.steps, run.scalars["loss"], strict=True)), rel=1e-6)
     sizes = [event.value for event in events.Scalars("checkpoint/bytes")]
     assert sizes == [each.bytes for each in run.checkpoints]
     assert [event.step for event in events.Scalars("original_error/model/fc1.weight")] == [40]

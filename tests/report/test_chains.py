@@ -59,7 +59,7 @@ def test_two_chains_beside_each_other(browser: Browser, write: Write, tmp_path: 
         assert report.text("h1") == "left and right"
         rows = found["comparison"]["rows"]
         assert report.texts("#comparison tbody th") == [row["name"] for row in rows]
-        assert report.page.locator("main h2").count() == 13
+        assert report.page.locator("main h2").count() == 15
         assert report.texts("nav a") == ["Two states", "Run 1: left", "Run 2: right"]
 
 

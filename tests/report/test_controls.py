@@ -126,7 +126,7 @@ def test_a_finding_shows_its_array(report: Opened) -> None:
 
 
 def test_links_lead_to_the_sections(report: Opened) -> None:
-    names = ["What stands out", "The chain", "Movement", "What was lost", "One array"]
+    names = ["The run", "What stands out", "Movement", "What was lost", "One array", "The chain"]
     assert report.texts("nav a") == names
     for link in report.run(
         "[...document.querySelectorAll('nav a')].map((link) => link.getAttribute('href'))"

@@ -73,6 +73,9 @@ def test_tables_show_them(browser: Browser, write: Write) -> None:
         movement = report.run(CELLS, "Movement of weights, by step")
         for row, stored in zip(movement, run["figures"]["movement"], strict=False):
             assert_shown(row[1:], stored, digits=3)
+        numbers = report.run(CELLS, "Numbers by step")
+        for column, name in enumerate(run["scalars"], 1):
+            assert_shown([row[column] for row in numbers], run["scalars"][name], digits=4)
         measured = report.run(CELLS, "Error and lag of each save")
         assert measured[0][1:4] == ["\N{EN DASH}", "\N{EN DASH}", "20 %"]  # no movement is known
         for row, point in zip(measured, run["checkpoints"], strict=False):

@@ -25,13 +25,13 @@ KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "nothing finite": documents.nothing_finite,
 }
 CHARTS = {
-    "one run": 17,
-    "two runs": 36,
+    "one run": 21,
+    "two runs": 44,
     "damaged": 0,
-    "hostile": 19,
+    "hostile": 37,
     "no arrays": 2,
-    "one step": 4,
-    "nothing finite": 7,
+    "one step": 6,
+    "nothing finite": 9,
 }
 
 

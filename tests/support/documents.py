@@ -71,6 +71,7 @@ def hostile() -> dict[str, Any]:
         checkpoints=checkpoints,
         flags=flags,
         loss=replace(run.loss, against=HOSTILE[0]),
+        scalars={name: [float(i) for i in range(len(checkpoints))] for name in HOSTILE},
     )
     whole = made_up_report()
     assert whole.comparison is not None

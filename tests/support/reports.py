@@ -131,6 +131,10 @@ def made_up_run(path: str = "run-a", steps: int = 12, layers: int = 3, bins: int
         },
         flags,
         loss,
+        {
+            "loss": [3 / (i + 1) for i in range(len(checkpoints))],
+            "lr": [None, *(0.1 / i for i in range(1, len(checkpoints)))],
+        },
     )
 
 

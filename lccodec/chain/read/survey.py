@@ -16,9 +16,12 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...container.figures import Figures
+from ...container.leaves import leaves_of
 from ...container.reader import CheckpointReader
+from ...container.scalars import scalar_value
 from ...errors import ChainError, LccodecError, StorageError
 from ..store.names import check_name, checkpoint_name
 from ..store.store import Store
@@ -97,6 +100,14 @@ class Visit:
     def figures(self) -> tuple[dict[str, Figures], int | None]:
         """Return what the save measured of each array, and since which step, or raise `error`."""
         return self.left.link.figures(), self.left.link.since
+
+    def scalars(self) -> list[tuple[str, Any]]:
+        """Return the scalars of the state by name, in its order, or raise `error`."""
+        manifest = self.left.link.manifest
+        if not manifest.scalars:
+            return []
+        leaves = leaves_of(manifest.tree, manifest.scalars)
+        return [(name, scalar_value(entry)) for name, index, entry in leaves if index is None]
 
     def frame_bytes(self) -> dict[str, int]:
         """Return the bytes of the frames of each method, or raise as `info`."""

@@ -27,6 +27,7 @@ from .parameters import CHAIN_OR_FILE, NEW
 _RANGE: Final = re.compile(r"([0-9]{0,16}):([0-9]{0,16})(?::([0-9]{1,16}))?|([0-9]{1,16})")
 _LAST: Final = 1 << 62
 _MAX_FLAGS: Final = 12  # that the shell shows of a run
+_MAX_SCALARS: Final = 4
 
 
 class _Steps:
@@ -146,6 +147,9 @@ def _run_text(run: Run) -> str:
         f"{render.size_text(nbytes, stored)}",
         f"bytes     {sparkline([each.bytes for each in run.checkpoints], logarithmic=True)}",
     ]
+    for name, series in list(run.scalars.items())[:_MAX_SCALARS]:
+        known = [number for number in series if number is not None]
+        lines.append(f"{name:8}  {sparkline(series)}  {known[0]:.4g} to {known[-1]:.4g}")
     if len(run.steps) > 1:
         lines.append(f"movement  {sparkline(_movement(run), logarithmic=True)}  weights, from step to step")
     measured = [each for each in run.checkpoints if each.figures][-1:]

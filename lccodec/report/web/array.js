@@ -3,11 +3,16 @@
 const FIGURES = [
   { key: "rms", title: "Root mean square" },
   { key: "movement", title: "Relative movement" },
+  { key: "error", title: "Error, in movements" },
+  { key: "lag", title: "Lag, in intervals" },
   { key: "rank", title: "Effective rank of the change" },
   { key: "zeros", title: "Share of zeros" },
   { key: "range", title: "Smallest and largest value" },
   { key: "not_finite", title: "Elements that are not finite" },
 ];
+
+// Of these a chart of zeros says nothing.
+const ZERO_IS_NOTHING = ["error", "lag", "not_finite"];
 
 function arraySection(id, run) {
   const result = section(id, "One array");
@@ -119,7 +124,7 @@ function arrayView(run, index, step) {
     body.append(small);
     for (const { key, title } of FIGURES) {
       const lines = figureLines(run, index, key);
-      if (!lines.points.length || (key === "not_finite" && lines.points.every(({ value }) => value === 0))) continue;
+      if (!lines.points.length || (ZERO_IS_NOTHING.includes(key) && lines.points.every(({ value }) => value === 0))) continue;
       const made = figure(title, null);
       small.append(made.node);
       parts.push({ made, key: "step" });

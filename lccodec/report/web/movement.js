@@ -4,7 +4,7 @@ const ROWS_AT_ONCE = 40;
 
 function movementSection(id, run, cautions, showArray) {
   const result = section(id, "Movement",
-    paragraph("How far each array moved since the previous shown step: the root mean square of its difference over that of the array."),
+    paragraph("How far each array moved since the save before: the root mean square of its difference over that of the array. Where something was lost, the save measured it; of other programs' lossy files it is not known."),
     ...cautions.map((note) => paragraph(visible(note), "caution")));
   const movement = run.figures.movement ?? [];
   const moving = run.arrays.map((_, index) => index).filter((index) => present(movement[index] ?? []).length);

@@ -27,9 +27,9 @@ function runParts(run, index, several, cautions) {
   const one = arraySection(id("array"), run);
   const showArray = (array) => one.show(array);
   const parts = [
-    findingsSection(id("findings"), run, showArray), chainSection(id("chain"), run),
-    movementSection(id("movement"), run, cautions, showArray), lossSection(id("loss"), run), one,
-  ];
+    scalarsSection(id("run-scalars"), run), findingsSection(id("findings"), run, showArray),
+    movementSection(id("movement"), run, cautions, showArray), lossSection(id("loss"), run), one, chainSection(id("chain"), run),
+  ].filter(Boolean);
   if (!several) return parts;
   const heading = element("div", { class: "run", id: id("run") }, element("h2", {}, `Run ${index + 1}: `, nameText(nameOf(run), 40)), pathOf(run), summaryOf(run), notes(run.notes));
   for (const { node } of parts) {

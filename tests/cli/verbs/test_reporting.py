@@ -143,6 +143,7 @@ def test_the_main_figures():
     report = made_up_report()
     text = report_text(report, {"page": "report.html, 5 bytes"})
     assert text.count("13 checkpoints, 1 of them damaged, 1 keyframes") == 2
+    assert "\nloss      " in text and "  3 to 0.2308\n" in text
     assert "measured  first moments, step 1100: error 0.625 movements, 1.4 % of the spread; lag 0.12" in text
     assert "error: m/layers.1.weight" not in text
     assert "not finite" not in text.splitlines()[0]
