@@ -54,6 +54,8 @@ class SavePlan:
         Indices of the arrays that wait.
     policy
         The policy that chose.
+    group
+        What becomes of the step in a group of a history with hindsight, in words.
     """
 
     parent: int | None
@@ -62,6 +64,7 @@ class SavePlan:
     frames: Sequence[FramePlan]
     waiting: frozenset[int]
     policy: Policy
+    group: str | None = None
 
     def estimates(self) -> list[Estimate]:
         """Return how many bytes each array would take, and with which error; see `Estimate`."""
@@ -74,6 +77,10 @@ class SavePlan:
             for index in frame.arrays:
                 numbers[index] = number
         return numbers
+
+    def told(self) -> tuple[int | None, list[ArrayPlan], str | None, str | None]:
+        """Return what users are told: the parent, each array, the shortfall, and of the group."""
+        return self.parent, self.described(), self.policy.shortfall, self.group
 
     def described(self) -> list[ArrayPlan]:
         """Return what users are told of each array."""

@@ -98,11 +98,14 @@ class Plan(Sequence[ArrayPlan]):
         The plan of each array.
     shortfall
         Why the policy's target cannot be met, in words; ``None`` if it is met.
+    group
+        With ``hindsight=``, what becomes of the step in its group, in words; otherwise ``None``.
     """
 
     parent: int | None
     arrays: Sequence[ArrayPlan] = field(repr=False)
     shortfall: str | None
+    group: str | None
     _estimate: Callable[[], list[Estimate]] = field(repr=False)
 
     def estimates(self) -> list[Estimate]:

@@ -160,7 +160,8 @@ class Saver:
     def plan(self, flat: Flat, known: Mapping[str, Assignment]) -> SavePlan:
         """Return what the next save would do with a state. Nothing is written."""
         base = self._find_reference()
-        return self._plan(flat, self._settings.record, known, base)[0]
+        plan, _ = self._plan(flat, self._settings.record, known, base)
+        return replace(plan, group=self._groups.fate(base))
 
     def _find_reference(self) -> Base:
         """Return what the next save is taken against."""

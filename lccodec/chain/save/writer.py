@@ -136,10 +136,10 @@ class Writer:
         """Return what the save after all that run would do. See `Chain.plan`."""
         with self.turn:
             if (told := self._told(state, known, "plan")) is not None:
-                parent, arrays, shortfall = told
-                return Plan(parent, arrays, shortfall, partial(self._estimates, state, known))
+                parent, arrays, shortfall, group = told
+                return Plan(parent, arrays, shortfall, group, partial(self._estimates, state, known))
             plan = self._planned_here(state, known)
-            return Plan(plan.parent, plan.described(), plan.policy.shortfall, plan.estimates)
+            return Plan(*plan.told(), plan.estimates)
 
     def _estimates(self, state: Any, known: Mapping[str, Assignment | Role] | None) -> list[Estimate]:
         """Return the estimates of a plan that workers have made."""

@@ -123,7 +123,7 @@ class Leader:
         plan = self._saver.plan(state.flat(), state.assignments())
         if state.question == "estimates":
             return plan.estimates()
-        return plan.parent, plan.described(), plan.policy.shortfall
+        return plan.told()
 
     def _tell(self, done: int, total: int) -> None:
         """Tell the client how many arrays are coded: not after each, as there may be thousands."""

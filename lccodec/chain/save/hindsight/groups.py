@@ -174,6 +174,22 @@ class Groups:
             return Base(tail, tail, is_end=True, is_keyframe=True, since=since)
         return Base(group.low, tail, is_end=True, is_keyframe=False, since=since)
 
+    def fate(self, base: Base) -> str | None:
+        """Return what becomes of the next save in a group, in words; ``None`` without groups."""
+        if not self._size:
+            return None
+        group = self._open
+        if group is None or (base.is_end and base.since is None):
+            return "It begins a group."
+        if base.is_end:
+            between = "1 step" if group.count == 1 else f"{group.count} steps"
+            return (
+                f"It ends a group: {between} between step {group.low.step} and this one are coded again from"
+                " both, in the background."
+            )
+        place = f"number {group.count + 1} of {self._size - 1} between two ends, after step {group.low.step}"
+        return f"It is {place}. It is coded again from both when the later end is there."
+
     def take(self, base: Base) -> Tail | None:
         """Return what a save is coded against: its arrays may be overwritten."""
         if base.is_end:
@@ -217,6 +233,7 @@ class Groups:
     def _settle(self, seconds: float, between: Callable[[], None]) -> None:
         end = time.perf_counter() + seconds
         while self._waiting and (time.perf_counter() < end or len(self._waiting) > _MAX_WAITING):
+            between()
             try:
                 if self._settling is None:
                     group = self._waiting[0]
@@ -224,7 +241,6 @@ class Groups:
                 if next(self._settling, ...) is ...:
                     self._settling = None
                     self._waiting.popleft()
-                between()
             except Exception as error:  # whatever it is: the save is done
                 self._settling = None
                 self._waiting.popleft()

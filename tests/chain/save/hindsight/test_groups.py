@@ -11,6 +11,8 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning
+from lccodec.chain.save.hindsight.groups import Groups
+from lccodec.chain.store.directory import DirectoryStore
 
 from ....support.drifting import ROLES, error, run_of
 from ....support.paths import checkpoints
@@ -188,6 +190,43 @@ def test_no_error_of_settling_is_one_of_the_save(tmp_path: Path, monkeypatch: py
             chain.save(step, STATES[step])
     assert kinds(chain) == "kdddddddd"
     assert lccodec.validate(tmp_path, deep=True) == []
+
+
+def test_a_worker_that_is_given_up_stops_settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Groups, "_settle", lambda *_: None)
+        with opened(tmp_path) as chain:
+            for step in range(9):
+                chain.save(step, STATES[step])
+    assert kinds(chain) == "kdddddddd"
+
+    def gone() -> None:
+        raise InterruptedError("the client is gone")
+
+    groups = Groups(DirectoryStore(tmp_path), 4, 32)
+    groups.base(None)  # looks for what is not settled
+    with pytest.raises(InterruptedError):
+        groups.settle(60, gone)
+    groups.settle_rest()
+    assert kinds(chain) == "kiiidiiid"
+
+
+def test_the_plan_says_what_becomes_of_a_step(tmp_path: Path) -> None:
+    with opened(tmp_path, 3) as chain:
+        found = []
+        for step in range(5):
+            found.append(chain.plan(STATES[step]).group)
+            chain.save(step, STATES[step])
+    again = "It is coded again from both when the later end is there."
+    assert found == [
+        "It begins a group.",
+        f"It is number 1 of 2 between two ends, after step 0. {again}",
+        f"It is number 2 of 2 between two ends, after step 0. {again}",
+        "It ends a group: 2 steps between step 0 and this one are coded again from both, in the background.",
+        f"It is number 1 of 2 between two ends, after step 3. {again}",
+    ]
+    with Chain(tmp_path / "plain", "balanced", roles=ROLES) as plain:
+        assert plain.plan(STATES[0]).group is None
 
 
 def test_damage_is_no_end(tmp_path: Path) -> None:
