@@ -10,7 +10,7 @@ function lossSection(id, run) {
   }
   if (measured.nodes.length) result.append(element("h3", {}, "Compared with originals"));
   result.append(paragraph(`Originals: ${visible(loss.against)}.`),
-    paragraph("Error is the root mean square of restored minus original, over that of the movement since the save before. Bias "
+    paragraph("Error is the root mean square of restored minus original, over that of the movement since the previous shown step. Bias "
       + "is the correlation of error and movement: below 0 the restored state trails behind. A run that resumes feels bias more. "
       + "Each array counts equally here. If the step before has no original, the movement is the one that the save measured."));
   const roles = Object.keys(loss.roles);
