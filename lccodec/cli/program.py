@@ -24,6 +24,8 @@ from . import render
 _INTERRUPTED: Final = 130  # exit code of a shell for a process ended by a signal: 128 + 2 (SIGINT)
 _PIPE_CLOSED: Final = 141  # the same: 128 + 13 (SIGPIPE)
 
+_LONGEST_SENTENCE: Final = 400  # of the help
+
 _STYLES: Final = re.compile("(\x1b\\[[01]m)")  # of the headers of a table
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -51,6 +53,12 @@ class _Program(click.Group):
             say("lccodec: interrupted", err=True)
             code = _INTERRUPTED
         sys.exit(code or 0)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the first sentence of each verb, whole: click cuts it off at the end of a line."""
+        verbs = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.get_short_help_str(_LONGEST_SENTENCE)) for name, verb in verbs])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; print warnings as lines. A closed output pipe is not an error."""

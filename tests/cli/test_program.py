@@ -89,6 +89,14 @@ def test_no_verb():
     assert "see 'lccodec --help'" in run(code=2)[1]
 
 
+def test_the_help_says_a_whole_sentence_of_each_verb():
+    verbs = run("--help")[0].partition("Commands:\n")[2]
+    sentences = re.split(r"\n(?=  \S)", verbs.rstrip())
+    assert len(sentences) > 20
+    for sentence in sentences:
+        assert sentence.endswith(".") and not sentence.endswith("..."), sentence
+
+
 def test_a_step_that_exists(chain, tmp_path):
     npz.save_file({"x": np.ones(2)}, tmp_path / "a.npz")
     _, stderr = run("save", chain, tmp_path / "a.npz", "--step", 20, code=2)
