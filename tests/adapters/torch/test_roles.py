@@ -249,7 +249,9 @@ def test_what_an_optimizer_does_not_train_is_exact():
 def test_an_averaged_model_has_the_weights_of_its_model():
     for kind in (torch.optim.Adam, torch.optim.SGD):
         model = network()
-        optimizer = kind(model.parameters(), lr=0.01, **({"momentum": 0.9} if kind is torch.optim.SGD else {}))
+        optimizer = kind(
+            model.parameters(), lr=0.01, **({"momentum": 0.9} if kind is torch.optim.SGD else {})
+        )
         average = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
         train(model, optimizer, range(2))
         average.update_parameters(model)
