@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
@@ -97,9 +97,11 @@ class _State:
     ) -> None:
         self._shapes, self._paths, self._weights = shapes, paths, weights
         self._starts: defaultdict[Path, set[Path]] = defaultdict(set)  # of models, by the end of a weight
+        self._counts: Counter[Path] = Counter()  # of weights, by place
         for name in weights:
             path = paths[name]
             for depth in range(len(path)):
+                self._counts[path[:depth]] += 1
                 self._starts[_unwrapped(path[depth:])].add(path[:depth])
 
     def averaged(self, place: Path, names: Collection[str], counted: bool) -> set[str]:
@@ -119,7 +121,9 @@ class _State:
         by_end = {_unwrapped(path): name for name, path in tree.items()}
         if len(by_end) < len(tree):
             return set()
-        starts = {start for end in by_end for start in self._starts.get(end, ())}
+        counts = Counter(start for end in by_end for start in self._starts.get(end, ()))
+        # A state may have thousands of layers: only models that have all their weights here count.
+        starts = [start for start, count in counts.items() if count == self._counts[start]]
         strange = {word for part in place for word in _words(part)} - AVERAGES - _MODEL_WORDS
         for start in sorted(starts):
             named = counted or strange <= {word for part in start for word in _words(part)}
@@ -136,7 +140,7 @@ class _State:
             if path[: len(start)] == start and name not in own
         }
         weights = {end: name for end, name in below.items() if name in self._weights}
-        if len(weights) < _LEAST_WEIGHTS or not weights.keys() <= by_end.keys():
+        if len(weights) < _LEAST_WEIGHTS:
             return set()
         if len(weights) < len(self._weights) and not (top and len(start) == 1):
             return set()
