@@ -20,7 +20,7 @@ from ..element_types import Array
 from ..quantizers.base import Quantizer
 from ..quantizers.bins.residual import difference
 from .policy import Candidate, Past
-from .roles import find_moments
+from .roles import AVERAGE, find_moments
 
 _EPSILON: Final = 1e-8  # of Adam: second moments far below its square divide nothing
 
@@ -66,7 +66,9 @@ def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quant
         originals are not known.
     """
     by_name = {c.name: c for c in candidates}
-    roles, shapes = {c.name: c.role for c in candidates}, {c.name: c.shape for c in candidates}
+    # No optimizer has moments of averages.
+    roles = {c.name: c.role for c in candidates if c.why != AVERAGE}
+    shapes = {c.name: c.shape for c in candidates}
     second = find_moments(roles, shapes, "second_moment")
     found = {}
     for weight, moment in find_moments(roles, shapes, "first_moment").items():

@@ -20,7 +20,7 @@ from ..quantizers.logarithmic import logarithms
 from .momentum import correlations, moment_scale
 from .policy import Candidate, Policy
 from .rate_distortion import SAMPLE, entropy, left, sample, widest
-from .roles import Role, find_moments
+from .roles import AVERAGE, Role, find_moments
 
 _POOL_SAMPLES: Final = 1 << 20  # about how many differences of all those arrays are kept
 _MIN_FINITE_SHARE: Final = 0.75  # of an array's differences: with fewer, its step is not chosen
@@ -69,7 +69,9 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
 
     All small arrays of one quantizer and type share a step, and so are one part.
     """
-    roles, shapes = {c.name: c.role for c in candidates}, {c.name: c.shape for c in candidates}
+    # No optimizer has moments of averages.
+    roles = {c.name: c.role for c in candidates if c.why != AVERAGE}
+    shapes = {c.name: c.shape for c in candidates}
     moments = find_moments(roles, shapes, "second_moment")
     firsts = [c for c in candidates if c.role == "first_moment"]
     explained = correlations(candidates, {c.name: _coder(policy, c) for c in firsts})

@@ -14,13 +14,15 @@ No array is lossy by accident. The user says the roles (by name or pattern). Wha
 say follows from one rule, which `assign_roles` applies to names and shapes; adapters add what a
 framework knows by types:
 
-1. What `lccodec.policy.vocabulary.EXACT` names is exact.
+1. What `lccodec.policy.vocabulary.EXACT` names is exact, but for rule 4.
 2. With an optimizer in the state, its parameters are the weights, and its arrays that have the
    shape of their parameter are the moments, if errors in them are known to be harmless
    (:mod:`lccodec.policy.optimizer`).
 3. Without an optimizer, what is called a weight is one. If the state has an entry for a model
    (``model``, ``params``), only below that.
-4. All else is exact.
+4. A tree that has the structure of a model and is known to be an average of its weights has
+   weights, too (:mod:`lccodec.policy.averages`).
+5. All else is exact.
 """
 
 from __future__ import annotations
@@ -35,10 +37,12 @@ from types import MappingProxyType
 from typing import Final
 
 from ..errors import ArgumentError
+from .averages import find_averages
 from .optimizer import Optimizers, Path, find_optimizers, name_parts, path_of
 from .vocabulary import MODELS, ROLES, Role, meaning
 
 __all__ = [
+    "AVERAGE",
     "EXACT_BY_DEFAULT",
     "PARAMETER",
     "ROLES",
@@ -59,11 +63,13 @@ __all__ = [
 
 #: Why an array is a weight.
 PARAMETER: Final = "a parameter of the optimizer"
+AVERAGE: Final = "an average of the weights"
 #: Why an array is ``other``: no source says anything about it, or not enough.
 UNNAMED: Final = "nothing names it"
 UNTRAINED: Final = "no parameter of the optimizer"
 UNSAFE: Final = "no moment known to be safe"
 UNKNOWN: Final = "of an optimizer that is not known"
+OUTSIDE: Final = "not in the model"
 #: Reasons for "other" that come from no name and no type: the array is exact because nothing says
 #: more.
 EXACT_BY_DEFAULT: Final = frozenset([UNNAMED, UNTRAINED, UNSAFE, UNKNOWN])
@@ -78,6 +84,7 @@ class Assignment:
 
 
 _UNNAMED_ROLE: Final = Assignment("other", UNNAMED)
+_EXACT_NAME: Final = " is exact"  # behind the word that says so
 _MAX_SUGGESTIONS: Final = 3  # names that a pattern may mean
 
 
@@ -122,7 +129,20 @@ def assign_roles(
         roles.update((name, assignment) for name, assignment in known.items() if name in roles)
     if given:
         roles.update(list(_given(given, roles)))
+    averages = find_averages(
+        tuple((name, tuple(shape)) for name, shape in shapes.items()),
+        frozenset(name for name, assigned in roles.items() if assigned.role == "weight"),
+        frozenset(name for name, assigned in roles.items() if _may_be_average(assigned)),
+    )
+    roles.update(dict.fromkeys(averages, Assignment("weight", AVERAGE)))
     return roles
+
+
+def _may_be_average(assigned: Assignment) -> bool:
+    """Return whether an array is exact only by its name, or because nothing says more."""
+    return assigned.role == "other" and (
+        assigned.why in (UNNAMED, UNTRAINED, OUTSIDE) or assigned.why.endswith(_EXACT_NAME)
+    )
 
 
 def is_exact(name: str) -> bool:
@@ -280,7 +300,7 @@ def _assign(
     """Return the role of an array by the rule above."""
     exact = next((word.text for part in name_parts(name) if (word := meaning(part)).exact), None)
     if exact is not None:
-        return Assignment("other", f"{exact!r} is exact")
+        return Assignment("other", f"{exact!r}{_EXACT_NAME}")
     if name in optimizers.moments:
         role, entry = optimizers.moments[name]
         return Assignment(role, f"{entry!r} of an optimizer")
@@ -297,7 +317,7 @@ def _assign(
     if not is_weight(name):
         return _UNNAMED_ROLE
     if models and _entry(name) not in models:
-        return Assignment("other", "not in the model")
+        return Assignment("other", OUTSIDE)
     return Assignment("weight", f"named {name_parts(name)[-1].lower()!r}")
 
 

@@ -12,7 +12,8 @@ The last part of a name says that an array is called a weight: always (``weight`
 
 Any part may be the entry of an optimizer (`FAMILIES`). That alone does not make a moment: see
 :mod:`lccodec.policy.optimizer`. What `EXACT` names (``ema``, ``teacher``, ``criterion``) is exact,
-with everything below it.
+with everything below it, unless it is an average with the structure of a model
+(:mod:`lccodec.policy.averages`).
 """
 
 from __future__ import annotations
@@ -146,20 +147,24 @@ _OPTIMIZER_PATTERN: Final = re.compile(
     r".*(optim|adam|rmsprop|adagrad|adadelta|adafactor|shampoo|sophia|lbfgs|novograd).*|opt\w|\wopt"
 )
 
+#: Words for averages of weights. They are exact, unless they have the structure of a model
+#: (:mod:`lccodec.policy.averages`).
+AVERAGES: Final = frozenset(["ema", "swa", "polyak", "shadow", "avg", "average", "averaged"])
 #: Names of what no quantizer may change. A part is exact if one of its words is listed.
 EXACT: Final = frozenset(
     [
-        # Statistics of layers, of curvature and of inputs; averages of weights.
+        *AVERAGES,
+        # Statistics of layers, of curvature and of inputs.
         *("stats", "statistics", "fisher", "hessian", "importance", "importances", "ewc", "covariance"),
-        *("normalizer", "normaliser", "vecnormalize", "ema", "swa", "polyak", "shadow"),
+        *("normalizer", "normaliser", "vecnormalize"),
         # Quantization, by scalars or vectors.
         *("quant", "quantize", "quantizer", "observer", "vq", "codebook", "codebooks"),
         *("cluster", "clusters", "centroids"),
         # What is beside a model in the state of a run.
         *("scaler", "scheduler", "sched", "rng", "rngs", "grad", "grads", "gradient", "gradients"),
         *("buffer", "buffers", "replay", "sampler", "feedback"),
-        # Averages and copies of a model that no optimizer trains; losses.
-        *("avg", "average", "averaged", "teacher", "target", "targets", "frozen", "criterion", "loss"),
+        # Copies of a model that no optimizer trains; losses.
+        *("teacher", "target", "targets", "frozen", "criterion", "loss"),
     ]
 )
 #: The same as whole parts: names of weights have them as one of several words.

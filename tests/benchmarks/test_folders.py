@@ -23,7 +23,8 @@ FOLDERS = {
     "pages": {"measure", "networks"},
 }
 PROGRAMS = {
-    *("frameworks", "hindsight", "lenet", "overlap", "promise", "report", "scale", "throughput", "training")
+    *("averages", "frameworks", "hindsight", "lenet", "overlap", "promise", "report", "scale"),
+    *("throughput", "training"),
 }
 
 

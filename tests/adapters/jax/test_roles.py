@@ -70,6 +70,19 @@ def test_copies_of_the_parameters_that_are_averages_are_no_weights():
     assert found["net/more/0"] == "weight"
 
 
+def test_an_average_of_all_parameters_is_one_of_weights(tmp_path: Path) -> None:
+    params = {"fc": {"kernel": jnp.ones((200, 150)), "bias": jnp.ones(300)}}
+    average = jax.tree.map(lambda array: array + 1, params)
+    tree = {"params": params, "ema_params": average, "x": optax.adam(1).init(params)}
+    part = {"kernel": params["fc"]["kernel"] + 2}
+    with lccodec.Chain(tmp_path, adapter=adapter) as chain:
+        chain.save(0, {**tree, "swa": {"fc": part}})
+        found = {array.name: array.role for array in chain.info(0).arrays}
+    assert found["ema_params/fc/kernel"] == found["ema_params/fc/bias"] == "weight"
+    assert found["params/fc/kernel"] == "weight"
+    assert found["swa/fc/kernel"] == "other"  # without its bias, it is not the model's
+
+
 def test_as_many_trees_as_optimizers_are_parameters() -> None:
     params = {"table": jnp.ones((20, 15))}
     adam = optax.adam(1).init(params)

@@ -246,6 +246,24 @@ def test_what_an_optimizer_does_not_train_is_exact():
             assert lossy == weights or (kind is torch.optim.SGD and "net" in beside and not lossy)
 
 
+def test_an_averaged_model_has_the_weights_of_its_model():
+    for kind in (torch.optim.Adam, torch.optim.SGD):
+        model = network()
+        optimizer = kind(
+            model.parameters(), lr=0.01, **({"momentum": 0.9} if kind is torch.optim.SGD else {})
+        )
+        average = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
+        train(model, optimizer, range(2))
+        average.update_parameters(model)
+        state = {"net": model.state_dict(), "optimizer": optimizer.state_dict()}
+        alone = every_role(state)
+        for place in ("ema", "best"):
+            found = every_role({**state, place: average.state_dict()})
+            assert {name: found[name] for name in alone} == alone
+            for name in model.state_dict():
+                assert found[f"{place}/module.{name}"] == alone[f"net/{name}"]
+
+
 def test_parameters_that_an_optimizer_has_but_does_not_train_are_exact():
     model = torch.nn.ModuleDict({"base": torch.nn.Linear(8, 9), "lora_a": torch.nn.Linear(8, 2, bias=False)})
     model["base"].requires_grad_(False)
