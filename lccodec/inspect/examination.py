@@ -28,6 +28,7 @@ from .report import Checkpoint, Comparison, Report, Run
 from .scalars import series_of
 from .selection import MAX_CHECKPOINTS, evenly_spaced, largest, step_limit
 from .source import Source, open_source
+from .verdict import change_flags, number_flags, verdict
 
 _NOTE: Final = "Movement is not quality: an array that moves a lot may learn well, or diverge."
 _MAX_PROBLEMS: Final = 5  # of one checkpoint
@@ -132,13 +133,19 @@ def _run(
         if number in problems  # others were removed meanwhile
     ]
     notes += map(shortened, trajectory.problems[:_MAX_PROBLEMS])
-    flags = [
-        *checkpoint_flags(checkpoints, found.lacking),
-        *coarse_flags(checkpoints),
-        *array_flags(rows, trajectory.steps, figures),
-    ]
     listed = _listed(checkpoints, notes)
     numbers = [found.numbers.get(checkpoint.step or 0, {}) for checkpoint in listed]
+    steps = [checkpoint.step for checkpoint in listed]
+    scalars = series_of(numbers, steps)
+    flags = in_order(
+        [
+            *checkpoint_flags(checkpoints, found.lacking),
+            *number_flags(scalars, steps),
+            *change_flags(found.changes),
+            *coarse_flags(checkpoints),
+            *array_flags(rows, trajectory.steps, figures),
+        ]
+    )
     return Run(
         path=str(source.path),
         kind=source.kind,
@@ -149,9 +156,10 @@ def _run(
         figures=figures,
         histograms=trajectory.histograms(),
         streams=found.streams | {"exact file": source.exact_bytes()},
-        flags=in_order(flags),
+        flags=flags,
         loss=trajectory.losses.loss(found.policies.values()),
-        scalars=series_of(numbers, [checkpoint.step for checkpoint in listed]),
+        scalars=scalars,
+        verdict=verdict(flags, rows, scalars, figures["error"]),
     )
 
 

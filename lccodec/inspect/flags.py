@@ -19,6 +19,9 @@ _ORDER: Final = {"error": 0, "warning": 1, "note": 2}
 #: Shown steps in a row that are all 0, or without any movement: fewer may be a pause.
 _LEAST_STEPS: Final = 3
 
+_STALLED: Final = 1 / 50  # of what a weight moved before: it hardly moves
+_MOVING: Final = 1 / 5  # of the same: it still moves
+
 #: What is exploding is above so many times the median of the steps before, by role and figure.
 _FACTORS: Final[Mapping[str, Mapping[str, float]]] = {
     "weight": {"movement": 10, "rms": 10},
@@ -74,12 +77,17 @@ def array_flags(
 ) -> list[Flag]:
     """Return the flags of arrays, by their figures at the shown steps."""
     moving = _moving(rows, figures["movement"], len(steps))
+    weights = [x for row, x in zip(rows, figures["movement"], strict=True) if row.role == "weight"]
     flags: list[Flag] = []
     for index, row in enumerate(rows):
         own = {name: series[index] for name, series in figures.items()}
         flags += _not_finite(row, steps, own["not_finite"])
         dead = list(_dead(row, steps, own["zeros"]))
-        flags += dead or _frozen(row, steps, own["movement"], moving)
+        flags += (
+            dead
+            or [*_frozen(row, steps, own["movement"], moving)]
+            or _stalled(row, steps, own["movement"], weights)
+        )
         flags += _exploding(row, steps, own)
     return _grouped(flags)
 
@@ -134,6 +142,27 @@ def _frozen(row: ArrayRow, steps: Sequence[int], movement: Series, moving: Seque
     else:
         sentence = "It does not move at any shown step, while other weights do."
         yield Flag("note", "frozen", row.name, None, sentence)
+
+
+def _stalled(
+    row: ArrayRow, steps: Sequence[int], series: Series, weights: Sequence[Series]
+) -> Iterator[Flag]:
+    """Yield a flag if a weight nearly stands from some step on, while others move as before."""
+    highest = max((x for x in series if x is not None), default=0.0)
+    latest = [x for x in series[-_LEAST_STEPS:] if x is not None and x < _STALLED * highest]
+    if row.role != "weight" or len(latest) < _LEAST_STEPS:
+        return
+    for place in range(_EARLIER, len(series) - _LEAST_STEPS + 1):
+        before = _middle(series[:place])
+        if all(x is None or x < _STALLED * before for x in series[place:]):
+            if any(_middle(each[place:]) > _MOVING * _middle(each[:place]) for each in weights):
+                sentence = f"It hardly moves from step {steps[place]} on, while other weights do."
+                yield Flag("warning", "frozen", row.name, steps[place], sentence)
+            return
+
+
+def _middle(series: Series) -> float:
+    return statistics.median([x for x in series if x is not None] or [0.0])
 
 
 def _run_at_end(series: Series, value: float) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from ..chain.read.info import ArrayInfo, CheckpointInfo
 from ..chain.read.survey import Visit
 from ..container.reader import CheckpointReader
 from ..errors import ChainError, LccodecError
-from ..policy.roles import Role
+from ..policy.roles import Role, find_moments
 from .report import STREAMS, ArrayRow, Checkpoint
 from .scalars import numbers_of
 
@@ -40,6 +40,9 @@ class Inventory:
         Steps that cannot be restored because a parent is missing.
     numbers
         The numbers beside the arrays of each checkpoint that can be read, by its number.
+    changes
+        Where the state has other arrays than at the checkpoint before: its number, the names of
+        arrays that are new, and of those that are gone.
     """
 
     pins: frozenset[int] = frozenset()
@@ -48,6 +51,7 @@ class Inventory:
     newest: tuple[int | None, bytes | None] = (None, None)
     lacking: set[int] = field(default_factory=set)
     numbers: dict[int, dict[str, float]] = field(default_factory=dict)
+    changes: list[tuple[int, list[str], list[str]]] = field(default_factory=list)
     streams: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAMS, 0))
     _arrays: dict[str, ArrayInfo] = field(default_factory=dict)
     _bytes: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -67,7 +71,7 @@ class Inventory:
         if visit.reader is not None:
             self._add_bytes(visit.reader, methods)
             self.newest = info.step, visit.reader.manifest.exact
-        self._add_arrays(info.arrays)
+        self._add_arrays(number, info.arrays)
         texts = _shortened_strings(info.metadata)
         self.numbers[number] = numbers_of(texts, visit.scalars())
         self.policies.setdefault(json.dumps(info.policy), info.policy)
@@ -108,8 +112,14 @@ class Inventory:
         for method, nbytes in methods.items():
             self.streams[method] += nbytes
 
-    def _add_arrays(self, arrays: Iterable[ArrayInfo]) -> None:
-        self._order = [array.name for array in arrays]
+    def _add_arrays(self, number: int, arrays: Sequence[ArrayInfo]) -> None:
+        before, self._order = self._order, [array.name for array in arrays]
+        if self._arrays and before != self._order:
+            earlier, now = set(before), set(self._order)
+            new = [name for name in self._order if name not in earlier]
+            gone = [name for name in before if name not in now]
+            if new or gone:
+                self.changes.append((number, new, gone))
         for array in arrays:
             stored, nbytes = self._bytes.get(array.name, (0, 0))
             self._arrays[array.name] = array
@@ -118,7 +128,12 @@ class Inventory:
     def rows(self) -> list[ArrayRow]:
         """Return every array, in the order of the newest state; those that it lacks come last."""
         names = dict.fromkeys([*self._order, *self._arrays])
-        return [array_row(self._arrays[name], *self._bytes[name]) for name in names]
+        roles = {name: array.role for name, array in self._arrays.items()}
+        shapes = {name: array.shape for name, array in self._arrays.items()}
+        moments = [find_moments(roles, shapes, role) for role in ("first_moment", "second_moment")]
+        of = {moment: weight for found in moments for weight, moment in found.items()}
+        rows = (array_row(self._arrays[name], *self._bytes[name]) for name in names)
+        return [replace(row, of=of.get(row.name)) for row in rows]
 
 
 def array_row(array: ArrayInfo, stored_bytes: int = 0, nbytes: int = 0) -> ArrayRow:

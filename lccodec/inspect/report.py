@@ -86,6 +86,7 @@ class ArrayRow:
     """An array of a run. Its type, role and quantizer are those of the newest step that has it.
 
     `stored_bytes` and `nbytes` are sums over all checkpoints: in files, and of the array itself.
+    `of` is the weight whose moment it is, if that is known.
     """
 
     name: str
@@ -97,6 +98,12 @@ class ArrayRow:
     quantizer: str
     stored_bytes: int
     nbytes: int
+    of: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name as the user knows it: of a moment, the weight that it belongs to."""
+        return self.name if self.of is None else f"{self.of}, {self.role.replace('_', ' ')}"
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,9 @@ class Flag:
     """What should be looked at: of an array, of a step, or of both."""
 
     severity: Literal["error", "warning", "note"]
-    kind: Literal["dead", "frozen", "exploding", "not finite", "damaged", "missing", "coarse"]
+    kind: Literal[
+        "dead", "frozen", "exploding", "not finite", "damaged", "missing", "coarse", "jumping", "changed"
+    ]
     array: str | None
     step: int | None
     sentence: str
@@ -164,6 +173,14 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """What a run looks like: with an error among its flags "broken", with a warning "look"."""
+
+    state: Literal["healthy", "look", "broken"] = "healthy"
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
 class Run:
     """A chain, a bundle or a file.
 
@@ -190,6 +207,8 @@ class Run:
     scalars
         Numbers that were saved beside the arrays, as metadata or in the state: by name, one for
         each of `checkpoints`. Those that never change are left out.
+    verdict
+        Whether the run is healthy, and what stands out first.
     """
 
     path: str
@@ -204,6 +223,7 @@ class Run:
     flags: Sequence[Flag] = ()
     loss: Loss | None = None
     scalars: Mapping[str, Series] = field(default_factory=dict)
+    verdict: Verdict = Verdict()
 
 
 @dataclass(frozen=True)

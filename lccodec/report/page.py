@@ -24,7 +24,7 @@ _WEB: Final = Path(__file__).parent / "web"
 
 #: Our own scripts, in the order in which they use each other.
 _SCRIPTS: Final = (
-    "payload", "text", "elements", "drawing", "charts",
+    "payload", "text", "elements", "drawing", "charts", "links",
     "scalars", "chain", "findings", "movement", "measured", "loss", "array", "comparison", "page",
 )  # fmt: skip
 

@@ -118,11 +118,35 @@ def test_a_row_of_the_heatmap_shows_its_array(report: Opened) -> None:
 
 def test_a_finding_shows_its_array(report: Opened) -> None:
     assert report.texts("#findings .severity") == ["error", "error", "warning", "note"]
-    report.page.locator("#findings button").first.click()
-    report.page.wait_for_function(
-        "document.querySelector('#array h3').textContent === 'model/layers.1.weight'"
-    )
+    before = report.run("document.querySelector('#array h3').textContent")
+    report.page.locator("#findings a").first.click()
+    name = "document.querySelector('#array h3').textContent"
+    report.page.wait_for_function(f"{name} === 'model/layers.1.weight'")
     assert report.run("document.activeElement.id") == "array-found"
+    flag = report.run("lccodecReport.runs[0].flags[0]")
+    assert report.run("location.hash") == f"#array={flag['array'].replace('/', '%2F')}&step={flag['step']}"
+    steps = report.run("lccodecReport.runs[0].steps")
+    shown = report.run("Number(document.querySelector('#array-step').value)")
+    assert steps[shown] == flag["step"]
+    report.page.locator("#movement-title").scroll_into_view_if_needed()
+    report.page.locator("#findings a").first.click()  # the same again leads there again
+    report.page.wait_for_function("document.activeElement.id === 'array-found'")
+    report.page.go_back()
+    assert report.run("location.hash") == ""
+    assert before != "model/layers.1.weight"
+
+
+def test_the_address_says_what_is_shown_and_can_be_shared(report: Opened) -> None:
+    report.page.locator("#array-found").select_option(index=1)
+    report.page.locator("#array-step").fill("1")
+    name = report.run("document.querySelector('#array h3').textContent")
+    address = report.run("location.href")
+    assert address.endswith(f"step={report.run('lccodecReport.runs[0].steps[1]')}")
+    report.page.goto("about:blank")
+    report.page.goto(address)
+    report.page.wait_for_function("document.documentElement.dataset.state === 'ready'")
+    assert report.run("document.querySelector('#array h3').textContent") == name
+    assert report.run("document.querySelector('#array-step').value") == "1"
 
 
 def test_links_lead_to_the_sections(report: Opened) -> None:

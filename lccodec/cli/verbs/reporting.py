@@ -145,6 +145,7 @@ def _run_text(run: Run) -> str:
     lines = [
         f"{run.path}: {len(run.checkpoints)} checkpoints, {sound}, {keyframes} keyframes: "
         f"{render.size_text(nbytes, stored)}",
+        *([run.verdict.sentence] if run.verdict.sentence else []),
         f"bytes     {sparkline([each.bytes for each in run.checkpoints], logarithmic=True)}",
     ]
     for name, series in list(run.scalars.items())[:_MAX_SCALARS]:

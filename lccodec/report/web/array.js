@@ -14,16 +14,16 @@ const FIGURES = [
 // Of these a chart of zeros says nothing.
 const ZERO_IS_NOTHING = ["error", "lag", "not_finite"];
 
-function arraySection(id, run) {
+function arraySection(id, run, place) {
   const result = section(id, "One array");
   if (!run.arrays.length) {
     result.append(paragraph("There is no array.", "empty"));
     return { node: result, drawings: [], show: () => {} };
   }
   const search = element("input", { type: "search", id: `${id}-search`, autocomplete: "off", spellcheck: "false", oninput: () => list() });
-  const found = element("select", { id: `${id}-found`, size: 6, onchange: () => show(Number(found.value)) });
+  const found = element("select", { id: `${id}-found`, size: 6, onchange: () => choose(Number(found.value), step) });
   const status = element("p", { role: "status", class: "small" });
-  const slider = element("input", { type: "range", id: `${id}-step`, min: 0, max: Math.max(0, run.steps.length - 1), value: run.steps.length - 1, step: 1, oninput: () => setStep(Number(slider.value)) });
+  const slider = element("input", { type: "range", id: `${id}-step`, min: 0, max: Math.max(0, run.steps.length - 1), value: run.steps.length - 1, step: 1, oninput: () => choose(current, Number(slider.value)) });
   const output = element("output", { for: slider.id });
   const detail = element("div");
   result.append(
@@ -71,13 +71,26 @@ function arraySection(id, run) {
       if (mine === shown) await drawing(); // else another array was chosen meanwhile
     }
   }
+
+  // What the reader chooses stands in the address.
+  function choose(index, at) {
+    if (index !== current) show(index);
+    if (at !== step) setStep(at);
+    keepLink(place, run.arrays[index].name, run.steps[at] ?? null);
+  }
+
   list();
-  return { node: result, drawings: [() => show(current)], show: (index) => {
+  return { node: result, drawings: [() => show(current)], show: (index, at = null) => {
     search.value = "";
     current = index;
     list();
     result.scrollIntoView();
     found.focus({ preventScroll: true });
+    const later = run.steps.findIndex((each) => at !== null && each >= at); // the step itself, or the next shown one
+    if (later >= 0) {
+      step = later;
+      slider.value = later;
+    }
     return show(index);
   } };
 }
@@ -128,7 +141,7 @@ function arrayView(run, index, step) {
       const made = figure(title, null);
       small.append(made.node);
       parts.push({ made, key: "step" });
-      drawings.push(() => draw(made, linesChart(lines.points, { ...lines, step: () => run.steps[step()] }), {
+      drawings.push(() => draw(made, linesChart(lines.points, { ...lines, marks: keyframesOf(run), step: () => run.steps[step()] }), {
         describe: ({ step: at, name, value }) => `step ${formatCount(at)}\n${name}: ${formatNumber(value)}`,
       }));
     }

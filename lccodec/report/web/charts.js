@@ -134,7 +134,8 @@ const everyNth = (count, most) => {
 };
 
 // Lines over steps: points {step, value, name}; a rule stands at the chosen step.
-function linesChart(points, { names, colours, step = null, height = 110, scale = {} }) {
+// Keyframes are marked on the axis, and what stands out above the lines.
+function linesChart(points, { names, colours, marks = [], step = null, height = 110, scale = {} }) {
   const several = names.length > 1;
   return (width) => ({
     height, data: { values: points }, encoding: {
@@ -147,6 +148,11 @@ function linesChart(points, { names, colours, step = null, height = 110, scale =
         mark: { type: "line", strokeWidth: 1.75, point: points.length > 80 * names.length ? false : { size: 14, filled: true }, aria: false },
         encoding: { color: { field: "name", type: "nominal", title: null, scale: { domain: names, range: colours }, legend: several ? { symbolType: "stroke", columns: width < 400 ? 2 : 4 } : null } },
       },
+      ...["keyframe", "finding"].map((kind) => ({
+        data: { values: marks.filter((mark) => mark.kind === kind) },
+        mark: { type: "point", filled: true, size: 34, opacity: 1, aria: false, shape: kind === "keyframe" ? "diamond" : "triangle-down", color: kind === "keyframe" ? "var(--keyframe)" : "var(--bad)" },
+        encoding: { y: { value: kind === "keyframe" ? height : 0 } },
+      })).filter(({ data }) => data.values.length),
       { mark: INVISIBLE },
     ],
   });

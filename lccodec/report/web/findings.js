@@ -2,24 +2,31 @@
 
 const SEVERITIES = ["error", "warning", "note"];
 
-function findingsSection(id, run, showArray) {
+function findingsSection(id, run, place) {
   const result = section(id, "What stands out");
   const flags = [...run.flags].sort((a, b) => SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity));
   if (!flags.length) {
     result.append(paragraph("Nothing: no checkpoint is damaged or missing, and no array is dead, frozen, exploding or not finite, and no error is a third of the weights' spread.", "empty"));
     return { node: result, drawings: [] };
   }
-  const names = new Map(run.arrays.map(({ name }, index) => [name, index]));
-  const item = ({ severity, kind, array, sentence }) => element("li", { class: `flag ${SEVERITIES.includes(severity) ? severity : "note"}` },
+  const item = ({ severity, kind, array, step, sentence }) => element("li", { class: `flag ${SEVERITIES.includes(severity) ? severity : "note"}` },
     element("span", { class: "severity" }, severity), element("span", { class: "flag-kind" }, kind),
-    array === null ? null : arrayName(array, names, showArray), wholeText(sentence, 240));
+    array === null ? null : flagArray(run, place, array, step), wholeText(sentence, 240));
   const list = element("ul", { class: "flags", tabindex: "-1" });
   result.append(limited(list, list, flags, item, 20));
   return { node: result, drawings: [] };
 }
 
-// The name of a flag's array; where the array is shown, a button that leads there.
-function arrayName(array, names, showArray) {
-  if (!names.has(array)) return element("span", { class: "flag-array" }, nameText(array));
-  return element("button", { type: "button", class: "link flag-array", onclick: () => showArray(names.get(array)) }, nameText(array));
+// The name of a flag's array; where the array is shown, a link that opens it at the flag's step.
+function flagArray(run, place, name, step) {
+  const array = run.arrays.find((each) => each.name === name);
+  if (!array) return element("span", { class: "flag-array" }, nameText(name));
+  return element("a", { class: "flag-array", href: linkTo(place, name, step) }, nameText(labelOf(array)));
+}
+
+// What a run looks like, in a sentence, at the top of the page.
+function verdictOf(run) {
+  const { state, sentence } = run.verdict ?? {};
+  if (!sentence) return "";
+  return element("div", { class: `verdict ${["healthy", "look"].includes(state) ? state : "broken"}` }, wholeText(sentence, 600));
 }

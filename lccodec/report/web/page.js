@@ -24,14 +24,14 @@ const isCaution = (note) => note.startsWith("Movement is not quality");
 
 function runParts(run, index, several, cautions) {
   const id = (name) => `${name}${several ? `-${index + 1}` : ""}`;
-  const one = arraySection(id("array"), run);
-  const showArray = (array) => one.show(array);
+  const one = arraySection(id("array"), run, index);
+  const showArray = (array) => { location.hash = linkTo(index, run.arrays[array].name); };
   const parts = [
-    scalarsSection(id("run-scalars"), run), findingsSection(id("findings"), run, showArray),
+    scalarsSection(id("run-scalars"), run), findingsSection(id("findings"), run, index),
     movementSection(id("movement"), run, cautions, showArray), lossSection(id("loss"), run), one, chainSection(id("chain"), run),
   ].filter(Boolean);
   if (!several) return parts;
-  const heading = element("div", { class: "run", id: id("run") }, element("h2", {}, `Run ${index + 1}: `, nameText(nameOf(run), 40)), pathOf(run), summaryOf(run), notes(run.notes));
+  const heading = element("div", { class: "run", id: id("run") }, element("h2", {}, `Run ${index + 1}: `, nameText(nameOf(run), 40)), pathOf(run), verdictOf(run), summaryOf(run), notes(run.notes));
   for (const { node } of parts) {
     node.querySelectorAll("h2, h3").forEach((title) => title.setAttribute("aria-level", Number(title.tagName[1]) + 1));
     node.removeAttribute("aria-labelledby");
@@ -85,7 +85,7 @@ async function main() {
   document.title = `${title} – lccodec report`;
   document.getElementById("title").replaceChildren(...report.runs.flatMap((run, index) => [index ? " and " : "", nameText(nameOf(run), 40)]));
   const summary = document.getElementById("summary");
-  summary.append(several ? "" : element("div", {}, pathOf(report.runs[0]), summaryOf(report.runs[0])), notes([...report.notes.filter((note) => !isCaution(note)), ...(several ? [] : report.runs[0].notes)]));
+  summary.append(several ? "" : element("div", {}, pathOf(report.runs[0]), verdictOf(report.runs[0]), summaryOf(report.runs[0])), notes([...report.notes.filter((note) => !isCaution(note)), ...(several ? [] : report.runs[0].notes)]));
   const parts = [
     ...(several && report.comparison ? [comparisonSection("comparison", report.comparison)] : []),
     ...report.runs.flatMap((run, index) => runParts(run, index, several, report.notes.filter(isCaution))),
@@ -99,6 +99,7 @@ async function main() {
   drawAnewOnResize();
   openFoldsToPrint();
   for (const drawing of parts.flatMap(({ drawings }) => drawings)) await drawing();
+  await followLinks(report.runs, parts.filter(({ show }) => show));
   document.documentElement.dataset.state = "ready";
 }
 

@@ -70,6 +70,11 @@ function roleName(role) {
   return Object.hasOwn(ROLE_NAMES, role) ? ROLE_NAMES[role] : visible(role);
 }
 
+// The name of an array as the user knows it: of a moment, the weight that it belongs to.
+function labelOf({ name, of, role }) {
+  return of ? `${of}, ${roleName(role).replace(/s$/, "")}` : name;
+}
+
 // The values that are numbers.
 function present(values) {
   return values.filter((value) => value !== null && value !== undefined);
