@@ -58,9 +58,32 @@ def test_two_chains_beside_each_other(browser: Browser, write: Write, tmp_path: 
         assert report.complaints == []
         assert report.text("h1") == "left and right"
         rows = found["comparison"]["rows"]
-        assert report.texts("#comparison tbody th") == [row["name"] for row in rows]
-        assert report.page.locator("main h2").count() == 15
-        assert report.texts("nav a") == ["Two states", "Run 1: left", "Run 2: right"]
+        assert {row["name"] for row in rows} == {"model/weight", "optimizer/exp_avg/weight"}
+        assert report.texts("#comparison tbody th")[0] == "model/weight"  # weights first
+        assert report.texts("nav a") == ["Both runs", "Two states", "Run 1: left", "Run 2: right"]
+        assert report.texts("#together figcaption")[:2] == ["loss", "Movement of weights, median"]
+        lines = "document.querySelectorAll('#together .chart')[0].querySelectorAll('.mark-line path').length"
+        assert report.run(lines) == 2  # one for each run
+        legend = (
+            "[...document.querySelectorAll('#together .role-legend-label text')].map((x) => x.textContent)"
+        )
+        assert report.run(legend)[:2] == ["1: left", "2: right"]
+        assert report.page.locator("main h2").count() == 4  # the rest is in folds
+
+
+def test_a_link_opens_the_fold_of_its_run(browser: Browser, write: Write, tmp_path: Path) -> None:
+    found = document(examine(make_chain(tmp_path / "left"), make_chain(tmp_path / "right", seed=1)))
+    with opened(browser, write(found)) as report:
+        assert report.page.locator("#array-2").count() == 0
+        report.run("location.hash = '#run=2&array=optimizer%2Fexp_avg%2Fweight&step=20'")
+        report.page.wait_for_selector("#array-2 h3 >> text=optimizer/exp_avg/weight")
+        assert report.run("document.querySelector('#run-2 details.all').open")
+        assert report.text("#array-2 output") == "20"
+        report.page.click("#run-1 details.all > summary")
+        report.page.wait_for_selector("#chain-1 svg")
+        assert report.page.locator("#run-1 section").count() == report.page.locator("#run-2 section").count()
+        report.page.wait_for_function("!document.querySelector('.chart:not(:has(svg))')")
+        assert report.complaints == []
 
 
 @pytest.mark.parametrize("name", ["one file", "one bundle"])

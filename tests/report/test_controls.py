@@ -116,6 +116,63 @@ def test_a_row_of_the_heatmap_shows_its_array(report: Opened) -> None:
     )
 
 
+def names_of_rows(report: Opened) -> list[str]:
+    return report.texts("#arrays tbody th")
+
+
+def test_the_tree_of_arrays_folds(report: Opened) -> None:
+    assert report.text("#arrays caption") == "3 arrays: weights"
+    blocks = report.page.locator("#arrays .fold")
+    opened_at_first = names_of_rows(report)
+    assert opened_at_first == ["model/layers. (3)", "0.weight", "1.weight", "2.weight"]
+    blocks.first.focus()
+    report.page.keyboard.press("Enter")
+    assert report.run("document.activeElement.getAttribute('aria-expanded')") == "false"  # it keeps the focus
+    assert names_of_rows(report) == opened_at_first[:1]
+    report.page.keyboard.press("Enter")
+    assert names_of_rows(report) == opened_at_first
+    report.page.check("#arrays >> text=second moments", force=True)
+    assert report.text("#arrays caption").endswith("second moments")
+
+
+def test_the_tree_of_arrays_is_sorted_by_any_column(report: Opened) -> None:
+    movements = """[...document.querySelectorAll('#arrays tbody tr')].filter((row) => row.querySelector('a'))
+        .map((row) => row.children[2].textContent)"""
+    names = "[...document.querySelectorAll('#arrays tbody a')].map((name) => name.textContent)"
+    before, order = report.run(movements), report.run(names)
+    head = report.page.locator("#arrays thead th", has_text="movement")
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    falling = report.run(movements)
+    assert [float(each) for each in falling] == sorted(map(float, before), reverse=True)
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert report.run(movements) == falling[::-1]
+    head.locator("button").click()
+    assert report.run(movements) == before
+    assert report.run(names) == order
+
+
+def test_an_array_of_the_tree_is_a_link(report: Opened) -> None:
+    report.page.locator("#arrays tbody a").last.click()
+    report.page.wait_for_function("document.activeElement.id === 'array-found'")
+    assert report.text("#array h3") == report.run("new URLSearchParams(location.hash.slice(1)).get('array')")
+    assert report.text("#array h3") != "model/layers.0.weight"
+
+
+def test_keyframes_are_marked(report: Opened) -> None:
+    keyframes = report.run(
+        "lccodecReport.runs[0].checkpoints.filter(({ kind }) => kind === 'keyframe').length"
+    )
+    marks = "[...document.querySelectorAll('#{} .chart')].filter((chart) => chart.querySelector('svg'))"
+    count = ".map((chart) => chart.querySelectorAll('[d][fill=\"var(--keyframe)\"]').length)"
+    assert keyframes
+    for section in ("movement", "run-scalars"):
+        found = report.run(marks.format(section) + count)
+        assert found
+        assert set(found) == {keyframes}
+
+
 def test_a_finding_shows_its_array(report: Opened) -> None:
     assert report.texts("#findings .severity") == ["error", "error", "warning", "note"]
     before = report.run("document.querySelector('#array h3').textContent")
@@ -150,7 +207,7 @@ def test_the_address_says_what_is_shown_and_can_be_shared(report: Opened) -> Non
 
 
 def test_links_lead_to_the_sections(report: Opened) -> None:
-    names = ["The run", "What stands out", "Movement", "What was lost", "One array", "The chain"]
+    names = ["The run", "What stands out", "Movement", "Arrays", "What was lost", "One array", "The chain"]
     assert report.texts("nav a") == names
     for link in report.run(
         "[...document.querySelectorAll('nav a')].map((link) => link.getAttribute('href'))"

@@ -100,7 +100,6 @@ function arrayView(run, index, step) {
   const head = element("div", {}, element("h3", { class: "name long", tabindex: array.name.length > 200 ? "0" : null }, visible(array.name)), facts([
     ["type", visible(array.dtype)], ["shape", array.shape.length ? array.shape.map(formatCount).join(" × ") : "one value"],
     ["role", `${roleName(array.role).replace(/s$/, "")}${array.why ? `: ${visible(array.why)}` : ""}`],
-    ["quantizer", array.quantizer ? visible(array.quantizer) : null],
     ["stored", `${formatBytes(array.stored_bytes)} for ${formatBytes(array.nbytes)} (${formatRatio(array.nbytes, array.stored_bytes)})`],
   ]));
   const values = element("div");
@@ -115,7 +114,7 @@ function arrayView(run, index, step) {
   };
   if (histogram && run.steps.length) {
     const one = figure("Values at the chosen step.", "");
-    const over = figure("Histogram over time.", "Stronger colours mean more; the line is the chosen step.");
+    const over = figure("Histogram over time.", "Stronger colours mean more; the line is the chosen step, diamonds are keyframes.");
     body.append(element("div", { class: run.steps.length > 1 ? "pair" : null }, one.node, run.steps.length > 1 ? over.node : null));
     const rows = () => histogramRows(histogram, step());
     barsAt = () => setData(one, "bars", rows());
@@ -124,7 +123,7 @@ function arrayView(run, index, step) {
     }));
     if (run.steps.length > 1) {
       parts.push({ made: over, key: "x" });
-      drawings.push(() => draw(over, densityChart(densityCells(histogram), { stepLabels: run.steps.map(formatCount), chosen: step }), {
+      drawings.push(() => draw(over, densityChart(densityCells(histogram), { stepLabels: run.steps.map(formatCount), chosen: step, marks: keyframePlaces(run) }), {
         describe: ({ x, low, high, count }) => `step ${formatCount(run.steps[x])}\n${formatNumber(low)} to ${formatNumber(high)}\nsome ${formatNumber(count, 3)} elements`,
       }));
     }

@@ -26,13 +26,14 @@ function chainSection(id, run) {
     const charts = places.map(({ title, head, rows }) => ({ rows, made: figure(title, null,
       foldedTable("As a table", () => table(title, [{ title: head }, { title: "bytes", number: true }, { title: "share", number: true }],
         rows.map(({ label, value, share }) => [nameText(label), formatCount(value), formatPercent(share)]), { lines: 50 }))) }));
-    result.append(element("div", { class: "pair" }, ...charts.slice(0, 2).map(({ made }) => made.node)), ...charts.slice(2).map(({ made }) => made.node));
+    result.append(element("div", { class: "pair" }, ...charts.map(({ made }) => made.node)));
     for (const { rows, made } of charts) {
       drawings.push(() => draw(made, barsChart(rows.slice(0, 12)), {
         describe: ({ label, value, share }) => `${shorten(label, 80)}\n${formatBytes(value)}, ${formatPercent(share)}`,
       }));
     }
   }
+  result.append(appendixOf(run));
   return { node: result, drawings };
 }
 
@@ -46,7 +47,7 @@ function growthPoints(known, names) {
   }).filter(({ bytes }) => bytes > 0);
 }
 
-// Bytes by role, by stream and by array, the most first.
+// Bytes by role and by array, the most first.
 function placesOf(run) {
   const roles = {};
   for (const checkpoint of run.checkpoints) {
@@ -54,15 +55,30 @@ function placesOf(run) {
   }
   const groups = [
     { title: "Bytes by role", head: "role", pairs: Object.entries(roles).map(([role, bytes]) => [roleName(role), bytes]) },
-    { title: "Bytes by what they code", head: "what", pairs: Object.entries(run.streams) },
     { title: "Bytes by array", head: "array", pairs: run.arrays.map(({ name, stored_bytes: bytes }) => [name, bytes]) },
   ];
   return groups.map(({ title, head, pairs }) => {
-    const total = pairs.reduce((sum, [, bytes]) => sum + bytes, 0);
-    const rows = pairs.filter(([, bytes]) => bytes > 0).sort((a, b) => b[1] - a[1])
-      .map(([label, value]) => ({ label, value, share: value / total }));
+    const rows = sharesOf(pairs);
     return { title: rows.length > 12 ? `${title}, the largest 12 of ${formatCount(rows.length)}` : title, head, rows };
   }).filter(({ rows }) => rows.length);
+}
+
+function sharesOf(pairs) {
+  const total = pairs.reduce((sum, [, bytes]) => sum + bytes, 0);
+  return pairs.filter(([, bytes]) => bytes > 0).sort((a, b) => b[1] - a[1]).map(([label, value]) => ({ label, value, share: value / total }));
+}
+
+// For those who know the codec: what the bytes code, and how each array is quantized.
+function appendixOf(run) {
+  const shares = sharesOf(Object.entries(run.streams));
+  const quantized = run.arrays.filter(({ quantizer }) => quantizer);
+  if (!shares.length && !quantized.length) return "";
+  return element("div", {}, element("h3", {}, "How it is coded"),
+    shares.length ? foldedTable("Bytes by what they code, as a table", () => table("Bytes by what they code",
+      [{ title: "what" }, { title: "bytes", number: true }, { title: "share", number: true }],
+      shares.map(({ label, value, share }) => [label, formatCount(value), formatPercent(share)]))) : null,
+    quantized.length ? foldedTable("Quantizer of each array, as a table", () => table("Quantizer of each array",
+      [{ title: "array" }, { title: "quantizer" }], quantized.map(({ name, quantizer }) => [nameText(name), visible(quantizer)]), { lines: 100 })) : null);
 }
 
 function checkpointTable(checkpoints) {

@@ -104,8 +104,14 @@ function thresholds(values) {
   return [...new Set(edges)];
 }
 
+// Diamonds above the places {x} of keyframes.
+const keyframeLayer = (places) => (places.length ? [{
+  data: { values: places }, mark: { type: "point", filled: true, size: 34, opacity: 1, aria: false, shape: "diamond", color: "var(--keyframe)" },
+  encoding: { y: { value: -6 } },
+}] : []);
+
 // Rows by steps: cells {x, y, value}; labels of both; `edges` part the values in classes of colour.
-function heatChart(cells, { stepLabels, rowLabels, edges, y = "row", rowHeight = 16 }) {
+function heatChart(cells, { stepLabels, rowLabels, edges, y = "row", rowHeight = 16, marks = [] }) {
   const range = HEAT.slice(0, edges.length + 1);
   return (width) => ({
     height: rowHeight * rowLabels.length, data: { values: cells }, view: { fill: "var(--none)", stroke: null },
@@ -113,18 +119,22 @@ function heatChart(cells, { stepLabels, rowLabels, edges, y = "row", rowHeight =
       { name: "stepLabels", value: stepLabels },
       { name: "rowLabels", value: rowNames(rowLabels, width) },
     ],
-    mark: { type: "rect", ...TIP },
     encoding: {
       x: { field: "x", type: "ordinal", scale: { domain: stepLabels.map((_, index) => index) }, axis: {
         title: "step", labelExpr: "stepLabels[datum.value]", labelAngle: 0, ticks: false, domain: false,
         values: everyNth(stepLabels.length, width < 500 ? 4 : 10), labelOverlap: true,
       } },
-      y: { field: y, type: "ordinal", scale: { domain: rowLabels.map((_, index) => index) }, axis: rowAxis(width, "rowLabels") },
-      color: {
-        field: "value", type: "quantitative", scale: { type: "threshold", domain: edges, range },
-        legend: null,
-      },
     },
+    layer: [
+      {
+        mark: { type: "rect", ...TIP },
+        encoding: {
+          y: { field: y, type: "ordinal", scale: { domain: rowLabels.map((_, index) => index) }, axis: rowAxis(width, "rowLabels") },
+          color: { field: "value", type: "quantitative", scale: { type: "threshold", domain: edges, range }, legend: null },
+        },
+      },
+      ...keyframeLayer(marks),
+    ],
   });
 }
 
@@ -135,12 +145,12 @@ const everyNth = (count, most) => {
 
 // Lines over steps: points {step, value, name}; a rule stands at the chosen step.
 // Keyframes are marked on the axis, and what stands out above the lines.
-function linesChart(points, { names, colours, marks = [], step = null, height = 110, scale = {} }) {
+function linesChart(points, { names, colours, marks = [], step = null, height = 110, scale = {}, bytes = false }) {
   const several = names.length > 1;
   return (width) => ({
     height, data: { values: points }, encoding: {
       x: { field: "step", type: "quantitative", axis: stepAxis(width), scale: { zero: false } },
-      y: { field: "value", type: "quantitative", axis: numberAxis(), scale: { zero: false, ...scale } },
+      y: { field: "value", type: "quantitative", axis: numberAxis(bytes ? { labelExpr: BYTE_LABELS } : {}), scale: { zero: false, ...scale } },
     },
     layer: [
       ...(step ? [{ data: { name: "chosen", values: [{ step: step() }] }, mark: RULE, encoding: { y: null } }] : []),
@@ -172,7 +182,7 @@ function histogramChart(rows) {
 }
 
 // Histograms over time: cells {x, low, high, value}, where `value` is the height of a bar, 0 to 1.
-function densityChart(cells, { stepLabels, chosen }) {
+function densityChart(cells, { stepLabels, chosen, marks = [] }) {
   const edges = HEAT.slice(1).map((_, index) => (index + 0.5) / 8);
   return (width) => ({
     height: 220, data: { values: cells }, view: { fill: "var(--heat-0)", stroke: null },
@@ -193,6 +203,7 @@ function densityChart(cells, { stepLabels, chosen }) {
         },
       },
       { data: { name: "chosen", values: [{ x: chosen() }] }, mark: RULE },
+      ...keyframeLayer(marks),
     ],
   });
 }

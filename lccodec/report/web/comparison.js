@@ -1,14 +1,15 @@
 // Two states beside each other: what differs, and by how much.
 
 function comparisonSection(id, comparison) {
-  const { rows } = comparison;
+  const order = Object.keys(ROLE_NAMES);
+  const rows = [...comparison.rows].sort((a, b) => order.indexOf(a.role) - order.indexOf(b.role)); // weights first
   const result = section(id, "Two states", element("p", {},
     "From ", nameText(comparison.left, 80), " to ", nameText(comparison.right, 80), ": ",
     `${plural(rows.length, "array")} changed, ${formatCount(comparison.unchanged)} did not.`));
   const drawings = [];
   if (rows.length) {
     const shown = rows.slice(0, 30);
-    const which = rows.length > 30 ? "The 30 that differ most." : "";
+    const which = rows.length > 30 ? "The first 30: weights first, those that differ most." : "";
     const relative = figure("Relative difference.", `Root mean square, over that of the left state. ${which}`.trim());
     const cosine = figure("Cosine of both.", `1 is the same direction. ${which}`.trim());
     result.append(element("div", { class: "pair" }, relative.node, cosine.node), table("Arrays that differ", [

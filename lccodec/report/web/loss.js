@@ -54,7 +54,7 @@ function lossSection(id, run) {
       describe: ({ array, x, y }) => `${shorten(array.name, 80)}\nerror ${formatNumber(x)}, bias ${formatNumber(y)}`,
     }),
     () => several && draw(lines, linesChart(points, {
-      names, colours: roles.filter((role) => names.includes(roleName(role))).map((role) => COLOURS[role] ?? COLOURS.other), height: 260,
+      names, colours: roles.filter((role) => names.includes(roleName(role))).map((role) => COLOURS[role] ?? COLOURS.other), height: 260, marks: keyframesOf(run),
     }), { describe: ({ step, name, value }) => `step ${formatCount(step)}\n${name}: ${formatNumber(value)}` }),
   ] };
 }

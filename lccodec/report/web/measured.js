@@ -29,7 +29,7 @@ function measuredPart(run) {
     ],
     drawings: charts.map(({ made, of }) => () => draw(made, linesChart(of, {
       names: names.filter((each) => of.some(({ name }) => name === each)),
-      colours: roles.filter((role) => of.some(({ name }) => name === roleName(role))).map((role) => COLOURS[role]), height: 220,
+      colours: roles.filter((role) => of.some(({ name }) => name === roleName(role))).map((role) => COLOURS[role]), height: 220, marks: keyframesOf(run),
     }), { describe: ({ step, name, value }) => `step ${formatCount(step)}\n${name}: ${formatNumber(value)}` })),
   };
 }

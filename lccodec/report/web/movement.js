@@ -12,13 +12,12 @@ function movementSection(id, run, cautions, showArray) {
     result.append(paragraph(run.steps.length < 2 ? "There is no movement to show with fewer than two steps." : "No array has a movement that is defined.", "empty"));
     return { node: result, drawings: [] };
   }
-  const roles = [...new Set(moving.map((index) => run.arrays[index].role))];
-  const order = Object.keys(ROLE_NAMES).filter((role) => roles.includes(role)).concat(roles.filter((role) => !(role in ROLE_NAMES)));
+  const order = rolesOf(run, moving);
   const edges = thresholds(moving.flatMap((index) => movement[index]));
   let role = order[0];
   let first = 0;
   const members = () => moving.filter((index) => run.arrays[index].role === role);
-  const chart = figure("Relative movement of arrays over steps.", "Stronger colours mean more; empty cells are undefined. Choose a row to see its array.");
+  const chart = figure("Relative movement of arrays over steps.", "Stronger colours mean more; empty cells are undefined. Diamonds are keyframes. Choose a row to see its array.");
   const data = element("div");
   const status = element("span", { role: "status" });
   const turn = (by) => element("button", { type: "button", onclick: () => show(first + by) }, by < 0 ? "Earlier rows" : "Later rows");
@@ -43,10 +42,10 @@ function movementSection(id, run, cautions, showArray) {
     data.replaceChildren(movementTables(run, rows, roleName(role)));
     return draw(chart, heatChart(cells, {
       stepLabels: run.steps.map(formatCount), rowLabels: rows.map((index) => run.arrays[index].name), edges,
-      rowHeight: rows.length > 25 ? 15 : 18,
+      rowHeight: rows.length > 25 ? 15 : 18, marks: keyframePlaces(run),
     }), {
       describe: ({ x, value, index }) => `${shorten(run.arrays[index].name, 80)}\nstep ${formatCount(run.steps[x])}: ${formatNumber(value)}`,
-      click: ({ index }) => showArray(index),
+      click: ({ index }) => index !== undefined && showArray(index),
     });
   }
   return { node: result, drawings: [() => show(0)] };

@@ -13,7 +13,7 @@ function summaryOf(run) {
     ["checkpoints", formatCount(checkpoints.length)],
     ["steps", steps.length ? `${formatCount(steps[0])}${steps.length > 1 ? ` to ${formatCount(steps.at(-1))}` : ""}` : "–"],
     ["on the disk", `${formatBytes(stored)}${exact ? `, exact file ${formatBytes(exact)}` : ""}`],
-    ["than full ones", full ? `${formatRatio(full, stored)} smaller` : "–"],
+    ["size", full && stored ? `${(full / stored).toPrecision(3)} times smaller than full checkpoints` : "–"],
     ["arrays", formatCount(run.arrays.length)],
     ["condition", element("span", { class: bad ? "bad" : "good" }, whole)],
   ]);
@@ -24,20 +24,38 @@ const isCaution = (note) => note.startsWith("Movement is not quality");
 
 function runParts(run, index, several, cautions) {
   const id = (name) => `${name}${several ? `-${index + 1}` : ""}`;
-  const one = arraySection(id("array"), run, index);
   const showArray = (array) => { location.hash = linkTo(index, run.arrays[array].name); };
-  const parts = [
+  return [
     scalarsSection(id("run-scalars"), run), findingsSection(id("findings"), run, index),
-    movementSection(id("movement"), run, cautions, showArray), lossSection(id("loss"), run), one, chainSection(id("chain"), run),
+    movementSection(id("movement"), run, cautions, showArray), treeSection(id("arrays"), run, index), lossSection(id("loss"), run),
+    arraySection(id("array"), run, index), chainSection(id("chain"), run),
   ].filter(Boolean);
-  if (!several) return parts;
-  const heading = element("div", { class: "run", id: id("run") }, element("h2", {}, `Run ${index + 1}: `, nameText(nameOf(run), 40)), pathOf(run), verdictOf(run), summaryOf(run), notes(run.notes));
-  for (const { node } of parts) {
-    node.querySelectorAll("h2, h3").forEach((title) => title.setAttribute("aria-level", Number(title.tagName[1]) + 1));
-    node.removeAttribute("aria-labelledby");
-    node.setAttribute("aria-label", `${node.querySelector("h2").textContent}, run ${index + 1}`);
-  }
-  return [{ node: heading, drawings: [] }, ...parts.map((part) => ({ ...part, inside: true }))];
+}
+
+// One of several runs: what it looks like, and all of it in a fold that is filled when it is opened.
+function foldedRun(run, index, cautions) {
+  const fold = element("details", { class: "all" }, element("summary", {}, `All of run ${index + 1}`));
+  const node = element("div", { class: "run", id: `run-${index + 1}` }, element("h2", {}, `Run ${index + 1}: `, nameText(nameOf(run), 40)),
+    pathOf(run), verdictOf(run), summaryOf(run), notes(run.notes), fold);
+  let filled = null;
+  const fill = async () => {
+    const parts = runParts(run, index, true, cautions);
+    for (const part of parts) {
+      part.node.querySelectorAll("h2, h3").forEach((title) => title.setAttribute("aria-level", Number(title.tagName[1]) + 1));
+      part.node.removeAttribute("aria-labelledby");
+      part.node.setAttribute("aria-label", `${part.node.querySelector("h2").textContent}, run ${index + 1}`);
+    }
+    fold.append(...parts.map((part) => part.node));
+    for (const drawing of parts.flatMap(({ drawings }) => drawings)) await drawing();
+    return parts.find(({ show }) => show);
+  };
+  const open = () => {
+    fold.open = true;
+    filled ??= fill();
+    return filled;
+  };
+  fold.addEventListener("toggle", () => fold.open && open());
+  return { node, drawings: [], show: async (...asked) => (await open()).show(...asked) };
 }
 
 // The last part of a run's path, and where the run is, if its name does not say all of it.
@@ -47,7 +65,7 @@ const pathOf = (run) => (nameOf(run) === run.path ? "" : element("p", { class: "
 const notes = (sentences) => element("div", { class: "notes" }, ...sentences.map((sentence) => element("p", {}, wholeText(sentence, 400))));
 
 function sectionLinks(parts) {
-  const links = parts.filter(({ node, inside }) => node.id && !inside).map(({ node }) =>
+  const links = parts.filter(({ node }) => node.id).map(({ node }) =>
     element("a", { href: `#${node.id}` }, node.querySelector("h2").textContent));
   return element("ul", {}, ...links.map((link) => element("li", {}, link)));
 }
@@ -86,11 +104,11 @@ async function main() {
   document.getElementById("title").replaceChildren(...report.runs.flatMap((run, index) => [index ? " and " : "", nameText(nameOf(run), 40)]));
   const summary = document.getElementById("summary");
   summary.append(several ? "" : element("div", {}, pathOf(report.runs[0]), verdictOf(report.runs[0]), summaryOf(report.runs[0])), notes([...report.notes.filter((note) => !isCaution(note)), ...(several ? [] : report.runs[0].notes)]));
+  const cautions = report.notes.filter(isCaution);
   const parts = [
-    ...(several && report.comparison ? [comparisonSection("comparison", report.comparison)] : []),
-    ...report.runs.flatMap((run, index) => runParts(run, index, several, report.notes.filter(isCaution))),
+    ...(several ? [togetherSection("together", report.runs), report.comparison && comparisonSection("comparison", report.comparison), ...report.runs.map((run, index) => foldedRun(run, index, cautions))] : runParts(report.runs[0], 0, false, cautions)),
     ...(!several && report.comparison ? [comparisonSection("comparison", report.comparison)] : []),
-  ];
+  ].filter(Boolean);
   document.getElementById("waiting").remove();
   document.getElementById("report").append(...parts.map(({ node }) => node));
   document.getElementById("sections").append(sectionLinks(parts));

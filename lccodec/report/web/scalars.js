@@ -4,6 +4,12 @@ function keyframesOf(run) {
   return run.checkpoints.filter(({ step, kind }) => step !== null && kind === "keyframe").map(({ step, kind }) => ({ step, kind }));
 }
 
+// The places of keyframes among the shown steps.
+function keyframePlaces(run) {
+  const keyframes = new Set(keyframesOf(run).map(({ step }) => step));
+  return run.steps.flatMap((step, x) => (keyframes.has(step) ? [{ x }] : []));
+}
+
 // The steps of keyframes, and of what stands out.
 function marksOf(run) {
   return [

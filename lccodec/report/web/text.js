@@ -70,6 +70,12 @@ function roleName(role) {
   return Object.hasOwn(ROLE_NAMES, role) ? ROLE_NAMES[role] : visible(role);
 }
 
+// The roles of some arrays, weights first.
+function rolesOf(run, places) {
+  const roles = [...new Set(places.map((index) => run.arrays[index].role))];
+  return Object.keys(ROLE_NAMES).filter((role) => roles.includes(role)).concat(roles.filter((role) => !Object.hasOwn(ROLE_NAMES, role)));
+}
+
 // The name of an array as the user knows it: of a moment, the weight that it belongs to.
 function labelOf({ name, of, role }) {
   return of ? `${of}, ${roleName(role).replace(/s$/, "")}` : name;
