@@ -1,7 +1,7 @@
 """The page: its template filled with styles, scripts, Vega and the data, and written.
 
-Nothing of the document becomes markup: it is deflated, and base64 has no ``<``. The page's policy
-forbids all requests, and every script but these by their hashes.
+Nothing of the document or the library becomes markup: they are deflated, and base64 has no ``<``.
+The page's policy forbids all requests, and every script but these by their hashes.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def drawing_library() -> str:
 def page(document: Mapping[str, Any], library: str) -> str:
     """Return the HTML of a document's report."""
     own = "\n".join((_WEB / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
-    scripts = [_without_ends(library), f'"use strict";\n(() => {{\n{own}}})();\n']
+    script = f'"use strict";\n(() => {{\n{own}}})();\n'
     parts = {
         "STYLE": (_WEB / "page.css").read_text(encoding="utf-8"),
-        "HASHES": " ".join(f"'sha256-{_digest(script)}'" for script in scripts),
-        "DATA": base64.b64encode(zlib.compress(pack(document), 9)).decode(),
-        "LIBRARY": scripts[0],
-        "SCRIPT": scripts[1],
+        "HASHES": " ".join(f"'sha256-{_digest(each)}'" for each in (library, script)),
+        "DATA": _deflated(pack(document)),
+        "LIBRARY": _deflated(library.encode()),
+        "SCRIPT": script,
     }
     head, *rest = (_WEB / "page.html").read_text(encoding="utf-8").split("{{")
     pieces = [head]
@@ -99,6 +99,5 @@ def _digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _without_ends(script: str) -> str:
-    """Return a script in which nothing looks like its end: in strings, ``<\\/`` is ``</``."""
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+def _deflated(content: bytes) -> str:
+    return base64.b64encode(zlib.compress(content, 9)).decode()

@@ -82,7 +82,7 @@ def test_a_link_opens_the_fold_of_its_run(browser: Browser, write: Write, tmp_pa
         report.page.click("#run-1 details.all > summary")
         report.page.wait_for_selector("#chain-1 svg")
         assert report.page.locator("#run-1 section").count() == report.page.locator("#run-2 section").count()
-        report.page.wait_for_function("!document.querySelector('.chart:not(:has(svg))')")
+        report.wait("!document.querySelector('.chart:not(:has(svg))')")
         assert report.complaints == []
 
 

@@ -35,7 +35,7 @@ def test_search_lists_what_matches(report: Opened) -> None:
     report.page.fill("#array-search", "V 1")
     assert report.texts("#array-found option") == ["v/layers.1.weight"]
     assert report.text("#array [role=status]") == "1 of 12 names found"
-    report.page.wait_for_function("document.querySelector('#array h3').textContent === 'v/layers.1.weight'")
+    report.wait("document.querySelector('#array h3').textContent === 'v/layers.1.weight'")
     report.page.fill("#array-search", "nothing has this name")
     assert report.texts("#array-found option") == []
     assert report.text("#array h3") == "v/layers.1.weight"
@@ -45,7 +45,7 @@ def test_search_lists_what_matches(report: Opened) -> None:
 
 def test_the_list_shows_an_array(report: Opened) -> None:
     report.page.select_option("#array-found", label="m/layers.2.weight")
-    report.page.wait_for_function("document.querySelector('#array h3').textContent === 'm/layers.2.weight'")
+    report.wait("document.querySelector('#array h3').textContent === 'm/layers.2.weight'")
     assert "first moment" in report.text("#array .facts")
 
 
@@ -72,9 +72,7 @@ def test_the_slider_chooses_a_step(report: Opened) -> None:
 def test_buttons_choose_a_role(report: Opened) -> None:
     assert "model/layers.0.weight" in labels(report)
     report.page.check("#movement >> text=second moments", force=True)
-    report.page.wait_for_function(
-        "document.querySelector('#movement .chart').textContent.includes('v/layers.0')"
-    )
+    report.wait("document.querySelector('#movement .chart').textContent.includes('v/layers.0')")
     assert "model/layers.0.weight" not in labels(report)
     report.run("document.querySelectorAll('#movement details').forEach((fold) => { fold.open = true; })")
     report.page.wait_for_selector("#movement table")
@@ -111,9 +109,7 @@ def test_a_pointer_sees_values(report: Opened) -> None:
 
 def test_a_row_of_the_heatmap_shows_its_array(report: Opened) -> None:
     report.page.locator("#movement .chart .mark-rect path").last.click()
-    report.page.wait_for_function(
-        "document.querySelector('#array h3').textContent === 'model/layers.2.weight'"
-    )
+    report.wait("document.querySelector('#array h3').textContent === 'model/layers.2.weight'")
 
 
 def names_of_rows(report: Opened) -> list[str]:
@@ -155,7 +151,7 @@ def test_the_tree_of_arrays_is_sorted_by_any_column(report: Opened) -> None:
 
 def test_an_array_of_the_tree_is_a_link(report: Opened) -> None:
     report.page.locator("#arrays tbody a").last.click()
-    report.page.wait_for_function("document.activeElement.id === 'array-found'")
+    report.wait("document.activeElement.id === 'array-found'")
     assert report.text("#array h3") == report.run("new URLSearchParams(location.hash.slice(1)).get('array')")
     assert report.text("#array h3") != "model/layers.0.weight"
 
@@ -178,7 +174,7 @@ def test_a_finding_shows_its_array(report: Opened) -> None:
     before = report.run("document.querySelector('#array h3').textContent")
     report.page.locator("#findings a").first.click()
     name = "document.querySelector('#array h3').textContent"
-    report.page.wait_for_function(f"{name} === 'model/layers.1.weight'")
+    report.wait(f"{name} === 'model/layers.1.weight'")
     assert report.run("document.activeElement.id") == "array-found"
     flag = report.run("lccodecReport.runs[0].flags[0]")
     assert report.run("location.hash") == f"#array={flag['array'].replace('/', '%2F')}&step={flag['step']}"
@@ -187,7 +183,7 @@ def test_a_finding_shows_its_array(report: Opened) -> None:
     assert steps[shown] == flag["step"]
     report.page.locator("#movement-title").scroll_into_view_if_needed()
     report.page.locator("#findings a").first.click()  # the same again leads there again
-    report.page.wait_for_function("document.activeElement.id === 'array-found'")
+    report.wait("document.activeElement.id === 'array-found'")
     report.page.go_back()
     assert report.run("location.hash") == ""
     assert before != "model/layers.1.weight"
@@ -201,7 +197,7 @@ def test_the_address_says_what_is_shown_and_can_be_shared(report: Opened) -> Non
     assert address.endswith(f"step={report.run('lccodecReport.runs[0].steps[1]')}")
     report.page.goto("about:blank")
     report.page.goto(address)
-    report.page.wait_for_function("document.documentElement.dataset.state === 'ready'")
+    report.wait("document.documentElement.dataset.state === 'ready'")
     assert report.run("document.querySelector('#array h3').textContent") == name
     assert report.run("document.querySelector('#array-step').value") == "1"
 
@@ -233,7 +229,7 @@ def test_a_window_of_another_width_gets_other_charts(report: Opened) -> None:
     width = "document.querySelector('#movement .chart svg').getBoundingClientRect().width"
     before = report.run(width)
     report.page.set_viewport_size({"width": 500, "height": 800})
-    report.page.wait_for_function(f"{width} < 500 && {width} > 380")
+    report.wait(f"{width} < 500 && {width} > 380")
     assert before > 900
 
 
@@ -246,8 +242,6 @@ def test_rows_beyond_forty_are_turned_to(browser: Browser, write: Write) -> None
             report.page.click("text=Later rows")
         assert report.text(status) == "Rows 121 to 150 of 150"
         assert report.page.locator("text=Later rows").is_disabled()
-        report.page.wait_for_function(
-            "document.querySelector('#movement .chart').textContent.includes('layers.120.')"
-        )
+        report.wait("document.querySelector('#movement .chart').textContent.includes('layers.120.')")
         report.page.check("#movement >> text=first moments", force=True)
         assert report.text(status) == "Rows 1 to 40 of 150"

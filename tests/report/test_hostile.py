@@ -55,7 +55,7 @@ def test_a_long_name_is_short_in_lists_and_whole_where_asked_for(report: Opened)
         == 80
     )
     report.page.select_option("#array-found", value=str(place))
-    report.page.wait_for_function("document.querySelector('#array h3').textContent.length === 10000")
+    report.wait("document.querySelector('#array h3').textContent.length === 10000")
     assert report.page.locator("#array h3").bounding_box()["height"] < 200
 
 

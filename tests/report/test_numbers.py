@@ -64,7 +64,7 @@ def test_tables_show_them(browser: Browser, write: Write) -> None:
     run = document["runs"][0]
     with opened(browser, write(document)) as report:
         report.run("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
-        report.page.wait_for_function("document.querySelectorAll('details.data table').length >= 6")
+        report.wait("document.querySelectorAll('details.data table').length >= 6")
         shown = report.run(CELLS, f"{run['arrays'][0]['name']}, by step")
         assert [number(row[0]) for row in shown] == run["steps"]
         for column, name in enumerate(run["figures"], 1):

@@ -64,7 +64,7 @@ def test_nobody_is_left_out(report: Opened, request: pytest.FixtureRequest) -> N
     if request.node.callspec.params["report"] == "two runs":  # each is drawn when its fold is opened
         report.page.wait_for_selector("#chain-1 svg")
         report.page.wait_for_selector("#chain-2 svg")
-        report.page.wait_for_function("!document.querySelector('.chart:not(:has(svg))')")
+        report.wait("!document.querySelector('.chart:not(:has(svg))')")
     report.page.emulate_media(color_scheme="dark")
     dark = Axe().run(report.page, options={"runOnly": ["color-contrast"]})
     assert dark.violations_count == 0, dark.generate_report()

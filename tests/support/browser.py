@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,16 @@ class Opened:
 
     def run(self, script: str, argument: Any = None) -> Any:
         return self.page.evaluate(script, argument)
+
+    def wait(self, condition: str) -> None:
+        """Wait until an expression is true.
+
+        The page's policy forbids what Playwright's ``wait_for_function`` does at its second try.
+        """
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while not self.run(condition):
+            assert time.monotonic() < deadline, condition
+            self.page.wait_for_timeout(50)
 
     def text(self, selector: str) -> str:
         return self.page.locator(selector).first.inner_text()

@@ -46,7 +46,7 @@ function foldedRun(run, index, cautions) {
       part.node.setAttribute("aria-label", `${part.node.querySelector("h2").textContent}, run ${index + 1}`);
     }
     fold.append(...parts.map((part) => part.node));
-    for (const drawing of parts.flatMap(({ drawings }) => drawings)) await drawing();
+    await drawAll(parts);
     return parts.find(({ show }) => show);
   };
   const open = () => {
@@ -56,6 +56,14 @@ function foldedRun(run, index, cautions) {
   };
   fold.addEventListener("toggle", () => fold.open && open());
   return { node, drawings: [], show: async (...asked) => (await open()).show(...asked) };
+}
+
+// Draws the charts of some parts; each is on the screen before the next one is made.
+async function drawAll(parts) {
+  for (const drawing of parts.flatMap(({ drawings }) => drawings)) {
+    await drawing();
+    await new Promise((done) => setTimeout(done));
+  }
 }
 
 // The last part of a run's path, and where the run is, if its name does not say all of it.
@@ -116,7 +124,8 @@ async function main() {
     + "Bars of histograms are rounded to 0.4 % of the highest one; lccodec report --json has their counts.";
   drawAnewOnResize();
   openFoldsToPrint();
-  for (const drawing of parts.flatMap(({ drawings }) => drawings)) await drawing();
+  await runLibrary();
+  await drawAll(parts);
   await followLinks(report.runs, parts.filter(({ show }) => show));
   document.documentElement.dataset.state = "ready";
 }

@@ -1,11 +1,20 @@
-// The document, unpacked: the counterpart of payload.py.
+// What the page carries, unpacked. The document: the counterpart of payload.py.
 
-async function readDocument() {
-  const text = atob(document.getElementById("data").textContent);
+async function inflated(id) {
+  const text = atob(document.getElementById(id).textContent);
   const packed = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i += 1) packed[i] = text.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+// Runs the drawing library. The page's policy knows it by its hash.
+async function runLibrary() {
+  document.body.append(element("script", {}, new TextDecoder().decode(await inflated("library"))));
+}
+
+async function readDocument() {
+  const bytes = await inflated("data");
   const length = new DataView(bytes.buffer).getUint32(0, true);
   const result = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
   const planes = bytes.subarray(4 + length);
