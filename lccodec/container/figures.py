@@ -5,6 +5,7 @@ A figure has one bfloat16 number for each array, or seven: three digits are enou
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -132,26 +133,39 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
     numbers: dict[str, bytes] = {}
     lost = 0  # how many arrays
     for name in found:
-        numbers[name] = _parse_figure(
-            document[name], lost if name in _OF_LOST else arrays, name, f"{where}: {name}"
-        )
+        count, which = (lost, "arrays that lost something") if name in _OF_LOST else (arrays, "arrays")
+        size = 2 * _NUMBERS.get(name, 1)
+        data = parse_base64(document[name], size * count)
+        if data is None:
+            if numbers:
+                _check_numbers(numbers, where)
+            message = f"not {size} bytes for each of {count} {which}"
+            raise FormatError("LCC-FIG-03", f"{where}: {name}", message)
+        numbers[name] = data
         if name == "error":
-            lost = int(np.count_nonzero(_have_lost(read_numbers(numbers[name], np.uint16))))
+            lost = int(np.count_nonzero(_have_lost(read_numbers(data, np.uint16))))
+    _check_numbers(numbers, where)
     return StoredFigures(since, numbers)
 
 
-def _parse_figure(text: Json, arrays: int, name: str, where: str) -> bytes:
-    size = 2 * _NUMBERS.get(name, 1)
-    data = parse_base64(text, size * arrays)
-    if data is None:
-        which = "arrays that lost something" if name in _OF_LOST else "arrays"
-        raise FormatError("LCC-FIG-03", where, f"not {size} bytes for each of {arrays} {which}")
-    patterns = read_numbers(data, np.uint16)
+def _check_numbers(numbers: Mapping[str, bytes], where: str) -> None:
+    """Raise ``FormatError`` for the first figure with a number that may not be (LCC-FIG-04).
+
+    All are looked at together: a checkpoint has ten figures, most of a few numbers.
+    """
+    sizes = [len(data) // 2 for data in numbers.values()]
+    starts = [0, *itertools.accumulate(sizes)]
+    signed = np.repeat([name in _SIGNED for name in numbers], sizes)
+    patterns = read_numbers(b"".join(numbers.values()), np.uint16)
     known = patterns != _UNKNOWN
-    below = patterns == _SIGN if name in _SIGNED else patterns & _SIGN != 0
-    if not known.any() or (((patterns & _INFINITE == _INFINITE) | below) & known).any():
-        raise FormatError("LCC-FIG-04", where, "not finite, or negative, or nothing is known")
-    return data
+    below = (patterns == _SIGN) | ((patterns & _SIGN != 0) & ~signed)
+    wrong = known & (below | (patterns & _INFINITE == _INFINITE))
+    if all(sizes) and not wrong.any() and np.logical_or.reduceat(known, starts[:-1]).all():
+        return
+    for name, start, stop in zip(numbers, starts, starts[1:], strict=False):
+        if wrong[start:stop].any() or not known[start:stop].any():
+            message = "not finite, or negative, or nothing is known"
+            raise FormatError("LCC-FIG-04", f"{where}: {name}", message)
 
 
 @dataclass(frozen=True)
@@ -248,8 +262,8 @@ def read_figures(stored: StoredFigures | None, arrays: int) -> list[Figures]:
     """Return the figures of each array of a checkpoint."""
     if stored is None:
         return [UNKNOWN] * arrays
-    columns = [map(_known, stored.read(name, arrays).tolist()) for name in FIGURES]
-    return [Figures(*row) for row in zip(*columns, strict=True)]
+    columns = {name: map(_known, stored.read(name, arrays).tolist()) for name in stored.numbers}
+    return [Figures(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
 def _known(number: Any) -> Any:

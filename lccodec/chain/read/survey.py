@@ -56,11 +56,14 @@ class Visit:
         link = self.left.link
         check_name(link.place, link.manifest.step)
 
-    def info(self) -> CheckpointInfo:
-        """Return what is stored, or raise `error` or the first problem in a frame's header."""
+    def info(self, *, figures: bool = True) -> CheckpointInfo:
+        """Return what is stored, or raise `error` or the first problem in a frame's header.
+
+        Without `figures` nothing is known of what the save measured; it is faster.
+        """
         left = self.left
         heads = {name: value_or_raise(left.heads[name]) for name in left.link.index_names}
-        return checkpoint_info(left.link, heads, len(left.needs))
+        return checkpoint_info(left.link, heads, len(left.needs), figures=figures)
 
     def broken(self) -> list[LccodecError]:
         """Return the errors of arrays in their order; none if the survey does not decode."""

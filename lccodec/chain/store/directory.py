@@ -46,11 +46,11 @@ class DirectoryStore(WritableStore):
 
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name; it may be a link that leads nowhere."""
-        return os.path.lexists(self.path / name)
+        return os.path.lexists(self.place(name))
 
     def source(self, name: str) -> FileSource:
         """Open a file for reads of ranges."""
-        return FileSource(self.path / name)
+        return FileSource(self.place(name))
 
     def size(self, names: Iterable[str]) -> int:
         """Return the bytes that files take together: of a link, those of the link."""

@@ -34,6 +34,11 @@ class Store(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._prefix = str(path / "_")[:-1]
+
+    def place(self, name: str) -> str:
+        """Return what messages call a file. It is its path, where files have one."""
+        return self._prefix + name  # pathlib takes as long as opening a file
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +91,7 @@ class Store(ABC):
         DataError
             If the file breaks a rule.
         """
-        return CheckpointReader(self.source(name), str(self.path / name))
+        return CheckpointReader(self.source(name), self.place(name))
 
     def root(self, name: str) -> tuple[bytes, int]:
         """Return the root that a checkpoint file declares, and its bytes. Nothing is verified.
@@ -94,7 +99,7 @@ class Store(ABC):
         Errors are as for `open`.
         """
         with closing(self.source(name)) as source:
-            return read_root(source, str(self.path / name))
+            return read_root(source, self.place(name))
 
     def checkpoints(self) -> dict[int, str]:
         """Return the names of the history's checkpoints, by rising step."""

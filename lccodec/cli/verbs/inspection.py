@@ -56,7 +56,7 @@ def _list(store: Store, quality: bool, as_json: bool) -> int:
         for done, visit in enumerate(survey(store, steps), 1):
             try:
                 visit.check()
-                found[visit.step] = visit.info()
+                found[visit.step] = visit.info(figures=quality)
             except LccodecError as problem:  # the other checkpoints are still listed
                 found[visit.step] = problem
             update(done, len(steps))
