@@ -1,20 +1,23 @@
 """A report of a chain, a bundle or a file, or of two of them.
 
 First every manifest is read: what there is, and what of it is shown. Then the run is walked by
-rising step, each delta decoded once over its parent, and each shown array is measured. In memory
-are the state that is decoded, the shown arrays of the step before and, with originals, two original
-states. Every branch of a chain that waits takes one state more.
+rising step. Where the saves measured all that is shown of an array, hashes alone are checked. Other
+arrays, and with originals all, are decoded, each delta once over its parent, and measured. In
+memory are the state that is decoded, the shown arrays of the step before and, with originals, two
+original states. Every branch of a chain that waits takes one state more.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ..chain.read.replay import DecodedArray
 from ..chain.read.survey import Visit
 from ..container.disk.system import StrPath, checked_path
 from ..container.reader import check_skeleton
@@ -55,7 +58,7 @@ def examine(
         have, or the newest of each; of `steps` if these are given.
     steps
         Which steps have figures, such as ``range(0, 1000, 10)``; by default all, or evenly spaced
-        ones if there are too many. Every checkpoint is listed and decoded, whatever the steps.
+        ones if there are too many. Every checkpoint is listed and checked, whatever the steps.
     against
         Originals, to measure what was lost: another chain or a bundle, or what reads them. By
         default the exact file, if there is one.
@@ -121,10 +124,11 @@ def _run(
             opened.enter_context(closing(exact))
         trajectory = Trajectory(rows, originals or exact)
         problems: dict[int, list[str]] = {}
-        for number, visit in source.visits(decode=True):
+        for number, visit in source.visits(decode=found.to_decode() if originals is None else True):
             problems[number] = _problems(source, visit)
             if number in shown and visit.error is None:
-                _add(trajectory, number, visit)
+                has_original = exact is not None and number in exact.steps
+                _add(trajectory, number, visit, _decoded(source, number, visit) if has_original else {})
             tick()
     figures = trajectory.finish()
     checkpoints = [
@@ -163,7 +167,18 @@ def _run(
     )
 
 
-def _add(trajectory: Trajectory, number: int, visit: Visit) -> None:
+def _decoded(source: Source, number: int, visit: Visit) -> dict[str, DecodedArray]:
+    """Return the arrays of a step that the walk through the run did not decode."""
+    try:
+        with source.open(number) as file:
+            indices = [index for name, index in file.links[-1].names.items() if name in visit.verified()]
+            names = file.links[-1].index_names
+            return {names[index]: array for index, array in file.decode_each(indices)}
+    except LccodecError:  # a header is broken, or the file was replaced
+        return {}
+
+
+def _add(trajectory: Trajectory, number: int, visit: Visit, decoded: Mapping[str, DecodedArray]) -> None:
     """Add a step to a trajectory, with what its save measured."""
     figures, since = visit.figures()
     try:
@@ -171,7 +186,8 @@ def _add(trajectory: Trajectory, number: int, visit: Visit) -> None:
     except LccodecError:  # a header is broken: what has no figures may have lost something
         lossy = set(figures)
     told = {name: Told.of(each, name in lossy) for name, each in figures.items()}
-    trajectory.add(number, visit.arrays(), told, since)
+    sizes = {name: math.prod(shape) for name, (_, shape) in visit.verified().items()}
+    trajectory.add(number, {**visit.arrays(), **decoded}, told, since, sizes)
 
 
 def _shown_steps(

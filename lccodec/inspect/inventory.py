@@ -53,6 +53,8 @@ class Inventory:
     numbers: dict[int, dict[str, float]] = field(default_factory=dict)
     changes: list[tuple[int, list[str], list[str]]] = field(default_factory=list)
     streams: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAMS, 0))
+    _unmeasured: set[str] = field(default_factory=set)
+    _runs: set[tuple[str, ...]] = field(default_factory=set)
     _arrays: dict[str, ArrayInfo] = field(default_factory=dict)
     _bytes: dict[str, tuple[int, int]] = field(default_factory=dict)
     _order: list[str] = field(default_factory=list)
@@ -72,6 +74,8 @@ class Inventory:
             self._add_bytes(visit.reader, methods)
             self.newest = info.step, visit.reader.manifest.exact
         self._add_arrays(number, info.arrays)
+        self._unmeasured.update(array.name for array in info.arrays if not measured_whole(array))
+        self._runs.update(map(tuple, visit.runs()))
         texts = _shortened_strings(info.metadata)
         self.numbers[number] = numbers_of(texts, visit.scalars())
         self.policies.setdefault(json.dumps(info.policy), info.policy)
@@ -125,6 +129,19 @@ class Inventory:
             self._arrays[array.name] = array
             self._bytes[array.name] = stored + array.stored_bytes, nbytes + array.nbytes
 
+    def to_decode(self) -> frozenset[str]:
+        """Return the arrays that must be decoded to be measured, with all that share their frames.
+
+        Of all others, each save measured what a report shows.
+        """
+        found, before = set(self._unmeasured), -1
+        while len(found) != before:
+            before = len(found)
+            for run in self._runs:
+                if not found.isdisjoint(run):
+                    found.update(run)
+        return frozenset(found)
+
     def rows(self) -> list[ArrayRow]:
         """Return every array, in the order of the newest state; those that it lacks come last."""
         names = dict.fromkeys([*self._order, *self._arrays])
@@ -134,6 +151,15 @@ class Inventory:
         of = {moment: weight for found in moments for weight, moment in found.items()}
         rows = (array_row(self._arrays[name], *self._bytes[name]) for name in names)
         return [replace(row, of=of.get(row.name)) for row in rows]
+
+
+def measured_whole(array: ArrayInfo) -> bool:
+    """Return whether a save measured all that a report shows of an array that lost something.
+
+    Of a complex number, a report shows the magnitude.
+    """
+    known = array.figures.rms is not None and array.figures.quantiles is not None
+    return known and array.lossy and not array.dtype.startswith("complex")
 
 
 def array_row(array: ArrayInfo, stored_bytes: int = 0, nbytes: int = 0) -> ArrayRow:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from ..container.figures import Figures
@@ -51,7 +51,7 @@ class Checkpoint:
     metadata
         The user's strings.
     sound
-        Whether all of it could be decoded, and all hashes hold.
+        Whether all hashes hold, and what had to be decoded could be.
     problems
         What is wrong, in words.
     exact
@@ -278,14 +278,14 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Figures):
-        value = value.numbers()
-    if is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if value is None or isinstance(value, int | str):  # the most by far, with floats
+        return value
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _plain(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
         return list(map(_plain, value))
-    return value
+    if isinstance(value, Mapping):
+        return {key: _plain(child) for key, child in value.items()}
+    if isinstance(value, Figures):
+        return _plain(value.numbers())
+    return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}

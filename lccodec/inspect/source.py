@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ..chain.read.checkpoint import OpenCheckpoint, open_name
 from ..chain.read.exact import describe_exact
 from ..chain.read.survey import Visit, survey, visit_file
+from ..chain.read.walk import Decode
 from ..chain.store.bundle import open_store
 from ..chain.store.directory import DirectoryStore
 from ..chain.store.store import Store
@@ -38,7 +40,7 @@ class Source:
         """Close the bundle, if it is one."""
         self.store.close()
 
-    def visits(self, *, decode: bool) -> Iterator[tuple[int, Visit]]:
+    def visits(self, *, decode: Decode) -> Iterator[tuple[int, Visit]]:
         """Yield the checkpoints with their numbers. A visit is valid until the next one."""
         if self.kind == "file":
             for number, name in self.steps.items():
@@ -46,6 +48,10 @@ class Source:
             return
         for visit in survey(self.store, self.steps, decode=decode, rising=True):
             yield visit.step, visit
+
+    def open(self, number: int) -> OpenCheckpoint:
+        """Open a checkpoint, to decode arrays of it; errors are as for `lccodec.open`."""
+        return open_name(self.store, self.steps[number])
 
     def pins(self) -> frozenset[int]:
         """Return the pinned steps."""

@@ -230,9 +230,9 @@ def test_chosen_steps(tmp_path):
 # --- what it costs --------------------------------------------------------------------------------
 
 
-def test_each_delta_is_decoded_once(tmp_path, monkeypatch):
-    chain = save_run(tmp_path / "run", run_states(8))
-    frames = sum(len(open_path(path).links[-1].manifest.frames) for path in chain.directory.glob("*.h5"))
+@pytest.fixture(name="decoded")
+def _decoded(monkeypatch):
+    """How many frames were decoded."""
     decoded = Counter()
 
     def counted(*args, **options):
@@ -240,10 +240,45 @@ def test_each_delta_is_decoded_once(tmp_path, monkeypatch):
         return decode_components(*args, **options)
 
     monkeypatch.setattr("lccodec.chain.read.replay.decode_components", counted)
+    return decoded
+
+
+def frames_of(chain):
+    return sum(len(open_path(path).links[-1].manifest.frames) for path in chain.directory.glob("0*.h5"))
+
+
+def test_each_delta_is_decoded_once(tmp_path, decoded):
+    chain = save_run(tmp_path / "run", run_states(8), policy="lossless")
     seen = []
     examine(chain.directory, progress=lambda done, total: seen.append((done, total)))
-    assert decoded["frames"] == frames
+    assert decoded["frames"] == frames_of(chain)
     assert seen == [(number, 8) for number in range(1, 9)]
+
+
+def test_what_its_saves_measured_is_not_decoded(tmp_path, decoded):
+    chain = save_run(tmp_path / "run", run_states(8), newest="history")
+    run = only_run(chain.directory)
+    few = decoded["frames"]
+    again = only_run(chain.directory, against=chain.directory)  # for which all is decoded, twice
+    assert decoded["frames"] - few == 2 * frames_of(chain)
+    assert few < frames_of(chain) / 2
+    assert run.figures == again.figures
+    assert run.histograms == again.histograms
+
+
+def test_a_damaged_frame_that_is_not_decoded_is_found(tmp_path):
+    chain = save_run(tmp_path / "run", run_states(4, width=300), newest="history")
+    path = checkpoint_path(chain.directory, 10)
+    with open_path(path) as file:
+        link = file.links[-1]
+        place = link.reader._offsets[link.frame_of(link.names["model/fc1.weight"])]
+    data = bytearray(path.read_bytes())
+    data[place + 50] ^= 1
+    path.write_bytes(bytes(data))
+    run = only_run(chain.directory)
+    assert [each.sound for each in run.checkpoints] == [True, False, False, False]
+    assert "LCC-MAN-08" in run.checkpoints[1].problems[0]
+    assert run.figures["rms"][row_of(run, "model/fc1.weight")][1:] == [None] * 3
 
 
 @pytest.mark.parametrize("originals", [False, True])

@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -82,40 +83,8 @@ class Decoded:
 
     arrays: dict[str, DecodedArray | LccodecError]  # by name; the error that an array has instead
     owned: set[str]  # arrays in no other link's memory: a delta may be decoded into them
-
-
-def next_decoded(link: Link, parents: Sequence[Decoded], overwrite: bool) -> Decoded:
-    """Decode all frames of a link, each once and with its sum, on top of its parents' arrays.
-
-    An array that cannot be decoded does not stop this. Arrays that depend on it get its error.
-    `overwrite` says that the arrays of the parent may be overwritten; those of two parents never
-    are.
-    """
-    before = parents[0] if len(parents) == 1 else Decoded({}, set())
-    if len(parents) == 2:
-        low, high = parents
-        before = interpolated(link.weight, low, high, link.index_names)
-        overwrite = True
-    frames, inherited, broken = part_arrays(link, link.index_names)
-    arrays = {name: before.arrays[name] for name in inherited}
-    arrays.update((name, without_traceback(error)) for name, error in broken.items())
-    owned = before.owned.intersection(inherited) if overwrite else set()
-    if not overwrite:
-        before.owned.difference_update(inherited)
-    for number in frames:
-        members = member_names(link, number)
-        try:
-            known = reference_names(link, number)
-            references = {name: value_or_raise(before.arrays[name]) for name in known}
-            reuse = overwrite and before.owned.issuperset(references)
-            if overwrite:
-                for name in members:  # no other frame needs these arrays of the parent
-                    before.arrays.pop(name, None)
-            arrays.update(_decode_frame(link, number, True, references, reuse))
-            owned.update(members)
-        except LccodecError as error:
-            arrays.update(dict.fromkeys(members, without_traceback(error)))
-    return Decoded(arrays, owned)
+    # Arrays that were not decoded; the hashes of all bytes that they need are right.
+    verified: dict[str, tuple[ElementType, Shape]] = field(default_factory=dict)
 
 
 def interpolated(
@@ -276,7 +245,7 @@ def replay_each(
         for number, check in frames.get(id(link), ()):
             members = member_names(link, number)
             reuse = current.owned.issuperset(members)
-            current.arrays.update(_decode_frame(link, number, check, current.arrays, reuse, memory))
+            current.arrays.update(decode_frame(link, number, check, current.arrays, reuse, memory))
             current.owned.update(members)
         if users[id(link)]:
             decoded[id(link)] = current
@@ -319,7 +288,7 @@ def frames_of(links: Sequence[Link], name: str) -> list[tuple[Link, int]]:
     return [(link, number) for link in links for number, _ in frames.get(id(link), ())]
 
 
-def _decode_frame(
+def decode_frame(
     link: Link,
     number: int,
     last: bool,
@@ -329,7 +298,6 @@ def _decode_frame(
 ) -> dict[str, DecodedArray]:
     """Decode a frame of a link; `last` says whether to check the array sum (see `_needed`)."""
     names = member_names(link, number)
-    where = array_place(link, names[0])
     header = link.header(number)
     reference, out = None, into.get(names[0]) if len(names) == 1 else None
     if out is not None and (out.size, out.dtype) != (header.components, header.kind.bits):
@@ -337,14 +305,24 @@ def _decode_frame(
     if header.relative:
         found = [value_or_raise(references[name]) for name in names]
         if any(p.kind != header.kind for p in found) or tuple(p.shape for p in found) != header.shapes:
-            raise FormatError("LCC-CHN-03", where, "not of the type and shape of the parent's array")
+            raise FormatError(
+                "LCC-CHN-03", array_place(link, names[0]), "not of the type and shape of the parent's array"
+            )
         reference = joined(found)
         out = reference if reuse else None
-    try:
+    with within_frame(link, number):
         bits = decode_components(link.frame(number), reference, out, check_sum=last)
-    except DataError as error:
-        raise error if error.where.startswith(link.place) else error.inside(where) from None
     return dict(zip(names, split(bits, header.kind, header.shapes), strict=True))
+
+
+@contextmanager
+def within_frame(link: Link, number: int) -> Iterator[None]:
+    """Let errors name the first array of a frame, if they do not begin with the file."""
+    try:
+        yield
+    except DataError as error:
+        where = array_place(link, member_names(link, number)[0])
+        raise error if error.where.startswith(link.place) else error.inside(where) from None
 
 
 def _needed(

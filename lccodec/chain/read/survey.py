@@ -22,7 +22,9 @@ from ...container.figures import Figures
 from ...container.leaves import leaves_of
 from ...container.reader import CheckpointReader
 from ...container.scalars import scalar_value
+from ...element_types import ElementType
 from ...errors import ChainError, LccodecError, StorageError
+from ...frame.header import Shape
 from ..store.names import check_name, checkpoint_name
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint
@@ -38,7 +40,8 @@ from .links import (
     open_parent,
     value_or_raise,
 )
-from .replay import Decoded, DecodedArray, next_decoded, without_traceback
+from .replay import Decoded, DecodedArray, without_traceback
+from .walk import Decode, next_decoded
 
 
 @dataclass
@@ -66,9 +69,14 @@ class Visit:
         return checkpoint_info(left.link, heads, len(left.needs), figures=figures)
 
     def broken(self) -> list[LccodecError]:
-        """Return the errors of arrays in their order; none if the survey does not decode."""
+        """Return the errors of arrays in their order; none if the survey does not decode.
+
+        An array that is not decoded has an error too if bytes that it needs are not those that
+        were stored.
+        """
         left = self.left
-        found = [] if left.decoded is None else [left.decoded.arrays[name] for name in left.link.index_names]
+        arrays = {} if left.decoded is None else left.decoded.arrays
+        found = [arrays.get(name) for name in left.link.index_names]
         return [error for error in found if isinstance(error, LccodecError)]
 
     def lacking(self, frames: Container[int], above: Set[str]) -> set[str]:
@@ -100,6 +108,11 @@ class Visit:
         left = self.left
         return {} if left.decoded is None else left.decoded.arrays
 
+    def verified(self) -> Mapping[str, tuple[ElementType, Shape]]:
+        """Return type and shape of each array that was not decoded, and whose hashes are right."""
+        left = self.left
+        return {} if left.decoded is None else left.decoded.verified
+
     def figures(self) -> tuple[dict[str, Figures], int | None]:
         """Return what the save measured of each array, and since which step, or raise `error`."""
         return self.left.link.figures(), self.left.link.since
@@ -111,6 +124,11 @@ class Visit:
             return []
         leaves = leaves_of(manifest.tree, manifest.scalars)
         return [(name, scalar_value(entry)) for name, index, entry in leaves if index is None]
+
+    def runs(self) -> list[list[str]]:
+        """Return the names of arrays that share a frame, or raise `error`."""
+        link = self.left.link
+        return [[link.index_names[index] for index in run] for run in link.runs]
 
     def frame_bytes(self) -> dict[str, int]:
         """Return the bytes of the frames of each method, or raise as `info`."""
@@ -155,7 +173,7 @@ class _Known:
 
 
 def survey(
-    store: Store, steps: Mapping[int, str], *, decode: bool = False, rising: bool = False
+    store: Store, steps: Mapping[int, str], *, decode: Decode = False, rising: bool = False
 ) -> Iterator[Visit]:
     """Yield the checkpoints of a store, parents before their children.
 
@@ -183,7 +201,7 @@ class _Survey:
     """The checkpoints that were visited so far, and what they left for those to come."""
 
     def __init__(
-        self, store: Store, steps: Mapping[int, str], parents: Mapping[int, Sequence[int]], decode: bool
+        self, store: Store, steps: Mapping[int, str], parents: Mapping[int, Sequence[int]], decode: Decode
     ) -> None:
         self._store, self._steps, self._parents, self._decode = store, steps, parents, decode
         self._users = Counter(above for each in parents.values() for above in each)
@@ -244,7 +262,7 @@ class _Survey:
         return found
 
 
-def visit_file(store: Store, name: str, reader: CheckpointReader, decode: bool = False) -> Visit:
+def visit_file(store: Store, name: str, reader: CheckpointReader, decode: Decode = False) -> Visit:
     """Return a file of a store, and its parents, as a survey meets it. This closes `reader`."""
     step, path = reader.manifest.step or 0, store.path / name
     try:
@@ -316,7 +334,7 @@ def _depth_first(steps: Mapping[int, str], parents: Mapping[int, Sequence[int]])
     return [each for index, step in enumerate(order) for each in (step, *between.get(index, ()))]
 
 
-def _advance(link: Link, before: Sequence[_Left], decode: bool, overwrite: bool) -> _Left:
+def _advance(link: Link, before: Sequence[_Left], decode: Decode, overwrite: bool) -> _Left:
     """Return what a checkpoint leaves, from what its parents have left."""
     steps = frozenset(left.link.manifest.step or 0 for left in before)
     needs = steps.union(*(left.needs for left in before))
@@ -326,6 +344,7 @@ def _advance(link: Link, before: Sequence[_Left], decode: bool, overwrite: bool)
         check_depth(link.reader, len(interpolated))
     heads = next_heads(link, [left.heads for left in before])
     decoded = None
-    if decode:
-        decoded = next_decoded(link, [left.decoded or Decoded({}, set()) for left in before], overwrite)
+    if decode is not False:
+        parents = [left.decoded or Decoded({}, set()) for left in before]
+        decoded = next_decoded(link, parents, overwrite, decode)
     return _Left(link, heads, decoded, needs, interpolated)

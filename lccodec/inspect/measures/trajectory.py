@@ -15,6 +15,7 @@ import math
 from array import array as packed
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -81,6 +82,7 @@ class Trajectory:
         arrays: Mapping[str, DecodedArray | LccodecError],
         told: Mapping[str, Told] | None = None,
         since: int | None = None,
+        sizes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Add a step. Arrays that are missing, or are errors, have no figures at it.
 
@@ -90,6 +92,8 @@ class Trajectory:
             What is known of each array; those that it does not have count as exact.
         since
             The step that the movements begin at which the save measured.
+        sizes
+            The elements of arrays that were not decoded: all is known of them.
         """
         self.steps.append(step)
         originals = self._original(step)
@@ -98,26 +102,31 @@ class Trajectory:
         lost: list[Lost] = []
         for row, bins, index in zip(self._rows, self._bins, range(len(self._rows)), strict=True):
             array = arrays.get(row.name)
-            bins.begin()
-            if not isinstance(array, DecodedArray):
-                self._before.pop(row.name, None)
-                self._originals_before.pop(row.name, None)
-                self._append(index, {})
-                lost.append(NOTHING_KNOWN)
-                continue
+            decoded = array if isinstance(array, DecodedArray) else None
             figures, lossy = (told or {}).get(row.name, _EXACT)
-            if lossy:
-                values = self._of_lossy(row, array, figures, since, bins)
+            bins.begin()
+            values: dict[str, float | None] = {}
+            if decoded is None:
+                if row.name in sizes:
+                    values = _values_told(figures, sizes[row.name], bins)
+            elif lossy:
+                values = _values_of_lossy(decoded, figures, bins)
             else:
-                values = self._of_exact(row.name, array, figures, since, bins)
-            self._sizes[row.name] = step, values.get("rms")
+                values = self._of_exact(row.name, decoded, figures, since, bins)
+            if values and lossy:
+                values["movement"] = self._relative(row.name, figures, since)
+                values["error"] = figures.error_in_movements
+                # A few elements decide over the lag of second moments, and a sample may miss them.
+                values["lag"] = None if row.role == "second_moment" else figures.lag
+            if values:
+                self._sizes[row.name] = step, values.get("rms")
             self._append(index, values)
             if originals is not None:
-                lost.append(self._lost(step, originals, array, row.name, figures))
-            if lossy:
+                lost.append(self._lost(step, originals, decoded, row.name, figures))
+            if decoded is None or lossy:
                 self._before.pop(row.name, None)
             else:
-                _keep(self._before, row.name, array)
+                _keep(self._before, row.name, decoded)
         self._step = step
         if originals is not None:
             self.losses.add(step, lost)
@@ -135,25 +144,6 @@ class Trajectory:
             values["movement"] = self._relative(name, replace(figures, rms=found.rms), since)
         moved = values["movement"]
         return {**values, "error": 0.0 if moved else None, "lag": 0.0 if moved else None}
-
-    def _of_lossy(
-        self, row: ArrayRow, array: DecodedArray, figures: Figures, since: int | None, bins: Bins
-    ) -> dict[str, float | None]:
-        """Return the figures of an array that lost something."""
-        if figures.rms is None or array.kind.kind == "c":  # a complex number counts by its magnitude
-            found = measure(array.bits, None, array.kind, bins)
-            values: dict[str, float | None] = {figure: getattr(found, figure) for figure in _OF_VALUES}
-        elif figures.quantiles is None or not array.bits.size:
-            measure(array.bits, None, array.kind, bins)
-            values = {figure: getattr(figures, figure) for figure in (*_OF_VALUES, "zeros")}
-        else:
-            _count(figures, array.bits.size, bins)
-            values = {figure: getattr(figures, figure) for figure in (*_OF_VALUES, "zeros")}
-        values["movement"] = self._relative(row.name, figures, since)
-        values["error"] = figures.error_in_movements
-        # A few elements decide over the lag of second moments, and a sample may miss them.
-        values["lag"] = None if row.role == "second_moment" else figures.lag
-        return values
 
     def _relative(self, name: str, figures: Figures, since: int | None) -> float | None:
         """Return a movement over the size of the values that moved, or of what they became."""
@@ -175,13 +165,13 @@ class Trajectory:
         self,
         step: int,
         originals: Mapping[str, Any],
-        array: DecodedArray,
+        array: DecodedArray | None,
         name: str,
         measured: Figures,
     ) -> Lost:
         """Return what an array lost, beside what its save `measured`."""
-        exact = original_bits(originals, name, array)
-        if exact is None:
+        exact = None if array is None else original_bits(originals, name, array)
+        if array is None or exact is None:
             self._originals_before.pop(name, None)
             return NOTHING_KNOWN
         before = _fitting(self._originals_before, name, array)
@@ -231,10 +221,26 @@ def _keep(arrays: dict[str, DecodedArray], name: str, array: DecodedArray) -> No
         np.copyto(before, array.bits)
 
 
+def _values_of_lossy(array: DecodedArray, figures: Figures, bins: Bins) -> dict[str, float | None]:
+    """Return how the values of an array lie that lost something; as decoded, if that is all."""
+    if figures.rms is None or array.kind.kind == "c":  # a complex number counts by its magnitude
+        found = measure(array.bits, None, array.kind, bins)
+        return {figure: getattr(found, figure) for figure in _OF_VALUES}
+    if figures.quantiles is None:
+        measure(array.bits, None, array.kind, bins)
+    return _values_told(figures, array.bits.size, bins)
+
+
+def _values_told(figures: Figures, size: int, bins: Bins) -> dict[str, float | None]:
+    """Return how the values of an array lie, as its save measured them."""
+    _count(figures, size, bins)
+    return {figure: getattr(figures, figure) for figure in (*_OF_VALUES, "zeros")}
+
+
 def _count(figures: Figures, size: int, bins: Bins) -> None:
     """Count the values of an array in bins, as its extremes and quantiles spread them."""
     low, high, quantiles = figures.minimum, figures.maximum, figures.quantiles
-    if low is None or high is None or quantiles is None:
+    if low is None or high is None or quantiles is None or not size:
         return
     points = min(_POINTS, size)
     ends = np.clip(np.maximum.accumulate([low, *quantiles, high]), low, high)
