@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ..chain.life.keep import Keep
 from ..chain.life.prune import Pruning, prune
+from ..chain.progress import Tell, untold
 from ..chain.read.checkpoint import open_file
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories
 from ..container.disk.system import checked_path, storage_errors
@@ -33,6 +34,7 @@ def prune_named(
     *,
     rewrite: bool = False,
     dry_run: bool = False,
+    tell: Tell = untold,
 ) -> dict[Path, Pruning]:
     """Remove the steps of a chain that no link and no record names, and that no kept step needs.
 
@@ -45,8 +47,8 @@ def prune_named(
         The chain; or a directory of chains, one for each rank or process.
     places
         Files, and directories with all that is below them. Whatever may name a step must be there.
-    rewrite, dry_run
-        As for `lccodec.chain.life.prune.prune`.
+    rewrite, dry_run, tell
+        As for `lccodec.chain.life.prune.prune`, for each chain in turn.
 
     Returns
     -------
@@ -71,7 +73,7 @@ def prune_named(
             raise ArgumentError(f"no file at the given places names a step of {chain}")
         # A step that only the exact file has stays in any case, and a prune keeps the newest.
         rules[chain] = Keep(steps=steps) if steps & store.checkpoints().keys() else Keep(latest=1)
-    options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
+    options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run, "tell": tell}
     return {chain: prune(DirectoryStore(chain), rule, **options) for chain, rule in rules.items()}
 
 

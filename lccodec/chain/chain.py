@@ -195,9 +195,10 @@ class Chain(Lifetime):
             them; they go before those that an adapter finds. A value is a role, or an
             `Assignment`, which has a reason too.
         progress
-            ``True`` shows a bar while arrays are coded, if the package `tqdm` is installed and
-            standard error is a terminal. A function is called as ``progress(done, total)`` with
-            numbers of arrays, the last time with all that are coded. An error of it is a warning.
+            ``True`` shows a bar while arrays are coded, if standard error is a terminal. It needs
+            the package `tqdm`; without it, an `LccodecWarning` says so. A function is called as
+            ``progress(done, total)`` with numbers of arrays, the last time with all that are coded.
+            An error of it is a warning.
         following
             The state that will be saved next, if it is known. The error of a lossy first keyframe
             then follows how far the values move (:mod:`lccodec.chain.save.forecast`).

@@ -1,17 +1,17 @@
-"""How far a long save or restore is: told to a function, or shown as a bar on a terminal."""
+"""How far a long call is: told to a function, or shown as a bar on a terminal."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, warn
 
 Item = TypeVar("Item")
 
-#: Is called with the numbers of arrays done and in all.
+#: Is called with how many arrays, checkpoints or files are done, and of how many.
 Tell: TypeAlias = Callable[[int, int], object]
 
 #: ``True`` for a bar, or a function that is told.
@@ -19,10 +19,15 @@ Progress: TypeAlias = bool | Tell
 
 
 def check_progress(progress: Progress) -> Progress:
-    """Return progress unchanged; raise ``ArgumentError`` for what is neither bool nor function."""
-    if isinstance(progress, bool) or callable(progress):
-        return progress
-    raise ArgumentError(f"progress must be True, False or a function of two numbers; got {progress!r}")
+    """Return progress unchanged; raise ``ArgumentError`` for what is neither bool nor function.
+
+    Where a bar is asked for and cannot be drawn, an `LccodecWarning` says what to install.
+    """
+    if not (isinstance(progress, bool) or callable(progress)):
+        raise ArgumentError(f"progress must be True, False or a function of two numbers; got {progress!r}")
+    if progress is True and _tqdm() is None:
+        warn("progress=True shows no bar, because tqdm is not installed: pip install 'lccodec[progress]'")
+    return progress
 
 
 def untold(done: int, total: int) -> None:
@@ -30,12 +35,12 @@ def untold(done: int, total: int) -> None:
 
 
 @contextmanager
-def telling(progress: Progress, doing: str) -> Iterator[Tell]:
-    """Yield what is to be told how many arrays are done, and of how many.
+def telling(progress: Progress, doing: str, unit: str = "arrays") -> Iterator[Tell]:
+    """Yield what is to be told how many of a unit are done, and of how many.
 
     A bar needs the package `tqdm`, and a terminal as standard error. Without them nothing is shown.
     """
-    bar = _bar(doing) if progress is True else None
+    bar = _bar(doing, unit) if progress is True else None
     if bar is None:
         yield progress if callable(progress) else untold
         return
@@ -81,11 +86,24 @@ def watched(items: Iterator[Item], total: int, progress: Progress) -> Generator[
             items.close()
 
 
-def _bar(doing: str) -> Any:
-    if not sys.stderr.isatty():
+def counted(items: Collection[Item], tell: Tell, total: int | None = None) -> Iterator[Item]:
+    """Yield items, and tell after each is done how many were; `total` may count more than them."""
+    total = len(items) if total is None else total
+    for done, item in enumerate(items, 1):
+        yield item
+        tell(done, total)
+
+
+def _bar(doing: str, unit: str) -> Any:
+    tqdm = _tqdm()
+    if tqdm is None or not sys.stderr.isatty():
         return None
+    return tqdm(desc=doing, total=0, unit=f" {unit}", delay=1)  # what is done soon shows nothing
+
+
+def _tqdm() -> Any:
     try:
         from tqdm import tqdm
     except ImportError:
         return None
-    return tqdm(desc=doing, total=0, unit=" arrays", delay=1)  # what is done soon shows nothing
+    return tqdm

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from ...chain.progress import Progress
 from ...chain.save.single_file import save_file as save_checkpoint
 from ...constants import CHECKPOINT_SUFFIX
 from ...container.disk.system import StrPath, checked_path
@@ -54,8 +55,10 @@ def check_suffix(path: StrPath, write: bool = False) -> Path:
     return path
 
 
-def load_file(path: StrPath) -> tuple[Any, dict[str, str]]:
+def load_file(path: StrPath, progress: Progress = False) -> tuple[Any, dict[str, str]]:
     """Return the state in a file and its metadata; bfloat16 may be `lccodec.BFLOAT16_BITS`.
+
+    `progress` is as for `lccodec.load_file`; files of other formats tell nothing.
 
     Raises
     ------
@@ -65,19 +68,22 @@ def load_file(path: StrPath) -> tuple[Any, dict[str, str]]:
     DataError, ChainError, StorageError
         If the file is damaged, lacks a parent or a shard, or cannot be read.
     """
-    state, metadata, _ = load_with_roles(path)
+    state, metadata, _ = load_with_roles(path, progress)
     return state, metadata
 
 
-def load_with_roles(path: StrPath) -> tuple[Any, dict[str, str], Mapping[str, Assignment]]:
+def load_with_roles(
+    path: StrPath, progress: Progress = False
+) -> tuple[Any, dict[str, str], Mapping[str, Assignment]]:
     """Return the state in a file, its metadata, and the roles that its structure says.
 
     Only files of ``torch.save`` say more than names do: which tensor is the moment of which
-    parameter. The errors are those of `load_file`.
+    parameter. Parameters and errors are those of `load_file`.
     """
     path = check_suffix(path)
     if _is_checkpoint(path):
         with open_linked(path) as file:
+            file.show(progress)
             return file.state(dtype="bits"), file.metadata(), {}
     if path.suffix in _TORCH:
         from .. import torch
@@ -101,11 +107,16 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def save_file(
-    state: Any, path: StrPath, metadata: dict[str, str], max_shard_bytes: int = SHARD_BYTES
+    state: Any,
+    path: StrPath,
+    metadata: dict[str, str],
+    max_shard_bytes: int = SHARD_BYTES,
+    progress: Progress = False,
 ) -> dict[str, str]:
     """Write a state to a file, replacing it; return the metadata that the format could store.
 
     `max_shard_bytes` are the bytes of the tensors of a shard, if the file is an index.
+    `progress` is as for `lccodec.save_file`; files of other formats tell nothing.
 
     Raises
     ------
@@ -117,7 +128,7 @@ def save_file(
     path = check_suffix(path, write=True)
     metadata = metadata_strings(metadata)
     if path.name.endswith(CHECKPOINT_SUFFIX):
-        save_checkpoint(state, path, metadata)
+        save_checkpoint(state, path, metadata, progress=progress)
         return metadata
     if path.suffix in _WRITTEN_BY_TORCH:
         from ..torch.archive import save_archive

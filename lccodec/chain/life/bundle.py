@@ -21,6 +21,7 @@ from ...container.disk.whole_file import WholeFile, remove_stale_temporaries
 from ...container.manifest import Parent
 from ...container.reader import CheckpointReader
 from ...errors import ArgumentError, ChainError, LccodecError, warn
+from ..progress import Progress, Tell, check_progress, counted, telling, untold
 from ..read.exact import is_newest_exact, link_problem
 from ..read.links import check_step, decoding_order
 from ..store.bundle import BundleStore
@@ -30,7 +31,11 @@ from ..store.store import Store
 
 
 def bundle(
-    directory: str | os.PathLike[str], path: str | os.PathLike[str], steps: Iterable[int] | None = None
+    directory: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    steps: Iterable[int] | None = None,
+    *,
+    progress: Progress = False,
 ) -> int:
     """Copy the checkpoints of a chain into one file, atomically; an existing file is replaced.
 
@@ -45,6 +50,8 @@ def bundle(
         The bundle.
     steps
         Steps to take, and with them the parents that they need. By default all.
+    progress
+        As for `Chain.restore`, counted in files.
 
     Returns
     -------
@@ -54,16 +61,20 @@ def bundle(
     Raises
     ------
     ArgumentError
-        If `path` is a checkpoint of a chain, or a step is not an integer.
+        If `path` is a checkpoint of a chain, or a step is not an integer; for unknown `progress`.
     ChainError
         If there is no such step, or no checkpoint at all, or a parent is missing or another.
     DataError, StorageError
         If a file is damaged, or the operating system refuses. An existing bundle is unchanged.
     """
-    return write_bundle(DirectoryStore(checked_path(directory)), checked_path(path), steps)
+    store, target = DirectoryStore(checked_path(directory)), checked_path(path)
+    with telling(check_progress(progress), "bundle", "files") as tell:
+        return write_bundle(store, target, steps, tell)
 
 
-def write_bundle(store: DirectoryStore, target: Path, steps: Iterable[int] | None = None) -> int:
+def write_bundle(
+    store: DirectoryStore, target: Path, steps: Iterable[int] | None = None, tell: Tell = untold
+) -> int:
     """Copy the checkpoints of a store into one file; see `bundle`."""
     if in_chain(target):
         raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
@@ -72,21 +83,25 @@ def write_bundle(store: DirectoryStore, target: Path, steps: Iterable[int] | Non
         raise ChainError(store.nothing())
     chosen = sorted(found) if steps is None else _with_parents(store, found, steps)
     check_index_size(len(chosen) + 1)
+    with_exact = chosen[-1] == max(found) and store.has(EXACT_NAME)
+    total = len(chosen) + with_exact
     entries: dict[int, BundledFile] = {}
     links: dict[int, _Link] = {}
     named: bytes | None = None  # the exact file of the last
     if target.parent.is_dir():
         remove_stale_temporaries(target.parent, store.system)
     with BundleWriter(target, system=store.system) as writer:
-        for step in chosen:
+        for step in counted(chosen, tell, total):
             with store.open(found[step]) as reader:
                 check_name(found[step], reader.manifest.step)
                 links[step], named = _Link.of(reader), reader.manifest.exact
                 entries[step] = writer.add(reader.source, reader.root)
         for link in links.values():
             link.check(links)
-        exact = _add_exact(writer, store, chosen[-1], named) if chosen[-1] == max(found) else None
+        exact = _add_exact(writer, store, chosen[-1], named) if with_exact else None
         writer.commit_index(BundleIndex(entries, exact))
+    if with_exact:
+        tell(total, total)
     return writer.size
 
 
@@ -138,12 +153,10 @@ class _Link(NamedTuple):
 
 
 def _add_exact(writer: BundleWriter, store: Store, newest: int, named: bytes | None) -> BundledFile | None:
-    """Add the exact file if there is one of the newest step; warn if it is of no use.
+    """Add the exact file if it is that of the newest step; warn if it is of no use.
 
     `named` is the root that the newest checkpoint names. A newer file stands for itself.
     """
-    if not store.has(EXACT_NAME):
-        return None
     try:
         reader = store.open(EXACT_NAME)
     except LccodecError as error:
@@ -157,7 +170,9 @@ def _add_exact(writer: BundleWriter, store: Store, newest: int, named: bytes | N
     return None
 
 
-def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) -> list[int]:
+def unbundle(
+    path: str | os.PathLike[str], directory: str | os.PathLike[str], *, progress: Progress = False
+) -> list[int]:
     """Write the files of a bundle into a directory, as they were, each atomically.
 
     Parents come before their children. So what is there after a crash is a chain, and a further
@@ -169,6 +184,8 @@ def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) ->
         The bundle.
     directory
         A new directory, or one that has some of these files and no other checkpoints.
+    progress
+        As for `Chain.restore`, counted in files.
 
     Returns
     -------
@@ -178,17 +195,18 @@ def unbundle(path: str | os.PathLike[str], directory: str | os.PathLike[str]) ->
     Raises
     ------
     ArgumentError
-        If the directory has another checkpoint. Nothing is written.
+        If the directory has another checkpoint, or for unknown `progress`. Nothing is written.
     ChainError
         If a parent is missing in the bundle, or is another. Earlier steps are written.
     DataError, StorageError
         If the bundle is damaged, or the operating system refuses. Earlier steps are written.
     """
-    with BundleStore(checked_path(path)) as store:
-        return take_apart(store, DirectoryStore(checked_path(directory)))
+    check_progress(progress)
+    with BundleStore(checked_path(path)) as store, telling(progress, "unbundle", "files") as tell:
+        return take_apart(store, DirectoryStore(checked_path(directory)), tell)
 
 
-def take_apart(store: BundleStore, target: DirectoryStore) -> list[int]:
+def take_apart(store: BundleStore, target: DirectoryStore, tell: Tell = untold) -> list[int]:
     """Write the files of a bundle into a directory; see `unbundle`."""
     target.make()
     target.remove_stale()
@@ -198,15 +216,20 @@ def take_apart(store: BundleStore, target: DirectoryStore) -> list[int]:
     for step, name in steps.items():
         with store.open(name) as reader:
             links[step] = _Link.of(reader)
-    for step in sorted(links, key=lambda step: links[step].order):
+    with_exact = store.has(EXACT_NAME)
+    total = len(links) + with_exact
+    for step in counted(sorted(links, key=lambda step: links[step].order), tell, total):
         links[step].check(links)
         if steps[step] not in there:
             _copy(store, steps[step], target)
-    if store.has(EXACT_NAME) and EXACT_NAME not in there:
+    if not with_exact:
+        return list(steps)
+    if EXACT_NAME not in there:
         if (problem := _exact_problem(store, max(steps))) is None:
             _copy(store, EXACT_NAME, target)
         else:
             warn(f"{store.path}: the exact file is left out: {problem}")
+    tell(total, total)
     return list(steps)
 
 

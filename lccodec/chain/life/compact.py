@@ -24,6 +24,7 @@ from ...element_types import Array, ElementType, work
 from ...errors import ChainError, DataError, warn
 from ...parallel import slices
 from ...policy.roles import Assignment
+from ..progress import Tell, counted, untold
 from ..read.checkpoint import OpenCheckpoint, open_step
 from ..store.claim import Claim
 from ..store.parents import Ancestry
@@ -61,6 +62,7 @@ def compact(
     *,
     dry_run: bool = False,
     claim: Claim | None = None,
+    tell: Tell = untold,
 ) -> Compaction:
     """Write checkpoints anew, each with the same state, where that saves bytes or depth.
 
@@ -74,6 +76,8 @@ def compact(
         Whether only to code, for the numbers of bytes.
     claim
         The claim of a `Chain`, which may be held already.
+    tell
+        Is told how many checkpoints are done, and how many there are.
 
     Raises
     ------
@@ -98,7 +102,7 @@ def compact(
         named = {step: ancestry.parents(step, steps) for step in steps}
         parents = {step: next(iter(above), None) for step, above in named.items() if len(above) < 2}
         below, inside = _below(parents), _inside(named)
-        for step, parent in parents.items():
+        for step, parent in counted(parents.items(), tell):
             depth = 0 if parent is None else depths.get(parent, 0) + 1
             becomes: int | None = parent
             if parent is None and last is not None and depths[last] + 1 + below[step] <= keyframe_every:
@@ -140,7 +144,7 @@ def _below(parents: Mapping[int, int | None]) -> dict[int, int]:
     return found
 
 
-def code_anew(store: Store, target: Store, save: Callable[..., int]) -> Compaction:
+def code_anew(store: Store, target: Store, save: Callable[..., int], tell: Tell = untold) -> Compaction:
     """Save every state of a chain to another chain, and compare what it has become.
 
     Parameters
@@ -149,6 +153,8 @@ def code_anew(store: Store, target: Store, save: Callable[..., int]) -> Compacti
         Where the other chain is kept.
     save
         Its `Chain.save`, without an adapter.
+    tell
+        Is told how many checkpoints are done, and how many there are.
 
     Raises
     ------
@@ -160,7 +166,7 @@ def code_anew(store: Store, target: Store, save: Callable[..., int]) -> Compacti
         raise ChainError(store.nothing())
     before, after = store.size(steps.values()), 0
     sums: dict[str, list[float]] = {}
-    for place, step in enumerate(steps):
+    for place, step in enumerate(counted(steps, tell)):
         following = _state(store, list(steps)[1]) if place == 0 and len(steps) > 1 else None
         with open_step(store, step) as old:
             known = {array.name: Assignment(array.role, array.why) for array in old.info().arrays}

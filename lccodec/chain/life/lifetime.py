@@ -16,7 +16,7 @@ from ...policy.policy import Policy
 from ...policy.presets import resolve_policy
 from ...policy.record import Kept
 from ..adapter import Adapter
-from ..progress import Progress, check_progress, telling
+from ..progress import Progress, Tell, check_progress, telling
 from ..read.crew import Restorers
 from ..read.history import History
 from ..save.background.client import WorkerOptions
@@ -133,17 +133,23 @@ class Lifetime(History):
         """
         return fork(self._store, DirectoryStore(checked_path(directory)), step)
 
-    def prune(self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False) -> Pruning:
+    def prune(
+        self, keep: Keep, *, rewrite: bool = False, dry_run: bool = False, progress: Progress = False
+    ) -> Pruning:
         """Remove the checkpoints that `keep` does not keep and that no kept checkpoint needs.
 
         The newest step and pinned steps stay. With `rewrite`, kept checkpoints are rewritten with
-        the same state, so that they need only kept ones. With `dry_run`, nothing is changed. Errors
-        are those of `lccodec.chain.life.prune.prune`.
+        the same state, so that they need only kept ones. With `dry_run`, nothing is changed.
+        `progress` is as for `restore`, counted in checkpoints. Errors are those of
+        `lccodec.chain.life.prune.prune`.
         """
-        changes = rewrite and not dry_run
-        with self._writer.at_rest() if changes else self._writer.turn:
-            options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run}
-            return prune(self._store, keep, ancestry=self._ancestry, **options)
+        check_progress(progress)
+        options: dict[str, Any] = {"rewrite": rewrite, "dry_run": dry_run, "ancestry": self._ancestry}
+        with (
+            self._writer.at_rest() if rewrite and not dry_run else self._writer.turn,
+            telling(progress, "prune", "checkpoints") as tell,
+        ):
+            return prune(self._store, keep, tell=tell, **options)
 
     def compact(
         self,
@@ -176,7 +182,7 @@ class Lifetime(History):
         dry_run
             Return what would change, and change nothing. Not with a policy or `hindsight`.
         progress
-            With `hindsight`: as for `restore`, counted in checkpoints.
+            As for `restore`, counted in checkpoints.
 
         Raises
         ------
@@ -186,14 +192,15 @@ class Lifetime(History):
         """
         every = self.keyframe_every if keyframe_every is None else check_every(keyframe_every)
         target = None if directory is None else DirectoryStore(checked_path(directory))
-        with self._writer.at_rest() as claim:
+        check_progress(progress)
+        with self._writer.at_rest() as claim, telling(progress, "compact", "checkpoints") as tell:
             if policy is not None or hindsight:
-                return self._code_anew(policy, every, target, dry_run, hindsight, progress)
+                return self._code_anew(policy, every, target, dry_run, hindsight, tell)
             if target is not None and not dry_run:
                 duplicate_chain(self._store, target)
             if target is None or dry_run:
-                return compact(self._store, every, dry_run=dry_run, claim=claim)
-            return compact(target, every)
+                return compact(self._store, every, dry_run=dry_run, claim=claim, tell=tell)
+            return compact(target, every, tell=tell)
 
     def _code_anew(
         self,
@@ -202,7 +209,7 @@ class Lifetime(History):
         target: DirectoryStore | None,
         dry_run: bool,
         hindsight: int,
-        progress: Progress,
+        tell: Tell,
     ) -> Compaction:
         called = "compact(hindsight=...)" if hindsight else "compact(policy=...)"
         if target is None or dry_run:
@@ -213,11 +220,10 @@ class Lifetime(History):
             group = check_hindsight(hindsight)
             chosen = self._writer.settings.record.policy if policy is None else resolve_policy(policy)
             check_lossy(chosen)
-            with telling(check_progress(progress), "compact") as tell:
-                return code_with_hindsight(self._store, target, chosen, group, every, tell=tell)
+            return code_with_hindsight(self._store, target, chosen, group, every, tell=tell)
         made: Any = type(self)
         with made(target.path, policy, keyframe_every=every, newest="history") as other:
-            return code_anew(self._store, target, other.save)
+            return code_anew(self._store, target, other.save, tell)
 
     def pin(self, step: int) -> None:
         """Pin a step: no prune of any process removes it, or the steps that it needs.

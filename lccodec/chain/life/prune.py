@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, warn
+from ..progress import Tell, counted, untold
 from ..store.names import checkpoints_among, pins_among
 from ..store.parents import Ancestry, waves
 from ..store.store import WritableStore
@@ -65,6 +66,7 @@ def prune(
     dry_run: bool = False,
     wait: bool = True,
     ancestry: Ancestry | None = None,
+    tell: Tell = untold,
 ) -> Pruning:
     """Remove the checkpoints that are not kept and that no kept one needs.
 
@@ -81,6 +83,8 @@ def prune(
         nothing is removed.
     ancestry
         What an earlier prune has learned about the files.
+    tell
+        Is told how many checkpoints are rewritten, removed or stay, and how many there are.
 
     Raises
     ------
@@ -94,7 +98,7 @@ def prune(
     check_keep(keep)
     ancestry = Ancestry(store) if ancestry is None else ancestry
     if dry_run or not store.checkpoints():
-        return _dry_run(store, keep, ancestry, rewrite)
+        return _dry_run(store, keep, ancestry, rewrite, tell)
     removed, freed, written = set[int](), 0, list[Rewriting]()
     lock = store.locked() if wait else store.locked_if_free()
     with storage_errors("cannot prune", store.path), lock as held:
@@ -102,8 +106,9 @@ def prune(
         plan, doomed = _plan(store, keep, ancestry)
         if held is None:
             return Pruning((), 0, plan.kept, plan.needed)
+        total = len(plan.kept) + len(plan.needed) + len(doomed)
         if rewrite:
-            written = _rewritten(store, plan, ancestry, False)
+            written = _rewritten(store, plan, ancestry, False, tell)
         done = False
         while not done:
             plan, doomed = _plan(store, keep, ancestry)
@@ -116,16 +121,19 @@ def prune(
                 held.remove(names)
                 removed.update(group)
                 freed += size
+                tell(total - sum(step not in removed for step in doomed), total)
             else:
                 done = True
+        if not removed:
+            tell(total, total)
     return Pruning(tuple(sorted(removed)), freed, plan.kept, plan.needed, tuple(written))
 
 
-def _dry_run(store: WritableStore, keep: Keep, ancestry: Ancestry, rewrite: bool) -> Pruning:
+def _dry_run(store: WritableStore, keep: Keep, ancestry: Ancestry, rewrite: bool, tell: Tell) -> Pruning:
     plan, _ = _plan(store, keep, ancestry)
     if not rewrite or not plan.needed:
         return plan
-    written = _rewritten(store, plan, ancestry, True)
+    written = _rewritten(store, plan, ancestry, True, tell)
     steps = store.checkpoints()
     parents = {each.step: () if each.parent is None else (each.parent,) for each in written}
     needed = ancestry.needed(plan.kept, steps, parents)
@@ -134,7 +142,9 @@ def _dry_run(store: WritableStore, keep: Keep, ancestry: Ancestry, rewrite: bool
     return Pruning(removed, freed, plan.kept, needed, tuple(written))
 
 
-def _rewritten(store: WritableStore, plan: Pruning, ancestry: Ancestry, dry_run: bool) -> list[Rewriting]:
+def _rewritten(
+    store: WritableStore, plan: Pruning, ancestry: Ancestry, dry_run: bool, tell: Tell
+) -> list[Rewriting]:
     """Write the kept steps anew whose parents are to go: against a kept one, or as keyframes.
 
     A step that cannot be restored stays as it is, with what it needs.
@@ -143,7 +153,7 @@ def _rewritten(store: WritableStore, plan: Pruning, ancestry: Ancestry, dry_run:
     parents = {step: ancestry.parents(step, steps) for step in steps}
     deltas = {step for step, above in parents.items() if len(above) < 2}  # may be parents of deltas
     written = []
-    for step in plan.kept:
+    for step in counted(plan.kept, tell, len(steps)):
         if all(parent in plan.kept for parent in parents[step]):
             continue
         parent: int | None = step

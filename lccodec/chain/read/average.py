@@ -40,6 +40,7 @@ from ...element_types import ELEMENT_TYPES, Array, check_dtype, unwork, work
 from ...errors import ArgumentError
 from ...parallel import WIDE_PIECE, slices
 from ...policy.roles import ROLES, Role
+from ..progress import Tell, untold
 from ..store.store import Store
 from .checkpoint import OpenCheckpoint, checked_names, open_step, without_spare
 from .info import ArrayInfo, Head, checkpoint_info, next_heads
@@ -82,6 +83,7 @@ def average(
     roles: Iterable[Role] | Role = ("weight",),
     keys: Iterable[str] | str | None = None,
     dtype: Literal["float32", "bits"] | None = None,
+    tell: Tell = untold,
 ) -> Average:
     """Return the weighted mean of checkpoints of a chain.
 
@@ -95,6 +97,8 @@ def average(
         checkpoints.
     keys, dtype
         As in `lccodec.Chain.restore`.
+    tell
+        Is told how many arrays are done, and of how many.
 
     Raises
     ------
@@ -134,6 +138,7 @@ def average(
             arrays = _mean(lines, group, averaged.intersection(group))
             for name in group:
                 found[wanted[name]] = without_spare(arrays.pop(name).array(dtype))
+            tell(len(found), len(wanted))
         if keys is None:
             state = unflatten(manifest.tree, [found[index] for index in range(len(names))], manifest.scalars)
         else:

@@ -20,7 +20,7 @@ from ...errors import ArgumentError, ChainError
 from ...policy.roles import Role
 from ..adapter import Adapter, as_framework, check_adapter
 from ..fallback import newest_whole, steps_until
-from ..progress import Progress, check_progress
+from ..progress import Progress, check_progress, telling
 from ..store.directory import DirectoryStore
 from ..store.names import step_index
 from ..store.store import Store
@@ -214,9 +214,9 @@ class History:
             newest step before it of which every array verifies. An `LccodecWarning` names the
             steps that were skipped, and why. With `keys`, the whole state is verified too.
         progress
-            ``True`` shows a bar while arrays are decoded, if the package `tqdm` is installed and
-            standard error is a terminal. A function is called as ``progress(done, total)`` after
-            every array.
+            ``True`` shows a bar while arrays are decoded, if standard error is a terminal. It needs
+            the package `tqdm`; without it, an `LccodecWarning` says so. A function is called as
+            ``progress(done, total)`` after every array.
 
         Returns
         -------
@@ -309,6 +309,7 @@ class History:
         roles: Iterable[Role] | Role = ("weight",),
         keys: Iterable[str] | str | None = None,
         dtype: Literal["float32", "bits"] | None = None,
+        progress: Progress = False,
     ) -> Any:
         """Return the weighted mean of `steps`, or of the `last` steps.
 
@@ -319,7 +320,8 @@ class History:
         """
         shares = select_shares(self._store, steps, last, weights, decay)
         dtype = self._bits if dtype is None else dtype
-        found = average(self._store, shares, roles, keys, dtype)
+        with telling(check_progress(progress), "average") as tell:
+            found = average(self._store, shares, roles, keys, dtype, tell)
         return as_framework(self.adapter, found.state, found.metadata, keys)
 
     def info(self, step: int | None = None) -> CheckpointInfo:

@@ -15,6 +15,7 @@ from ...container.tree import flatten
 from ...container.writer import CheckpointWriter, to_bytes
 from ...errors import ArgumentError
 from ...policy.presets import POLICIES
+from ..progress import Progress, check_progress, telling
 from ..read.checkpoint import open_data, open_file
 from ..store.directory import in_chain
 from .encode import encode_unchained, plan_manifest
@@ -49,25 +50,38 @@ def save(state: Any, metadata: Mapping[str, Any] | None = None) -> bytes:
     return to_bytes(frames, replace(manifest, frames=tuple(map(FrameEntry.of, frames))))
 
 
-def save_file(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> None:
+def save_file(
+    state: Any,
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    progress: Progress = False,
+) -> None:
     """Write a state to a checkpoint file, lossless and atomically.
 
-    An existing file of that name is replaced. The new file has its permissions.
+    An existing file of that name is replaced. The new file has its permissions. `progress` is as
+    for `Chain.save`.
 
     Raises
     ------
     ArgumentError
         If the state holds something that cannot be stored; the message names it. If the path is a
-        checkpoint of a chain: only `Chain.save` writes these, and they are never replaced.
+        checkpoint of a chain: only `Chain.save` writes these, and they are never replaced. For
+        unknown `progress`.
     StorageError
         If the operating system refuses to write. An existing file is not changed.
     """
     target = checked_path(path)
     if in_chain(target):
         raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
+    check_progress(progress)
     plan, manifest = _planned(state, metadata)
-    with CheckpointWriter(target, overwrite=True) as writer:
-        entries = [writer.write_frame(pieces) for pieces in encode_unchained(plan)]
+    entries, done, total = list[FrameEntry](), 0, len(plan.candidates)
+    with CheckpointWriter(target, overwrite=True) as writer, telling(progress, "save") as tell:
+        for frame, pieces in zip(plan.frames, encode_unchained(plan), strict=True):
+            entries.append(writer.write_frame(pieces))
+            done += len(frame.arrays)
+            tell(done, total)
         writer.commit(replace(manifest, frames=tuple(entries)))
 
 
@@ -80,7 +94,12 @@ def load(data: bytes, dtype: Literal["float32", "bits"] | None = None) -> Any:
         return file.state(dtype=dtype)
 
 
-def load_file(path: str | os.PathLike[str], dtype: Literal["float32", "bits"] | None = None) -> Any:
+def load_file(
+    path: str | os.PathLike[str],
+    dtype: Literal["float32", "bits"] | None = None,
+    *,
+    progress: Progress = False,
+) -> Any:
     """Return the state in a checkpoint file; the parents of a delta are read from its directory.
 
     Parameters
@@ -89,9 +108,13 @@ def load_file(path: str | os.PathLike[str], dtype: Literal["float32", "bits"] | 
         The file.
     dtype
         ``"float32"`` returns bfloat16 arrays as float32, ``"bits"`` as `BFLOAT16_BITS`.
+    progress
+        As for `Chain.restore`.
 
     Raises
     ------
+    ArgumentError
+        For unknown `dtype` or `progress`.
     DataError
         If the bytes break a rule of the format.
     ChainError
@@ -99,5 +122,7 @@ def load_file(path: str | os.PathLike[str], dtype: Literal["float32", "bits"] | 
     StorageError
         If the operating system cannot read the file.
     """
+    check_progress(progress)
     with open_file(path) as file:
+        file.show(progress)
         return file.state(dtype=dtype)

@@ -10,8 +10,8 @@ from ...chain.life.bundle import bundle as bundle_chain
 from ...chain.life.bundle import unbundle as unbundle_chain
 from ...container.bundle.bundle import Bundle
 from ...printable import printable
+from .. import render
 from ..program import say_result, verb
-from ..render import steps_text
 from .parameters import FILE, NEW, STEP, chain_argument
 
 
@@ -31,11 +31,12 @@ def bundle(directory: Path, output: Path, steps: tuple[int, ...], as_json: bool)
     The files are copied as they are, with the exact file of the newest step. ls, info, show, diff,
     check, restore and convert take a bundle as they take a chain.
     """
-    size = bundle_chain(directory, output, steps or None)
+    with render.progress("bundling") as update:
+        size = bundle_chain(directory, output, steps or None, progress=update)
     with Bundle(output) as written:
         found, root, exact = written.steps, written.root.hex(), written.index.exact is not None
     document = {"directory": str(directory), "bundle": str(output), "bytes": size, "root": root}
-    what = steps_text(found) + (", the exact file" if exact else "")
+    what = render.steps_text(found) + (", the exact file" if exact else "")
     text = f"{printable(output)}: {what}, {size:,} bytes"
     say_result(as_json, {**document, "steps": found, "exact": exact}, text)
 
@@ -48,6 +49,7 @@ def unbundle(path: Path, directory: Path, as_json: bool) -> None:
 
     DIR is new, or has some of these checkpoints and no others: then the rest is added.
     """
-    steps = unbundle_chain(path, directory)
+    with render.progress("unbundling") as update:
+        steps = unbundle_chain(path, directory, progress=update)
     document = {"bundle": str(path), "directory": str(directory), "steps": steps}
-    say_result(as_json, document, f"{printable(directory)}: {steps_text(steps)}")
+    say_result(as_json, document, f"{printable(directory)}: {render.steps_text(steps)}")

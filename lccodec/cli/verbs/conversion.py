@@ -14,6 +14,7 @@ from ...chain.read.exact import open_path
 from ...container.bundle.bundle import is_bundle
 from ...exchange import load_rules
 from ...printable import printable
+from .. import render
 from ..program import say_result, tell, verb
 from .output import save_output, shard_option
 from .parameters import CHAIN_OR_FILE, FILE, NEW, STEP
@@ -80,7 +81,9 @@ def convert(  # one parameter for each option: click passes them by name
 
 def _load(source: Path, step: int | None) -> tuple[Any, dict[str, str]]:
     """Return the state of a file or of a step, and its metadata; bfloat16 as bits."""
-    if step is None and not source.is_dir() and not is_bundle(source):
-        return load_file(source)
-    with open_path(source, step=step) as file:
-        return file.state(dtype="bits"), file.metadata()
+    with render.progress("reading") as update:
+        if step is None and not source.is_dir() and not is_bundle(source):
+            return load_file(source, update)
+        with open_path(source, step=step) as file:
+            file.show(update)
+            return file.state(dtype="bits"), file.metadata()

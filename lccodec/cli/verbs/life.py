@@ -24,6 +24,7 @@ from ...errors import ArgumentError
 from ...policy.hindsight import GROUP
 from ...policy.presets import POLICIES
 from ...printable import printable
+from .. import render
 from ..program import say, say_result, verb
 from ..pruning import compaction_text, net_text, pruning_text
 from .parameters import CHAIN_OR_FILE, NEW, STEP, chain_argument
@@ -164,10 +165,11 @@ def prune(  # one parameter for each option: click passes them by name
     keep = None if places else Keep(latest, every, best, steps, newer_than)
 
     def pruned_chains(only_say: bool) -> dict[Path, Pruning]:
-        options: dict[str, Any] = {"rewrite": rewrite, "dry_run": only_say}
-        if keep is None:
-            return prune_named(directory, places, **options)
-        return prune_together(directory, keep, **options)
+        with render.progress("pruning") as update:
+            options: dict[str, Any] = {"rewrite": rewrite, "dry_run": only_say, "tell": update}
+            if keep is None:
+                return prune_named(directory, places, **options)
+            return prune_together(directory, keep, **options)
 
     if rewrite and not dry_run:
         net = sum(found.net for found in pruned_chains(True).values())
@@ -233,7 +235,8 @@ def compact(
     Without --policy and --hindsight every state stays as it is, bit for bit.
     """
     options: dict[str, Any] = {"keyframe_every": keyframe_every, "directory": target, "dry_run": dry_run}
-    found = Chain(directory).compact(policy, hindsight=hindsight or 0, progress=True, **options)
+    with render.progress("compacting") as update:
+        found = Chain(directory).compact(policy, hindsight=hindsight or 0, progress=update, **options)
     document = {"directory": str(target or directory), "dry_run": dry_run, **asdict(found)}
     say_result(as_json, document, compaction_text(found))
 

@@ -10,6 +10,7 @@ import click
 
 from ...adapters.files.formats import save_file
 from ...adapters.files.shards import SHARD_BYTES, is_index, read_index
+from .. import render
 from ..program import tell
 
 _SIZE: Final = re.compile(r"([0-9]{1,18}) *([kKMGT]?)(i?)B?")
@@ -46,7 +47,8 @@ def save_output(
     state: Any, output: Path, metadata: dict[str, str], shard_bytes: int = SHARD_BYTES
 ) -> dict[str, Any]:
     """Write a file; return its name, size and metadata; print a note about metadata left out."""
-    kept = save_file(state, output, metadata, shard_bytes)
+    with render.progress("writing") as update:
+        kept = save_file(state, output, metadata, shard_bytes, update)
     if left := [key for key in metadata if key not in kept]:
         tell("note", f"{output.suffix} files cannot hold metadata; left out: {', '.join(left)}")
     files = [output, *(read_index(output)[0] if is_index(output) else ())]

@@ -280,7 +280,8 @@ def average(  # one parameter for each option: click passes them by name
     newest = max(shares)
     with open_path(directory, step=newest, exact=False) as file:
         names = _names(file, keys) or None
-    found = average_steps(store, shares, roles, names, dtype or "bits")
+    with render.progress("averaging") as update:
+        found = average_steps(store, shares, roles, names, dtype or "bits", update)
     state, metadata = found.state, found.metadata
     if keys:
         state, metadata = choose(state, metadata, keys if strip else ())
