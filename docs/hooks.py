@@ -2,12 +2,13 @@
 
 The text of the format stays in ``spec/``. Its pages, and every file of the repository that a page
 links to, are part of the site under their path in the repository. A link to a folder becomes plain
-text. Examples in the text of docstrings are set as code. A page that would load anything from a
-network stops the build.
+text. Examples in the text of docstrings are set as code. What stops the build: a page that would
+load anything from a network, and a signature with the name of a constant instead of its value.
 """
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -16,6 +17,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(!?)\[((?:[^]\[]|\[[^]]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 OUTSIDE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
+SIGNATURE = re.compile(r'<div class="doc-signature highlight">(.*?)</div>', re.DOTALL)
+CONSTANT = re.compile(r"= *_?[A-Z][A-Z_]{2,}\b|\blambda\b")
 MARK = re.compile(r":(?:mod|class|func|meth):`")
 PROJECT = "project.md"  # the page of the repository's README, whose name is that of the first page
 NAVIGATED = [
@@ -82,9 +85,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
-    """Refuse a page that would load something from elsewhere."""
+    """Refuse a page that would load something from elsewhere, or that names a constant."""
     from mkdocs.exceptions import PluginError
 
+    for signature in SIGNATURE.findall(output):
+        if found := CONSTANT.search(html.unescape(re.sub(r"<[^>]+>", "", signature))):
+            raise PluginError(f"{page.file.src_uri} shows the default {found[0]!r}, and not its value")
     if found := OUTSIDE.search(output):
         raise PluginError(f"{page.file.src_uri} loads from a network: {found[0]}")
     return output

@@ -18,8 +18,7 @@ import pytest
 import torch
 
 import lccodec
-from lccodec import errors
-from lccodec.cli.verbs import program
+from lccodec import errors, exchange
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -50,6 +49,7 @@ def loaded(path: Path) -> ModuleType:
 
 
 hooks = loaded(DOCS / "hooks.py")
+defaults = loaded(DOCS / "defaults.py")
 
 
 def programs(page: Path) -> list[str]:
@@ -83,6 +83,19 @@ def begin_equally() -> None:
 
 def test_readme_begins_with_the_loop_of_the_page() -> None:
     assert programs(ROOT / "README.md") == [program_of("torch")]
+    assert programs(DOCS / "README.md") == [program_of("torch")]
+
+
+def test_the_index_begins_with_the_program() -> None:
+    """What it does in a sentence, the picture, the loop, the commands; then all pages."""
+    text = (DOCS / "README.md").read_text()
+    _, sentence, picture, *_ = text.split("\n\n")
+    assert sentence.count(".") == 1
+    assert picture.startswith("![") and picture.endswith("](images/report.png)")
+    assert text.index("```python\n") < text.index("\nlccodec ls ") < text.index("| section | question |")
+    linked = set(re.findall(r"^\| .*\[.*\]\(([\w-]+\.md)\)", text, re.MULTILINE))
+    pages = {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+    assert linked == {page for page in pages if not page.startswith("api-")}
 
 
 def test_the_loop_has_fifteen_lines() -> None:
@@ -163,23 +176,7 @@ def test_ranks_save_and_load_with_the_program_of_the_page(tmp_path: Path) -> Non
 
 def test_every_program_of_a_page_is_run_here() -> None:
     pages = [page.name for page in sorted(DOCS.glob("*.md")) if programs(page)]
-    assert pages == ["frameworks.md", "start.md"]
-
-
-def test_every_command_of_a_page_is_known() -> None:
-    """Verbs and options of the shell, in blocks of code and in prose."""
-    commands = []
-    for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
-        prose, *blocks = re.split(r"^```.*$", page.read_text(), flags=re.MULTILINE)
-        prose += "".join(blocks[1::2])
-        found = [*re.findall(r"`lccodec ([^`]*)`", prose)]
-        found += re.findall(r"^(?:\$ )?lccodec (.*)", "".join(blocks[::2]), re.MULTILINE)
-        commands += [(page.name, command) for command in found]
-    assert len(commands) > 50
-    for name, command in commands:
-        verb, *words = command.partition("#")[0].split()
-        known = {option for parameter in program.commands[verb].params for option in parameter.opts}
-        assert {word for word in words if word.startswith("-")} <= known, (name, command)
+    assert pages == ["README.md", "frameworks.md", "start.md"]
 
 
 def test_every_rule_has_a_cause_and_a_cure() -> None:
@@ -204,12 +201,64 @@ def test_every_class_of_error_is_explained() -> None:
 
 
 def test_the_reference_has_every_public_name() -> None:
-    names = re.findall(r"^::: lccodec\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+    pages = "".join(page.read_text() for page in DOCS.glob("api-*.md"))
+    names = re.findall(r"^::: lccodec\.(\w+)$", pages, re.MULTILINE)
     assert sorted(names) == sorted(set(lccodec.__all__) - {"__version__"})
+    names = re.findall(r"^::: lccodec\.exchange\.(\w+)$", pages, re.MULTILINE)
+    assert sorted(names) == sorted(set(exchange.__all__) - {"LAYOUTS", "RULES"})
+
+
+def test_the_reference_lists_its_pages() -> None:
+    listed = re.findall(r"^\| \[.*\]\((api-\w+\.md)\)", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in DOCS.glob("api-*.md"))
+
+
+class Expression:
+    """An expression as griffe has it, of one name."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self.text, self.canonical_path = text, path
+
+    def __str__(self) -> str:
+        return self.text
+
+    def iterate(self, *, flat: bool) -> list[Expression]:
+        assert flat
+        return [self]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "module", "wanted"),
+    [
+        ("KEYFRAME_EVERY", "lccodec.chain.save.settings.KEYFRAME_EVERY", "lccodec.chain.chain", "32"),
+        ("KEYFRAME_EVERY", "lccodec.chain.save.settings.KEYFRAME_EVERY", "lccodec.not_installed", "32"),
+        (
+            "dict(STEPS)['second_moment']",
+            "lccodec.policy.balanced.STEPS",
+            "lccodec.policy.balanced",
+            "LogSteps()",
+        ),
+        ("UNKNOWN", "lccodec.container.figures.UNKNOWN", "lccodec.chain.read.info", "Figures()"),
+    ],
+)
+def test_defaults_are_shown_as_values(name: str, path: str, module: str, wanted: str) -> None:
+    assert defaults.shown(Expression(name, path), module) == wanted
+
+
+def test_other_defaults_are_shown_as_they_are() -> None:
+    of_python = Expression("dict()", "dict")
+    assert defaults.shown(of_python, "lccodec.chain.chain") is of_python
+    assert defaults.shown(None, "lccodec.chain.chain") is None
+
+
+def test_the_name_of_a_constant_in_a_signature_is_found() -> None:
+    assert hooks.CONSTANT.search("Chain(keyframe_every: int = KEYFRAME_EVERY)")
+    assert hooks.CONSTANT.search("Balanced(roles: Mapping = (lambda: dict(STEPS))())")
+    assert not hooks.CONSTANT.search("LCSave(every: int = 32, a: LCSave = Lossless(), best: X = None)")
 
 
 def test_the_site_has_every_page() -> None:
-    named = set(re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:: |- )([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     assert named == {page.name for page in DOCS.glob("*.md")}
 
 

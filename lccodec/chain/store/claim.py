@@ -94,7 +94,7 @@ class Claim:
         ------
         ChainError
             If another process holds it, or another claim of this process is used, and does not
-            release it within some seconds.
+            release it within 5 s.
         """
         path = self._directory / WRITER_NAME
         if make and not self._holds(path):

@@ -1,0 +1,201 @@
+"""Every command that a page shows is run as it stands, on files like those that it names.
+
+Commands of one block are run one after the other, in one directory, as a reader would. Each starts
+with the files of `_workplace`. What is not run is listed here with a reason, and read by click.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import tensorboard  # noqa: F401 - for what --tensorboard writes
+import torch
+
+import lccodec
+import lccodec.adapters.torch as torch_adapter
+from lccodec import exchange
+from lccodec.adapters import npz, safetensors
+from lccodec.adapters.link import save_linked
+from lccodec.cli.verbs import program
+from lccodec.report.page import drawing_library
+
+from ..support.commands import run
+from ..support.documented import ROOT, Command, Shown, all_shown, named
+
+ALL = all_shown()
+COMMANDS = list(dict.fromkeys(command for shown in ALL for command in shown.commands))
+
+#: Commands that are not run, and why.
+ONLY_READ = {"demo": "trains a network for 10 s; .ci/run runs it on a fresh machine"}
+
+#: Bundling the library for charts takes a second.
+library = cache(drawing_library)
+
+#: An option in a text.
+OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+
+
+def state(step: int) -> dict[str, object]:
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((30, 20), np.float32)
+    for _ in range(0, step, 100):
+        weight += 0.01 * rng.standard_normal(weight.shape, np.float32)
+    return {"model": {"layer.weight": weight, "layer.bias": np.full(20, step, np.float32)}, "step": step}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with all that commands name."""
+    place = tmp_path_factory.mktemp("documented")
+    for name, policy in [
+        ("run", "balanced"),
+        ("run-a", "balanced"),
+        ("run-b", "small"),
+        ("states", "lossless"),
+    ]:
+        with lccodec.Chain(place / name, policy=policy) as chain:
+            for step in range(100, 1000, 100):
+                chain.save(step, state(step), metrics={"loss": 1 / step})
+    lccodec.bundle(place / "run", place / "run.lcc")
+    for step in (100, 200, 300):
+        safetensors.save_file(state(step), place / f"step{step}.safetensors")
+        npz.save_file(state(step), place / f"step{step}.npz")
+    shutil.copytree(
+        place, place / "folder", ignore=lambda _, names: [n for n in names if "step" not in n or "npz" in n]
+    )
+    for step in (500, 1000, 1500):
+        folder = place / "hf" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        safetensors.save_file(state(step), folder / "model.safetensors")
+    npz.save_file(state(1000), place / "state.npz")
+    safetensors.save_file(state(1000), place / "state.safetensors")
+    safetensors.save_file(state(1000), place / "model.safetensors")
+    safetensors.save_file(state(1000), place / "model.safetensors.index.json")
+    tensors = {name: torch.from_numpy(array) for name, array in state(400)["model"].items()}  # type: ignore[attr-defined]
+    torch.save({"model": tensors, "step": 400}, place / "epoch=3-step=400.ckpt")
+    (place / "links").mkdir()
+    with lccodec.Chain(place / "chain", "lossless", keyframe_every=0) as chain:
+        for epoch in range(3):
+            save_linked(state(epoch), place / "links" / f"{epoch}.ckpt", {}, chain)
+    (place / "links" / "1.ckpt").unlink()
+    _make_modules(place)
+    return place
+
+
+def _make_modules(place: Path) -> None:
+    """The states of a module in both frameworks, alone and with Adam, and the rules of the page."""
+    (rules,) = re.findall(
+        r"^```toml\n(.*?)^```$", (ROOT / "docs" / "exchange.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    (place / "rules.toml").write_text(rules)
+    linear = torch.nn.Linear(400, 12)
+    module = torch.nn.ModuleDict({"fc1": linear})
+    adam = torch.optim.Adam(module.named_parameters())
+    linear(torch.ones(1, 400)).sum().backward()
+    adam.step()
+    torch_state = torch_adapter.to_numpy({"model": module.state_dict(), "optimizer": adam.state_dict()})[0]
+    own = exchange.load_rules(place / "rules.toml")
+    model = exchange.to_flax(torch_state["model"], own)
+    moments = exchange.adam_to_flax(torch_state["optimizer"], None, own)
+    torch.save(
+        {"model": module.state_dict(), "optimizer": adam.state_dict(), "epoch": 3}, place / "epoch3.pt"
+    )
+    lccodec.save_file(torch_state["model"], place / "torch.lcc.h5")
+    lccodec.save_file(model, place / "flax.lcc.h5")
+    lccodec.save_file({"model": model, "optimizer": moments}, place / "flax-run.lcc.h5")
+
+
+@pytest.fixture
+def workplace(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = shutil.copytree(made, tmp_path / "place")
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("lccodec.report.page.drawing_library", library)
+    return place
+
+
+@pytest.mark.parametrize("shown", ALL, ids=str)
+def test_the_commands_of_a_page(shown: Shown, workplace: Path) -> None:
+    if shown.commands[0].verb == "save":  # begins a chain
+        shutil.rmtree(workplace / "run")
+    for command in shown.commands:
+        if command.text not in ONLY_READ:
+            stdout, _ = run(*_expanded(command))
+            assert stdout, command.text
+
+
+def _expanded(command: Command) -> list[str]:
+    """The words of a command as a shell passes them: names of files for patterns."""
+    words: list[str] = []
+    for word in command.words:
+        words += sorted(map(str, Path().glob(word))) if "*" in word else [word]
+    return words
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.text)
+def test_a_command_can_be_read(command: Command) -> None:
+    """By click itself, and what a comment behind it says of other options."""
+    verb = program.commands[command.verb]
+    with click.Context(program) as context:
+        parser = verb.make_parser(click.Context(verb, parent=context))
+        parser.parse_args(list(command.words[1:]))
+    assert set(OPTION.findall(command.comment)) <= _options(verb), command
+
+
+@pytest.mark.parametrize("name", program.commands)
+def test_a_help_names_options_that_there_are(name: str) -> None:
+    verb = program.commands[name]
+    texts = [verb.help or "", *(getattr(parameter, "help", None) or "" for parameter in verb.params)]
+    assert set(OPTION.findall(" ".join(texts))) <= _options(verb)
+
+
+def _options(verb: click.Command) -> set[str]:
+    return {option for parameter in verb.params for option in parameter.opts} | {"--help"}
+
+
+@pytest.mark.parametrize("command", named(), ids=lambda command: command.text)
+def test_what_prose_names_is_there(command: Command) -> None:
+    assert set(command.words[1:]) <= _options(program.commands[command.verb])
+
+
+def test_the_page_of_the_command_line_has_every_verb() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "shell.md").read_text(), re.MULTILINE)
+    verbs = [verb for row in rows for verb in re.findall(r"`([a-z][a-z-]*)`", row)]
+    assert sorted(verbs) == sorted(program.commands)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_tab_completion(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line of the page prints a script, and the script asks for completions like these."""
+    lines = re.findall(r"_LCCODEC_COMPLETE=(\w+) lccodec", (ROOT / "docs" / "shell.md").read_text())
+    assert f"{shell}_source" in lines
+    monkeypatch.setattr("click.shell_completion.BashComplete._check_version", lambda *_: None)
+    monkeypatch.setenv("_LCCODEC_COMPLETE", f"{shell}_source")
+    assert "_lccodec_completion" in run()[0]
+    monkeypatch.setenv("_LCCODEC_COMPLETE", f"{shell}_complete")
+    for words, wanted in [("rest", "restore"), ("save --pol", "--policy"), ("save --policy bal", "balanced")]:
+        *before, last = words.split()
+        monkeypatch.setenv("COMP_WORDS", f"lccodec {words}")
+        monkeypatch.setenv("COMP_CWORD", last if shell == "fish" else str(len(before) + 1))
+        assert wanted in re.split(r"[\s,]", run()[0])
+
+
+def test_what_is_only_read_is_shown_somewhere() -> None:
+    assert set(ONLY_READ) <= {command.text for command in COMMANDS}
+    assert all(ONLY_READ.values())
+    assert len(COMMANDS) > 60
+
+
+def test_a_command_that_there_is_not_is_found() -> None:
+    """As pages once had them."""
+    for line in ("restore run/ -j 0 -o a.npz", "diff run-a 79 run-b 79"):
+        with pytest.raises(AssertionError):
+            run(*line.split())
+    stray = Command(("ls", "run/"), "-j 0: with all cores")
+    with pytest.raises(AssertionError):
+        test_a_command_can_be_read(stray)
