@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for step in range(100, 1000, 100):
                 chain.save(step, state(step), metrics={"loss": 1 / step})
     lccodec.bundle(place / "run", place / "run.lcc")
-    for step in (100, 200, 300):
+    for step in (100, 200, 300, 1000):
         safetensors.save_file(state(step), place / f"step{step}.safetensors")
         npz.save_file(state(step), place / f"step{step}.npz")
     shutil.copytree(
@@ -127,6 +128,14 @@ def test_the_commands_of_a_page(shown: Shown, workplace: Path) -> None:
         if command.text not in ONLY_READ:
             stdout, _ = run(*_expanded(command))
             assert stdout, command.text
+            printed = stdout.replace(f"{workplace}/", "")  # pages leave out where a directory lies
+            assert _alike(command.output) <= {"..."} | _alike(printed.splitlines()), command.text
+
+
+def _alike(lines: Iterable[str]) -> set[str]:
+    """Lines of output without what differs from run to run: figures, bars and widths of columns."""
+    plain = (re.sub(r"[▁-█]+", "▁", re.sub(r"\d[\d,.]*", "0", line)) for line in lines)
+    return {" ".join(line.split()) for line in plain}
 
 
 def _expanded(command: Command) -> list[str]:
@@ -191,11 +200,13 @@ def test_what_is_only_read_is_shown_somewhere() -> None:
     assert len(COMMANDS) > 60
 
 
-def test_a_command_that_there_is_not_is_found() -> None:
+def test_a_command_that_there_is_not_is_found(workplace: Path) -> None:
     """As pages once had them."""
     for line in ("restore run/ -j 0 -o a.npz", "diff run-a 79 run-b 79"):
         with pytest.raises(AssertionError):
             run(*line.split())
-    stray = Command(("ls", "run/"), "-j 0: with all cores")
     with pytest.raises(AssertionError):
-        test_a_command_can_be_read(stray)
+        test_a_command_can_be_read(Command(("ls", "run/"), "-j 0: with all cores"))
+    shown = Shown("", (Command(("ls", "run"), "", ("step  kind  parent",)),))
+    with pytest.raises(AssertionError):
+        test_the_commands_of_a_page(shown, workplace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ class Command:
 
     words: tuple[str, ...]  # what follows the name of the program
     comment: str  # behind a number sign
+    output: tuple[str, ...] = ()  # the lines that the page shows below it
 
     @property
     def verb(self) -> str:
@@ -70,10 +71,14 @@ def shown_on(page: Path) -> Iterator[Shown]:
     """The commands of a page: those of each block, and each of its prose that has an argument."""
     text, name = page.read_text(), page.relative_to(ROOT).as_posix()
     for block in _FENCE.findall(text):
+        prompt = "$ " if block.startswith("$ ") else ""  # lines without one are output
         lines = re.sub(r"\\\n *", "", block).splitlines()
-        found = [_LINE.match(line.strip().removeprefix("$ ")) for line in lines]
-        found += [_LINE.search(line) for line in lines if "&& .venv/bin/lccodec" in line]
-        if commands := [_command(match["words"]) for match in found if match]:
+        starts = [place for place, line in enumerate(lines) if line.startswith(prompt)]
+        commands = []
+        for start, end in zip(starts, [*starts[1:], None], strict=True):
+            if match := _LINE.search(lines[start].removeprefix(prompt)):
+                commands.append(_command(match["words"], lines[start + 1 : end]))
+        if commands:
             yield Shown(name, tuple(commands))
     for words in _INLINE.findall(_FENCE.sub("", text)):
         command = _command(" ".join(words.split()))
@@ -85,6 +90,6 @@ def _has_argument(command: Command) -> bool:
     return any(not word.startswith("-") for word in command.words[1:])
 
 
-def _command(line: str) -> Command:
+def _command(line: str, output: Sequence[str] = ()) -> Command:
     words, _, comment = line.partition(" #")
-    return Command(tuple(shlex.split(words)), comment)
+    return Command(tuple(shlex.split(words)), comment, tuple(output))
