@@ -178,6 +178,22 @@ def test_the_page_of_the_command_line_has_every_verb() -> None:
     assert sorted(verbs) == sorted(program.commands)
 
 
+def test_its_table_has_the_verbs_of_each_option() -> None:
+    text = (ROOT / "docs" / "shell.md").read_text()
+    rows = re.findall(r"^\| ((?:`-.*?)?) ?\| (.*?) \| .* \|$", text.partition("## Options")[2], re.MULTILINE)
+    found: dict[str, set[str]] = {}
+    options: list[str] = []
+    for first, verbs in rows:
+        options = re.findall(r"`(--?[a-z-]+)", first) or options  # an empty cell repeats the one above
+        for option in options:
+            found.setdefault(option, set()).update(re.findall(r"`([a-z-]+)`", verbs))
+    assert len(found) > 10
+    for option, verbs in found.items():
+        wanted = {name for name, verb in program.commands.items() if option in _options(verb)}
+        assert verbs == (set() if option == "--json" else wanted), option
+    assert all("--json" in _options(verb) for verb in program.commands.values())
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_tab_completion(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line of the page prints a script, and the script asks for completions like these."""
