@@ -11,6 +11,8 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lccodec import DependencyError
+
 try:
     from griffe import Extension
 except ImportError:  # a test needs only what is below
@@ -39,11 +41,11 @@ def shown(default: Any, module: str) -> Any:
     if not any(name.startswith("lccodec.") for name in names):
         return default
     try:
-        return text(eval(str(default), vars(importlib.import_module(module))))  # noqa: S307 - our own text
-    except ImportError:
-        pass
-    if len(names) != 1:
-        return default
+        value = text(eval(str(default), vars(importlib.import_module(module))))  # noqa: S307 - our own text
+        return default if value == str(default) else value  # which has a link
+    except (ImportError, DependencyError):
+        if not str(default).isidentifier():
+            return default
     home, _, name = names[0].rpartition(".")
     return text(getattr(importlib.import_module(home), name))
 
