@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,8 +20,8 @@ import lccodec
 from lccodec import errors
 from lccodec.cli.verbs import program
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+from .support.pages import DOCS, ROOT, programs, run
+
 START = DOCS / "start.md"
 CRASH_STEP = 140
 LAST_STEP = 480
@@ -50,17 +49,6 @@ def loaded(path: Path) -> ModuleType:
 
 
 hooks = loaded(DOCS / "hooks.py")
-
-
-def programs(page: Path) -> list[str]:
-    """Return the blocks of a page that are whole programs: Python without prompts."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    return [block for block in blocks if not block.startswith(">>>")]
-
-
-def run(program: str, report: Callable[[int, Any], None]) -> None:
-    """Run a program in this process. What it would print goes to `report`."""
-    exec(program, {"__name__": "__main__", "print": report})  # noqa: S102 - the text of our own page
 
 
 def newest_state() -> bytes:
@@ -163,7 +151,7 @@ def test_ranks_save_and_load_with_the_program_of_the_page(tmp_path: Path) -> Non
 
 def test_every_program_of_a_page_is_run_here() -> None:
     pages = [page.name for page in sorted(DOCS.glob("*.md")) if programs(page)]
-    assert pages == ["frameworks.md", "start.md"]
+    assert pages == ["frameworks.md", "start.md", "tracking.md"]  # the last one in `test_tracking`
 
 
 def test_every_command_of_a_page_is_known() -> None:
