@@ -275,10 +275,11 @@ def _known(number: Any) -> Any:
 
 
 def numbers_by_role(roles: Mapping[Role, Figures]) -> dict[str, float]:
-    """Return error, lag and movement of each role, by name, without those that are not known.
+    """Return what is known of error, lag and movement of weights and moments, by name.
 
-    They are ``checkpoint/error/ROLE``, in movements, ``checkpoint/lag/ROLE``, in intervals, and
-    ``checkpoint/movement/ROLE``, in the unit of the values.
+    Other arrays, such as counters, have no common unit. The names are ``checkpoint/error/ROLE``, in
+    movements, ``checkpoint/lag/ROLE``, in intervals, and ``checkpoint/movement/ROLE``, in the unit
+    of the values.
 
     Examples
     --------
@@ -287,6 +288,8 @@ def numbers_by_role(roles: Mapping[Role, Figures]) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for role, figures in roles.items():
+        if role == "other":
+            continue
         numbers = {"error": figures.error_in_movements, "lag": figures.lag, "movement": figures.movement}
         found |= {f"checkpoint/{name}/{role}": each for name, each in numbers.items() if each is not None}
     return found
