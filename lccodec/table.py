@@ -104,13 +104,16 @@ class Table:
         return "\n".join(lines)
 
     def _narrow(self, widths: list[int], columns: int) -> None:
-        """Make the widest columns of words narrower until a line fits, or no column can give."""
+        """Make columns of words narrower until a line fits or none can give, the first one last."""
         excess = sum(widths) + len(_GAP) * (len(widths) - 1) - columns
-        for _ in range(excess):
-            widest = max(range(len(widths)), key=lambda place: (not self.right[place]) * widths[place])
-            if self.right[widest] or widths[widest] <= _LEAST_CHARACTERS:
-                break
-            widths[widest] -= 1
+        words = [place for place, right in enumerate(self.right) if not right]
+        for giving in ([place for place in words if place], words):
+            while excess > 0 and giving:
+                widest = max(giving, key=lambda place: widths[place])
+                if widths[widest] <= _LEAST_CHARACTERS:
+                    break
+                widths[widest] -= 1
+                excess -= 1
 
     def html(self) -> str:
         """Return the table as HTML, without colours and scripts."""
@@ -137,8 +140,7 @@ class Overview:
 
     def text(self, columns: int | None = None) -> str:
         """Return it as text; with `columns`, the table is made to fit."""
-        facts = facts_text(self.facts, _FACT_CHARACTERS if columns is None else columns)
-        head = "\n".join(filter(None, [printable(self.title), facts]))
+        head = "\n".join(filter(None, [printable(self.title), facts_text(self.facts, _FACT_CHARACTERS)]))
         shown = [head, "" if self.table is None else self.table.text(columns)]
         return "\n\n".join(filter(None, shown))
 

@@ -148,7 +148,7 @@ def _stored_bytes(store: Store, names: set[str]) -> int | None:
 def checkpoint_overview(info: Any, *, short: bool = True) -> Overview:
     """Return what is printed of a `CheckpointInfo`: its facts, and a table of its arrays.
 
-    If it is `short`, why arrays are stored as they are is left out.
+    If it is `short`, how and why arrays are stored is left out.
     """
     facts: dict[str, object] = {
         "step": "-" if info.step is None else info.step,
@@ -168,15 +168,15 @@ def checkpoint_overview(info: Any, *, short: bool = True) -> Overview:
     facts |= {f"metadata {key}": info.metadata[key] for key in first}
     facts |= {"more metadata": f"{more:,}"} if more else {}
     facts |= {f"metadata {key}": info.metadata[key] for key in last}
-    why = () if short else ("because", "in deltas")
-    table = Table("name", "dtype", "shape", "role", *why, "method", "values", "bytes", "ratio")
+    why = () if short else ("because", "in deltas", "method")
+    table = Table("name", "dtype", "shape", "role", *why, "values", "bytes", "ratio")
 
     def cells(array: Any) -> list[object]:
         method = f"{array.method}, delta" if array.relative else array.method
-        words = array.name, array.dtype, shape_text(array), array.role
-        policy = () if short else (array.why, quantizer_words(array.quantizer))
+        how = () if short else (array.why, quantizer_words(array.quantizer), method)
         size = f"{array.stored_bytes:,}", times_text(array.nbytes, array.stored_bytes)
-        return [*words, *policy, method, loss_word(array.lossy), *size]
+        words = array.name, array.dtype, shape_text(array), array.role
+        return [*words, *how, loss_word(array.lossy), *size]
 
     table.fill(info.arrays, cells, short=short)
     return Overview("", facts, table if info.arrays else None)
