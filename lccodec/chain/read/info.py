@@ -246,10 +246,11 @@ class CheckpointInfo(Shown):
         return any(array.lossy for array in self.arrays)
 
     def numbers(self) -> dict[str, float]:
-        """Return what a tracker of experiments logs of it: numbers by name, without those unknown.
+        """Return what a tracker of experiments logs: numbers by name, as far as they are known.
 
         ``checkpoint/step``, ``checkpoint/bytes`` of the file, ``checkpoint/ratio`` to the bytes of
-        its arrays, and what `lccodec.container.figures.numbers_by_role` has of its figures.
+        the arrays; of weights and moments, by role, ``checkpoint/error/ROLE`` in movements,
+        ``checkpoint/lag/ROLE`` in intervals, ``checkpoint/movement/ROLE`` in the unit of values.
 
         Examples
         --------
