@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,8 +19,8 @@ import torch
 import lccodec
 from lccodec import errors, exchange
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+from .support.pages import DOCS, ROOT, programs, run
+
 START = DOCS / "start.md"
 CRASH_STEP = 140
 LAST_STEP = 480
@@ -50,17 +49,6 @@ def loaded(path: Path) -> ModuleType:
 
 hooks = loaded(DOCS / "hooks.py")
 defaults = loaded(DOCS / "defaults.py")
-
-
-def programs(page: Path) -> list[str]:
-    """Return the blocks of a page that are whole programs: Python without prompts."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    return [block for block in blocks if not block.startswith(">>>")]
-
-
-def run(program: str, report: Callable[[int, Any], None]) -> None:
-    """Run a program in this process. What it would print goes to `report`."""
-    exec(program, {"__name__": "__main__", "print": report})  # noqa: S102 - the text of our own page
 
 
 def newest_state() -> bytes:
@@ -176,7 +164,13 @@ def test_ranks_save_and_load_with_the_program_of_the_page(tmp_path: Path) -> Non
 
 def test_every_program_of_a_page_is_run_here() -> None:
     pages = [page.name for page in sorted(DOCS.glob("*.md")) if programs(page)]
-    assert pages == ["README.md", "frameworks.md", "start.md"]
+    assert pages == [
+        "README.md",
+        "frameworks.md",
+        "notebook.md",
+        "start.md",
+        "tracking.md",
+    ]  # two have tests of their own
 
 
 def test_every_rule_has_a_cause_and_a_cure() -> None:

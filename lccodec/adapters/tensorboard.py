@@ -4,9 +4,10 @@ They are written with TensorBoard's own writer (the extra ``tensorboard``), with
 PyTorch. The tags of scalars are ``movement/NAME``, ``rms/NAME`` and so on, so that TensorBoard puts
 arrays with the same figure together. What was saved beside the arrays, such as a loss, is in
 ``scalars/NAME``; sizes are ``checkpoint/bytes``. What each save measured is in
-``measured_error/ROLE``, in movements, and ``measured_lag/ROLE``, in intervals. What was found
-beside originals is in ``original_error/NAME`` and ``original_bias/NAME``. Histograms have the names
-of the arrays. Characters that are not printable become escapes.
+``checkpoint/error/ROLE``, in movements, ``checkpoint/lag/ROLE``, in intervals, and
+``checkpoint/movement/ROLE``, in the unit of the values. What was found beside originals is in
+``original_error/NAME`` and ``original_bias/NAME``. Histograms have the names of the arrays.
+Characters that are not printable become escapes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..container.disk.system import StrPath, checked_path, storage_errors
+from ..container.figures import numbers_by_role
 from ..errors import DependencyError
 from ..inspect.report import FIGURES, Histogram, Run
 from ..printable import printable
@@ -92,10 +94,7 @@ def _of_checkpoint(run: Run, at: int) -> Iterator[tuple[str, float]]:
         if (number := numbers[at]) is not None:
             yield f"scalars/{name}", number
     yield "checkpoint/bytes", checkpoint.bytes
-    for role, figures in checkpoint.figures.items():
-        for what, measured in (("error", figures.error_in_movements), ("lag", figures.lag)):
-            if measured is not None:
-                yield f"measured_{what}/{role}", measured
+    yield from numbers_by_role(checkpoint.figures).items()
 
 
 def _histograms(run: Run, place: int, value_of: Any) -> Iterator[Any]:

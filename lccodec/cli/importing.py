@@ -17,6 +17,7 @@ from ..errors import ArgumentError
 from ..inspect.import_loss import ImportLoss, import_loss
 from ..policy.roles import Assignment
 from ..printable import printable
+from ..table import ratio
 from . import render
 
 #: State, metadata and known roles of a file.
@@ -132,7 +133,7 @@ def forecasts_text(found: Sequence[Forecast], states: int, exact: bool) -> str:
     for each in found:
         size = each.chain_bytes(states, exact)
         note = ", with the newest state exact" if exact and each.policy != "lossless" else ""
-        times = render.ratio(each.nbytes * states, size) or 0.0
+        times = ratio(each.nbytes * states, size) or 0.0
         lines.append(f"  {size:,} bytes ({times:.1f}x) with --policy {each.policy}{note}")
     return "\n".join(lines)
 

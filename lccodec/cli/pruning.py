@@ -8,6 +8,7 @@ from ..chain.life.compact import Compaction
 from ..chain.life.prune import Pruning
 from ..chain.life.rewrite_step import Rewriting
 from ..printable import printable
+from ..table import ranges_text
 
 
 def pruning_text(found: Pruning, dry_run: bool) -> str:
@@ -16,13 +17,13 @@ def pruning_text(found: Pruning, dry_run: bool) -> str:
     verb = "would remove" if dry_run else "removed"
     lines = [f"{verb} {len(found.removed)} of {len(steps)} checkpoints, {found.freed:,} bytes"]
     if found.removed:
-        lines.append(f"  {_ranges(found.removed, steps)}")
+        lines.append(f"  {ranges_text(found.removed, steps)}")
     for why in dict.fromkeys(found.kept.values()):
         kept = [step for step, reason in found.kept.items() if reason == why]
-        lines.append(f"kept ({printable(why)}): {_ranges(kept, steps)}")
+        lines.append(f"kept ({printable(why)}): {ranges_text(kept, steps)}")
     for child in dict.fromkeys(found.needed.values()):
         needed = [step for step, by in found.needed.items() if by == child]
-        lines.append(f"needed by {child}: {_ranges(needed, steps)}")
+        lines.append(f"needed by {child}: {ranges_text(needed, steps)}")
     lines += map(_rewriting_text, found.rewritten)
     if found.rewritten:
         net = f"; {net_text(found.net)}" if dry_run else ""  # which is printed before anything is done
@@ -48,7 +49,7 @@ def _why_nothing_goes(found: Pruning, steps: Sequence[int]) -> list[str]:
         return ["nothing to remove: every step is kept"]
     children = sorted(set(found.needed.values()))
     lines = [
-        f"nothing to remove: all steps back to a keyframe are needed by {_ranges(children, steps)}",
+        f"nothing to remove: all steps back to a keyframe are needed by {ranges_text(children, steps)}",
         "they can be removed after more saves, when the kept steps begin with a keyframe",
     ]
     if not found.rewritten:
@@ -69,21 +70,3 @@ def compaction_text(found: Compaction) -> str:
 def _rewriting_text(each: Rewriting) -> str:
     kind = "keyframe" if each.parent is None else f"delta to {each.parent}"
     return f"rewritten: {each.step}, {kind}, {each.after:,} bytes for {each.before:,}"
-
-
-def _ranges(chosen: Sequence[int], steps: Sequence[int]) -> str:
-    """Return some of the steps of a chain as ranges.
-
-    Examples
-    --------
-    >>> _ranges([10, 20, 30, 50], [10, 20, 30, 40, 50])
-    '10 to 30, 50'
-    """
-    places = {step: place for place, step in enumerate(steps)}
-    runs: list[list[int]] = []
-    for step in chosen:
-        if runs and places[step] == places[runs[-1][-1]] + 1:
-            runs[-1] = [runs[-1][0], step]
-        else:
-            runs.append([step])
-    return ", ".join(" to ".join(map(str, run)) for run in runs)

@@ -8,44 +8,24 @@ from __future__ import annotations
 import base64
 import json
 import math
-import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ..chain.overview import KINDS, checkpoint_overview, loss_word, quantizer_words
 from ..chain.read.info import ArrayInfo, CheckpointInfo
 from ..chain.store.directory import DirectoryStore
 from ..inspect.difference import Difference
-from ..inspect.inventory import policy_name
 from ..inspect.summary import ArraySummary, Bin
-from ..policy.roles import EXACT_BY_DEFAULT
 from ..printable import printable
-from .quality import KINDS, quality_facts
+from ..table import facts_text, ratio, shape_text, size_text, times_text
 from .sparkline import sparkline
-from .table import Table
+from .table import Table, fitted
 
 _MAX_BAR_CHARACTERS: Final = 40  # of a histogram
-_MAX_SHOWN_NAMES: Final = 3  # in a line
-
-
-def ratio(nbytes: int, stored: int) -> float | None:
-    """Return how many times smaller the stored bytes are; None if nothing is stored."""
-    return nbytes / stored if stored else None
-
-
-def size_text(nbytes: int, stored: int) -> str:
-    """Return the stored bytes, the bytes they stand for, and the ratio.
-
-    Examples
-    --------
-    >>> size_text(12_000, 1_000)
-    '1,000 bytes for 12,000 (12.0x)'
-    """
-    return f"{stored:,} bytes for {nbytes:,} ({_times(nbytes, stored)})"
 
 
 def dump_json(document: Any) -> str:
@@ -106,8 +86,8 @@ def checkpoints_text(infos: Sequence[CheckpointInfo]) -> str:
     table = Table("step", "kind", "values", "parent", "bytes", "ratio", "deltas")
     for info in infos:
         parents = ", ".join(map(str, info.parents)) or "-"
-        times = _times(info.nbytes, info.file_bytes)
-        words = info.step, KINDS[info.kind], _loss(info.lossy), parents
+        times = times_text(info.nbytes, info.file_bytes)
+        words = info.step, KINDS[info.kind], loss_word(info.lossy), parents
         table.row(*words, f"{info.file_bytes:,}", times, info.deltas)
     sums = totals(infos)
     size = size_text(sums["nbytes"], sums["file_bytes"])
@@ -156,52 +136,9 @@ def totals(infos: Sequence[CheckpointInfo]) -> dict[str, Any]:
 
 def arrays_text(info: CheckpointInfo) -> str:
     """Return what is known about a checkpoint, and a table of its arrays."""
-    facts: dict[str, object] = {
-        "step": "-" if info.step is None else info.step,
-        "parent": " and ".join(map(str, info.parents)) or "none, a keyframe",
-        "deltas": f"{info.deltas} to replay",
-        "root": info.root,
-        "policy": policy_name(info.policy),
-        "file": size_text(info.nbytes, info.file_bytes),
-        "exact": "the exact file holds this state bit for bit; losses are those of the history",
-        "arrays": roles_text(info),
-        **quality_facts(info),
-        **{f"metadata {key}": value for key, value in info.metadata.items()},
-    }
-    if not info.exact:
-        del facts["exact"]
-    headers = "dtype", "shape", "role", "because", "in deltas", "method", "values", "bytes", "ratio"
-    table = Table("name", *headers)
-    for array in info.arrays:
-        method = f"{array.method}, delta" if array.relative else array.method
-        policy = array.role, array.why, quantizer_words(array.quantizer)
-        words = array.name, array.dtype, shape_text(array), *policy, method, _loss(array.lossy)
-        table.row(*words, f"{array.stored_bytes:,}", _times(array.nbytes, array.stored_bytes))
-    return "\n\n".join(filter(None, [_facts(facts), table.text() if info.arrays else ""]))
-
-
-def quantizer_words(text: str) -> str:
-    """Return a quantizer as text with its numbers rounded.
-
-    Examples
-    --------
-    >>> quantizer_words("UniformDeadzone(share=0.058887381808117416)")
-    'UniformDeadzone(share=0.05889)'
-    """
-    return re.sub(r"\d+\.\d{5,}(?:e[-+]?\d+)?", lambda match: f"{float(match[0]):.4g}", text)
-
-
-def roles_text(info: CheckpointInfo) -> str:
-    """Return one line with the numbers of lossy and exact arrays of each role."""
-    counts = Counter((array.role, array.lossy) for array in info.arrays)
-    ordered = sorted(counts.items())
-    parts = [f"{count} {role.replace('_', ' ')} {_loss(lossy)}" for (role, lossy), count in ordered]
-    unnamed = [array.name for array in info.arrays if array.why in EXACT_BY_DEFAULT]
-    if unnamed and any(array.lossy for array in info.arrays):
-        names = ", ".join(map(printable, unnamed[:_MAX_SHOWN_NAMES]))
-        more = ", ..." if len(unnamed) > _MAX_SHOWN_NAMES else ""
-        parts.append(f"exact, not known to be weights or safe moments: {names}{more}")
-    return "; ".join(parts) or "none"
+    found = checkpoint_overview(info, short=False)
+    table = "" if found.table is None else fitted(found.table)
+    return "\n\n".join(filter(None, [facts_text(found.facts), table]))
 
 
 def summary_text(array: ArrayInfo, step: int | None, figures: ArraySummary, exact: bool = False) -> str:
@@ -218,7 +155,7 @@ def summary_text(array: ArrayInfo, step: int | None, figures: ArraySummary, exac
     share = f" ({100 * figures.zeros / figures.size:.3g} %)" if figures.size else ""
     facts |= {"zeros": f"{figures.zeros:,}{share}", "NaN": f"{figures.nans:,}"}
     facts["Inf"] = f"{figures.infinities:,}"
-    return _facts(facts) + ("\n\n" + _histogram(spread.histogram) if spread is not None else "")
+    return facts_text(facts) + ("\n\n" + _histogram(spread.histogram) if spread is not None else "")
 
 
 def course_text(steps: Sequence[int], figures: dict[str, Sequence[float | None]]) -> str:
@@ -264,12 +201,6 @@ def difference_text(difference: Difference, roles: Mapping[str, str], lossy: Set
     return "\n\n".join(parts)
 
 
-def _facts(facts: dict[str, object]) -> str:
-    labels = {printable(label): printable(value) for label, value in facts.items()}
-    width = max(map(len, labels))
-    return "\n".join(f"{label:{width}}  {value}".rstrip() for label, value in labels.items())
-
-
 def _histogram(bins: Sequence[Bin]) -> str:
     most = max(bar.count for bar in bins)
     table = Table("from", "to", "count", "")
@@ -280,19 +211,5 @@ def _histogram(bins: Sequence[Bin]) -> str:
     return table.text()
 
 
-def _times(nbytes: int, stored: int) -> str:
-    times = ratio(nbytes, stored)
-    return "-" if times is None else f"{times:.1f}x"
-
-
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def shape_text(array: Any) -> str:
-    """Return the shape of an array, as in ``3 x 4``."""
-    return " x ".join(map(str, array.shape)) or "-"
-
-
-def _loss(lossy: bool) -> str:
-    return "lossy" if lossy else "exact"

@@ -17,6 +17,7 @@ from ..byteorder import read_numbers, stored_bytes
 from ..constants import MAX_STEP
 from ..element_types import Array, narrow, widen
 from ..errors import FormatError, UnsupportedError
+from ..policy.roles import Role
 from .canonical import parse_base64, write_base64
 from .scalars import Json
 
@@ -271,6 +272,27 @@ def _known(number: Any) -> Any:
     if isinstance(number, list):
         return None if any(map(math.isnan, number)) else tuple(number)
     return None if math.isnan(number) else number
+
+
+def numbers_by_role(roles: Mapping[Role, Figures]) -> dict[str, float]:
+    """Return what is known of error, lag and movement of weights and moments, by name.
+
+    Other arrays, such as counters, have no common unit. The names are ``checkpoint/error/ROLE``, in
+    movements, ``checkpoint/lag/ROLE``, in intervals, and ``checkpoint/movement/ROLE``, in the unit
+    of the values.
+
+    Examples
+    --------
+    >>> numbers_by_role({"weight": Figures(movement=2.0, error=0.5)})
+    {'checkpoint/error/weight': 0.25, 'checkpoint/movement/weight': 2.0}
+    """
+    found: dict[str, float] = {}
+    for role, figures in roles.items():
+        if role == "other":
+            continue
+        numbers = {"error": figures.error_in_movements, "lag": figures.lag, "movement": figures.movement}
+        found |= {f"checkpoint/{name}/{role}": each for name, each in numbers.items() if each is not None}
+    return found
 
 
 def combined(arrays: Iterable[tuple[Figures, int]]) -> Figures:

@@ -22,9 +22,10 @@ from ..chain.read.survey import Visit
 from ..container.disk.system import StrPath, checked_path
 from ..container.reader import check_skeleton
 from ..errors import ArgumentError, ChainError, LccodecError
+from ..policy.record import shortened
 from .comparison import compare
 from .flags import array_flags, checkpoint_flags, coarse_flags, in_order
-from .inventory import Inventory, shortened
+from .inventory import Inventory
 from .measures.originals import ChainOriginals, ExactOriginals, Originals
 from .measures.trajectory import Told, Trajectory
 from .report import Checkpoint, Comparison, Report, Run

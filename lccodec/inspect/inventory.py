@@ -10,18 +10,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ..chain.read.info import ArrayInfo, CheckpointInfo
 from ..chain.read.survey import Visit
 from ..container.reader import CheckpointReader
 from ..errors import ChainError, LccodecError
+from ..policy.record import policy_name, shortened
 from ..policy.roles import Role, find_moments
 from .report import STREAMS, ArrayRow, Checkpoint
 from .scalars import numbers_of
-
-#: Of one string of the metadata that is shown.
-MAX_TEXT_CHARACTERS: Final = 500
 
 
 @dataclass
@@ -182,20 +180,6 @@ def _by_role(info: CheckpointInfo) -> dict[Role, int]:
     for array in info.arrays:
         found[array.role] = found.get(array.role, 0) + array.stored_bytes
     return found
-
-
-def policy_name(recorded: Any) -> str:
-    """Return the name of a recorded policy; without one, the record as text."""
-    if isinstance(recorded, dict) and "policy" in recorded:  # with roles
-        recorded = recorded["policy"]
-    if isinstance(recorded, dict) and "name" in recorded:
-        recorded = recorded["name"]
-    return shortened(recorded if isinstance(recorded, str) else json.dumps(recorded))
-
-
-def shortened(text: str) -> str:
-    """Return a text, cut off if it is very long."""
-    return text if len(text) <= MAX_TEXT_CHARACTERS else text[: MAX_TEXT_CHARACTERS - 3] + "..."
 
 
 def _shortened_strings(metadata: Mapping[str, str]) -> dict[str, str]:

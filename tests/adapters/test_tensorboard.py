@@ -52,11 +52,11 @@ def test_all_of_it_is_read_back(run, tmp_path):
     for role in ("weight", "first_moment"):
         measured = {each.step: each.figures[role] for each in run.checkpoints}
         assert measured[0].error_in_movements is None  # nothing is shown of the first save
-        for tag, name in (("error", "error_in_movements"), ("lag", "lag")):
-            found = {event.step: event.value for event in events.Scalars(f"measured_{tag}/{role}")}
+        for tag, name in (("error", "error_in_movements"), ("lag", "lag"), ("movement", "movement")):
+            found = {event.step: event.value for event in events.Scalars(f"checkpoint/{tag}/{role}")}
             expected = {step: getattr(figures, name) for step, figures in measured.items() if step}
             assert found == pytest.approx(expected, rel=1e-6)
-    assert "measured_lag/second_moment" not in tags["scalars"]  # it is not known
+    assert "checkpoint/lag/second_moment" not in tags["scalars"]  # it is not known
     read = sum(len(events.Scalars(tag)) for tag in tags["scalars"])
     assert count == read + sum(len(events.Tensors(tag)) for tag in tags["tensors"])
 

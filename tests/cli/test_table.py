@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lccodec.cli.table import Table, _width
+from lccodec.cli.table import Table
 
 
 def table(rows: int) -> Table:
@@ -38,7 +38,3 @@ def test_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, rows: int, bo
     assert ("\x1b[1m" in text) == bold
     assert "\x1b[2J" not in text
     assert ("layer 4\\x1b[2J" in text) == (columns == 80)
-
-
-def test_columns_of_wide_characters() -> None:
-    assert [_width(text) for text in ("", "weight", "\u6a21\u578b")] == [0, 6, 4]

@@ -30,6 +30,7 @@ FOLDERS = [
 ROOMS = {
     "chain": [
         {"adapter", "fallback", "progress", "store"},
+        {"overview"},
         {"read"},
         {"save"},
         {"life"},

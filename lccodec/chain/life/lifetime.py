@@ -15,7 +15,9 @@ from ...errors import ArgumentError, LccodecError, warn
 from ...policy.policy import Policy
 from ...policy.presets import resolve_policy
 from ...policy.record import Kept
+from ...table import Overview, Shown
 from ..adapter import Adapter
+from ..overview import chain_overview
 from ..progress import Progress, Tell, check_progress, telling
 from ..read.crew import Restorers
 from ..read.history import History
@@ -35,7 +37,7 @@ from .rollback import rollback
 from .set_aside import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 
 
-class Lifetime(History):
+class Lifetime(Shown, History):
     """What a `Chain` can do besides saving and restoring."""
 
     keyframe_every: int
@@ -64,6 +66,10 @@ class Lifetime(History):
 
     def _resumes(self) -> None:
         self._writer.settings.restored()
+
+    def _overview(self) -> Overview:
+        policy, *_ = self._writer.settings.given
+        return chain_overview(self._store, None if policy is None else policy.name, self.failure)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no save runs in the background, for at most `timeout` seconds.

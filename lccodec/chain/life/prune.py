@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ...container.disk.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, warn
+from ...table import Overview, Shown, ranges_text
 from ..progress import Tell, counted, untold
 from ..store.names import checkpoints_among, pins_among
 from ..store.parents import Ancestry, waves
@@ -23,8 +24,8 @@ from .rewrite_step import Rewriting
 from .rewrite_step import rewrite as rewrite_step
 
 
-@dataclass(frozen=True)
-class Pruning:
+@dataclass(frozen=True, repr=False)
+class Pruning(Shown):
     """What `Chain.prune` removed and kept, or would with ``dry_run=True``.
 
     Parameters
@@ -56,6 +57,18 @@ class Pruning:
     def net(self) -> int:
         """By how many bytes the chain grows; negative if it shrinks."""
         return self.cost - self.freed
+
+    def _overview(self) -> Overview:
+        steps = sorted({*self.removed, *self.kept, *self.needed})
+        facts: dict[str, object] = {"removed": ranges_text(self.removed, steps) or "nothing"}
+        for why in dict.fromkeys(self.kept.values()):
+            kept = [step for step, reason in self.kept.items() if reason == why]
+            facts[f"kept, {why}"] = ranges_text(kept, steps)
+        facts |= {"kept, needed by them": ranges_text(sorted(self.needed), steps)} if self.needed else {}
+        if self.rewritten:
+            facts["rewritten"] = ranges_text(sorted(each.step for each in self.rewritten), steps)
+        size = f"{len(self.removed):,} of {len(steps):,} checkpoints, {self.freed:,} bytes"
+        return Overview(f"Pruning of {size}", facts)
 
 
 def prune(

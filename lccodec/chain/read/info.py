@@ -16,13 +16,15 @@ from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 from ...constants import METHOD_CODEBOOK
-from ...container.figures import UNKNOWN, Figures, combined
+from ...container.figures import UNKNOWN, Figures, combined, numbers_by_role
 from ...element_types import ELEMENT_TYPES
 from ...errors import ArgumentError, LccodecError
 from ...frame.header import FrameHeader, Shape
 from ...policy.presets import POLICIES
 from ...policy.record import Choice, Record, choose, read_record
 from ...policy.roles import ROLES, Role
+from ...table import Overview, Shown, ratio
+from ..overview import checkpoint_overview
 from .links import Link, member_names, part_arrays, value_or_raise
 
 #: What the quantizer of an array is called if this version does not know the policy.
@@ -149,8 +151,8 @@ class ArrayInfo:
     figures: Figures = UNKNOWN
 
 
-@dataclass(frozen=True)
-class CheckpointInfo:
+@dataclass(frozen=True, repr=False)
+class CheckpointInfo(Shown):
     """What is known of one checkpoint without decoding it.
 
     Parameters
@@ -242,6 +244,30 @@ class CheckpointInfo:
     def lossy(self) -> bool:
         """Whether any of its arrays is lossy."""
         return any(array.lossy for array in self.arrays)
+
+    def numbers(self) -> dict[str, float]:
+        """Return what a tracker of experiments logs: numbers by name, as far as they are known.
+
+        ``checkpoint/step``, ``checkpoint/bytes`` of the file, ``checkpoint/ratio`` to the bytes of
+        the arrays; of weights and moments, by role, ``checkpoint/error/ROLE`` in movements,
+        ``checkpoint/lag/ROLE`` in intervals, ``checkpoint/movement/ROLE`` in the unit of values.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, lccodec
+        >>> chain = lccodec.Chain(tempfile.mkdtemp(), policy="lossless")
+        >>> for step in range(2):
+        ...     _ = chain.save(step, {"weight": np.array([-1.0, 1.0]) + step})
+        >>> numbers = chain.info().numbers()
+        >>> numbers["checkpoint/movement/weight"], numbers["checkpoint/error/weight"]
+        (1.0, 0.0)
+        """
+        sizes = {"step": self.step, "bytes": self.file_bytes, "ratio": ratio(self.nbytes, self.file_bytes)}
+        known = {f"checkpoint/{name}": number for name, number in sizes.items() if number is not None}
+        return {**known, **numbers_by_role(self.figures)}
+
+    def _overview(self) -> Overview:
+        return checkpoint_overview(self)
 
 
 def checkpoint_info(

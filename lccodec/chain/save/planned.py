@@ -9,12 +9,14 @@ Source: SPEC 9.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, overload
 
 from ...frame.header import Shape
 from ...policy.roles import Role
 from ...quantizers.base import Quantizer
+from ...table import Overview, Shown
+from ..overview import plan_overview
 
 #: How a save stores an array: without a reference, against the parent's array, or not at all.
 Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits"]
@@ -86,8 +88,8 @@ class Estimate:
     sampled: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Plan(Sequence[ArrayPlan]):
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Shown, Sequence[ArrayPlan]):
     """What a save does: a sequence of one `ArrayPlan` for every array, in the order of the state.
 
     Parameters
@@ -103,10 +105,10 @@ class Plan(Sequence[ArrayPlan]):
     """
 
     parent: int | None
-    arrays: Sequence[ArrayPlan] = field(repr=False)
+    arrays: Sequence[ArrayPlan]
     shortfall: str | None
     group: str | None
-    _estimate: Callable[[], list[Estimate]] = field(repr=False)
+    _estimate: Callable[[], list[Estimate]]
 
     def estimates(self) -> list[Estimate]:
         """Return how many bytes each array would take, and with which error; see `Estimate`.
@@ -115,6 +117,9 @@ class Plan(Sequence[ArrayPlan]):
         to the state and to the arrays of the last checkpoint.
         """
         return self._estimate()
+
+    def _overview(self) -> Overview:
+        return plan_overview(self)
 
     def __len__(self) -> int:
         return len(self.arrays)

@@ -18,6 +18,7 @@ from ...chain.chain import Chain
 from ...inspect.examination import examine
 from ...inspect.report import document
 from ...printable import printable
+from ...table import size_text
 from .. import render
 from ..program import say, verb
 from ..table import Table
@@ -78,7 +79,7 @@ def demo_text(result: DemoResult, commands: Iterable[Sequence[object]]) -> str:
             "trained further. Rework: iterations until the training loss was back.",
             table.text(),
             f"{result.checkpoints} checkpoints, policy {result.policy}, and the newest exact: "
-            f"{render.size_text(full, result.chain_bytes)}\n"
+            f"{size_text(full, result.chain_bytes)}\n"
             f"accuracy at the end: {100 * result.accuracy_resumed:.2f} %, "
             f"without the failure {100 * result.accuracy_uninterrupted:.2f} %",
             f"The chain is in {printable(result.directory)}. Try:",

@@ -11,15 +11,16 @@ import click
 
 from ...adapters.files.formats import check_suffix, load_with_roles
 from ...chain.chain import Chain
+from ...chain.overview import figures_words, plan_table, role_words
 from ...chain.read.info import CheckpointInfo
-from ...chain.save.planned import ArrayPlan, Estimate, Plan
+from ...chain.save.planned import Estimate, Plan
 from ...chain.store.directory import DirectoryStore
 from ...errors import LccodecError
 from ...printable import printable
+from ...table import ratio, size_text
 from ..program import say_result, verb
-from ..quality import figures_words, quality_document, role_words
-from ..render import quantizer_words, ratio, shape_text, size_text
-from ..table import Table
+from ..quality import quality_document
+from ..table import fitted
 from .parameters import FILE, NEW, policy_option
 
 
@@ -85,20 +86,6 @@ def plan_document(
 
 def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | None = None) -> str:
     """Return a table of a plan, with estimated bytes and errors, and what the last save lost."""
-    table = Table("name", "shape", "role", "because", "in deltas", "stored", "about bytes", "ratio", "error")
-    for array, found in zip(plan, estimates, strict=True):
-        times = ratio(array.nbytes, found.stored_bytes)
-        table.row(
-            array.name,
-            shape_text(array),
-            array.role,
-            array.why,
-            quantizer_words(array.quantizer),
-            array.stored,
-            f"{found.stored_bytes:,}",
-            "-" if times is None else f"{times:.1f}x",
-            _error_text(array, found),
-        )
     stored, nbytes = sum(each.stored_bytes for each in estimates), sum(array.nbytes for array in plan)
     kind = "a keyframe" if plan.parent is None else f"a delta to step {plan.parent}"
     sampled = sum(each.sampled for each in estimates)
@@ -111,10 +98,5 @@ def plan_text(plan: Plan, estimates: Sequence[Estimate], last: CheckpointInfo | 
     if last is not None and last.figures:
         lines.append(f"The last save, of step {last.step}, lost:")
         lines += [f"  {role_words(role)}: {figures_words(each)}" for role, each in last.figures.items()]
-    shown = [table.text()] if len(plan) else []
+    shown = [fitted(plan_table(plan, estimates))] if len(plan) else []
     return "\n\n".join([*shown, "\n".join(map(printable, lines))])
-
-
-def _error_text(array: ArrayPlan, found: Estimate) -> str:
-    error = "-" if found.error is None else "exact" if found.error == 0 else f"{found.error:.2g}"
-    return f"{error}, {array.guarantee}" if array.guarantee not in ("", "exact") else error

@@ -14,13 +14,14 @@ import click
 import lccodec
 
 from ...adapters.files.originals import open_originals
+from ...chain.overview import figures_words, role_words
 from ...errors import ArgumentError, DependencyError
 from ...inspect.examination import examine
 from ...inspect.report import Report, Run, document
 from ...printable import printable
+from ...table import size_text
 from .. import render
 from ..program import say, verb
-from ..quality import figures_words, role_words
 from ..sparkline import sparkline
 from .parameters import CHAIN_OR_FILE, NEW
 
@@ -144,7 +145,7 @@ def _run_text(run: Run) -> str:
     sound = f"{unsound} of them damaged" if unsound else "all sound"
     lines = [
         f"{run.path}: {len(run.checkpoints)} checkpoints, {sound}, {keyframes} keyframes: "
-        f"{render.size_text(nbytes, stored)}",
+        f"{size_text(nbytes, stored)}",
         *([run.verdict.sentence] if run.verdict.sentence else []),
         f"bytes     {sparkline([each.bytes for each in run.checkpoints], logarithmic=True)}",
     ]

@@ -12,6 +12,7 @@ from ...adapters.files.formats import check_suffix
 from ...adapters.files.structure import choose
 from ...chain.chain import Chain
 from ...chain.fallback import newest_whole, steps_until
+from ...chain.overview import roles_text
 from ...chain.read.average import average as average_steps
 from ...chain.read.checkpoint import OpenCheckpoint
 from ...chain.read.exact import open_path
@@ -22,6 +23,7 @@ from ...policy.hindsight import GROUP
 from ...policy.record import Kept
 from ...policy.roles import ROLES, Role
 from ...printable import printable
+from ...table import size_text
 from .. import render
 from ..importing import Loader, forecasts_text, loss_text, map_files, mapping_text, measured_loss, offered
 from ..program import say, say_result, verb
@@ -166,14 +168,14 @@ def save(  # one parameter for each option: click passes them by name
             saved.append((file, info := chain.info(number)))
             if not as_json:
                 kind = "keyframe" if info.parent is None else f"delta to {info.parent}"
-                size = render.size_text(info.nbytes, info.file_bytes)
+                size = size_text(info.nbytes, info.file_bytes)
                 say(f"step {info.step}, {kind}: {size}  {printable(file)}")
     last = saved[-1][1]
     loss = measured_loss(directory, mapped) if any(info.lossy for _, info in saved) else None
     results = [{"file": str(file), **render.checkpoint_document(info)} for file, info in saved]
     lines = [
         *([] if loss is None else [loss_text(loss)]),
-        f"policy {printable(chain.policy.name)}: {render.roles_text(last)}",
+        f"policy {printable(chain.policy.name)}: {roles_text(last.arrays)}",
         *([f"the newest state, step {last.step}, is also kept bit for bit"] if last.exact else []),
     ]
     lost = None if loss is None else asdict(loss)

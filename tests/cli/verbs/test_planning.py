@@ -5,8 +5,8 @@ import pytest
 
 import lccodec
 from lccodec.adapters.files.formats import save_file
+from lccodec.chain.overview import figures_words
 from lccodec.cli.demo_network import Network, Task
-from lccodec.cli.quality import figures_words
 from lccodec.cli.verbs.planning import plan_document, plan_text
 
 from ...support.commands import run, run_json

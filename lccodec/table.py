@@ -1,0 +1,284 @@
+"""What prints as a table: text in a terminal, HTML in a notebook. Names in it may be hostile.
+
+Control sequences are escaped, and in HTML so is markup. A table that a ``repr`` shows stays short:
+its first rows, how many more there are, and its last ones.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, Final, TypeVar
+
+from .printable import printable
+
+#: Rows of a short table: as many at its beginning and at its end.
+_END_ROWS: Final = 5
+#: Of a cell or a fact of a short table. What is left out is in the middle.
+_CELL_CHARACTERS: Final = 40
+_FACT_CHARACTERS: Final = 120
+#: What is left of a cell in a narrow terminal.
+_LEAST_CHARACTERS: Final = 12
+
+_GAP: Final = "  "  # between two columns
+_WORDS: Final = ("kind", "dtype", "shape", "role", "because", "in deltas", "method", "values", "stored")
+
+_Item = TypeVar("_Item")
+
+
+class Table:
+    """A table with a line of headers; numbers are flush right.
+
+    Parameters
+    ----------
+    first, others
+        The headers.
+    numbers
+        Whether the columns of unknown headers have numbers.
+
+    Examples
+    --------
+    >>> table = Table("step", "kind", "bytes")
+    >>> table.row(9, "key", "1,024")
+    >>> table.row(10, "delta", "80")
+    >>> print(table.text())
+    step  kind   bytes
+       9  key    1,024
+      10  delta     80
+    """
+
+    def __init__(self, first: str, *others: str, numbers: bool = True) -> None:
+        self.headers = tuple(printable(header) for header in (first, *others))
+        self.right = [first == "step", *(numbers and header not in _WORDS for header in others)]
+        self.rows: list[tuple[str, ...] | str] = []
+
+    def row(self, *cells: object) -> None:
+        """Append a row."""
+        self.rows.append(tuple(printable(cell) for cell in cells))
+
+    def fill(
+        self, items: Sequence[_Item], cells: Callable[[_Item], Sequence[object]], *, short: bool
+    ) -> None:
+        """Append a row for each item; if the table is `short`, only for the first and last ones.
+
+        Then long cells are cut, too.
+
+        Examples
+        --------
+        >>> table = Table("step", "double")
+        >>> table.fill(range(10_000), lambda step: (step, 2 * step), short=True)
+        >>> len(table.rows), table.rows[5]
+        (11, '... 9,990 more')
+        """
+        first, more, last = ends(items) if short else (items, 0, ())
+        limit = _CELL_CHARACTERS if short else None
+        for item in first:
+            self.row(*(cut(cell, limit) for cell in cells(item)))
+        if more:
+            self.rows.append(f"... {more:,} more")
+        for item in last:
+            self.row(*(cut(cell, limit) for cell in cells(item)))
+
+    def text(self, columns: int | None = None) -> str:
+        """Return the lines of the table; with `columns`, cells are cut so that lines fit."""
+        rows = [self.headers, *self.rows]
+        cells = [row for row in rows if not isinstance(row, str)]
+        widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
+        if columns is not None:
+            self._narrow(widths, columns)
+        lines = []
+        for row in rows:
+            if isinstance(row, str):
+                lines.append(row)
+                continue
+            padded = []
+            for text, room, right in zip(row, widths, self.right, strict=True):
+                cell = cut(text, room) if columns is not None else text
+                space = " " * (room - width(cell))
+                padded.append(space + cell if right else cell + space)
+            lines.append(_GAP.join(padded).rstrip())
+        return "\n".join(lines)
+
+    def _narrow(self, widths: list[int], columns: int) -> None:
+        """Make columns of words narrower until a line fits or none can give, the first one last."""
+        excess = sum(widths) + len(_GAP) * (len(widths) - 1) - columns
+        words = [place for place, right in enumerate(self.right) if not right]
+        for giving in ([place for place in words if place], words):
+            while excess > 0 and giving:
+                widest = max(giving, key=lambda place: widths[place])
+                if widths[widest] <= _LEAST_CHARACTERS:
+                    break
+                widths[widest] -= 1
+                excess -= 1
+
+    def html(self) -> str:
+        """Return the table as HTML, without colours and scripts."""
+        sides = ["right" if right else "left" for right in self.right]
+
+        def line(row: tuple[str, ...] | str, tag: str) -> str:
+            if isinstance(row, str):
+                return f'<tr><td colspan="{len(sides)}" style="text-align:left">{escape(row)}</td></tr>'
+            cells = zip(row, sides, strict=True)
+            inner = (f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>' for cell, side in cells)
+            return f"<tr>{''.join(inner)}</tr>"
+
+        body = "".join(line(row, "td") for row in self.rows)
+        return f"<table><thead>{line(self.headers, 'th')}</thead><tbody>{body}</tbody></table>"
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What is printed of an object: a title, facts by label, and a table."""
+
+    title: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    table: Table | None = None
+
+    def text(self, columns: int | None = None) -> str:
+        """Return it as text; with `columns`, the table is made to fit."""
+        head = "\n".join(filter(None, [printable(self.title), facts_text(self.facts, _FACT_CHARACTERS)]))
+        shown = [head, "" if self.table is None else self.table.text(columns)]
+        return "\n\n".join(filter(None, shown))
+
+    def html(self) -> str:
+        """Return it as HTML for a notebook."""
+        parts = [f"<p><strong>{escape(printable(self.title))}</strong></p>"] if self.title else []
+        if self.facts:
+            lines = (f"{printable(k)}: {cut(v, _FACT_CHARACTERS)}" for k, v in self.facts.items())
+            parts.append(f"<p>{'<br>'.join(map(escape, lines))}</p>")
+        return f"<div>{''.join(parts)}{'' if self.table is None else self.table.html()}</div>"
+
+
+class Shown:
+    """A class whose objects print as an `Overview`, in notebooks too.
+
+    A ``repr`` is asked for by debuggers, and while errors are reported. So it never raises.
+    """
+
+    def _overview(self) -> Overview:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        columns = shutil.get_terminal_size().columns if _is_terminal() else None
+        try:
+            return self._overview().text(columns)
+        except Exception:  # of an object that is only half made, for example
+            return object.__repr__(self)
+
+    def _repr_html_(self) -> str | None:
+        try:
+            return self._overview().html()
+        except Exception:  # a notebook then shows the text
+            return None
+
+
+def _is_terminal() -> bool:
+    """Return whether standard output is a terminal. It may be closed, or there may be none."""
+    try:
+        return sys.stdout.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def ends(items: Sequence[_Item]) -> tuple[Sequence[_Item], int, Sequence[_Item]]:
+    """Return the first items, how many are left out, and the last items.
+
+    Examples
+    --------
+    >>> ends(range(100))
+    (range(0, 5), 90, range(95, 100))
+    >>> ends([1, 2, 3])
+    ([1, 2, 3], 0, [])
+    """
+    if len(items) <= 2 * _END_ROWS + 1:
+        return items, 0, items[:0]
+    return items[:_END_ROWS], len(items) - 2 * _END_ROWS, items[-_END_ROWS:]
+
+
+def cut(text: object, limit: int | None) -> str:
+    """Return a text of at most `limit` characters, without its middle, and printable.
+
+    Examples
+    --------
+    >>> cut("transformer/layers/17/attention/weight", 20)
+    'transform...n/weight'
+    """
+    shown = printable(text)
+    if limit is None or len(shown) <= limit:
+        return shown
+    kept = max(limit - 3, 0)
+    return shown[: kept - kept // 2] + "..."[:limit] + shown[len(shown) - kept // 2 :]
+
+
+def facts_text(facts: Mapping[str, object], limit: int | None = None) -> str:
+    """Return a line for each fact, with its label; with `limit`, long lines are cut.
+
+    Examples
+    --------
+    >>> print(facts_text({"step": 40, "policy": "balanced"}))
+    step    40
+    policy  balanced
+    """
+    labels = {printable(label): value for label, value in facts.items()}
+    room = max(map(len, labels), default=0)
+    lines = [f"{label:{room}}{_GAP}{printable(value)}".rstrip() for label, value in labels.items()]
+    return "\n".join(cut(line, limit) for line in lines)
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal a printable text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
+
+
+def ratio(nbytes: int, stored: int) -> float | None:
+    """Return how many times smaller the stored bytes are; None if nothing is stored."""
+    return nbytes / stored if stored else None
+
+
+def times_text(nbytes: int, stored: int) -> str:
+    """Return how many times smaller the stored bytes are, as in ``12.0x``."""
+    times = ratio(nbytes, stored)
+    return "-" if times is None else f"{times:.1f}x"
+
+
+def size_text(nbytes: int, stored: int) -> str:
+    """Return the stored bytes, the bytes they stand for, and the ratio.
+
+    Examples
+    --------
+    >>> size_text(12_000, 1_000)
+    '1,000 bytes for 12,000 (12.0x)'
+    """
+    return f"{stored:,} bytes for {nbytes:,} ({times_text(nbytes, stored)})"
+
+
+def shape_text(array: Any) -> str:
+    """Return the shape of an array, as in ``3 x 4``."""
+    return " x ".join(map(str, array.shape)) or "-"
+
+
+def ranges_text(chosen: Sequence[int], steps: Sequence[int]) -> str:
+    """Return some of the steps of a chain as ranges.
+
+    Examples
+    --------
+    >>> ranges_text([10, 20, 30, 50], [10, 20, 30, 40, 50])
+    '10 to 30, 50'
+    """
+    places = {step: place for place, step in enumerate(steps)}
+    runs: list[list[int]] = []
+    for step in chosen:
+        if runs and places[step] == places[runs[-1][-1]] + 1:
+            runs[-1] = [runs[-1][0], step]
+        else:
+            runs.append([step])
+    return ", ".join(" to ".join(map(str, run)) for run in runs)
