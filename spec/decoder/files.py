@@ -19,7 +19,7 @@ from .streams import Refused
 
 TRAILER_MAGIC = b"LCCODEC\x1a"
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-HEAD_SIZE = 335  # bytes before the payload
+HEAD_SIZE = 445  # bytes before the payload
 
 
 class Array(NamedTuple):
