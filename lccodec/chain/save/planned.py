@@ -17,7 +17,7 @@ from ...policy.roles import Role
 from ...quantizers.base import Quantizer
 
 #: How a save stores an array: without a reference, against the parent's array, or not at all.
-Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits"]
+Stored: TypeAlias = Literal["whole", "delta", "unchanged", "waits", "copy"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class ArrayPlan:
         guarantee.
     stored
         What this save does: it stores the array ``"whole"``, or as a ``"delta"`` to the parent's
-        array; or it does not store the array, which is ``"unchanged"`` or ``"waits"``.
+        array; or it does not store the array, which is ``"unchanged"``, ``"waits"``, or is a
+        ``"copy"`` of another array, rounded: then `why` names that.
     frame
         Number of the array's frame, from 0 on; ``None`` if it has no frame. Small arrays share a
         frame.
